@@ -37,13 +37,14 @@ sass:
 	$(MAKE) -C cudakern sass
 
 # The program and the tests that a real GPU must pass, in bin/gpu: they run on a machine
-# with a driver and without Go or a compiler. docs/gpu.md says how.
+# with a driver and without Go or a compiler. bin/gpu/check.sh runs all; see docs/gpu.md.
 gpu: kernels
 	mkdir -p bin/gpu
 	go build -trimpath -ldflags '-s -w' -o bin/gpu/m40-llm .
 	go test -c -ldflags '-s -w' -o bin/gpu/cudakern.test ./cudakern
 	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
+	cp cudakern/check.sh bin/gpu/
 
 # Packages that compute on one goroutine. The race detector finds nothing in their tests and
 # makes them several times slower, so make test runs them without it and make torture with it.

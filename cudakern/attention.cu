@@ -25,12 +25,22 @@
 #include "kvcache.cuh"
 #include "math.cuh"
 
-#if defined(CACHE_F16)
-#define NAME(dims, queries) attention_f16_d##dims##_n##queries
-#define MERGE attention_f16_merge
+#if defined(CACHE_F16) && defined(LATENT)
+#define NAME(what) attention_f16_latent_##what
+#elif defined(CACHE_F16)
+#define NAME(what) attention_f16_##what
+#elif defined(LATENT)
+#define NAME(what) attention_f32_latent_##what
 #else
-#define NAME(dims, queries) attention_f32_d##dims##_n##queries
-#define MERGE attention_f32_merge
+#define NAME(what) attention_f32_##what
+#endif
+
+// Values of a latent cache are the first elements of its keys. In any other, keys and values have the same
+// size, which bounds the size of queries: with that constant, their addresses need fewer registers.
+#if defined(LATENT)
+enum { IS_LATENT = 1 };
+#else
+enum { IS_LATENT = 0 };
 #endif
 
 #define PRAGMA(text) _Pragma(#text)
@@ -185,12 +195,12 @@ struct Queries {
 DEVICE size_t query_index(const Queries &n, int i, int all_heads) { return (size_t)(n.row + i / n.heads) * all_heads + n.head + i % n.heads; }
 
 // Returns the distance between queries in floats: a multiple of 16 bytes.
-DEVICE int stride_of(int dim) { return (dim + 3) / 4 * 4; }
+template <int WIDTH> DEVICE int stride_of(int dim) { return IS_LATENT ? (dim + 3) / 4 * 4 : WIDTH * WARP; }
 
 // score[i] += q[i]·key
 template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const element *key, int dim, float *score)
 {
-	const int stride = stride_of(dim);
+	const int stride = stride_of<WIDTH>(dim);
 	if (dim % 8 != 0) {
 		UNROLL_BY(1) for (int d = 0; d < dim; d++) {
 			float k = load1(key + d);
@@ -316,7 +326,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 	}
 	for (int i = 0; i < QUERIES; i++) {
 		for (int d = t; d < a.dim; d += UNIT)
-			s.q[i * stride_of(a.dim) + d] = i < n.count ? a.q[query_index(n, i, a.heads) * a.dim + d] : 0.0f;
+			s.q[i * stride_of<WIDTH>(a.dim) + d] = i < n.count ? a.q[query_index(n, i, a.heads) * a.dim + d] : 0.0f;
 		for (int d = t; d < a.value_dim; d += UNIT)
 			s.out[i * WIDTH * WARP + d] = 0.0f;
 	}
@@ -365,7 +375,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 
 template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params &a)
 {
-	Shared s = shared_layout<WIDTH, QUERIES>(memory, stride_of(a.dim));
+	Shared s = shared_layout<WIDTH, QUERIES>(memory, stride_of<WIDTH>(a.dim));
 	int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
 	Queries n;
 	n.kv_head = blockIdx.y / parts;
@@ -383,13 +393,13 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 
 // A kernel for values of up to dims elements and up to queries query vectors per block.
 #define ATTENTION(dims, queries, blocks) \
-	KERNEL(NAME(dims, queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
-		int layer, int layers, int parts, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int window, int block_rows, int block_heads, int units, \
+	KERNEL(NAME(d##dims##_n##queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
+		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int window, int block_rows, int block_heads, int units, \
 		const int *pos, const int *seq, const int *tables, int stride, const int *rows) \
 	{ \
 		SHARED(float, memory); \
-		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, parts, heads, kv_heads, dim, value_dim, sinks, scale, inner, window, block_rows, \
-			block_heads, units, pos, seq, tables, stride, rows}); \
+		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
+			scale, inner, window, block_rows, block_heads, units, pos, seq, tables, stride, rows}); \
 	}
 
 ATTENTION(32, 1, 8)
@@ -397,27 +407,31 @@ ATTENTION(32, 2, 7)
 ATTENTION(32, 4, 5)
 ATTENTION(32, 8, 4)
 ATTENTION(32, 16, 4)
+#if !defined(LATENT) // latent values have one of few sizes
 ATTENTION(64, 1, 8)
 ATTENTION(64, 2, 7)
 ATTENTION(64, 4, 5)
 ATTENTION(64, 8, 4)
 ATTENTION(64, 16, 4)
+#endif
 ATTENTION(128, 1, 8)
-ATTENTION(128, 2, 8)
+ATTENTION(128, 2, IS_LATENT ? 7 : 8)
 ATTENTION(128, 4, 5)
 ATTENTION(128, 8, 4)
 ATTENTION(128, 16, 3)
+#if !defined(LATENT)
 ATTENTION(256, 1, 8)
 ATTENTION(256, 2, 6)
 ATTENTION(256, 4, 4)
 ATTENTION(256, 8, 3)
+#endif
 ATTENTION(512, 1, 4)
 ATTENTION(512, 2, 4)
 ATTENTION(512, 4, 3)
 
 // Combines the partials of the units of a row and head. Grid: (heads, rows); a thread computes up to four
 // dimensions.
-KERNEL(MERGE, 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int window, int units, const int *pos, const int *rows)
+KERNEL(NAME(merge), 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int window, int units, const int *pos, const int *rows)
 {
 	SHARED(float, prefix_max); // maximum of the units up to each
 	float *scale = prefix_max + UNIT, *unit_scale = scale + UNIT;

@@ -1,6 +1,7 @@
 package cudakern
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -11,8 +12,10 @@ type Attention struct {
 	merge           *Function
 
 	heads, kvHeads, dim int
-	values              int // width of a value; dim unless the cache is latent
+	latent              int // width of a value of a latent cache, or 0
+	values              int // width of a value
 	width               int // elements of a value per lane
+	stride              int // floats between queries in shared memory
 	queries             int // maximum query vectors of a block of attend
 	perRow              int // query heads of a row that share a block
 	sms                 int
@@ -28,27 +31,50 @@ const (
 	maxDim           = 1024
 )
 
-// NewAttention loads the kernels for caches of float16 (half) or float32, with heads query heads,
-// kvHeads key and value heads of dim elements, and values of values elements. Up to 32, values may be
-// any number; up to 64 it must be even; up to 128 a multiple of 4; up to 256 of 8; up to 512 of 16.
-// Fewer than dim are the first elements of the keys of a latent cache.
-func NewAttention(c *Context, half bool, heads, kvHeads, dim, values int) (*Attention, error) {
-	width := 1 // elements of a value per lane
-	for width < 16 && values > 32*width {
+// valueWidth returns the number of elements of a value that a lane computes.
+func valueWidth(dim, latent int) int {
+	width := 1
+	for width < 16 && cmp.Or(latent, dim) > 32*width {
 		width *= 2
+		if latent > 0 {
+			width *= 2 // there are kernels for every second width
+		}
 	}
+	return width
+}
+
+// CheckAttention returns an error if there are no kernels for NewAttention with these arguments.
+func CheckAttention(heads, kvHeads, dim, latent int) error {
+	values, width := cmp.Or(latent, dim), valueWidth(dim, latent)
 	switch {
 	case values < 1 || values > dim || values > 32*width || values%width != 0 || dim%min(width, 8) != 0 || dim > maxDim:
-		return nil, fmt.Errorf("no attention kernel supports heads of %d elements with values of %d", dim, values)
+		return fmt.Errorf("no attention kernel supports heads of %d elements with values of %d", dim, values)
 	case kvHeads < 1 || heads < 1 || heads%kvHeads != 0:
-		return nil, fmt.Errorf("%d query heads cannot share %d heads of keys and values", heads, kvHeads)
+		return fmt.Errorf("%d query heads cannot share %d heads of keys and values", heads, kvHeads)
 	}
-	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, values: values, width: width, queries: 1, sms: c.Properties().SMs}
+	return nil
+}
+
+// NewAttention loads the kernels for caches of float16 (half) or float32, with heads query heads,
+// kvHeads key and value heads of dim elements. If latent is not 0, the cache is latent and has values
+// of so many elements: the first of its keys. Up to 32, values may be
+// any number; up to 64 it must be even; up to 128 a multiple of 4; up to 256 of 8; up to 512 of 16.
+// More than 32 of a latent cache must be a multiple of 4, more than 128 of 16.
+func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Attention, error) {
+	if err := CheckAttention(heads, kvHeads, dim, latent); err != nil {
+		return nil, err
+	}
+	values, width := cmp.Or(latent, dim), valueWidth(dim, latent)
+	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, latent: latent, values: values, width: width, stride: 32 * width, queries: 1, sms: c.Properties().SMs}
 	a.perRow = min(heads/kvHeads, 8, a.prefillQueries())
 	for a.queries < a.perRow {
 		a.queries *= 2
 	}
 	module := "attention_" + element(half)
+	if latent > 0 {
+		module += "_latent"
+		a.stride = (dim + 3) / 4 * 4
+	}
 	load := func(queries int) (*Function, error) {
 		return c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, queries))
 	}
@@ -100,7 +126,7 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
-	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.values() != a.values {
+	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
 	}
 	if window <= 0 {
@@ -125,9 +151,9 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 		last, inner = limit, scale/limit
 	}
 	last = float32(float64(last) * math.Log2E)
-	shared := 4 * queries * (unitPositions + (a.dim+3)/4*4 + 2*32*a.width + 2*4 + 8)
+	shared := 4 * queries * (unitPositions + a.stride + 2*32*a.width + 2*4 + 8)
 	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
-		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), cache.parts(), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
+		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
 		last, inner, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 	if err != nil || !split {

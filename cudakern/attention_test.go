@@ -64,7 +64,7 @@ const attentionLayer, attentionLayers = 1, 2
 func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRig {
 	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
 	var err error
-	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim, c.dim)
+	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim, 0)
 	r.try(err)
 	store, err := cudakern.NewStoreKV(r.Context, c.half)
 	r.try(err)
@@ -215,11 +215,11 @@ func TestAttentionIsASoftmaxOverThePositionsThatARowAttendsTo(t *testing.T) {
 func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e := device(t)
 	for _, c := range []struct{ heads, kvHeads, dim int }{{1, 1, 0}, {1, 1, 33}, {1, 1, 66}, {1, 1, 130}, {1, 1, 264}, {3, 2, 64}, {0, 1, 64}, {1, 0, 64}} {
-		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim, c.dim); err == nil {
+		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim, 0); err == nil {
 			t.Errorf("%d heads over %d of %d elements were not refused", c.heads, c.kvHeads, c.dim)
 		}
 	}
-	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64, 64)
+	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64, 0)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}

@@ -26,8 +26,9 @@ DEVICE float input(const uint8_t *tile, int blocks, int output, int block, int i
 #else
 	int q = four_bits(tile + quants_at(blocks, output, 0, block), i);
 #endif
-#if HIGH_BYTES == 8
-	q |= (word_at(tile + high_at(blocks, output, block) + i / 16 * 4) >> (i % 2 * 16 + high_bit(i % 16 / 2)) & 3) << 4;
+#if HIGH_BYTES > 0
+	const uint8_t *high = tile + high_at(blocks, output, block) + i / 2 / HIGH_PAIRS * 4;
+	q |= (word_at(high) >> (i % 2 * 16 + high_bit(i / 2 % HIGH_PAIRS)) & HIGH_MASK) << 4;
 #endif
 	return dequantize(q, i / 16, scales, super);
 #endif

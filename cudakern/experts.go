@@ -5,8 +5,8 @@ import "fmt"
 // Experts has the operations of mixtures of experts except matrix products.
 type Experts struct{ route, count, bias, sum *Function }
 
-// maxExperts is the limit of the kernel route: 32 lanes with a bit mask of 32 experts each.
-const maxExperts = 1024
+// MaxExperts is the limit of the kernel route: 32 lanes with a bit mask of 32 experts each.
+const MaxExperts = 1024
 
 // NewExperts loads the kernels.
 func NewExperts(c *Context) (*Experts, error) {
@@ -38,8 +38,8 @@ type Routing struct {
 // EnqueueRoute computes the routes of rows of r.Experts logits: the numbers of the r.Used
 // experts with the largest scores, then their weights.
 func (k *Experts) EnqueueRoute(s *Stream, routes, logits Ptr, r Routing, rows Ptr, capacity int) error {
-	if r.Experts > maxExperts || r.Used < 1 || r.Used > r.Experts {
-		return fmt.Errorf("cannot route to %d of %d experts, the limit is %d experts", r.Used, r.Experts, maxExperts)
+	if r.Experts > MaxExperts || r.Used < 1 || r.Used > r.Experts {
+		return fmt.Errorf("cannot route to %d of %d experts, the limit is %d experts", r.Used, r.Experts, MaxExperts)
 	}
 	if err := checkLaunch("Route", capacity, r.Experts); err != nil {
 		return err

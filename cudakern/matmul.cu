@@ -13,7 +13,7 @@
 //	magic  x is float. Inserting q into the mantissa of 128.0 yields 128 + q without a conversion
 //	       instruction, which is slow. The 128 is subtracted together with the offset, once a block.
 //
-// F32 and F16 weights have one path, float.
+// F32, F16 and BF16 weights have one path, float.
 //
 // A thread block has 8 warps, with 8 bands and the same N rows, whose images are staged in shared
 // memory, IMAGES at a time. Grid: (groups of N rows, bands / 8 of all products), so that groups that read
@@ -34,6 +34,21 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block) { w
 
 #else
 
+// Loads to from p in one load of 4, 8 or 16 bytes.
+template <typename T> DEVICE void load(T &to, const uint8_t *p)
+{
+	if constexpr (sizeof(T) == 4) {
+		uint32_t v = ldg32(p);
+		memcpy(&to, &v, sizeof v);
+	} else if constexpr (sizeof(T) == 8) {
+		uint2 v = ldg64(p);
+		memcpy(&to, &v, sizeof v);
+	} else {
+		uint4 v = ldg128(p);
+		memcpy(&to, &v, sizeof v);
+	}
+}
+
 DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 {
 	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
@@ -41,20 +56,15 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 			uint4 v = ldg128(tile + quants_at(blocks, output, chunk, block));
 			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
 		}
-	uint2 scales = ldg64(tile + scales_at(blocks, block));
-	memcpy(w.scales, &scales, sizeof scales);
-#if HIGH_BYTES == 8
-	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
-		uint2 high = ldg64(tile + high_at(blocks, output, block));
-		memcpy(w.high[output], &high, sizeof high);
-	}
+	load(w.scales, tile + scales_at(blocks, block));
+#if HIGH_BYTES == 4
+	load(w.high, tile + high_at(blocks, 0, block));
+#elif HIGH_BYTES == 8
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+		load(w.high[output], tile + high_at(blocks, output, block));
 #endif
-#if SUPER_BYTES == 2
-	uint2 super = ldg64(tile + super_at(blocks, block));
-	memcpy(w.super, &super, sizeof super);
-#elif SUPER_BYTES == 4
-	uint4 super = ldg128(tile + super_at(blocks, block));
-	memcpy(w.super, &super, sizeof super);
+#if SUPER_BYTES > 0
+	load(w.super, tile + super_at(blocks, block));
 #endif
 }
 
@@ -93,7 +103,89 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
 }
 
-#else // 4 and 6 bits
+#elif defined(CODES)
+
+enum { ODD_SHIFT = 0, BIAS = 0 };
+
+// Like __byte_perm, but selectors from 8 on give 8 times the highest bit of byte selector - 8.
+DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t selectors)
+{
+#ifdef EMU
+	uint32_t bytes = __byte_perm(a, b, selectors), r = 0;
+	for (int i = 0; i < 4; i++)
+		r |= (selectors >> 4 * i & 8 ? (bytes >> 8 * i & 128) / 128 * 255 : bytes >> 8 * i & 255) << 8 * i;
+	return r;
+#else
+	uint32_t r;
+	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selectors));
+	return r;
+#endif
+}
+
+// Returns the values of the four codes in the lower or upper half of word, as bytes, exclusive-or flip.
+DEVICE uint32_t look_up(uint32_t word, bool upper, uint32_t flip)
+{
+	const uint32_t low_bits = word & 0x77777777, index = upper ? __byte_perm(low_bits, 0, 0x4432) : low_bits;
+	const uint32_t from_8 = permute(word << 4, word, upper ? 0xfbea : 0xd9c8); // 255 for codes from 8 on
+	const uint32_t below = permute(CODES_0 ^ flip, CODES_4 ^ flip, index), above = permute(CODES_8 ^ flip, CODES_12 ^ flip, index);
+	return (above & from_8) | (below & ~from_8);
+}
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	const uint32_t word = w.quants[output][p / 4];
+	return permute(look_up(word, false, 0), look_up(word, true, 0), 0xc480 + p % 4 * 0x1111);
+}
+
+// As for 8 bits, the values plus 128 are inserted into the mantissa of 2²³.
+DEVICE void widen(const Block &w, int output, int j, float v[4])
+{
+	const float magic = 8388608;
+	const uint32_t word = w.quants[output][j / 2], plus_128 = 0x80808080;
+	const uint32_t even = look_up(word, false, plus_128), odd = look_up(word, true, plus_128);
+	UNROLL for (int i = 0; i < 4; i++)
+		v[i] = __uint_as_float(__byte_perm(i % 2 ? odd : even, __float_as_uint(magic), 0x7440 + j % 2 * 2 + i / 2)) - (magic + 128);
+}
+
+#else // 4, 5 and 6 bits
+
+// Returns the upper bits of the even or odd pairs of word i, above the lower four of each byte.
+#if HIGH_BYTES == 8
+DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
+{
+	uint32_t high = w.high[output][i / 2];
+	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
+}
+#elif HIGH_BYTES == 4
+DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
+{
+	uint32_t high = w.high[output][0];
+	return (odd ? high << (4 - i) : high >> i) & 0x10101010;
+}
+#else
+DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
+#endif
+
+// Returns the quants of the even or odd pairs of word i as bytes.
+DEVICE uint32_t quant_bytes(const Block &w, int output, int i, bool odd)
+{
+	uint32_t word = w.quants[output][i];
+	return ((odd ? word >> 4 : word) & 0x0f0f0f0f) | byte_high(w, output, i, odd);
+}
+
+#if HIGH_BYTES == 4
+
+enum { ODD_SHIFT = 0 };
+
+DEVICE uint32_t pair(const Block &w, int output, int p)
+{
+	uint32_t bytes = quant_bytes(w, output, p / 4, p % 2);
+	return p % 4 >= 2 ? __byte_perm(bytes, 0, 0x4341) : bytes & 0x00ff00ff;
+}
+
+#else
+
+enum { ODD_SHIFT = 4 };
 
 #if HIGH_BYTES == 8
 
@@ -113,21 +205,11 @@ DEVICE uint32_t pair_high(const Block &w, int output, int p)
 	}
 }
 
-// Returns the upper two bits of the even or odd pairs of word i, in bits 4 and 5 of each byte, for widen.
-DEVICE uint32_t byte_high(const Block &w, int output, int i, bool odd)
-{
-	uint32_t high = w.high[output][i / 2];
-	return (i % 2 ? (odd ? high << 4 : high << 2) : (odd ? high >> 2 : high)) & 0x30303030;
-}
-
 #else
 
 DEVICE uint32_t pair_high(const Block &, int, int) { return 0; }
-DEVICE uint32_t byte_high(const Block &, int, int, bool) { return 0; }
 
 #endif
-
-enum { ODD_SHIFT = 4, BIAS = 128 };
 
 DEVICE uint32_t pair(const Block &w, int output, int p)
 {
@@ -137,11 +219,13 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 	return (word & (p % 2 ? 0x00f000f0 : 0x000f000f)) | pair_high(w, output, p);
 }
 
+#endif
+
+enum { BIAS = 128 };
+
 DEVICE void widen(const Block &w, int output, int j, float v[4])
 {
-	uint32_t word = w.quants[output][j / 2];
-	uint32_t even = (word & 0x0f0f0f0f) | byte_high(w, output, j / 2, false);
-	uint32_t odd = (word >> 4 & 0x0f0f0f0f) | byte_high(w, output, j / 2, true);
+	const uint32_t even = quant_bytes(w, output, j / 2, false), odd = quant_bytes(w, output, j / 2, true);
 	const uint32_t magic = __float_as_uint(BIAS);
 	const unsigned low = j % 2 ? 0x7144 : 0x7044, high = j % 2 ? 0x7344 : 0x7244;
 	v[0] = __uint_as_float(__byte_perm(even, magic, low));
@@ -185,7 +269,7 @@ struct F32 {
 				const float sum = half_sum(reinterpret_cast<const float *>(x + row * stride + F32_SUMS), half);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
-					acc[row * BAND_OUTPUTS + output] = subtract_minimum(w, output, sum, acc[row * BAND_OUTPUTS + output]);
+					acc[row * BAND_OUTPUTS + output] = subtract_minimum(w, output, half, sum, acc[row * BAND_OUTPUTS + output]);
 				}
 			}
 			UNROLL_CHUNKS for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
@@ -258,7 +342,7 @@ struct I16 {
 					dot[row][output] = even + (odd >> ODD_SHIFT);
 					if (last) {
 						float &to = acc[row * BAND_OUTPUTS + output];
-						to = subtract_minimum(w, output, scale * float(sum), to);
+						to = subtract_minimum(w, output, part * HALVES / PARTS, scale * float(sum), to);
 						to = add_scaled(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, to);
 					}
 				}
@@ -396,7 +480,8 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 	float sum = warp_sums(acc);
 	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes: how many have the same sum
 	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS - p.first, to = row + value / BAND_OUTPUTS;
-	if (lane % lanes == 0 && output >= 0 && output < p.outputs && to < rows) {
+	// The number of rows is read again: one register less in the loop.
+	if (lane % lanes == 0 && output >= 0 && output < p.outputs && to < *row_count) {
 		float *const dst = p.dst + size_t(to) * p.outputs + output;
 		*dst = add ? *dst + sum : sum;
 	}

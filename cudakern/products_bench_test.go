@@ -24,8 +24,8 @@ var llama8B = []struct {
 func BenchmarkProducts(b *testing.B) {
 	for _, path := range []string{"i16", "magic"} {
 		for _, name := range cudakern.WeightTypes() {
-			if path == "magic" && (name == "f32" || name == "f16") {
-				continue // has only one path
+			if elements, _ := weightTypes[name].Block(); path == "magic" && elements == 1 {
+				continue // floats have only one path
 			}
 			for _, shape := range llama8B {
 				for _, rows := range []int{1, 2, 4, 8, 512} {

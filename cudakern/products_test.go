@@ -125,8 +125,8 @@ func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weight
 func TestProducts(t *testing.T) {
 	for _, name := range cudakern.WeightTypes() {
 		for _, path := range []string{"i16", "magic"} {
-			if path == "magic" && (name == "f32" || name == "f16") {
-				continue // have only one path
+			if elements, _ := weightTypes[name].Block(); path == "magic" && elements == 1 {
+				continue // floats have only one path
 			}
 			for _, shape := range shapesOf(weightTypes[name]) {
 				w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
@@ -247,9 +247,110 @@ func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	return bound
 }
 
+// TestProductErrors reports the error of products of real size, and compares it with the error that int16
+// activations explain: that of the same product in float64 with rounded activations. The kernel may only add
+// the rounding of float32 sums.
+func TestProductErrors(t *testing.T) {
+	const outputs, inputs = 64, 4096
+	rng := rand.New(rand.NewPCG(11, 12))
+	x := make([]float32, inputs)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+		if rng.IntN(50) == 0 {
+			x[i] *= 60
+		}
+	}
+	for _, name := range cudakern.WeightTypes() {
+		for _, path := range []string{"i16", "magic"} {
+			t.Run(name+" "+path, func(t *testing.T) {
+				r := newRig(t)
+				k, err := cudakern.NewMatMul(r.c, name, path)
+				r.must(err)
+				w := cudakern.Weights{Type: name, Outputs: outputs, Inputs: inputs}
+				data := devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1)
+				values := make([]float32, outputs*inputs)
+				r.must(gguf.Dequantize(weightTypes[name], data, values))
+				rounded := slices.Clone(x)
+				if k.Image() == "i16" {
+					roundActivations(rounded)
+				}
+				var squares, total, explained, added float64
+				for i, got := range r.product(k, r.load(w, data), w, x, 1) {
+					exact, withRounded := 0.0, 0.0
+					for j, v := range values[i*inputs:][:inputs] {
+						exact += float64(v) * float64(x[j])
+						withRounded += float64(v) * float64(rounded[j])
+					}
+					squares += exact * exact
+					total += math.Pow(float64(got)-exact, 2)
+					explained += math.Pow(withRounded-exact, 2)
+					added += math.Pow(float64(got)-withRounded, 2)
+				}
+				relative := func(sum float64) float64 { return math.Sqrt(sum / squares) }
+				t.Logf("error %.2g of the results, of which activations explain %.2g", relative(total), relative(explained))
+				if !(relative(added) < 2e-5) {
+					t.Errorf("the kernel adds an error of %.2g to that of its activations", relative(added))
+				}
+			})
+		}
+	}
+}
+
+// roundActivations rounds x as activation.cu does for path i16.
+func roundActivations(x []float32) {
+	for block := range slices.Chunk(x, 32) {
+		largest := float32(0)
+		for _, v := range block {
+			largest = max(largest, max(v, -v))
+		}
+		scale, inverse := largest/32512, 32512/largest
+		for i, v := range block {
+			block[i] = float32(math.RoundToEven(float64(v*inverse))) * scale
+		}
+	}
+}
+
+// TestEmbeddings compares rows of tables that a Loader wrote with the values of the file, bit for bit. The
+// bits of blocks are random, so some scales are huge, subnormal or not finite.
+func TestEmbeddings(t *testing.T) {
+	for _, name := range cudakern.WeightTypes() {
+		for _, shape := range shapesOf(weightTypes[name]) {
+			w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
+			t.Run(fmt.Sprintf("%s (%d, %d)", name, w.Outputs, w.Inputs), func(t *testing.T) {
+				r, rng := newRig(t), rand.New(rand.NewPCG(uint64(w.Inputs), 7))
+				_, file, err := w.Bytes()
+				r.must(err)
+				data := make([]byte, file)
+				for i := range data {
+					data[i] = byte(rng.Uint32())
+				}
+				want := make([]float32, w.Outputs*w.Inputs)
+				r.must(gguf.Dequantize(weightTypes[name], data, want))
+				var tokens []byte
+				for i := range w.Outputs {
+					tokens = append(tokens, int32Bytes(i)...)
+				}
+				k, err := cudakern.NewEmbed(r.c, name)
+				r.must(err)
+				dst := r.alloc(int64(4 * len(want)))
+				step := cudakern.Step{Tokens: r.upload(tokens), Rows: r.upload(int32Bytes(w.Outputs))}
+				r.must(k.Enqueue(r.s, dst, r.load(w, data), w.Inputs, step, w.Outputs))
+				for i, got := range floatsOf(r.download(dst, 4*len(want))) {
+					if same := got == want[i] || got != got && want[i] != want[i]; !same {
+						t.Fatalf("row %d, value %d is %g, want %g", i/w.Inputs, i%w.Inputs, got, want[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// invertible are the types that unpack can convert back.
+var invertible = []string{"f32", "f16", "q8_0", "q4_0", "q4_k", "q6_k"}
+
 // TestLoader converts the output of a Loader back and compares it with the bytes of the file.
 func TestLoader(t *testing.T) {
-	for _, name := range cudakern.WeightTypes() {
+	for _, name := range invertible {
 		for _, shape := range append(shapesOf(weightTypes[name]), [2]int{162, 256 << 10}) {
 			w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
 			if w.Inputs > 1<<17 && name != "q6_k" {
@@ -450,7 +551,7 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 		name string
 		err  error
 	}{
-		{"weights of an unknown type", l.Load(memory, cudakern.Weights{Type: "q3_k", Outputs: 4, Inputs: 256}, nil)},
+		{"weights of an unknown type", l.Load(memory, cudakern.Weights{Type: "iq3_s", Outputs: 4, Inputs: 256}, nil)},
 		{"rows that are no whole blocks", l.Load(memory, cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 48}, make([]byte, 108))},
 		{"no outputs", l.Load(memory, cudakern.Weights{Type: "f32", Inputs: 4}, nil)},
 		{"data of another size", l.Load(memory, good, make([]byte, 143))},

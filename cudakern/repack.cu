@@ -53,13 +53,14 @@ DEVICE void repack(uint8_t *tile, int blocks, int output, int slot, const uint8_
 #endif
 	UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
 		store128(tile + quants_at(blocks, output, chunk, slot), &words[4 * chunk]);
-#if HIGH_BYTES == 8
-	uint32_t high[2] = {};
+#if HIGH_BYTES > 0
+	uint32_t high[HIGH_BYTES / 4] = {};
 	UNROLL for (int i = 0; i < BLOCK_INPUTS; i++)
-		high[i / 16] |= (raw_quant(raw, i) >> 4) << (i % 2 * 16 + high_bit(i % 16 / 2));
-	*reinterpret_cast<uint2 *>(tile + high_at(blocks, output, slot)) = make_uint2(high[0], high[1]);
+		high[i / 2 / HIGH_PAIRS] |= (raw_quant(raw, i) >> 4) << (i % 2 * 16 + high_bit(i / 2 % HIGH_PAIRS));
+	UNROLL for (int i = 0; i < HIGH_BYTES / 4; i++)
+		reinterpret_cast<uint32_t *>(tile + high_at(blocks, output, slot))[i] = high[i];
 #endif
-	*reinterpret_cast<uint16_t *>(tile + scales_at(blocks, slot) + output * SCALE_BYTES) = raw_scales(raw);
+	*reinterpret_cast<Scale *>(tile + scales_at(blocks, slot) + output * SCALE_BYTES) = raw_scales(raw);
 #if SUPER_BYTES > 0
 	if (raw.part == 0)
 		repack_super(tile + super_at(blocks, slot) + output * SUPER_BYTES, raw);

@@ -53,14 +53,28 @@ func NewLoader(c *Context) (_ *Loader, err error) {
 // Load writes weight w to dst in the layout of the kernels. data has the layout of the model file and
 // is not read after Load returns, but the device may still work; see Sync.
 func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {
+	_, want, err := w.Bytes()
+	if err != nil {
+		return err
+	}
+	if int64(len(data)) != want {
+		return fmt.Errorf("%s weights of %d outputs and %d inputs have %d bytes, want %d", w.Type, w.Outputs, w.Inputs, len(data), want)
+	}
+	row := want / int64(w.Outputs)
+	return l.LoadFrom(dst, w, func(to []byte, first int) error {
+		copy(to, data[int64(first)*row:])
+		return nil
+	})
+}
+
+// LoadFrom is like Load for weights that read provides: it fills to with the weights of outputs first,
+// first + 1 …, in the layout of the model file.
+func (l *Loader) LoadFrom(dst Ptr, w Weights, read func(to []byte, first int) error) error {
 	f, err := w.format()
 	if err != nil {
 		return err
 	}
-	size, want, _ := w.Bytes()
-	if int64(len(data)) != want {
-		return fmt.Errorf("%s weights of %d outputs and %d inputs have %d bytes, want %d", w.Type, w.Outputs, w.Inputs, len(data), want)
-	}
+	size, _, _ := w.Bytes()
 	kernel, err := l.context.kernel("repack_"+w.Type, "repack_"+w.Type)
 	if err != nil {
 		return err
@@ -76,22 +90,25 @@ func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {
 	for first := 0; first < w.Outputs; first += step {
 		outputs := min(step, w.Outputs-first)
 		at := dst + Ptr(int64(first/bandOutputs)*f.bandBytes(w.Inputs))
-		if err := l.part(kernel, at, outputs, w.Inputs, data[first*row:(first+outputs)*row]); err != nil {
+		fill := func(to []byte) error { return read(to, first) }
+		if err := l.part(kernel, at, outputs, w.Inputs, outputs*row, fill); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part copies and repacks whole bands of a weight.
-func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs int, data []byte) error {
+// part copies and repacks whole bands of a weight, size bytes that read provides.
+func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs, size int, read func(to []byte) error) error {
 	p := &l.parts[l.next]
 	l.next = (l.next + 1) % len(l.parts)
 	if err := p.free.Sync(); err != nil {
 		return err
 	}
-	copy(p.host.Bytes(), data)
-	if err := l.stream.Upload(p.device, p.host.Bytes()[:len(data)]); err != nil {
+	if err := read(p.host.Bytes()[:size]); err != nil {
+		return err
+	}
+	if err := l.stream.Upload(p.device, p.host.Bytes()[:size]); err != nil {
 		return err
 	}
 	err := kernel.Launch(l.stream, Dim3{X: blocksFor(outputs*blocksFor(inputs, blockInputs), threads)}, Dim3{X: threads}, 0,

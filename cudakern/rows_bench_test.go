@@ -82,7 +82,7 @@ func BenchmarkAttention(b *testing.B) {
 			cache := cudakern.Cache{Half: true, Layers: layers, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
 			cache.Data = e.zeros(perLayer * int64(layers))
 
-			k, err := cudakern.NewAttention(e.Context, true, benchHeads, benchKVHeads, benchHeadDim, benchHeadDim)
+			k, err := cudakern.NewAttention(e.Context, true, benchHeads, benchKVHeads, benchHeadDim, 0)
 			e.try(err)
 			var tables, pos, seq []int32
 			for i := range c.sequences * c.context / 32 {

@@ -28,22 +28,6 @@ type Cache struct {
 	Latent  int // elements of a value in a latent cache, the first ones of the key; 0: the cache stores values
 }
 
-// parts returns 1 for a latent cache, which has only keys, and 2 for any other.
-func (c Cache) parts() int32 {
-	if c.Latent > 0 {
-		return 1
-	}
-	return 2
-}
-
-// values returns the number of elements in a head's value.
-func (c Cache) values() int {
-	if c.Latent > 0 {
-		return c.Latent
-	}
-	return c.HeadDim
-}
-
 // element returns the name of the cache's element type in names of modules and kernels.
 func element(half bool) string {
 	if half {

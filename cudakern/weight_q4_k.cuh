@@ -1,36 +1,7 @@
-// Q4_K, super-blocks of 8 blocks: two F16, d and dmin; for each block a 6-bit scale and a 6-bit minimum;
-// then four times 32 bytes, each with one block in the low nibbles and the next in the high ones. A
-// weight is q · (d · scale) - dmin · minimum.
+// Q4_K: the super-blocks of formula_minimum.cuh; after their scales follow four times 32 bytes, each with
+// one block in the low nibbles and the next in the high ones.
 #pragma once
 
-enum { HALVES = 1, OFFSET = 0 };
+#include "formula_minimum.cuh"
 
 DEVICE unsigned raw_quant(Raw r, int i) { return r.p[16 + r.part / 2 * 32 + i] >> 4 * (r.part % 2) & 15; }
-
-// Unpacks the scale (low byte) and minimum (high byte) of a block from the 12 bytes of all 8 blocks.
-DEVICE uint16_t raw_scales(Raw r)
-{
-	const uint8_t *s = r.p + 4 + r.part % 4;
-	if (r.part < 4)
-		return (s[0] & 63) | (s[4] & 63) << 8;
-	return (s[8] & 15) | s[0] >> 6 << 4 | (s[8] >> 4 | s[4] >> 6 << 4) << 8;
-}
-
-DEVICE void repack_super(uint8_t *at, Raw r) { memcpy(at, r.p, 4); }
-
-DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
-{
-	return (float)q * (half_at(super) * (float)scales[0]) - half_at(super + 2) * (float)scales[1];
-}
-
-DEVICE float add_scaled(const Block &w, int output, int, float dot, float scale, float acc)
-{
-	float d = half_to_float(uint16_t(w.super[output])), block_scale = uint8_t(w.scales[output]);
-	return fmaf(d * block_scale * scale, dot, acc);
-}
-
-DEVICE float subtract_minimum(const Block &w, int output, float x, float acc)
-{
-	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = uint8_t(w.scales[output] >> 8);
-	return fmaf(-(dmin * minimum), x, acc);
-}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/cudakern"
 )
 
 // listing is the output of cuobjdump for a kernel, with a control word before every three instructions: an
@@ -67,5 +70,18 @@ func TestCostReturnsAnErrorForCodeThatItCannotCount(t *testing.T) {
 	}
 	if _, err := parse("no such file"); err == nil {
 		t.Error("parse found a kernel in a text without one")
+	}
+}
+
+func TestTheTableHasAllWeightTypes(t *testing.T) {
+	var names []string
+	for _, w := range weights {
+		names = append(names, w.name)
+	}
+	types := cudakern.WeightTypes()
+	slices.Sort(names)
+	slices.Sort(types)
+	if !slices.Equal(names, types) {
+		t.Errorf("the table has %v, there are kernels for %v", names, types)
 	}
 }

@@ -91,13 +91,25 @@ func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error
 	}
 	gpu, err := cuda.Open()
 	if err == nil {
-		if _, err = model.DeviceBytes(f, gpu); err == nil {
+		if err = runs(f, gpu); err == nil {
 			return gpu, nil
 		}
 		gpu.Close()
 	}
 	log.Warn("using the CPU instead of the GPU", "reason", err)
 	return openCPUBecause(threads, err)
+}
+
+// runs returns an error if dev lacks kernels for the weights or the operations of the model in f.
+func runs(f *gguf.File, dev device.Device) error {
+	if _, err := model.DeviceBytes(f, dev); err != nil {
+		return err
+	}
+	c, err := model.ReadConfig(f)
+	if err != nil {
+		return err
+	}
+	return c.Check(dev)
 }
 
 // fits returns an error if the weights in f do not fit into the memory of dev.
@@ -144,7 +156,7 @@ func probeGPU() device.Info {
 // does not ask the driver itself, which may crash.
 func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
-	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx}
+	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx, Converts: cuda.Converts}
 	if s.Device.Dedicated {
 		m.Devices = []device.Info{s.Device, host}
 		return m
@@ -160,6 +172,7 @@ func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 // settings would place a model.
 func thisMachine() func() placement.Machine {
 	return sync.OnceValue(func() (m placement.Machine) {
+		m.Converts = cuda.Converts
 		if gpu := probeGPU(); gpu.Dedicated {
 			m.Devices = append(m.Devices, gpu)
 		}

@@ -25,18 +25,19 @@ import (
 func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 	emulation := emutest.Emulation(t)
 	for _, c := range []struct {
-		name    string
-		env     map[string]string
-		weights gguf.Type
-		kind    string
-		notice  string
-		logged  bool
+		name   string
+		env    map[string]string
+		model  gguftest.Llama
+		kind   string
+		notice string
+		logged bool
 	}{
-		{"a GPU that can is taken", nil, gguf.Q8_0, "cuda", "", false},
-		{"without a driver the CPU computes, which is nothing to log", map[string]string{"M40_LLM_LIBCUDA": "/nowhere/libcuda.so.1"}, gguf.Q8_0, "cpu", "/nowhere/libcuda.so.1", false},
-		{"without a device the CPU computes", map[string]string{"M40_LLM_EMU_DEVICES": "0"}, gguf.Q8_0, "cpu", "finds no device", true},
-		{"beside an old device the CPU computes", map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, gguf.Q8_0, "cpu", "compute capability 3.5", true},
-		{"weights without kernels are computed with on the CPU", nil, gguf.BF16, "cpu", "BF16", true},
+		{"a GPU that can is taken", nil, gguftest.Llama{Type: gguf.Q8_0}, "cuda", "", false},
+		{"without a driver the CPU computes, which is nothing to log", map[string]string{"M40_LLM_LIBCUDA": "/nowhere/libcuda.so.1"}, gguftest.Llama{}, "cpu", "/nowhere/libcuda.so.1", false},
+		{"without a device the CPU computes", map[string]string{"M40_LLM_EMU_DEVICES": "0"}, gguftest.Llama{}, "cpu", "finds no device", true},
+		{"beside an old device the CPU computes", map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, gguftest.Llama{}, "cpu", "compute capability 3.5", true},
+		{"weights that can be converted are no reason for the CPU", nil, gguftest.Llama{Type: gguf.IQ2_XS, Dim: 256, FFN: 256}, "cuda", "", false},
+		{"an operation without a kernel is computed on the CPU", nil, gguftest.Llama{Dim: 132, Heads: 2, KVHeads: 1}, "cpu", "Attention: no attention kernel supports heads of 66 elements", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			runtime.LockOSThread()
@@ -45,7 +46,7 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}
-			f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: c.weights}))
+			f, err := gguf.Parse(gguftest.TinyLlama(c.model))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -245,11 +245,45 @@ var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) e
 	device.OpSparsify:        (*lowering).sparsify,
 }
 
+// Check implements device.Checker.
+func (d *cuda) Check(p *device.Program) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	for i, op := range p.Ops {
+		if err := check(op); err != nil {
+			return fmt.Errorf("cuda: operation %d, %s: %w", i, op.Kind, err)
+		}
+	}
+	return nil
+}
+
+// check returns an error if op has no kernel.
+func check(op device.Op) (err error) {
+	if lowerings[op.Kind] == nil {
+		return errNoKernel
+	}
+	switch op.Kind {
+	case device.OpGLU:
+		_, err = gateOf(op)
+	case device.OpAttention:
+		l := op.KV.Layout
+		err = cudakern.CheckAttention(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
+	case device.OpRoute:
+		if op.Routing.Experts > cudakern.MaxExperts {
+			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
+		}
+	}
+	return err
+}
+
+var errNoKernel = errors.New("the operation has no kernel")
+
 // lower adds the launches of op.
 func (l *lowering) lower(op operation) error {
 	lower, ok := lowerings[op.Kind]
 	if !ok {
-		return errors.New("the operation has no kernel")
+		return errNoKernel
 	}
 	at, err := l.operands(op.Op)
 	if err != nil {
@@ -607,7 +641,7 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim, op.KV.Layout.ValueDim()})
+	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent})
 	if err != nil {
 		return err
 	}

@@ -11,17 +11,18 @@ import (
 )
 
 // On both number paths, results near the reference's and the same bits whoever shares a
-// batch. Weights of F32 and F16 have one path, which i16 covers; the emulation takes its
-// time, so the other path gets all types in torture only.
+// batch. Floats have one path, which i16 covers. The emulation takes its time, so all types run
+// in torture only: without it, one of each layout and way to unpack. The tests of cudakern run
+// the products and embeddings of all types on both paths.
 func TestDeviceContract(t *testing.T) {
 	g := openGPU(t)
 	types := map[string][]gguf.Type{
-		"i16":   cuda.WeightTypes(),
-		"magic": {gguf.Q8_0, gguf.Q6_K},
+		"i16":   {gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_1, gguf.Q2_K, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS},
+		"magic": {gguf.Q8_0, gguf.Q5_K, gguf.Q6_K, gguf.MXFP4},
 	}
 	torture := os.Getenv("M40_LLM_TORTURE") == "1"
 	if torture {
-		types["magic"] = cuda.WeightTypes()
+		types["i16"], types["magic"] = cuda.KernelTypes(), cuda.KernelTypes()
 	}
 	for _, path := range cuda.Paths {
 		t.Run(path, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -51,8 +52,9 @@ func mark(err *error) {
 // tensor is a device.Tensor with its memory.
 type tensor struct {
 	device.Tensor
-	rows cudakern.Ptr // of an activation, float32
-	raw  []byte       // of a weight, as in the model file
+	rows   cudakern.Ptr // of an activation, float32
+	raw    []byte       // of a weight, as in the model file
+	source gguf.Type    // of a weight in the model file; Type is that on the GPU
 
 	// Copies of a weight on the GPU, 0 if there is none in that layout.
 	vector cudakern.Ptr // as in the model file
@@ -213,13 +215,18 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 
 func (d *cuda) Info() device.Info { return d.info }
 
-// WeightTypes returns the weight types that have kernels.
-func WeightTypes() []gguf.Type { return slices.Clone(kernelTypes) }
+// WeightTypes returns the weight types that have kernels, and those that are converted to one of
+// them.
+func WeightTypes() []gguf.Type {
+	types := slices.AppendSeq(slices.Clone(kernelTypes), maps.Keys(conversions))
+	slices.Sort(types)
+	return types
+}
 
 // WeightBytes returns the size of a weight on the GPU in bytes.
 func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
-	if !slices.Contains(kernelTypes, t) {
-		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(kernelTypes))
+	if !slices.Contains(kernelTypes, Converts(t)) {
+		return 0, fmt.Errorf("cuda: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(WeightTypes()))
 	}
 	if err := checkShape(rows, cols); err != nil {
 		return 0, err
@@ -227,7 +234,7 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if block, _ := t.Block(); cols%int(block) != 0 {
 		return 0, fmt.Errorf("cuda: rows of %d values are not a multiple of the %s block size %d", cols, t, block)
 	}
-	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}}
+	w := tensor{Tensor: device.Tensor{Type: Converts(t), Rows: rows, Cols: cols}}
 	bytes, file, err := weightsOf(w.Tensor).Bytes()
 	if err != nil {
 		return 0, fmt.Errorf("cuda: %w", err)
@@ -238,8 +245,8 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	return bytes, nil
 }
 
-// isVector reports whether a weight has one row: it is a norm or a bias rather than a matrix.
-func (w *tensor) isVector() bool { return w.Rows == 1 }
+// isVector reports whether a weight is a norm or a bias rather than a matrix: it has one row of F32.
+func (w *tensor) isVector() bool { return w.Rows == 1 && w.Type == gguf.F32 }
 
 // Upload copies a weight to the GPU.
 func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
@@ -253,7 +260,7 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
-	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, raw: data}
+	w := tensor{Tensor: device.Tensor{Type: Converts(t), Rows: rows, Cols: cols}, raw: data, source: t}
 	form := w.asMatrix // Compile copies it in the other layout if a program needs that
 	if w.isVector() {
 		form = w.asVector

@@ -3,6 +3,7 @@ package cuda
 import (
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 // OpenIn opens a device in a context that stays the caller's.
@@ -35,3 +36,6 @@ func Work(d device.Device, programs []device.Executable) (total int64) {
 
 // Reserve is what a device keeps of its memory.
 const Reserve = reserve
+
+// KernelTypes returns the weight types that have kernels, without those that are converted.
+func KernelTypes() []gguf.Type { return kernelTypes }

@@ -2,18 +2,11 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
-
-// kernelTypes are the weight types that cudakern has kernels for.
-var kernelTypes = slices.DeleteFunc(gguf.Types(), func(t gguf.Type) bool {
-	return !slices.Contains(cudakern.WeightTypes(), kernelName(t))
-})
 
 // kernels are the kernel launchers of programs. Each is loaded once, with its module, before the
 // first program that needs it is captured.
@@ -45,7 +38,7 @@ type kernels struct {
 type attentionKey struct {
 	half           bool // the cache is float16
 	heads, kvHeads int
-	dim, values    int // of a key, of a value
+	dim, latent    int // of a key; of a value if the cache is latent, else 0
 }
 
 func newKernels(c *cudakern.Context, path string) kernels {
@@ -117,7 +110,7 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{fmt.Sprint("store ", half), func() error { return errorOf(k.storeKV(half)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
-		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.ValueDim()}
+		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
 		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
@@ -183,7 +176,7 @@ func (k *kernels) storeKV(half bool) (*cudakern.StoreKV, error) {
 
 func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {
 	return once(k.attentions, key, func() (*cudakern.Attention, error) {
-		return cudakern.NewAttention(k.context, key.half, key.heads, key.kvHeads, key.dim, key.values)
+		return cudakern.NewAttention(k.context, key.half, key.heads, key.kvHeads, key.dim, key.latent)
 	})
 }
 
@@ -198,6 +191,3 @@ func once[K comparable, V any](loaded map[K]V, key K, load func() (V, error)) (V
 	}
 	return v, err
 }
-
-// kernelName returns the name of a weight type in names of modules and kernels.
-func kernelName(t gguf.Type) string { return strings.ToLower(t.String()) }

@@ -118,13 +118,13 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		says string
 	}{
 		{"a weight type without a kernel", func() error {
-			_, err := d.Upload(gguf.Q5_K, 1, 256, make([]byte, 176))
+			_, err := d.Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
 			return err
-		}, "type Q5_K; there are kernels for F32, F16, Q4_0, Q8_0, Q4_K, Q6_K"},
+		}, "type TQ1_0; there are kernels for F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K"},
 		{"the size of a weight type without a kernel", func() error {
-			_, err := d.WeightBytes(gguf.Q5_K, 1, 256)
+			_, err := d.WeightBytes(gguf.TQ1_0, 1, 256)
 			return err
-		}, "type Q5_K"},
+		}, "type TQ1_0"},
 		{"a row that is no whole number of blocks", func() error {
 			_, err := d.Upload(gguf.Q8_0, 1, 33, make([]byte, 34))
 			return err

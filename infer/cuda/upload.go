@@ -69,7 +69,12 @@ func (w *tensor) asMatrix(d *cuda) (cudakern.Ptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := d.loader.Load(at, weightsOf(w.Tensor), w.raw); err != nil {
+	if w.source != w.Type {
+		err = d.loader.LoadFrom(at, weightsOf(w.Tensor), w.converted())
+	} else {
+		err = d.loader.Load(at, weightsOf(w.Tensor), w.raw)
+	}
+	if err != nil {
 		return 0, err
 	}
 	w.matrix = at

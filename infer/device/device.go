@@ -124,8 +124,8 @@ type Device interface {
 	Info() Info
 
 	// WeightBytes returns the bytes of device memory that Upload takes for a weight of shape
-	// (rows, cols) in format t. It fails with an error that names the type if the device has
-	// no kernel for t.
+	// (rows, cols) in format t, converted if the device is a Converter. It fails with an error
+	// that names the type if the device does not support t.
 	WeightBytes(t gguf.Type, rows, cols int) (int64, error)
 
 	// WorkBytes returns an upper bound of the device memory, in bytes, that programs
@@ -135,8 +135,9 @@ type Device interface {
 
 	// Upload copies or maps a weight of shape (rows, cols) in format t; data is laid out as
 	// in the model file. data must stay valid and unchanged until Close, because the device
-	// may keep a view of it. It fails with an error that names the type if the device has no
-	// kernel for t.
+	// may keep a view of it. The Tensor has the type that the weight has on the device; see
+	// Converter. Upload fails with an error that names the type if the device does not
+	// support t.
 	Upload(t gguf.Type, rows, cols int, data []byte) (Tensor, error)
 
 	// Alloc allocates a zeroed float32 activation of shape (rows, cols).
@@ -171,6 +172,20 @@ type Peer interface {
 	// CopyFrom copies the first rows rows of src, an activation of from as its last Run left
 	// it, to dst. copied is false if direct copies from that device are not possible.
 	CopyFrom(dst Tensor, from Device, src Tensor, rows int) (copied bool, err error)
+}
+
+// Checker is implemented by devices that have kernels for some programs only.
+type Checker interface {
+	// Check returns an error that names the first operation of p that the device cannot compute,
+	// or nil. It reads only shapes: the tensors and caches need not be allocated.
+	Check(p *Program) error
+}
+
+// Converter is implemented by devices that keep weights of some types in another type.
+type Converter interface {
+	// Converts returns the type that weights of type t have on the device: t itself if it has
+	// kernels for t, and if it does not support t.
+	Converts(t gguf.Type) gguf.Type
 }
 
 // ErrUnreadable is wrapped by the error of an Upload whose data cannot be read, and by the error

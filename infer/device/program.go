@@ -43,6 +43,14 @@ var opNames = [...]string{"", "Embed", "EmbedPositions", "RMSNorm", "LayerNorm",
 
 func (k OpKind) String() string { return opNames[k] }
 
+// OpKinds returns all operations.
+func OpKinds() (kinds []OpKind) {
+	for k := range opNames[1:] {
+		kinds = append(kinds, OpKind(k+1))
+	}
+	return kinds
+}
+
 // Attention are the parameters of causal grouped-query attention: every row attends to
 // positions 0 … pos of its own sequence.
 type Attention struct {
@@ -65,6 +73,8 @@ const (
 	ClampedSwiGLU
 
 	SquaredReLU // max(x, 0)²
+
+	LastActivation = SquaredReLU
 )
 
 // Op is one recorded operation. Kind determines which fields are set; they are documented at
@@ -218,7 +228,7 @@ func (p *Program) Activate(dst, x Tensor, a Activation) {
 }
 
 func knownActivation(a Activation) error {
-	return check(a >= SiLU && a <= SquaredReLU, "activation %d does not exist", a)
+	return check(a >= SiLU && a <= LastActivation, "activation %d does not exist", a)
 }
 
 // ScaleByPosition records x = x · (1 + factor · ln(1 + floor(pos / period))), where pos is the

@@ -162,6 +162,8 @@ type placed struct {
 	plan    placement.Plan
 	stages  []model.Stage
 	info    device.Info // of those that the model is on, as one
+
+	converted string // which weights are converted for a device, as a sentence; empty: none
 }
 
 // place opens one device after the other until m fits on them.
@@ -181,7 +183,10 @@ func (l *loop) place(m *openModel, p *placed) error {
 		sizes = append(sizes, size)
 		p.plan, reason = placement.Place(sum, sizes, placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel})
 		if reason == nil {
-			p.setStages()
+			p.setStages(placement.TypesOf(m.file))
+			if p.converted != "" {
+				l.options.Logger.Info("weights are converted while the model is loaded", "model", m.info.Name, "conversion", p.converted)
+			}
 			return nil
 		}
 		if !size.Dedicated {
@@ -201,10 +206,11 @@ func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
 	}
 }
 
-// setStages sets stages and info from the plan. info.Name lists the devices in order of
-// preference.
-func (p *placed) setStages() {
+// setStages sets stages, info and converted from the plan and the types of weights. info.Name lists
+// the devices in order of preference.
+func (p *placed) setStages(types placement.Types) {
 	on := map[int]bool{}
+	var conversions []string
 	for _, stage := range p.plan.Stages {
 		p.stages = append(p.stages, model.Stage{Device: p.devices[stage.Device], Layers: stage.Layers})
 		on[stage.Device] = true
@@ -218,11 +224,20 @@ func (p *placed) setStages() {
 			if !slices.Contains(paths, info.Path) {
 				paths = append(paths, info.Path)
 			}
+			if c, ok := dev.(device.Converter); ok {
+				if converted := types.Converted(c.Converts, info.Name); converted != "" {
+					conversions = append(conversions, converted)
+				}
+			}
 		}
 	}
+	p.converted = strings.Join(conversions, "; ")
 	p.info.Name, p.info.Path = strings.Join(names, " and "), strings.Join(paths, "+")
 	if p.plan.Reason != "" {
 		p.info.Notice = p.plan.Reason
+	}
+	if p.converted != "" {
+		p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+p.converted, "; ")
 	}
 }
 

@@ -204,3 +204,57 @@ func TestRandomScale(t *testing.T) {
 		})
 	}
 }
+
+// TestQuantizeQ8_0 bounds the error of values that are stored as Q8_0: half a step of the block's scale, and
+// its rounding to half precision.
+func TestQuantizeQ8_0(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	rng := rand.New(rand.NewPCG(10, 10))
+	random := func(scale float64) (block []float32) {
+		for range 32 {
+			block = append(block, float32(rng.NormFloat64()*scale))
+		}
+		return block
+	}
+	with := func(v float32) []float32 { block := random(1); block[rng.IntN(32)] = v; return block }
+	for _, c := range []struct {
+		name   string
+		values []float32
+		finite bool
+	}{
+		{"values of about 1", random(1), true},
+		{"an outlier", with(-1000), true},
+		{"small values", random(1e-4), true},
+		{"values whose scale is subnormal", random(1e-6), true},
+		{"zeros", make([]float32, 32), true},
+		{"values too small for a scale", random(1e-12), true},
+		{"values too large for a scale", random(1e20), false},
+		{"a NaN", with(nan), false},
+		{"an infinity", with(-inf), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			data, got := make([]byte, 34), make([]float32, 32)
+			gguf.QuantizeQ8_0(c.values, data)
+			if err := gguf.Dequantize(gguf.Q8_0, data, got); err != nil {
+				t.Fatal(err)
+			}
+			largest := 0.0
+			for _, v := range c.values {
+				largest = max(largest, math.Abs(float64(v)))
+			}
+			for i, v := range got {
+				if !c.finite {
+					if v == v {
+						t.Fatalf("value %d is %g, want NaN", i, v)
+					}
+					continue
+				}
+				// The scale is off by up to half a unit of half precision; of subnormals that is 2^-25.
+				allowed := largest/254*1.001 + largest/2048 + 127*math.Ldexp(1, -25)
+				if off := math.Abs(float64(v - c.values[i])); !(off <= allowed) {
+					t.Fatalf("value %d is %g, want %g", i, v, c.values[i])
+				}
+			}
+		})
+	}
+}

@@ -110,7 +110,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 // Files quantised by another program, whose reference logits come from a forward pass
 // in float64 over the dequantised weights.
 func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
-	magic := []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0, gguf.Q4_K, gguf.Q6_K} // the emulation takes long
+	magic := []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS, gguf.IQ3_S} // the emulation takes long
 	if manyOnGPU() {
 		magic = cuda.WeightTypes()
 	}
@@ -154,14 +154,23 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s on %s", name, want.File, c.name), func(t *testing.T) {
 					m := open(t, f, c.open, gguf.F32)
 					worst, distance := compareLikely(t, m, index.Sequences, golden, want.Shape)
-					logRow(t, name, want.File, c.name, gguf.F32, "differs by up to %.2g of %g, divergence %.2g of %g", worst, c.worst, distance, c.distance)
-					if !(worst <= c.worst && distance <= c.distance) {
-						t.Errorf("log-probabilities differ by up to %g and distributions by up to %g, allowed are %g and %g", worst, distance, c.worst, c.distance)
+					allowed, allowedDistance := c.worst, c.distance
+					if strings.HasPrefix(c.name, "cuda") && isConverted(f) {
+						allowed, allowedDistance = 0.2, 3e-3 // Q8_0 rounds their weights
+					}
+					logRow(t, name, want.File, c.name, gguf.F32, "differs by up to %.2g of %g, divergence %.2g of %g", worst, allowed, distance, allowedDistance)
+					if !(worst <= allowed && distance <= allowedDistance) {
+						t.Errorf("log-probabilities differ by up to %g and distributions by up to %g, allowed are %g and %g", worst, distance, allowed, allowedDistance)
 					}
 				})
 			}
 		}
 	}
+}
+
+// isConverted reports whether a GPU converts weights of f.
+func isConverted(f *gguf.File) bool {
+	return slices.ContainsFunc(f.Tensors(), func(w gguf.Tensor) bool { return cuda.Converts(w.Type) != w.Type })
 }
 
 // compareLikely returns the largest difference of the log-probability of a token that

@@ -190,6 +190,17 @@ func (c Config) WorkBytes(dev device.Device, o Options) int64 {
 	return dev.WorkBytes(programs...)
 }
 
+// Check returns an error if dev cannot compute an operation of the model; see device.Checker.
+func (c Config) Check(dev device.Device) error {
+	checker, ok := dev.(device.Checker)
+	if !ok {
+		return nil
+	}
+	var shapes shapes
+	m, s := c.outline(&shapes, Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 1})
+	return checker.Check(m.program(s, 1))
+}
+
 // outline returns a model whose programs can be recorded but not run: one stage, with tensors
 // that have no memory.
 func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {

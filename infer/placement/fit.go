@@ -17,6 +17,7 @@ type Shape struct {
 	config  model.Config
 	weights int64 // bytes of all tensors
 	parts   model.Parts
+	types   Types
 }
 
 // ShapeOf reads the shape of the model in f, whose configuration is c.
@@ -25,12 +26,13 @@ func ShapeOf(f *gguf.File, c model.Config) (*Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts}, nil
+	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts, types: TypesOf(f)}, nil
 }
 
 // Machine is where a model is to be loaded, and how.
 type Machine struct {
 	Devices       []device.Info // as Place takes them, with the memory that is free for a model
+	Converts      Converts      // for devices with a memory of their own; nil: they convert nothing
 	CacheType     string        // of the KV cache; empty: f16
 	Parallel      int           // answers at once; 0: DefaultAnswers
 	ContextLength int           // requested; 0: none
@@ -53,6 +55,8 @@ type Fit struct {
 	Trained int   `json:"trained"` // context that the model was trained on, or a shorter one that was requested
 	Whole   int64 `json:"whole"`   // memory with context Trained
 	Free    int64 `json:"free"`    // free memory of the devices that it would be on, or of all if it does not fit; 0: unknown
+
+	Converted string `json:"converted,omitempty"` // which weights are converted to another type for the GPU that it would be on; see Types.Converted
 }
 
 // Fit returns how the model fits into m.
@@ -61,7 +65,11 @@ func (s *Shape) Fit(m Machine) Fit {
 	sizes := ModelOf(s.config, CacheTypes[cmp.Or(m.CacheType, "f16")])
 	var devices []Device
 	for _, info := range m.Devices {
-		devices = append(devices, Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)})
+		d := Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)}
+		if info.Dedicated {
+			d.enlarge(s.types.growth(m.Converts))
+		}
+		devices = append(devices, d)
 	}
 	p := &placer{model: sizes, devices: devices, context: s.config.ContextLength}
 	if m.ContextLength > 0 {
@@ -77,13 +85,26 @@ func (s *Shape) Fit(m Machine) Fit {
 	}
 	f.Context, f.Needs = plan.Context, takes(plan.Context)
 	for _, stage := range plan.Stages {
-		f.Free += m.Devices[stage.Device].Memory
+		info := m.Devices[stage.Device]
+		f.Free += info.Memory
+		if info.Dedicated {
+			f.Converted = s.types.Converted(m.Converts, "the GPU")
+			more := devices[stage.Device].Weights - s.weights
+			f.Needs, f.Whole = f.Needs+more, f.Whole+more
+		}
 	}
 	return f
 }
 
 // String returns the fit as a sentence without its full stop.
 func (f Fit) String() string {
+	if f.Converted != "" {
+		return f.memory() + "; " + f.Converted
+	}
+	return f.memory()
+}
+
+func (f Fit) memory() string {
 	switch {
 	case f.Free == 0:
 		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", units.ByteSize(f.Whole), thousands(f.Trained))

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 )
 
@@ -56,5 +58,43 @@ func TestFitSaysWhichContextFits(t *testing.T) {
 				t.Errorf("%+v does not fit", f)
 			}
 		})
+	}
+}
+
+func TestAFitReportsConvertedWeights(t *testing.T) {
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.IQ3_S, Dim: 256, FFN: 256}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape, err := ShapeOf(f, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	toQ8 := func(t gguf.Type) gguf.Type {
+		if t == gguf.IQ3_S {
+			return gguf.Q8_0
+		}
+		return t
+	}
+	host, gpu := device.Info{Kind: "cpu", Memory: 1 << 40}, device.Info{Kind: "cuda", Memory: 1 << 40, Dedicated: true}
+	onCPU := shape.Fit(Machine{Devices: []device.Info{host}, Converts: toQ8})
+	onGPU := shape.Fit(Machine{Devices: []device.Info{gpu, host}, Converts: toQ8})
+	native := shape.Fit(Machine{Devices: []device.Info{gpu, host}})
+	const says = "IQ3_S weights are converted to Q8_0 for the GPU and take 2.5 times as much memory there"
+	if onCPU.Converted != "" || native.Converted != "" || onGPU.Converted != says || !strings.Contains(onGPU.String(), says) {
+		t.Errorf("%q on the CPU, %q and %q on the GPU", onCPU.Converted, native.Converted, onGPU)
+	}
+	weights := model.WeightBytes(f)
+	if more := onGPU.Needs - native.Needs; more < weights*14/10 || more > weights*15/10 {
+		t.Errorf("converted weights take %d bytes more, those of the file %d", more, weights)
+	}
+	small := gpu
+	small.Memory = native.Needs + weights // too small for converted weights
+	if fit := shape.Fit(Machine{Devices: []device.Info{small, host}, Converts: toQ8}); fit.Free < 1<<40 {
+		t.Errorf("a model whose converted weights do not fit on the GPU needs %d of %d bytes there", fit.Needs, fit.Free)
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // sameBits runs a small transformer over fixed sequences, split into batches in many ways, and
 // compares the logits with those of one row at a time, bit for bit. The first weight type runs
-// all ways to fill the KV cache, unless OnlyProducts is set. The other types differ only in
-// their matrix products, so they run only the ways that select another product kernel, or all
-// with M40_LLM_TORTURE=1.
+// all operations and all ways to fill the KV cache, unless OnlyProducts is set. The other types
+// differ only in their matrix products, so they run only the ways that select another product
+// kernel, or all with M40_LLM_TORTURE=1; expertMatMul compares their products with experts.
 func (s Suite) sameBits(t *testing.T) {
 	types := s.SameBits
 	if types == nil {
@@ -31,6 +31,13 @@ func (s Suite) sameBits(t *testing.T) {
 		}
 		for _, cache := range caches {
 			t.Run(fmt.Sprintf("%s weights, %s cache", typ, cache), func(t *testing.T) {
+				newNet := func(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
+					n := newNet(t, dev, typ, cache)
+					if full {
+						n.widen()
+					}
+					return n
+				}
 				want := newNet(t, open(t, s.Open[0]), typ, cache).alone()
 				for i, f := range s.Open[1:] {
 					t.Run(fmt.Sprintf("variant %d of the device", i+1), func(t *testing.T) {
@@ -66,11 +73,12 @@ func shapeFor(typ gguf.Type) netShape {
 var netLengths = []int{97, 33, 70}
 
 // net is a transformer of two layers with random weights. The second layer uses the options of
-// operations that the first does not.
+// operations that the first does not. A wide net has two more layers: see widen.
 type net struct {
 	*rig
 	netShape
 	kv       device.KV
+	wide     *wide // nil: the net is not wide
 	weights  map[string]device.Tensor
 	buffers  map[string]device.Tensor
 	programs map[int]device.Executable
@@ -102,7 +110,7 @@ func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 	} {
 		n.buffers[name] = n.alloc(cols)
 	}
-	n.kv = n.rig.kv(device.KVLayout{Type: cache, Blocks: netBlocks, Layers: 2, KVHeads: n.kvHeads, HeadDim: n.headDim})
+	n.kv = n.rig.kv(device.KVLayout{Type: cache, Blocks: netBlocks, Layers: 3, KVHeads: n.kvHeads, HeadDim: n.headDim})
 	return n
 }
 
@@ -124,6 +132,9 @@ func (n *net) program(rows int) device.Executable {
 	attentions := []device.Attention{{Heads: n.heads, Scale: 0.25}, {Heads: n.heads, Scale: 0.25, Window: 40, Cap: 5}}
 	activations := []device.Activation{device.SiLU, device.GELU}
 	p.Embed(b["x"], n.weights["embd"])
+	if n.wide != nil {
+		n.positions(p)
+	}
 	for l := range 2 {
 		w := func(name string) device.Tensor { return n.weights[fmt.Sprint(name, l)] }
 		p.RMSNorm(b["norm"], b["x"], w("norm"), 1e-5)
@@ -146,6 +157,10 @@ func (n *net) program(rows int) device.Executable {
 		p.GLU(b["gate"], b["gate"], b["up"], activations[l])
 		p.MatMul(b["o"], w("down"), b["gate"])
 		p.Add(b["x"], b["o"])
+	}
+	if n.wide != nil {
+		n.mixture(p)
+		n.latent(p)
 	}
 	p.GatherRows(b["last"], b["x"])
 	p.RMSNorm(b["last"], b["last"], n.weights["norm0"], 1e-5)

@@ -20,7 +20,7 @@ type Llama struct {
 	Vocab      int       // 320; at least 320
 	Rows       int       // of the embedding and the output matrix: Vocab, or more than the tokenizer has tokens
 	Context    int       // 256
-	Type       gguf.Type // of the matrices: F32 (0), F16, BF16, Q8_0 or Q4_0, for which Dim and FFN must be multiples of 32
+	Type       gguf.Type // of the matrices, default F32; Dim and FFN must be multiples of its blocks
 	Seed       uint64
 	Tied       bool     // the output matrix is the embedding
 	Template   string   // chat template; ChatML
@@ -136,6 +136,17 @@ func (o Llama) addTensors(b *Builder) {
 	headDim := o.Dim / o.Heads
 	matrix := func(name string, cols, rows int, gain float64) {
 		scale := float32(gain / math.Sqrt(float64(cols)))
+		if elements, bytes := o.Type.Block(); elements == 256 && o.Type.IsRandomizable() { // Quantize cannot encode it
+			data := make([]byte, cols*rows/int(elements)*int(bytes))
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			if err := gguf.SetRandomScale(o.Type, data, float64(scale)); err != nil {
+				panic(err)
+			}
+			b.Tensor(name, o.Type, []int{cols, rows}, data)
+			return
+		}
 		values := make([]float32, cols*rows)
 		for i := range values {
 			values[i] = float32(rng.NormFloat64()) * scale

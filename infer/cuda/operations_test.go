@@ -1,0 +1,44 @@
+package cuda
+
+import (
+	"strings"
+	"testing"
+
+	"m40-llm/infer/device"
+)
+
+// TestEveryOperationHasAKernel checks the table of lowerings, and that of the kernels that are loaded
+// before a capture, against the operations that a program can record.
+func TestEveryOperationHasAKernel(t *testing.T) {
+	k := newKernels(nil, "i16")
+	for _, kind := range device.OpKinds() {
+		if err := check(device.Op{Kind: kind, GLU: device.SiLU, KV: device.KV{Layout: device.KVLayout{KVHeads: 1, HeadDim: 64}}, Attention: device.Attention{Heads: 1}}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if len(k.needs(device.Op{Kind: kind})) == 0 {
+			t.Errorf("%s loads no module", kind)
+		}
+	}
+	for a := device.SiLU; a <= device.LastActivation; a++ {
+		if _, err := gateOf(device.Op{GLU: a}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWhatHasNoKernelIsRefusedByName(t *testing.T) {
+	kv := device.KV{Layout: device.KVLayout{KVHeads: 1, HeadDim: 1100}}
+	for _, c := range []struct {
+		op   device.Op
+		says string
+	}{
+		{device.Op{Kind: device.OpAttention, KV: kv, Attention: device.Attention{Heads: 1}}, "operation 0, Attention: no attention kernel supports heads of 1100 elements"},
+		{device.Op{Kind: device.OpRoute, Routing: device.Routing{Experts: 1025}}, "operation 0, Route: chooses among 1025 experts, the limit is 1024"},
+		{device.Op{Kind: device.OpGLU, GLU: 99}, "operation 0, GLU: activation 99 has no kernel"},
+	} {
+		err := (&cuda{}).Check(&device.Program{Ops: []device.Op{c.op}})
+		if err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, want an error with %q", c.op.Kind, err, c.says)
+		}
+	}
+}
