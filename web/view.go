@@ -164,7 +164,8 @@ type Engine struct {
 	Device    string `json:"device"`   // "AMD EPYC, 2 threads"
 	Hardware  string `json:"hardware"` // "CPU"
 
-	// DeviceNotice is the reason why another device is not used, if the user could expect it.
+	// DeviceNotice is the reason why another device is not used, if the user could expect it, and
+	// which weights the device has in another format than the file.
 	DeviceNotice string `json:"device_notice"`
 
 	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"

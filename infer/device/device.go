@@ -92,7 +92,8 @@ type Info struct {
 	Threads int    `json:"threads"` // 0: not applicable
 	Memory  int64  `json:"memory"`  // bytes that were free when the device was opened; 0: unknown
 
-	// Notice is a sentence for the user, such as why a faster path is not used.
+	// Notice is a sentence for the user, such as why a faster path is not used, or which weights
+	// were converted.
 	Notice string `json:"notice,omitempty"`
 
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
