@@ -46,9 +46,9 @@ func (w weight) least(kernel string) float64 {
 	codes, magic := slices.Contains([]string{"iq4_nl", "iq4_xs", "mxfp4"}, w.name), strings.Contains(kernel, "_magic_")
 	switch {
 	case codes && magic:
-		return 1.25
+		return 1.2
 	case codes:
-		return 1.75
+		return 1.7
 	case magic:
 		return 1.9
 	}
