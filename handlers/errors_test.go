@@ -29,7 +29,7 @@ func failingEngine(err error, events ...infer.Event) *fakeEngine {
 // hopeless are the failures that the same request has again: OpenAI's clients would ask
 // twice more.
 var hopeless = map[infer.ErrorCode]bool{
-	infer.CodeMemory: true, infer.CodeModelFile: true, infer.CodeNotFinite: true, infer.CodeGrammar: true, infer.CodeCrashes: true,
+	infer.CodeMemory: true, infer.CodeModelFile: true, infer.CodeNotFinite: true, infer.CodeGrammar: true, infer.CodeCrashes: true, infer.CodeStopped: true,
 }
 
 // One engine error each, with the status, type and code that clients branch on.
@@ -52,6 +52,7 @@ func TestErrors_EngineFailures(t *testing.T) {
 		{infer.Error{Code: infer.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
 		{infer.Error{Code: infer.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
 		{infer.Error{Code: infer.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
+		{infer.Error{Code: infer.CodeStopped, Message: "the owner stopped it"}, 403, "permission_error", `"stopped"`, false, "the owner stopped it"},
 		{infer.Error{Code: infer.CodeLost, Message: "signal: killed"}, 503, "unavailable_error", `"engine_lost"`, true, "signal: killed"},
 		{infer.Error{Code: infer.CodeCrashes, Message: "three times"}, 500, "server_error", `"crashes_engine"`, false, "three times"},
 		{infer.Error{Code: infer.CodeGrammar, Message: "no token fits"}, 500, "server_error", `"grammar"`, false, "no token fits"},

@@ -5,6 +5,7 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	activity  the answers that are generated at this moment, and who asked for them
 //	people    who may log in; account has their pages, access the one rule of who may do what
 //	failure   the one table of errors
 //	share     links to a chat, and the page behind them
@@ -32,6 +33,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/account"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
@@ -47,12 +49,13 @@ type Engine = api.Engine
 
 // Config are the parts and settings of a server. Only Engine must be set.
 type Config struct {
-	Engine  Engine
-	Live    *live.Service   // the chats of the page; default: new ones on Engine
-	Models  *models.Service // default: those of Engine, and none can be downloaded
-	Logger  *slog.Logger    // default: slog.Default
-	Reach   *share.Reach    // where other machines reach shared chats; default: nowhere
-	Version string          // of this program, for system_fingerprint
+	Engine   Engine
+	Activity *activity.Service // the answers of Engine and Live; default: none are listed
+	Live     *live.Service     // the chats of the page; default: new ones on Engine
+	Models   *models.Service   // default: those of Engine, and none can be downloaded
+	Logger   *slog.Logger      // default: slog.Default
+	Reach    *share.Reach      // where other machines reach shared chats; default: nowhere
+	Version  string            // of this program, for system_fingerprint
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
 	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
@@ -116,6 +119,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
+	if cfg.Activity == nil {
+		cfg.Activity = activity.New(nil)
+	}
 	if cfg.People == nil {
 		cfg.Asks = gate.AsksNobody
 	}
@@ -144,9 +150,9 @@ func New(cfg Config) *echo.Echo {
 		WriteTimeout:   cfg.WriteTimeout,
 		BodyTimeout:    cfg.BodyTimeout,
 	})
-	programs := api.New(cfg.Engine, cfg.Models, g, cfg.Version, cfg.PingInterval)
-	people := &page.Handlers{Live: cfg.Live, Models: cfg.Models, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
-	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
+	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
+	people := &page.Handlers{Live: cfg.Live, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
+	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)

@@ -1,8 +1,11 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -16,9 +19,11 @@ import (
 	"nhooyr.io/websocket"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
+	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -33,6 +38,7 @@ const (
 	ofPreset              // for the person whose preset it is
 	ofPerson              // for the person it is about, and the owner of the server
 	ofSelf                // for the person it is about alone
+	ofAnswer              // for the person whose answer it is, and the owner of the server
 	ownerOnly             // for the owner of the server, about nothing that is a person's
 	managed               // for the owner of the server, about a person
 )
@@ -50,6 +56,7 @@ var rules = map[string]rule{
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
 	"GET /presets/export.json": anybody, "GET /people": anybody,
+	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,
 
 	"GET /c/:id": ofChat, "HEAD /c/:id": ofChat, "POST /c/:id": ofChat, "POST /c/:id/stop": ofChat, "POST /c/:id/answer": ofChat,
 	"POST /c/:id/show": ofChat, "POST /c/:id/rename": ofChat, "POST /c/:id/model": ofChat, "POST /c/:id/move": ofChat,
@@ -65,6 +72,8 @@ var rules = map[string]rule{
 	"POST /people/:id/rename": ofPerson, "POST /people/:id/passphrase/remove": ofPerson,
 
 	"POST /people/:id/passphrase": ofSelf,
+
+	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
 	"POST /models/find": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
 	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /people": ownerOnly,
@@ -95,17 +104,19 @@ type house struct {
 	db      *store.Store
 	people  *people.Service
 	chats   *live.Service
+	running *activity.Service // an answer of everybody, until it is stopped
 	askers  []asker
 	objects map[rule]map[string]string // an object of each kind, by person
 }
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{db: openStore(t), objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}}}
+	h := &house{db: openStore(t), objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
 	h.people = peopleOf(t, h.db, "")
 	h.chats = live.New(&fakeEngine{}, live.Options{Store: h.db})
 	t.Cleanup(h.chats.Close)
-	h.Server = server(t, &fakeEngine{}, func(c *Config) { c.Asks, c.People, c.Live = gate.AsksOthers, h.people, h.chats })
+	h.running = activity.New(h.people.Name)
+	h.Server = server(t, &fakeEngine{}, func(c *Config) { c.Asks, c.People, c.Live, c.Activity = gate.AsksOthers, h.people, h.chats, h.running })
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", h.URL}
 	h.askers = []asker{{"nobody", "", false, elsewhere}, {"a wrong key", "", false, append(elsewhere, "Authorization", "Bearer wrong")}}
 	anna, annaErr := h.people.Add(t.Context(), access.Local, "Anna")
@@ -123,6 +134,7 @@ func newHouse(t *testing.T) *house {
 			asker{p.Name + " with a browser", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Cookie", cookie})},
 			asker{p.Name + " with a key", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Authorization", "Bearer " + key})})
 		h.addObjects(t, p)
+		h.answer(t, p.ID)
 	}
 	cookie := logIn(t, h.Server, h.people, anna.ID, elsewhere)
 	account, err := h.people.Account(t.Context(), access.Local, anna.ID)
@@ -151,6 +163,35 @@ func (h *house) addObjects(t *testing.T, p store.Person) {
 		t.Fatal(err)
 	}
 	h.objects[ofChat][p.ID], h.objects[ofPreset][p.ID], h.objects[ofPerson][p.ID], h.objects[ofSelf][p.ID] = c.ID, preset.ID, p.ID, p.ID
+}
+
+// answer begins an answer of a person that ends when it is stopped.
+func (h *house) answer(t *testing.T, person string) {
+	t.Helper()
+	begun, ended := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(activity.With(context.Background(), activity.Origin{Person: person, Key: "key of " + person}))
+	generate := h.running.Observe(func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+		return func(func(infer.Event, error) bool) {
+			close(begun)
+			<-ctx.Done()
+		}
+	})
+	go func() {
+		defer close(ended)
+		for range generate(ctx, infer.Request{}) {
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	<-begun
+	list, err := h.running.List(t.Context(), access.Local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range list.Answers {
+		if a.Person == person {
+			h.objects[ofAnswer][person] = fmt.Sprint(a.ID)
+		}
+	}
 }
 
 // outcome is what an asker may learn by a route.
@@ -185,7 +226,7 @@ func expected(r rule, who asker, object string) outcome {
 			return missing
 		}
 		return let
-	case object != who.person:
+	case object == "missing", object != who.person && !(r == ofAnswer && who.owner):
 		return missing
 	}
 	return let
@@ -250,7 +291,7 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	} else if r == managed && object != "missing" {
 		id = object
 	}
-	path = strings.NewReplacer(":id", id, ":token", "none", ":answer", "1?as=curl", "*", "x").Replace(path)
+	path = strings.NewReplacer(":id", id, ":token", "none", ":answer", map[bool]string{true: id, false: "1?as=curl"}[r == ofAnswer], "*", "x").Replace(path)
 	body := fields[name]
 	if r == anybody && strings.HasPrefix(name, "POST /v1") {
 		body = ""
@@ -261,6 +302,9 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	}
 	got := call(t, h.Server, method, path, body, header...)
 	h.bringBack(t, name, who)
+	if r == ofAnswer && outcomeOf(got) == let {
+		h.answer(t, object)
+	}
 	want := expected(r, who, object)
 	if was := outcomeOf(got); r == public || r == anybody || r == ownerOnly {
 		if was == missing {
@@ -366,8 +410,8 @@ func (h *house) command(t *testing.T, c *socketClient, who asker, object string)
 		return 1
 	}
 	for _, name := range commands(t) {
-		if name == "open" || name == "send" || name == "ping" {
-			continue // send begins a chat of one's own, and ping is about nothing
+		if name == "open" || name == "send" || name == "ping" || name == "activity" {
+			continue // send begins a chat of one's own, and ping and activity are about no chat; for activity see TestActivity
 		}
 		cells++
 		ref := c.send(name, map[string]any{"chat": chat, "message": 1, "answer": 1, "text": "x", "before": 1, "after": 1, "version": 1})

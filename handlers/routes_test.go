@@ -12,8 +12,8 @@ import (
 const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
-	const routes = "the routes are GET /health, GET /v1/models, GET /v1/models/{id}, GET /v1/status, POST /apply-template, POST /detokenize, POST /tokenize, " +
-		"POST /v1/chat/completions, POST /v1/completions, POST /v1/generate"
+	const routes = "the routes are GET /health, GET /v1/activity, GET /v1/models, GET /v1/models/{id}, GET /v1/status, POST /apply-template, POST /detokenize, POST /tokenize, " +
+		"POST /v1/activity/{id}/stop, POST /v1/chat/completions, POST /v1/completions, POST /v1/generate"
 	for request, hint := range map[string]string{
 		"GET /v1":                          "",
 		"POST /v1/nothing":                 "",

@@ -16,6 +16,6 @@ func NewWorker(cfg Config) *echo.Echo {
 	g := gate.NewTrusted(cfg.Logger)
 	e := echo.New()
 	g.Guard(e)
-	api.New(cfg.Engine, nil, g, cfg.Version, time.Minute).EngineRoutes(e)
+	api.New(cfg.Engine, nil, nil, g, cfg.Version, time.Minute).EngineRoutes(e)
 	return e
 }

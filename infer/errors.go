@@ -21,6 +21,7 @@ const (
 	CodeDevice    ErrorCode = "device"         // the device failed
 	CodeNotFinite ErrorCode = "not_finite"     // the model computed NaN or infinity
 	CodeGrammar   ErrorCode = "grammar"        // the model has no token that the grammar allows next, or matching the grammar takes too long
+	CodeStopped   ErrorCode = "stopped"        // somebody other than the client stopped the answer; set by the server
 	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended during the answer; the same request may succeed
 	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended every time it got this input; it is not retried
 	CodeInternal  ErrorCode = "internal"

@@ -85,6 +85,7 @@ const (
 	KindSetting Kind = "setting"
 	KindModel   Kind = "model"  // belongs to the server
 	KindPerson  Kind = "person" // with name, devices and keys; belongs to itself
+	KindAnswer  Kind = "answer" // that is being generated, without its text
 
 	KindPassphrase Kind = "passphrase" // with which the person it belongs to logs in
 )
@@ -95,8 +96,8 @@ var ErrDenied = errors.New("only the owner of this server can do this")
 // Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
 // first. Whoever has a link may follow its chat and do nothing else. A person may do everything
 // with their own objects, and use the models. The owner of the server also manages models and
-// people, but has no access to the chats, presets and settings of others, and can remove but not
-// change their passphrases.
+// people, and sees and stops the answers of others, but has no access to their chats, presets and
+// settings, and can remove but not change their passphrases.
 func Authorize(who Principal, action Action, what Object) error {
 	owner := who.Role == RoleOwner
 	allowed := false
@@ -108,7 +109,7 @@ func Authorize(who Principal, action Action, what Object) error {
 		allowed = owner && (what.Kind == KindModel || what.Kind == KindPerson || what.Kind == KindPassphrase)
 	case what.Kind == KindModel:
 		allowed = action == ActionRead || action == ActionAsk
-	case what.Kind == KindPerson:
+	case what.Kind == KindPerson, what.Kind == KindAnswer:
 		allowed = owner || what.Owner == who.Owner
 	default:
 		allowed = what.Owner == who.Owner

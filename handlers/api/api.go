@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
@@ -36,17 +37,18 @@ type Engine interface {
 
 // API serves the routes for programs.
 type API struct {
-	engine  Engine
-	list    *models.Service
-	gate    *gate.Gate
-	version string        // of this program
-	ping    time.Duration // silence after which a stream gets a comment
+	engine   Engine
+	list     *models.Service
+	activity *activity.Service
+	gate     *gate.Gate
+	version  string        // of this program
+	ping     time.Duration // silence after which a stream gets a comment
 }
 
-// New returns the API of engine. list has its models; nil in a worker, whose server has the
-// list.
-func New(engine Engine, list *models.Service, g *gate.Gate, version string, ping time.Duration) *API {
-	return &API{engine: engine, list: list, gate: g, version: version, ping: ping}
+// New returns the API of engine. list has its models and current its answers; both are nil in a
+// worker, whose server has them.
+func New(engine Engine, list *models.Service, current *activity.Service, g *gate.Gate, version string, ping time.Duration) *API {
+	return &API{engine: engine, list: list, activity: current, gate: g, version: version, ping: ping}
 }
 
 // Routes adds the routes for programs to e, except GET /models, which also serves a page.
@@ -61,6 +63,8 @@ func (api *API) Routes(e *echo.Echo) {
 		e.Match(getOrHead, prefix+"/models/*", api.model)
 	}
 	e.Match(getOrHead, "/v1/status", api.status)
+	e.Match(getOrHead, "/v1/activity", api.listActivity)
+	e.POST("/v1/activity/:answer/stop", api.stopAnswer)
 	e.Match(getOrHead, "/v1/models", api.Models)
 
 	// Tools, named as llama-server has them.

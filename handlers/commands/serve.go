@@ -17,6 +17,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
@@ -103,6 +104,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	config := handlers.Config{
 		Engine:      s.engine,
+		Activity:    s.activity,
 		Live:        s.chats,
 		Models:      s.models,
 		Logger:      logger,
@@ -185,23 +187,25 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener, e encryptio
 	return cli.HostNames(hostname)
 }
 
-// limitedEngine is an engine that writes no more answers of a person at once than their limit.
-type limitedEngine struct {
+// sharedEngine is an engine that writes no more answers of a person at once than their limit, and
+// whose answers are listed.
+type sharedEngine struct {
 	closableEngine
 	generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]
 }
 
-func (e limitedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+func (e sharedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	return e.generate(ctx, r)
 }
 
 // services are the parts of a server behind its routes.
 type services struct {
-	db     *store.Store
-	engine closableEngine
-	models *models.Service
-	people *people.Service
-	chats  *live.Service
+	db       *store.Store
+	engine   closableEngine
+	models   *models.Service
+	people   *people.Service
+	chats    *live.Service
+	activity *activity.Service
 
 	background       sync.WaitGroup
 	inBackground     func(do func(context.Context)) // runs do in a goroutine, with a context that cancelBackground cancels
@@ -229,7 +233,8 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	s.engine = limitedEngine{s.engine, s.people.Limited(s.engine.Generate)}
+	s.activity = activity.New(s.people.Name)
+	s.engine = sharedEngine{s.engine, s.activity.Observe(s.people.Limited(s.engine.Generate))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)

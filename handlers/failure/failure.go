@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
@@ -113,6 +114,8 @@ func classify(err error) Failure {
 		return Failure{Code: Conflict, Message: command.Error(), Title: conflictTitle(command), State: command.State}
 	case errors.Is(err, live.ErrNotFound):
 		return Failure{Code: ChatNotFound, Message: live.ErrNotFound.Error()}
+	case errors.Is(err, activity.ErrEnded):
+		return Failure{Code: AnswerEnded, Message: err.Error()}
 	case errors.Is(err, access.ErrDenied):
 		return Failure{Code: Denied, Message: access.ErrDenied.Error()}
 	case errors.Is(err, people.ErrWrongKey):

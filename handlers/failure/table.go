@@ -8,6 +8,7 @@ import (
 
 // Codes of failures besides those of the engine. Programs depend on them.
 const (
+	AnswerEnded         = "answer_ended"
 	BodyTooLarge        = "body_too_large"
 	ChatNotFound        = "chat_not_found"
 	ChatsLocked         = "chats_locked"
@@ -67,6 +68,7 @@ var table = map[string]row{
 	string(infer.CodeDevice):    {status: http.StatusInternalServerError, title: "The device failed", private: true},
 	string(infer.CodeNotFinite): {status: http.StatusInternalServerError, title: "The model computed nonsense", private: true, final: true},
 	string(infer.CodeGrammar):   {status: http.StatusInternalServerError, title: "The model cannot keep to the form", final: true},
+	string(infer.CodeStopped):   {status: http.StatusForbidden, title: "The answer was stopped", final: true},
 	string(infer.CodeLost):      {status: http.StatusServiceUnavailable, title: "The engine stopped"},
 	string(infer.CodeCrashes):   {status: http.StatusInternalServerError, title: "This makes the engine crash", final: true},
 	string(infer.CodeInternal):  {status: http.StatusInternalServerError, title: "The answer failed", private: true},
@@ -80,6 +82,7 @@ var table = map[string]row{
 	ChatsLocked:   {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
 	DiskFull: {status: http.StatusInsufficientStorage, title: "The disk is full",
 		text: "Nothing was changed. Free some space on the disk of the data folder and try again."},
+	AnswerEnded:    {status: http.StatusNotFound, title: "This answer has ended"},
 	Conflict:       {status: http.StatusConflict},
 	NameTaken:      {status: http.StatusConflict, title: "This name is taken"},
 	PersonNotFound: {status: http.StatusNotFound, title: "This is gone"},

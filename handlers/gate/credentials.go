@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/people"
 )
@@ -72,6 +73,7 @@ func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		r := c.Request()
 		ctx := people.WithCredential(access.With(r.Context(), known.Principal), known.Credential)
+		ctx = activity.With(ctx, activity.Origin{Person: known.Principal.Owner, Key: known.KeyName})
 		if known.Credential != (people.Credential{}) {
 			watched, done := g.opt.People.Watch(ctx, known.Credential)
 			defer done()

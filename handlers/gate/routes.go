@@ -58,12 +58,13 @@ var unsupported = map[string]string{
 func apiRoutes(e *echo.Echo) string {
 	var list []string
 	known := map[string]bool{}
+	parameters := strings.NewReplacer("*", "{id}", ":answer", "{id}")
 	for _, route := range e.Routes() {
 		known[route.Path] = true
 	}
 	for _, route := range e.Routes() {
 		if route.Method != http.MethodHead && isAPI(route.Path) && !known["/v1"+route.Path] {
-			list = append(list, route.Method+" "+strings.Replace(route.Path, "*", "{id}", 1))
+			list = append(list, route.Method+" "+parameters.Replace(route.Path))
 		}
 	}
 	slices.Sort(list)

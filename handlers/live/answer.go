@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"m40-llm/handlers/activity"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/store"
@@ -74,7 +75,7 @@ func (c *Chat) begin(t *turn) {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
-	ctx, cancel := context.WithCancel(svc.ctx)
+	ctx, cancel := context.WithCancel(activity.With(svc.ctx, activity.Origin{Person: c.owner, Chat: c.id}))
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
 	c.answer.run, c.replays.last = r, nil
@@ -309,7 +310,9 @@ func (c *Chat) verdict(r *run, err error) (AnswerState, *infer.Error) {
 		return Done, nil
 	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return Interrupted, nil
-	case r.stopped, errors.Is(err, context.Canceled):
+	case errors.Is(err, activity.ErrStoppedByOwner):
+		return Stopped, known
+	case r.stopped, errors.Is(err, context.Canceled), errors.Is(err, activity.ErrStopped):
 		return Stopped, nil
 	case isKnown:
 		return Failed, known

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/infer"
 )
 
@@ -82,7 +83,7 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 	if len(tokens) == 0 {
 		return invalid("answer", "message %d has no tokens that could be compared", t.ID)
 	}
-	running, cancel := context.WithCancel(c.service.ctx)
+	running, cancel := context.WithCancel(activity.With(c.service.ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true}))
 	r := &replay{
 		Replay:  Replay{Answer: t.ID, State: ReplayRunning, Total: len(tokens)},
 		turn:    t,
@@ -243,7 +244,7 @@ func (c *Chat) finishReplay(r *replay, receipt *infer.Done, err error) {
 	switch known := (*infer.Error)(nil); {
 	case r.State == ReplayDiffers && receipt == nil && !errors.Is(err, context.Canceled):
 		// It is known what differs, if not why.
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, activity.ErrStopped):
 		r.State = ReplayStopped
 	case errors.As(err, &known):
 		r.State, r.Error = ReplayFailed, known

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -20,6 +21,7 @@ import (
 type Handlers struct {
 	Live         *live.Service
 	Models       *models.Service
+	Activity     *activity.Service
 	Gate         *gate.Gate
 	Log          *slog.Logger
 	PingInterval time.Duration // after so long without an event, a growing page gets a comment
@@ -52,6 +54,9 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
+
+	e.Match(getOrHead, "/activity", h.activityPage)
+	e.POST("/activity/:answer/stop", h.stopAnswer)
 
 	e.POST("/models/find", managesModels(h.findModel))
 	e.POST("/models/pull", managesModels(h.pullModel))

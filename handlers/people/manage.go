@@ -68,6 +68,15 @@ func (s *Service) People(ctx context.Context, who access.Principal) (list []Acco
 	return list, nil
 }
 
+// Name returns the name of a person; empty if the person was removed.
+func (s *Service) Name(ctx context.Context, person string) (string, error) {
+	p, err := s.opt.Store.Person(ctx, person)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	}
+	return p.Name, err
+}
+
 // Account returns one person.
 func (s *Service) Account(ctx context.Context, who access.Principal, person string) (Account, error) {
 	if err := mayChange(who, person); err != nil {

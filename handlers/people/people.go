@@ -91,7 +91,8 @@ type Credential struct {
 type Known struct {
 	Principal  access.Principal
 	Credential Credential
-	Renew      bool // the cookie should be sent again, so that the browser keeps it for longer
+	KeyName    string // of the stored API key; empty: none
+	Renew      bool   // the cookie should be sent again, so that the browser keeps it for longer
 }
 
 // Errors of failed authentication.
@@ -191,7 +192,7 @@ func (s *Service) ByDevice(ctx context.Context, cookie string) (Known, error) {
 		return Known{}, ErrNotLoggedIn
 	}
 	s.devicesSeen.note(d.ID, now)
-	return Known{access.Of(p), Credential{Person: p.ID, Device: d.ID}, now.Sub(d.Seen) >= renewAfter}, nil
+	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Device: d.ID}, Renew: now.Sub(d.Seen) >= renewAfter}, nil
 }
 
 // ByKey returns the person with this API key. For a wrong key it returns ErrWrongKey, and after too
@@ -208,7 +209,7 @@ func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, 
 		return Known{}, err
 	}
 	s.keysSeen.note(k.ID, s.opt.Now())
-	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}}, nil
+	return Known{Principal: access.Of(p), Credential: Credential{Person: p.ID, Key: k.ID}, KeyName: k.Name}, nil
 }
 
 // Enter logs a device in with the owner's key or an invitation, and returns the value of its login

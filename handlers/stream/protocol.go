@@ -36,14 +36,15 @@ import (
 //	{"type":"newer","ref":11,"after":4}                         send the messages behind this one
 //	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
 //	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
-//	{"type":"ping","ref":13}                                    is anybody there
+//	{"type":"activity","ref":13,"on":true}                      begin to send what the engine does and for whom, or end with "on":false
+//	{"type":"ping","ref":14}                                    is anybody there
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
 // of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
 // to the model as they are, one behind the other, without its chat template; and "preset": the id
 // of the one that the settings came from. While an answer is written, only open, stop,
-// older, newer, fork, panel and ping fit; the others get the error "conflict" with the state.
+// older, newer, fork, panel, activity and ping fit; the others get the error "conflict" with the state.
 //
 // # To the page
 //
@@ -58,6 +59,7 @@ import (
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
+//	{"type":"activity","html":"…"}                        after the command activity, and on every change: the part of the page GET /activity that changes
 //	{"type":"chats"}                                      the list of chats has changed: GET /rail has the new one
 //
 // # Branches
@@ -87,6 +89,7 @@ type Command struct {
 	Reasoning string         `json:"reasoning"`
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
+	On        bool           `json:"on"`
 	Preset    string         `json:"preset"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
@@ -129,6 +132,7 @@ type Frame struct {
 	Error    *Error      `json:"error,omitempty"`
 	Engine   *web.Engine `json:"engine,omitempty"`
 	Space    *string     `json:"space,omitempty"`
+	HTML     string      `json:"html,omitempty"` // activity
 	Code     int         `json:"code,omitempty"` // close
 	Models   *web.News   `json:"models,omitempty"`
 	Events   []Event     `json:"events,omitempty"`

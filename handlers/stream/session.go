@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -94,6 +96,8 @@ type session struct {
 	limiter      *rate.Limiter
 	replies      chan reply
 	chat         *live.Chat // open; touched by the reader alone
+	activity     *activity.Service
+	watches      atomic.Bool // the page shows the activity
 }
 
 func (h *Handlers) newSession(who live.Principal, t transport) *session {
@@ -101,6 +105,7 @@ func (h *Handlers) newSession(who live.Principal, t transport) *session {
 		live:         h.Live,
 		who:          who,
 		models:       h.Models,
+		activity:     h.Activity,
 		log:          h.Log,
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
@@ -215,6 +220,9 @@ func (s *session) execute(ctx context.Context, c Command) (reply, error) {
 	switch c.Type {
 	case "ping":
 		return reply{}, nil
+	case "activity":
+		s.watches.Store(c.On)
+		return reply{}, nil
 	case "open":
 		chat, err := s.live.Chat(ctx, s.who, c.Chat)
 		if err != nil {
@@ -318,11 +326,12 @@ func (s *session) ping(ctx context.Context) error {
 	}
 }
 
-// status is what the page was sent last of the engine, the disk and downloads.
+// status is what the page was sent last of the engine, the disk, downloads and the activity.
 type status struct {
-	engine web.Engine
-	space  string
-	news   web.News
+	engine   web.Engine
+	space    string
+	news     web.News
+	activity string
 }
 
 // sendStatus sends what differs from what the page was sent.
@@ -339,12 +348,34 @@ func (s *session) sendStatus(ctx context.Context, sent *status) error {
 			return err
 		}
 	}
-	now := view.News(s.models)
-	if now.Version == sent.news.Version && slices.Equal(now.Downloads, sent.news.Downloads) {
+	if now := view.News(s.models); now.Version != sent.news.Version || !slices.Equal(now.Downloads, sent.news.Downloads) {
+		sent.news = now
+		if err := s.send(ctx, Frame{Type: "models", Models: &now}); err != nil {
+			return err
+		}
+	}
+	return s.sendActivity(ctx, sent)
+}
+
+// sendActivity sends the activity to a page that shows it.
+func (s *session) sendActivity(ctx context.Context, sent *status) error {
+	if !s.watches.Load() {
+		sent.activity = ""
 		return nil
 	}
-	sent.news = now
-	return s.send(ctx, Frame{Type: "models", Models: &now})
+	list, err := s.activity.List(ctx, s.who)
+	if err != nil {
+		return err
+	}
+	var html bytes.Buffer
+	if err := web.ActivityList(view.Activity(list, s.live.Status())).Render(ctx, &html); err != nil {
+		return err
+	}
+	if sent.activity == html.String() {
+		return nil
+	}
+	sent.activity = html.String()
+	return s.send(ctx, Frame{Type: "activity", HTML: sent.activity})
 }
 
 // feed is the chat that the writer follows, and when its events are due.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -21,6 +22,7 @@ import (
 type Handlers struct {
 	Live         *live.Service
 	Models       *models.Service
+	Activity     *activity.Service
 	Log          *slog.Logger
 	WriteTimeout time.Duration // longest wait for a client to take a frame
 

@@ -40,6 +40,8 @@ func End(a *live.Answer) *Ending {
 		return &Ending{Kind: "edited", Text: "edited by you"}
 	case a.State == live.Failed:
 		return &Ending{Kind: "failed", Text: at("failed")}
+	case a.State == live.Stopped && a.Error != nil:
+		return &Ending{Kind: "stopped", Text: at("stopped by the owner of the server")}
 	case a.State == live.Stopped:
 		return &Ending{Kind: "stopped", Text: at("stopped by you")}
 	case a.ContextFull:

@@ -1,0 +1,203 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"testing"
+
+	"nhooyr.io/websocket"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/live"
+	"m40-llm/infer"
+)
+
+// activityWith reads until a frame of this type comes that holds a text, and returns its HTML.
+func (c *socketClient) activityWith(t *testing.T, text string) string {
+	t.Helper()
+	for {
+		_, data, err := c.conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f struct{ Type, HTML string }
+		if err := json.Unmarshal(data, &f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Type == "activity" && strings.Contains(f.HTML, text) {
+			return f.HTML
+		}
+	}
+}
+
+// On the page, over the stream and in the API, everybody sees their own answers, the owner of the
+// server those of all, and the others are counted.
+func TestActivity_ShowsEverybodyTheirOwn(t *testing.T) {
+	h := newHouse(t)
+	for _, who := range h.askers {
+		if who.person == "" {
+			continue // the matrix has them
+		}
+		header := http.Header{}
+		for i := 0; i+1 < len(who.header); i += 2 {
+			header.Add(who.header[i], who.header[i+1])
+		}
+		c := dialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
+		c.send("activity", map[string]any{"on": true})
+		for place, shown := range map[string]string{
+			"the page":   call(t, h.Server, "GET", "/activity", "", who.header...).body,
+			"the stream": c.activityWith(t, "key of "+who.person),
+			"the API":    call(t, h.Server, "GET", "/v1/activity", "", who.header...).body,
+		} {
+			for person := range h.objects[ofPerson] {
+				listed := strings.Contains(shown, "key of "+person)
+				if want := who.owner || person == who.person; listed != want {
+					t.Errorf("%s shows %s what %s does: %t, want %t: %s", place, who.name, person, listed, want, shown)
+				}
+			}
+			for _, name := range []string{"Anna", "Ben"} {
+				if own := strings.HasPrefix(who.name, name); strings.Contains(shown, name) && !own && !who.owner {
+					t.Errorf("%s tells %s that %s uses the engine", place, who.name, name)
+				}
+			}
+			if counted := strings.Contains(shown, "2 answers waiting") || strings.Contains(shown, `"others":{"running":0,"waiting":2}`); counted == who.owner {
+				t.Errorf("%s counts others for %s: %t", place, who.name, counted)
+			}
+			if strings.Contains(shown, "secret of") || strings.Contains(shown, "of "+who.person+"</title>") {
+				t.Errorf("%s shows %s a text: %s", place, who.name, shown)
+			}
+		}
+	}
+}
+
+// A page that does not ask for the activity, or is hidden, gets none, and nothing is looked up for it.
+func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
+	looked := make(chan string, 1000)
+	running := activity.New(func(_ context.Context, person string) (string, error) {
+		looked <- person
+		return "Anna", nil
+	})
+	engine := newScript()
+	chats := live.New(observed{engine, running}, live.Options{})
+	t.Cleanup(chats.Close)
+	s := server(t, engine, func(c *Config) { c.Activity, c.Live = running, chats })
+	c := dialSocket(t, s)
+	c.do("send", map[string]any{"text": "hello"})
+	answer := engine.next(t)
+	for i := range 50 {
+		answer.write(fmt.Sprint(i, " "))
+	}
+	c.until("the answer grows", func() bool { return c.last() != nil && strings.Contains(c.last().text, "49") })
+	if len(looked) != 0 {
+		t.Fatalf("%d names were looked up for a page that shows no activity", len(looked))
+	}
+	c.do("activity", map[string]any{"on": true})
+	if html := c.activityWith(t, "50 tokens"); strings.Contains(html, "hello") || !strings.Contains(html, "You") || !strings.Contains(html, "/c/") {
+		t.Errorf("the frame is %s", html)
+	}
+	c.do("activity", map[string]any{"on": false})
+	c.do("ping", nil)
+	for len(looked) > 0 {
+		<-looked
+	}
+	answer.write("more")
+	c.until("the answer grows", func() bool { return strings.Contains(c.last().text, "more") })
+	answer.finish()
+	c.until("the answer ends", c.ended)
+	if len(looked) != 0 {
+		t.Error("names were looked up for a page that is hidden")
+	}
+}
+
+// observed is an engine whose answers are listed.
+type observed struct {
+	*script
+	running *activity.Service
+}
+
+func (e observed) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	return e.running.Observe(e.script.Generate)(ctx, r)
+}
+
+// The owner stops what others have begun: the page of the chat says so, and a program gets an error
+// that tells it not to try again.
+func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
+	db := openStore(t)
+	known := peopleOf(t, db, "")
+	anna, err := known.Add(t.Context(), access.Local, "Anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := known.CreateKey(t.Context(), access.Local, anna.ID, "script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := activity.New(known.Name)
+	engine := newScript()
+	chats := live.New(observed{engine, running}, live.Options{Store: db})
+	t.Cleanup(chats.Close)
+	s := server(t, observed{engine, running}, func(c *Config) {
+		c.Asks, c.People, c.Activity, c.Live = gate.AsksOthers, known, running, chats
+	})
+	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", s.URL}
+	stop := func(want string) {
+		t.Helper()
+		list, err := running.List(t.Context(), access.Local)
+		if err != nil || len(list.Answers) != 1 || list.Answers[0].Name != "Anna" {
+			t.Fatalf("got %+v (%v), want an answer of Anna", list, err)
+		}
+		path := fmt.Sprintf("/activity/%d/stop", list.Answers[0].ID)
+		if got := post(t, s, path, "", "Origin", s.URL); got.status != http.StatusSeeOther || got.header.Get("Location") != "/activity" {
+			t.Errorf("%s: got %d", want, got.status)
+		}
+	}
+
+	chat, err := chats.Start(t.Context(), access.Of(anna), live.Question{Text: "hello", Settings: live.DefaultSettings()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := engine.next(t)
+	answer.write("Half")
+	stop("a chat")
+	page, cookie := "", logIn(t, s, known, anna.ID, elsewhere)
+	for !strings.Contains(page, "stopped by the owner of the server") {
+		page = call(t, s, "GET", "/c/"+chat.ID(), "", append(elsewhere[:4:4], "Cookie", cookie)...).body
+	}
+	if !strings.Contains(page, "Half") {
+		t.Error("the text that was there is gone")
+	}
+
+	for _, stream := range []bool{false, true} {
+		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"hello"}],"stream":%t}`, stream)
+		done := make(chan response, 1)
+		go func() {
+			done <- post(t, s, "/v1/chat/completions", body, append(elsewhere[:2:2], "Authorization", "Bearer "+key)...)
+		}()
+		answer := engine.next(t)
+		answer.write("Half")
+		for {
+			if list, err := running.List(t.Context(), access.Local); err == nil && len(list.Answers) == 1 && list.Answers[0].Tokens == 1 && list.Answers[0].Key == "script" {
+				break
+			}
+		}
+		stop("a program")
+		got := <-done
+		if want := map[bool]int{false: http.StatusForbidden, true: http.StatusOK}[stream]; got.status != want {
+			t.Errorf("stream %t: got %d", stream, got.status)
+		}
+		for _, want := range []string{`"code":"stopped"`, "the owner of this server stopped the answer"} {
+			if !strings.Contains(got.body, want) {
+				t.Errorf("stream %t: the body lacks %q: %s", stream, want, got.body)
+			}
+		}
+		if !stream && got.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("the client is not told to try no more: %v", got.header)
+		}
+	}
+}

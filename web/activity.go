@@ -1,0 +1,42 @@
+package web
+
+import "strconv"
+
+// Activity is the page of the answers that are being generated or wait.
+type Activity struct {
+	Engine  Engine
+	Answers []ActiveAnswer // oldest first
+	Others  string         // what people do whose answers are not listed: "2 answers being written"; empty: nothing
+	Manages bool           // the viewer is the owner of the server
+}
+
+// rest returns the line below the list; empty: there is nothing to add.
+func (a Activity) rest() string {
+	switch {
+	case a.Others != "":
+		return "Somebody else: " + a.Others + "."
+	case len(a.Answers) == 0:
+		return "Nothing is being written just now."
+	}
+	return ""
+}
+
+// ActiveAnswer is an answer that is being generated or waits.
+type ActiveAnswer struct {
+	ID    int64
+	Who   string // name of the person, or "You"
+	Own   bool   // it is the viewer's
+	Kind  string // "chat", "program with the key “script”"
+	Chat  string // id of the viewer's chat; empty: none, or another's
+	State string // waiting, reading or writing
+	Facts string // "writes · 120 tokens · 31.2 tok/s · for 12 s · Guide"
+}
+
+func (a ActiveAnswer) id() string { return strconv.FormatInt(a.ID, 10) }
+
+func (a ActiveAnswer) stopLabel() string {
+	if a.Own {
+		return "Stop your answer"
+	}
+	return "Stop the answer of " + a.Who
+}
