@@ -183,6 +183,7 @@ commands (m40-llm COMMAND -h explains each):
   rm         delete a downloaded model
   passphrase set the passphrase with which you log in on other machines
   restore    restore a backup of the chats
+  export     write everything of one person into a folder
   bench      measure how fast a model runs on this machine
   perplexity measure how well a model predicts a text
   tokenize   print the token ids of a text

@@ -41,6 +41,7 @@ var commands = map[string]command{
 	"rm":         removeModel,
 	"passphrase": setPassphrase,
 	"restore":    restoreChats,
+	"export":     exportPerson,
 	"bench":      benchmark,
 	"perplexity": measurePerplexity,
 	"tokenize":   tokenize,

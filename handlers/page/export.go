@@ -55,12 +55,17 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	attach(c, conversation.Title, "json")
+	return c.JSONPretty(http.StatusOK, ExportChat(conversation, list), "  ")
+}
+
+// ExportChat returns a chat and all of its messages as a file.
+func ExportChat(conversation store.Conversation, list []store.Message) ExportedChat {
 	out := ExportedChat{Format: ExportFormat, Metadata: conversation.Metadata, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
 		out.Messages = append(out.Messages, exportMessage(m))
 	}
-	attach(c, conversation.Title, "json")
-	return c.JSONPretty(http.StatusOK, out, "  ")
+	return out
 }
 
 // exportMarkdown answers GET /c/:id/export.md with the branch that is shown.
@@ -113,13 +118,17 @@ func markdownLine(name string) string {
 
 // attach makes browsers save the response as a file named after title.
 func attach(c echo.Context, title, ending string) {
-	name := strings.Map(func(r rune) rune {
+	c.Response().Header().Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": FileName(title) + "." + ending}))
+}
+
+// FileName returns title without the characters that file systems forbid.
+func FileName(title string) string {
+	return strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
 			return '-'
 		}
 		return r
 	}, title)
-	c.Response().Header().Set(echo.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": name + "." + ending}))
 }
 
 // importChat answers POST /import. The file is the body, or the field "file" of a form.

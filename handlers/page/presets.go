@@ -434,13 +434,14 @@ func (h *Handlers) restorePreset(c echo.Context) error {
 	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
-// presetFile is a file of presets.
-type presetFile struct {
+// PresetFile is a file of presets.
+type PresetFile struct {
 	Format  string           `json:"format"`
-	Presets []exportedPreset `json:"presets"`
+	Presets []ExportedPreset `json:"presets"`
 }
 
-type exportedPreset struct {
+// ExportedPreset is a preset in a file.
+type ExportedPreset struct {
 	Name     string          `json:"name"`
 	System   string          `json:"system,omitempty"`
 	Settings json.RawMessage `json:"settings"`
@@ -463,7 +464,7 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	file := presetFile{Format: PresetFormat, Presets: []exportedPreset{}}
+	file := PresetFile{Format: PresetFormat, Presets: []ExportedPreset{}}
 	for _, p := range list {
 		if p.Builtin && id == "" {
 			continue
@@ -472,7 +473,7 @@ func (h *Handlers) exportPresets(c echo.Context) error {
 		if err != nil {
 			return err
 		}
-		file.Presets = append(file.Presets, exportedPreset{Name: p.Name, System: p.System, Settings: settings})
+		file.Presets = append(file.Presets, ExportedPreset{Name: p.Name, System: p.System, Settings: settings})
 	}
 	attach(c, title, "json")
 	return c.JSONPretty(http.StatusOK, file, "  ")
@@ -516,7 +517,7 @@ func readPresets(data []byte) ([]live.Preset, error) {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
 		return nil, failure.Invalid("file", "the file is not a JSON object, or is truncated: %s", export)
 	}
-	var file presetFile
+	var file PresetFile
 	if err := httpio.DecodeStrict(data, "", &file); err != nil {
 		return nil, err
 	}
