@@ -191,6 +191,8 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 
 	// A page that comes at the very top leaves its place too.
 	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+	b.until(wired)
+	b.until("document.querySelector('.turn .acts')") // the chat has come over the websocket, which scrolls to its end
 	b.until(first + " === 'message 901'")
 	b.until("document.querySelector('#scroll').scrollTop > 0")
 	b.script("document.querySelector('#scroll').scrollTop = 0")

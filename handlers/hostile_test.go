@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
 	"m40-llm/handlers/markdown/markdowntest"
 
@@ -63,7 +65,8 @@ var settle = chromedp.Sleep(300 * time.Millisecond)
 
 func TestNothingHostileRunsInABrowser(t *testing.T) {
 	engine := newScript()
-	b := openBrowser(t, serve(t, engine))
+	server, chats := serveStored(t, engine)
+	b := openBrowser(t, server)
 	for batch := range slices.Chunk(markdowntest.Payloads(), 250) { // a page of a chat shows 100 messages
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
@@ -84,18 +87,25 @@ func TestNothingHostileRunsInABrowser(t *testing.T) {
 			if got := b.value("typeof globalThis.pwned"); got != "undefined" {
 				t.Errorf("%s a script of the model ran", when)
 			}
-			if got := b.value("location.pathname.startsWith('/c/') && document.getElementById('message').localName"); got != "textarea" {
+			if got := b.value("location.pathname.startsWith('/s/') || document.getElementById('message').localName"); got != "textarea" && got != "true" {
 				t.Errorf("%s the page is another one: %s", when, got)
 			}
 			b.clean()
 		}
 		hurt("while it is written")
 		chat := b.value("location.pathname")
+		shared, err := chats.Share(t.Context(), access.Local, strings.TrimPrefix(chat, "/c/"), live.NewShare{Live: true})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, bypass := range []bool{false, true} {
 			command(b, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: bypass})
 			b.open(chat)
 			b.until(fmt.Sprintf("document.querySelectorAll('.answer').length === %d", len(texts)))
 			hurt(fmt.Sprintf("loaded, with its policy off: %t,", bypass))
+			b.do(chromedp.Navigate(server.URL+"/s/"+shared.Token), chromedp.WaitReady("#thread"))
+			b.until(fmt.Sprintf("document.querySelectorAll('.answer').length === %d && document.querySelector('[data-dot].live')", len(texts)))
+			hurt(fmt.Sprintf("shared, with its policy off: %t,", bypass))
 		}
 		if t.Failed() {
 			return

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/gate"
+	"m40-llm/infer"
 )
 
 // raw sends request, with PORT and HOST replaced by the server's, as it is and
@@ -257,6 +258,7 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 	plain := server(t, &fakeEngine{})
 	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
 	broken := server(t, nil) // every call of the engine panics
+	loading := server(t, &fakeEngine{status: func() infer.Status { return infer.Status{State: infer.StateLoading} }})
 	seen := map[int]int{}
 	paths := map[string][]string{"/nothing": {"GET", "POST", "DELETE"}, "/v1/nothing": {"GET"}, "/static/../x": {"GET"}, "/%2e%2e/x": {"GET"}}
 	for _, route := range New(testConfig(&fakeEngine{})).Routes() {
@@ -273,6 +275,7 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 				{plain, "Origin: http://localhost:PORT\n"},
 				{locked, "Origin: http://localhost:PORT\n"},
 				{broken, "Origin: http://localhost:PORT\n"},
+				{loading, "Origin: http://localhost:PORT\n"},
 				{plain, "Origin: http://evil.example\n"},
 				{plain, "Origin: http://localhost:PORT\nContent-Encoding: br\n"},
 				{plain, "Origin: http://localhost:PORT\nContent-Length: 99999999\n"},
@@ -280,26 +283,32 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 				for _, host := range []string{"localhost:PORT", "evil.example"} {
 					status, header := raw(t, variant.server, fmt.Sprintf("%s %s HTTP/1.1\nHost: %s\nConnection: close\n%s\n", method, path, host, variant.header))
 					seen[status]++
-					for name, want := range gate.SecurityHeaders {
-						if name == "Referrer-Policy" && strings.HasPrefix(path, "/s/") && (method == "GET" || method == "HEAD") && header.Get(name) == "no-referrer" {
-							continue // stricter, as the address is a secret and the page has no form
-						}
-						if got := header.Get(name); got != want && !(name == "Cache-Control" && strings.HasPrefix(path, "/static/") && status == 200) {
-							t.Errorf("%s %s, %q: %d has %s %q", method, path, variant.header, status, name, got)
-						}
-					}
-					for name := range header {
-						if strings.HasPrefix(name, "Access-Control-") {
-							t.Errorf("%s %s: %d has %s", method, path, status, name)
-						}
-					}
+					expectSecure(t, method+" "+path+" "+variant.header, status, header)
 				}
 			}
 		}
 	}
-	for _, status := range []int{200, 303, 400, 401, 403, 404, 405, 413, 415, 421, 500} {
+	for _, status := range []int{200, 303, 400, 401, 403, 404, 405, 413, 415, 421, 500, 503} {
 		if seen[status] == 0 {
 			t.Errorf("no request of the walk was answered with %d: %v", status, seen)
+		}
+	}
+}
+
+// expectSecure checks that a response has every header, and none that lets foreign pages read it.
+func expectSecure(t *testing.T, request string, status int, header http.Header) {
+	t.Helper()
+	for name, want := range gate.SecurityHeaders {
+		if name == "Referrer-Policy" && strings.Contains(request, " /s/") && (strings.HasPrefix(request, "GET") || strings.HasPrefix(request, "HEAD")) && header.Get(name) == "no-referrer" {
+			continue // stricter, as the address is a secret and the page has no form
+		}
+		if got := header.Get(name); got != want && !(name == "Cache-Control" && strings.Contains(request, " /static/") && status == 200) {
+			t.Errorf("%q: %d has %s %q", request, status, name, got)
+		}
+	}
+	for name := range header {
+		if strings.HasPrefix(name, "Access-Control-") {
+			t.Errorf("%q: %d has %s", request, status, name)
 		}
 	}
 }
