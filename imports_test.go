@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
-	"handlers/people":   {"handlers/access", "infer", "store"},
+	"handlers/people":   {"handlers/access", "handlers/activity", "infer", "store"},
 
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},

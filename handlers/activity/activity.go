@@ -58,6 +58,7 @@ type Answer struct {
 	Rate  float64       // tokens a second; 0: unknown
 
 	Tokens int // generated so far; 0: it waits, as Last says
+	Limit  int // answers of its person at once, for which it waits; 0: it does not
 }
 
 // State is what an answer does.
@@ -104,7 +105,7 @@ type answer struct {
 	Answer
 	stop context.CancelCauseFunc
 
-	mu    sync.Mutex // guards what follows, and Last and Tokens
+	mu    sync.Mutex // guards what follows, and Last, Tokens and Limit
 	first time.Time  // when the first token came
 }
 
@@ -124,7 +125,7 @@ func (s *Service) Observe(generate Generate) Generate {
 			ctx, stop := context.WithCancelCause(ctx)
 			a := s.begin(ctx, r, stop)
 			defer s.end(a)
-			for e, err := range generate(ctx, r) {
+			for e, err := range generate(context.WithValue(ctx, answerKey{}, a), r) {
 				if stopped, ok := errors.AsType[*infer.Error](context.Cause(ctx)); err != nil && ok {
 					err = stopped
 				}
@@ -134,6 +135,18 @@ func (s *Service) Observe(generate Generate) Generate {
 				}
 			}
 		}
+	}
+}
+
+type answerKey struct{}
+
+// AtLimit notes that the answer of a function of Observe waits because its person has limit others
+// already; 0: it waits no more. In other contexts it does nothing.
+func AtLimit(ctx context.Context, limit int) {
+	if a, ok := ctx.Value(answerKey{}).(*answer); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.Limit = limit
 	}
 }
 

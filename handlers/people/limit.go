@@ -6,6 +6,7 @@ import (
 	"iter"
 	"sync"
 
+	"m40-llm/handlers/activity"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -47,8 +48,10 @@ func (s *Service) turn(ctx context.Context, person string) (release func(), err 
 		}
 		freed, ok := s.turns.take(person, p.Answers)
 		if ok {
+			activity.AtLimit(ctx, 0)
 			return func() { s.turns.release(person) }, nil
 		}
+		activity.AtLimit(ctx, p.Answers)
 		select {
 		case <-freed:
 		case <-ctx.Done():

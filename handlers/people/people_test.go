@@ -13,6 +13,7 @@ import (
 	"github.com/alexedwards/argon2id"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -326,12 +327,13 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun, end := make(chan string, 9), make(chan struct{})
-	generate := s.Limited(func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	listed := activity.New(nil)
+	generate := listed.Observe(s.Limited(func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(func(infer.Event, error) bool) {
 			begun <- r.Client
 			<-end
 		}
-	})
+	}))
 	var running sync.WaitGroup
 	ask := func(ctx context.Context, client string) {
 		running.Go(func() {
@@ -349,6 +351,20 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	}
 	ask(gone, anna.ID) // waits, and leaves
 	ask(ctx, anna.ID)  // waits
+	atLimit := func() (n int) {
+		list, err := listed.List(ctx, access.Local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range list.Answers {
+			if a.Limit == 2 {
+				n++
+			}
+		}
+		return n
+	}
+	for atLimit() != 2 { // else the test hangs
+	}
 	for range 3 {
 		ask(ctx, "at 127.0.0.1")
 		if client := <-begun; client == anna.ID {
@@ -356,6 +372,8 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 		}
 	}
 	leave()
+	for atLimit() != 1 {
+	}
 	end <- struct{}{} // ends one of those that run, maybe another's
 	for range 4 {
 		end <- struct{}{}

@@ -25,7 +25,7 @@ func activeAnswer(a activity.Answer, status infer.Status) web.ActiveAnswer {
 	if a.Own {
 		v.Who, v.Chat = "You", a.Chat
 	}
-	facts := []string{doing(a.Last)}
+	facts := []string{doing(a)}
 	if a.Tokens > 0 {
 		facts = []string{"writes", web.Counted(a.Tokens, "token")}
 		if a.Rate > 0 {
@@ -50,8 +50,11 @@ func kindOf(a activity.Answer) string {
 }
 
 // doing says what an answer without a token does.
-func doing(last infer.Event) string {
+func doing(a activity.Answer) string {
+	last := a.Last
 	switch {
+	case a.Limit > 0:
+		return fmt.Sprintf("waits for another answer to end: the limit is %d at once", a.Limit)
 	case last.Queued != nil:
 		return fmt.Sprintf("number %s in the queue%s", web.Thousands(last.Queued.Position), Wait(*last.Queued))
 	case last.Loading != nil && last.Loading.Total > 0:
