@@ -94,6 +94,16 @@ func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
 		answer.write(fmt.Sprint(i, " "))
 	}
 	c.until("the answer grows", func() bool { return c.last() != nil && strings.Contains(c.last().text, "49") })
+	ticks := 0
+	tick := func() { // waits until the session has looked at everything again: the second change comes after all of the first
+		for range 2 {
+			ticks++
+			engine.set(func(s *infer.Status) { s.Queued = ticks })
+			want := fmt.Sprintf("%d waiting, 0 running", ticks)
+			c.until("the engine", func() bool { return c.engine["queue"] == want })
+		}
+	}
+	tick()
 	if len(looked) != 0 {
 		t.Fatalf("%d names were looked up for a page that shows no activity", len(looked))
 	}
@@ -108,6 +118,7 @@ func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
 	}
 	answer.write("more")
 	c.until("the answer grows", func() bool { return strings.Contains(c.last().text, "more") })
+	tick()
 	answer.finish()
 	c.until("the answer ends", c.ended)
 	if len(looked) != 0 {
