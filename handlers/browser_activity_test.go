@@ -74,6 +74,7 @@ func TestTheActivityIsShownAsItChanges(t *testing.T) {
 	b.until("document.querySelector('#activity')?.innerText.includes('Nothing is being written')")
 	b.look(source, "activity idle")
 
+	engine.set(func(s *infer.Status) { s.Running, s.Queued, s.WaitS, s.Decode = 3, 1, 20, 38.2 })
 	token := wordEvent(1, "secret")
 	list := activeAnswers{t, running}
 	list.start(activity.Origin{Person: store.OwnerID, Chat: "1"}, token, token)

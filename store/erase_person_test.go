@@ -102,6 +102,7 @@ func belongings(t *testing.T, s *Store, word string) (p Person) {
 	must[Preset](t)(s.CreatePreset(ctx, p.ID, Preset{Name: "preset " + word, System: "preset system " + word, Settings: []byte(`{"stop":["stop ` + word + `"]}`)}))
 	mustDo(t, s.SetSetting(ctx, p.ID, "name_"+word, []byte(`"value `+word+`"`)))
 	must[Device](t)(s.AddDevice(ctx, Device{Person: p.ID, Label: "device " + word, KeyHash: must2(hashOf("server " + word))}, hashOf("device "+word)))
+	mustDo(t, s.SetPassphrase(ctx, p.ID, "hash "+word))
 	must[Key](t)(s.AddKey(ctx, p.ID, "key "+word, hashOf("key "+word)))
 	return p
 }

@@ -30,7 +30,7 @@ func exportedStore(t *testing.T, path string) (anna store.Person) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 300 { // more than the store returns at once
+			for range 600 { // more than the store returns at once
 				if _, err := db.AddMessage(t.Context(), owner, c.ID, store.NewMessage{Role: store.RoleUser, Text: "words of " + owner}); err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func TestExport_WritesEverythingOfOnePersonAndNothingOfOthers(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int{
-		"words of " + anna.ID: 600, "rain of " + anna.ID: 1, "archived of " + anna.ID: 1, "preset of " + anna.ID: 1,
+		"words of " + anna.ID: 1200, "rain of " + anna.ID: 1, "archived of " + anna.ID: 1, "preset of " + anna.ID: 1,
 		"device of " + anna.ID: 1, "key of " + anna.ID: 1, "model of " + anna.ID: 1, `"name": "Anna"`: 1, `"chat": "`: 2,
 	} {
 		if n := strings.Count(all, text); n != want {
