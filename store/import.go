@@ -105,7 +105,7 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	case len(i.parents) == MaxImport:
 		return &InvalidError{"messages", fmt.Sprintf("are more than %d, the most that a chat can be imported or copied with", MaxImport)}
 	}
-	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText), checkText("reasoning", m.Reasoning, maxImportText)); err != nil {
+	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText), checkText("reasoning", m.Reasoning, maxImportText), checkText("author", m.Author, maxName)); err != nil {
 		return err
 	}
 	if m.State == Running {
@@ -155,10 +155,11 @@ func (i *importer) insert(ctx context.Context, tx *sql.Tx, m Message) error {
 			state,
 			text,
 			reasoning,
+			author,
 			created_at
 		)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		i.seq, parent, m.Version, m.Role, m.State, m.Text, m.Reasoning, created)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		i.seq, parent, m.Version, m.Role, m.State, m.Text, m.Reasoning, m.Author, created)
 	if err != nil {
 		return err
 	}

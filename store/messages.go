@@ -45,6 +45,7 @@ type Message struct {
 	Answer   *Answer // how it was made; nil for what no model wrote here
 
 	Reasoning string // of an answer: the reasoning before Text
+	Author    string // name of the reader of a shared chat who wrote it; empty: its owner did, or a model
 }
 
 // NewMessage is a message that is complete.
@@ -53,6 +54,7 @@ type NewMessage struct {
 	Role      Role
 	Text      string
 	Reasoning string // of an answer
+	Author    string // as in Message
 }
 
 // AddMessage adds a message below its parent and shows it. An edit is a message with
@@ -67,7 +69,7 @@ func (s *Store) AddMessage(ctx context.Context, owner, conversation string, n Ne
 }
 
 func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State) (Message, error) {
-	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText), checkText("reasoning", n.Reasoning, maxText)); err != nil {
+	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText), checkText("reasoning", n.Reasoning, maxText), checkText("author", n.Author, maxName)); err != nil {
 		return Message{}, err
 	}
 	now := s.now()
@@ -113,6 +115,7 @@ func insertMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, 
 			state,
 			text,
 			reasoning,
+			author,
 			created_at
 		)
 		SELECT
@@ -123,11 +126,12 @@ func insertMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, 
 			?,
 			?,
 			?,
+			?,
 			?
 		FROM conversations AS c
 		LEFT JOIN messages AS p ON p.id = ?
 		WHERE c.id = ? AND c.owner = ?`,
-		n.Role, state, n.Text, n.Reasoning, now, n.Parent, conversation, owner)
+		n.Role, state, n.Text, n.Reasoning, n.Author, now, n.Parent, conversation, owner)
 	if err != nil {
 		return 0, err
 	}
@@ -233,6 +237,7 @@ const messageColumns = `
 			m.state,
 			coalesce(p.text, m.text),
 			coalesce(p.reasoning, m.reasoning),
+			m.author,
 			m.created_at,
 			coalesce(a.record, '')`
 
@@ -245,7 +250,7 @@ func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, e
 	var created int64
 	var document string
 	err = row.Scan(append([]any{
-		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &m.Reasoning, &created, &document,
+		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &m.Reasoning, &m.Author, &created, &document,
 	}, more...)...)
 	if err != nil {
 		return Message{}, err

@@ -18,6 +18,7 @@ type Share struct {
 	Last         int64     // message that it ends with; 0: it follows the branch that is shown, as that grows
 	System       bool      // shows the system prompt
 	Settings     bool      // shows how each answer was sampled
+	Requests     bool      // its readers can ask to write; AddShare sets it
 	Created      time.Time // set by AddShare
 	Expires      time.Time // zero: when it is ended
 }
@@ -27,7 +28,7 @@ type TokenHash [sha256.Size]byte
 
 // AddShare stores a link to a conversation of the owner, and returns it with its id.
 func (s *Store) AddShare(ctx context.Context, owner string, share Share, token TokenHash) (Share, error) {
-	share.Owner, share.Created = owner, s.opt.Now()
+	share.Owner, share.Created, share.Requests = owner, s.opt.Now(), true
 	var expires any
 	if !share.Expires.IsZero() {
 		expires = share.Expires.UnixMilli()
@@ -80,6 +81,7 @@ const selectShare = `
 			s.last,
 			s.system,
 			s.settings,
+			s.requests,
 			s.created_at,
 			coalesce(s.expires_at, 0)
 		FROM shares AS s
@@ -88,7 +90,7 @@ const selectShare = `
 
 func scanShare(row interface{ Scan(...any) error }) (share Share, err error) {
 	var created, expires int64
-	err = row.Scan(&share.ID, &share.Owner, &share.Conversation, &share.First, &share.Last, &share.System, &share.Settings, &created, &expires)
+	err = row.Scan(&share.ID, &share.Owner, &share.Conversation, &share.First, &share.Last, &share.System, &share.Settings, &share.Requests, &created, &expires)
 	share.Created = fromMillis(created)
 	if expires != 0 {
 		share.Expires = fromMillis(expires)
@@ -147,5 +149,15 @@ func (s *Store) EndShare(ctx context.Context, owner string, id int64) error {
 		return changeOne(ctx, tx, fmt.Sprintf("share %d", id), `
 			DELETE FROM shares
 			WHERE id = ? AND conversation IN (SELECT seq FROM conversations WHERE owner = ?)`, id, owner)
+	})
+}
+
+// AcceptRequests sets whether the readers of a link to a conversation of the owner can ask to write.
+func (s *Store) AcceptRequests(ctx context.Context, owner string, id int64, accept bool) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		return changeOne(ctx, tx, fmt.Sprintf("share %d", id), `
+			UPDATE shares
+			SET requests = ?
+			WHERE id = ? AND conversation IN (SELECT seq FROM conversations WHERE owner = ?)`, accept, id, owner)
 	})
 }

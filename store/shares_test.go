@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"m40-llm/migrations"
 )
 
 // shared returns a store with a conversation of two messages, and their ids.
@@ -175,5 +179,56 @@ func TestBranchTo_EndsWithAnyMessage(t *testing.T) {
 	}
 	if _, err := s.BranchTo(t.Context(), "local", c, other.ID+100); !errors.Is(err, ErrNotFound) {
 		t.Errorf("to a message that is not there: %v", err)
+	}
+}
+
+func TestOpen_MessagesAndLinksOfOlderDatabasesAreTheirOwners(t *testing.T) {
+	opt := testOptions(t)
+	all := must[[]migrations.Migration](t)(migrations.All())
+	opt.migrations = all[:9]
+	older := must[*Store](t)(Open(ctx, opt))
+	chat := must[Conversation](t)(older.CreateConversation(ctx, "local", Metadata{Title: "Rain"})).ID
+	for _, statement := range []string{
+		`INSERT INTO messages (conversation, version, role, state, text, created_at) SELECT seq, 1, 'user', 'done', 'What is rain?', 1 FROM conversations`,
+		`UPDATE conversations SET leaf = (SELECT id FROM messages), roots = 1`,
+		`INSERT INTO shares (conversation, token_hash, first, last, system, settings, created_at) SELECT seq, zeroblob(32), 0, 0, 0, 0, 1 FROM conversations`,
+	} {
+		must[sql.Result](t)(older.writer.db.Exec(statement))
+	}
+	mustDo(t, older.Close())
+	opt.migrations = nil
+	s := mustOpen(t, opt)
+	messages := must[[]Message](t)(s.Branch(ctx, "local", chat))
+	if len(messages) != 1 || messages[0].Author != "" || messages[0].Text != "What is rain?" {
+		t.Errorf("the chat has %+v", messages)
+	}
+	shares := must[[]Share](t)(s.Shares(ctx))
+	if len(shares) != 1 || !shares[0].Requests {
+		t.Errorf("the links are %+v", shares)
+	}
+}
+
+func TestMessages_KeepTheirAuthor(t *testing.T) {
+	opt := testOptions(t)
+	s, conversation, _, answer := shared(t, opt)
+	for _, author := range []string{"", "Ada", "عائشة", strings.Repeat("x", maxName)} {
+		m, err := s.AddMessage(ctx, "local", conversation, NewMessage{Parent: answer, Role: RoleUser, Text: "And snow?", Author: author})
+		if err != nil || m.Author != author {
+			t.Errorf("%q is stored as %q, %v", author, m.Author, err)
+		}
+		branch := must[[]Message](t)(s.Branch(ctx, "local", conversation))
+		if last := branch[len(branch)-1]; last.Author != author {
+			t.Errorf("%q is read as %q", author, last.Author)
+		}
+	}
+	for _, author := range []string{"\xff", strings.Repeat("x", maxName+1)} {
+		if _, err := s.AddMessage(ctx, "local", conversation, NewMessage{Parent: answer, Role: RoleUser, Text: "x", Author: author}); err == nil {
+			t.Errorf("an author of %d bytes is stored", len(author))
+		}
+	}
+	list := must[[]Message](t)(s.Messages(ctx, "local", conversation, 0))
+	copied := must[Conversation](t)(s.Import(ctx, "local", listed(list), func() (Metadata, int64) { return Metadata{Title: "copy"}, 0 }))
+	if branch := must[[]Message](t)(s.Messages(ctx, "local", copied.ID, 0)); branch[3].Author != list[3].Author {
+		t.Errorf("a copy has the author %q, want %q", branch[3].Author, list[3].Author)
 	}
 }
