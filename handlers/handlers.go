@@ -89,6 +89,7 @@ var publicRoutes = map[string]bool{
 	"/logout":          true,
 	"/s/:token":        true,
 	"/s/:token/events": true,
+	"/s/:token/write":  true,
 	"/static/*":        true,
 }
 
@@ -96,6 +97,7 @@ var publicRoutes = map[string]bool{
 var sharedRoutes = map[string]bool{
 	"/s/:token":        true,
 	"/s/:token/events": true,
+	"/s/:token/write":  true,
 	"/static/*":        true,
 	"/*":               true, // nothing is there
 }

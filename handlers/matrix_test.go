@@ -46,6 +46,7 @@ const (
 var rules = map[string]rule{
 	"GET /health": public, "HEAD /health": public, "GET /login": public, "POST /login": public, "POST /logout": public,
 	"GET /static/*": public, "HEAD /static/*": public, "GET /s/:token": public, "HEAD /s/:token": public, "GET /s/:token/events": public,
+	"GET /s/:token/write": public, "HEAD /s/:token/write": public, "POST /s/:token/write": public,
 
 	"POST /v1/generate": anybody, "POST /v1/chat/completions": anybody, "POST /v1/completions": anybody,
 	"POST /chat/completions": anybody, "POST /completions": anybody, "GET /v1/models": anybody, "HEAD /v1/models": anybody,
@@ -63,6 +64,7 @@ var rules = map[string]rule{
 	"POST /c/:id/pin": ofChat, "POST /c/:id/archive": ofChat, "POST /c/:id/delete": ofChat, "POST /c/:id/restore": ofChat,
 	"GET /c/:id/export.json": ofChat, "GET /c/:id/export.md": ofChat, "GET /c/:id/code/:answer": ofChat,
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
+	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,
 	"POST /presets/:id/delete": ofPreset, "POST /presets/:id/restore": ofPreset,
@@ -84,7 +86,8 @@ var rules = map[string]rule{
 // they change is one's own, and what is removed is made anew.
 var fields = map[string]string{
 	"POST /c/:id": "text=hi", "POST /c/:id/answer": "question=1", "POST /c/:id/show": "message=1&version=1", "POST /c/:id/rename": "title=x",
-	"POST /c/:id/share": "life=hour&what=live", "POST /c/:id/share/end": "share=999", "POST /presets/:id/rename": "name=x",
+	"POST /c/:id/share": "life=hour&what=live", "POST /c/:id/share/end": "share=999", "POST /c/:id/share/requests": "share=999&accept=false",
+	"POST /c/:id/share/writers": "writer=999&state=writes", "POST /presets/:id/rename": "name=x",
 	"POST /people/:id/devices/revoke": "id=999", "POST /people/:id/keys": "name=x", "POST /people/:id/keys/revoke": "id=999",
 	"POST /people/:id/rename": "name=", "POST /people/:id/passphrase": "new=a+passphrase+of+the+matrix",
 	"POST /people/:id/limit": "answers=3", "POST /people/:id/remove": "confirm=wrong", "POST /people": "name=Anna",
@@ -146,6 +149,8 @@ func newHouse(t *testing.T) *house {
 		t.Fatal(err)
 	}
 	h.askers = append(h.askers, asker{"a revoked device", "", false, slices.Concat(elsewhere, []string{"Cookie", cookie})})
+	_, secret := h.writer(t, access.Of(anna), "Wanda")
+	h.askers = append(h.askers, asker{"a writer of Anna's chat", "", false, slices.Concat(elsewhere, []string{"Cookie", "m40_writer=" + secret})})
 	return h
 }
 
@@ -192,6 +197,38 @@ func (h *house) answer(t *testing.T, person string) {
 			h.objects[ofAnswer][person] = fmt.Sprint(a.ID)
 		}
 	}
+}
+
+// writer shares the chat of a person and gives the keyboard to somebody, and returns the link and the
+// secret of their browser.
+func (h *house) writer(t *testing.T, of access.Principal, name string) (link live.Share, secret string) {
+	t.Helper()
+	chat := h.objects[ofChat][of.Owner]
+	link, err := h.chats.Share(t.Context(), of, chat, live.NewShare{Live: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link, giveKeyboard(t, h.chats, of, chat, link.Token, name)
+}
+
+// giveKeyboard has somebody with a link ask to write, and the owner of the chat allow it.
+func giveKeyboard(t *testing.T, chats *live.Service, owner access.Principal, chat, token, name string) (secret string) {
+	t.Helper()
+	who, err := chats.Follower(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if secret, err = chats.AskToWrite(t.Context(), who, name, ""); err != nil {
+		t.Fatal(err)
+	}
+	c, err := chats.Chat(t.Context(), owner, chat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetWriter(owner, chats.Asker(who, secret), live.WriterWrites); err != nil {
+		t.Fatal(err)
+	}
+	return secret
 }
 
 // outcome is what an asker may learn by a route.
@@ -348,7 +385,7 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 
 // mayLack are routes about a part of an object, which the object here does not have.
 var mayLack = map[string]bool{
-	"GET /c/:id/code/:answer": true, "POST /c/:id/share/end": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
+	"GET /c/:id/code/:answer": true, "POST /c/:id/share/end": true, "POST /c/:id/share/requests": true, "POST /c/:id/share/writers": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,
 	"POST /c/:id/delete": true, "POST /presets/:id/delete": true,
 }

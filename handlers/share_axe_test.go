@@ -78,6 +78,19 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	answer.finish()
 	reader.until("!document.querySelector('[aria-busy]')")
 
+	reader.click("[data-ask-write]")
+	look(reader, "a name to ask with")
+	reader.write("#name", "A name with as many letters as may be")
+	reader.click("#ask [type=submit]")
+	reader.until("!document.querySelector('#asked').hidden")
+	look(reader, "a request to write")
+	owner.until("!document.querySelector('[data-asks]').hidden")
+	look(owner, "somebody who asks")
+	owner.click("[data-asks] [data-set=writes]")
+	reader.until("!document.querySelector('#composer').hidden")
+	look(reader, "a writer")
+	look(owner, "somebody who writes")
+
 	owner.do(chromedp.Navigate(server.URL+"/c/"+id+"/share"), chromedp.WaitReady(".sharing-panel"))
 	owner.click(".another summary")
 	look(owner, "the links of a chat without scripts")
@@ -93,7 +106,7 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	look(reader, "a link that has ended")
 	reader.do(chromedp.Navigate(server.URL+path), chromedp.WaitReady("main"))
 	look(reader, "nothing under a link")
-	if looked != 7*6 {
+	if looked != 12*6 {
 		t.Errorf("axe-core looked %d times", looked)
 	}
 	owner.clean()

@@ -25,12 +25,15 @@ import (
 	"m40-llm/store"
 )
 
-// readAlong follows a link and sends on every frame that it gets, until its context ends.
-func readAlong(ctx context.Context, t testing.TB, address string) <-chan string {
+// readAlong follows a link, with names and values of headers, and sends on every frame that it gets, until its context ends.
+func readAlong(ctx context.Context, t testing.TB, address string, header ...string) <-chan string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/events", nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
 	}
 	client := http.Client{Transport: &http.Transport{}}
 	response, err := client.Do(r)

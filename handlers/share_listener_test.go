@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -187,9 +188,14 @@ func TestShareListener_HasNothingButTheSharedChat(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	for _, hidden := range []string{id, "href=\"/c/", "href=\"/\"", "<form", "/ws"} {
+	for _, hidden := range []string{id, "href=\"/c/", "href=\"/\"", "/ws"} {
 		if strings.Contains(body, hidden) {
 			t.Errorf("the page has %q", hidden)
+		}
+	}
+	for _, action := range regexp.MustCompile(`action="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+		if action[1] != "/s/"+made.Token+"/write" {
+			t.Errorf("the page has a form for %q", action[1])
 		}
 	}
 }

@@ -43,6 +43,8 @@ type socketClient struct {
 	resumed  int // how often no snapshot was needed
 	replay   *stream.Replay
 	panel    stream.Event // the last that told of one
+	keyboard *stream.Keyboard
+	authors  map[string]string // of questions, by their text
 }
 
 // shownAnswer is an answer as a page has it.
@@ -63,6 +65,8 @@ type frame struct {
 	Engine map[string]any
 	Events []stream.Event
 
+	Keyboard *stream.Keyboard
+
 	Before   int64
 	Messages []stream.Message
 	More     bool
@@ -80,7 +84,7 @@ func dialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	}
 	conn.SetReadLimit(64 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]stream.Versions{}}
+	return &socketClient{t: t, conn: conn, answers: map[int64]*shownAnswer{}, messages: map[int64]string{}, versions: map[int64]stream.Versions{}, authors: map[string]string{}}
 }
 
 // smallBuffers makes a client that takes little into its buffers: those of loopback
@@ -142,6 +146,8 @@ func (c *socketClient) read() (frame, error) {
 		}
 	case "resumed":
 		c.resumed++
+	case "keyboard":
+		c.keyboard = f.Keyboard
 	}
 	for _, e := range f.Events {
 		c.apply(e)
@@ -165,6 +171,9 @@ func (c *socketClient) add(m *stream.Message) {
 		c.branch = append(c.branch, m.ID)
 	}
 	c.messages[m.ID], c.versions[m.ID] = m.Text, m.Versions
+	if m.Author != "" {
+		c.authors[m.Text] = m.Author
+	}
 	if m.Answer != nil {
 		c.answers[m.ID] = &shownAnswer{text: m.Text, reasoning: m.Reasoning, tail: m.Tail, html: strings.Join(m.HTML, ""), state: m.Answer.State, end: m.Answer}
 	}

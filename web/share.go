@@ -26,6 +26,15 @@ type Share struct {
 	Followers int
 	Live      bool
 	Ends      string // time of expiry; empty: it does not expire
+	Accepts   bool   // its readers can ask to write
+	Writers   []Writer
+}
+
+// Writer is a reader who asks to write, or writes.
+type Writer struct {
+	ID   int64
+	Name string
+	Asks bool
 }
 
 // QRCode is a QR code as an SVG path in a square of Size units.
@@ -56,6 +65,52 @@ type SharedChat struct {
 	Ends                 string // time of expiry; empty: it does not expire
 	Earlier              int64  // id of the first message shown if there are earlier ones; else 0
 	Turns                []SharedTurn
+	Keyboard             Keyboard
+}
+
+// Keyboard is how a reader's request to write stands. The page's scripts get it as JSON whenever it changes.
+type Keyboard struct {
+	State   string   `json:"state"` // asks, writes, refused, missed, ended, idle or left; empty: they have not asked
+	Name    string   `json:"name"`
+	Accepts bool     `json:"accepts"` // they can ask
+	Typing  []string `json:"typing"`  // who else is typing
+	Said    string   `json:"said"`    // the state as a sentence; empty: none is needed
+}
+
+// WriteForm is the page on which a reader without scripts asks to write, and writes.
+type WriteForm struct {
+	Token, Title string
+	Keyboard     Keyboard
+	Draft        string // a message that could not be sent
+	Problem      string // why a form was refused
+	Running      bool   // the answer to their message is being written
+}
+
+func (p WriteForm) path() string { return "/s/" + p.Token }
+
+// KeyboardSays returns the sentence about a state of a Keyboard.
+func KeyboardSays(state string) string {
+	switch state {
+	case "asks":
+		return "You asked to write here. The owner decides."
+	case "refused":
+		return "The owner did not let you write."
+	case "missed":
+		return "The owner did not answer."
+	case "ended":
+		return "The owner has taken the keyboard back."
+	case "idle":
+		return "The keyboard went back to the owner, because you wrote nothing for a while."
+	}
+	return ""
+}
+
+// link returns the text of the link to WritePage.
+func (k Keyboard) link() string {
+	if k.State == "writes" {
+		return "Write"
+	}
+	return "Ask to write"
 }
 
 // path returns the path of the page.
@@ -67,6 +122,7 @@ type SharedTurn struct {
 	You      bool // a question
 	At       time.Time
 	Speaker  string // name of the model
+	Author   string // name of the reader who wrote the question; empty: the owner of the chat
 	HTML     string // rendered part of an answer
 	Text     string // text of a question, or the unrendered rest of an answer
 	Thinking bool   // the model is reasoning
@@ -84,6 +140,13 @@ func (t SharedTurn) who() string {
 		return "Answer"
 	}
 	return t.Speaker
+}
+
+func (t SharedTurn) label() string {
+	if t.Author != "" {
+		return t.Author + ", guest"
+	}
+	return t.who()
 }
 
 func (t SharedTurn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }

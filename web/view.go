@@ -25,6 +25,7 @@ var modules = []string{
 	"format.js",
 	"html.js",
 	"import.js",
+	"keyboard.js",
 	"menu.js",
 	"notice.js",
 	"order.js",
@@ -42,6 +43,7 @@ var modules = []string{
 	"textlist.js",
 	"toggle.js",
 	"transport.js",
+	"typing.js",
 }
 
 // Page is the whole playground page.
@@ -57,6 +59,7 @@ type Page struct {
 	Problem     Problem // why it could not be sent
 	Once        string  // id of the composer's form, so that submitting it twice sends one message
 	Follows     bool    // the page contains GrowingAnswerMark in place of the running answer
+	Asks        int     // requests to write that wait
 	Temporary   bool    // not stored and not listed in the rail
 	Preset      string  // id of the preset for a new chat; empty: the settings used last
 	Newcomer    bool    // the server has no chat yet
@@ -121,6 +124,7 @@ type Turn struct {
 	ID      int64
 	You     bool
 	Speaker string // display name of the model that generated the answer; empty: none
+	Author  string // name of the reader who wrote the question; empty: the owner of the chat
 	At      time.Time
 	Text    string // of a question or of an unrendered answer
 	HTML    string // of an answer: rendered and sanitised
@@ -326,6 +330,9 @@ func (t Turn) who() string {
 func (t Turn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
 func (t Turn) label() string {
+	if t.Author != "" {
+		return t.Author + ", guest"
+	}
 	if t.You {
 		return "You"
 	}

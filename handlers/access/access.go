@@ -12,9 +12,10 @@ import (
 // Principal is on whose behalf a use case runs: a person, or whoever has the link to a shared
 // chat. The zero value is nobody, who may do nothing.
 type Principal struct {
-	Owner string       // id of the person, which is the owner of everything of theirs; empty: no person
-	Role  Role         // of the person
-	Share *store.Share // link to a shared chat; nil: none
+	Owner  string       // id of the person, which is the owner of everything of theirs; empty: no person
+	Role   Role         // of the person
+	Share  *store.Share // link to a shared chat; nil: none
+	Writer int64        // who was given the keyboard of that chat; 0: nobody
 }
 
 // Link returns the id of who's link; 0: none.
@@ -66,6 +67,7 @@ const (
 	ActionAsk    Action = "ask"    // use the engine
 	ActionShare  Action = "share"  // let others follow a chat
 	ActionFollow Action = "follow" // read what a link shows
+	ActionWrite  Action = "write"  // ask in the chat of a link, and stop the answers to that
 	ActionManage Action = "manage" // administer models or people
 )
 
@@ -94,7 +96,8 @@ const (
 var ErrDenied = errors.New("only the owner of this server can do this")
 
 // Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
-// first. Whoever has a link may follow its chat and do nothing else. A person may do everything
+// first. Whoever has a link may follow its chat, write there if the owner of the chat gave them the
+// keyboard, and do nothing else. A person may do everything
 // with their own objects, and use the models. The owner of the server also manages models and
 // people, and sees and stops the answers of others, but has no access to their chats, presets and
 // settings, and can remove but not change their passphrases.
@@ -103,8 +106,9 @@ func Authorize(who Principal, action Action, what Object) error {
 	allowed := false
 	switch {
 	case who.Share != nil:
-		allowed = action == ActionFollow && what == (Object{KindChat, who.Share.Owner, who.Share.Conversation})
-	case who.Owner == "" || action == ActionFollow:
+		shared := what == Object{KindChat, who.Share.Owner, who.Share.Conversation}
+		allowed = shared && (action == ActionFollow || action == ActionWrite && who.Writer != 0)
+	case who.Owner == "" || action == ActionFollow || action == ActionWrite:
 	case action == ActionManage:
 		allowed = owner && (what.Kind == KindModel || what.Kind == KindPerson || what.Kind == KindPassphrase)
 	case what.Kind == KindModel:

@@ -10,6 +10,7 @@ import (
 func TestAuthorize(t *testing.T) {
 	anna, nobody := Principal{Owner: "anna"}, Principal{}
 	link := Principal{Share: &store.Share{Owner: "anna", Conversation: "1"}}
+	writer := Principal{Share: link.Share, Writer: 7}
 	both := Principal{Owner: "anna", Role: RoleOwner, Share: link.Share}
 	annas, bens := Object{KindChat, "anna", "1"}, Object{KindChat, "ben", "2"}
 	for _, tc := range []struct {
@@ -47,6 +48,15 @@ func TestAuthorize(t *testing.T) {
 		{"a link follows its chat", link, ActionFollow, annas, true},
 		{"a link follows no other chat", link, ActionFollow, Object{KindChat, "anna", "2"}, false},
 		{"a link reads nothing else", link, ActionRead, annas, false},
+		{"a link writes nothing", link, ActionWrite, annas, false},
+		{"a writer writes in the chat of the link", writer, ActionWrite, annas, true},
+		{"a writer writes in no other chat of its owner", writer, ActionWrite, Object{KindChat, "anna", "2"}, false},
+		{"a writer writes in no chat of another", writer, ActionWrite, bens, false},
+		{"a writer changes nothing", writer, ActionChange, annas, false},
+		{"a writer asks nothing as the owner does", writer, ActionAsk, annas, false},
+		{"a writer shares nothing", writer, ActionShare, annas, false},
+		{"a writer uses no model", writer, ActionAsk, Object{Kind: KindModel}, false},
+		{"who writes without a link writes nothing", Principal{Owner: "anna", Writer: 7}, ActionWrite, annas, false},
 		{"a link uses no model", link, ActionAsk, Object{Kind: KindModel}, false},
 		{"a link takes the rights of a person away", both, ActionManage, Object{Kind: KindModel}, false},
 		{"nobody reads what is nobody's", nobody, ActionRead, Object{Kind: KindChat}, false},

@@ -434,6 +434,14 @@ func tryEverything(t *testing.T, m *machine, link, shared, hidden string) {
 		}
 	}
 	page, _ := url.Parse(link)
+	for _, do := range []string{"send", "stop", "typing"} {
+		body := fmt.Sprintf(`{"do":%q,"text":"hostile"}`, do)
+		for _, cookie := range []string{"", "m40_writer=" + strings.Repeat("A", 26)} {
+			if status, text := ask("POST", page.Path+"/write", body, from("Content-Type", "application/json", "Cookie", cookie)); status != http.StatusForbidden {
+				t.Errorf("who was not given the keyboard does %s: %d %.200s", do, status, text)
+			}
+		}
+	}
 	for _, path := range []string{page.Path, page.Path + "/events"} {
 		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 			refuses(method, path, "", from())

@@ -104,6 +104,7 @@ func classify(err error) Failure {
 		command  *live.Conflict
 		tries    *people.TooManyError
 		invalid  *people.InvalidError
+		soon     *live.TooSoonError
 	)
 	switch {
 	case errors.As(err, &engine):
@@ -142,6 +143,18 @@ func classify(err error) Failure {
 		return Failure{Code: NotShared, Message: live.ErrNotShared.Error()}
 	case errors.Is(err, live.ErrManyFollow):
 		return Failure{Code: TooManyFollow, Message: live.ErrManyFollow.Error()}
+	case errors.Is(err, live.ErrNoKeyboard):
+		return Failure{Code: NoKeyboard, Message: live.ErrNoKeyboard.Error()}
+	case errors.Is(err, live.ErrNotYours):
+		return Failure{Code: NoKeyboard, Message: live.ErrNotYours.Error()}
+	case errors.Is(err, live.ErrNoRequests):
+		return Failure{Code: NoRequests, Message: live.ErrNoRequests.Error()}
+	case errors.Is(err, live.ErrManyAsk):
+		return Failure{Code: TooManyAsk, Message: live.ErrManyAsk.Error()}
+	case errors.Is(err, live.ErrNoWriter):
+		return Failure{Code: WriterNotFound, Message: live.ErrNoWriter.Error()}
+	case errors.As(err, &soon):
+		return Failure{Code: TooSoon, Message: soon.Error(), RetryAfter: soon.Seconds()}
 	case errors.Is(err, live.ErrClosed):
 		return Failure{Code: string(infer.CodeClosed), Message: live.ErrClosed.Error()}
 	case errors.Is(err, live.ErrFull):

@@ -24,6 +24,8 @@ const (
 	MethodNotAllowed    = "method_not_allowed"
 	MissingKey          = "missing_api_key"
 	NameTaken           = "name_taken"
+	NoKeyboard          = "no_keyboard"
+	NoRequests          = "no_requests"
 	NotLoggedIn         = "not_logged_in"
 	NotShared           = "not_shared"
 	OriginNotAllowed    = "origin_not_allowed"
@@ -35,14 +37,17 @@ const (
 	SeveralCredentials  = "several_credentials"
 	Timeout             = "timeout"
 	TooLargeForNow      = "too_large_for_now"
+	TooManyAsk          = "too_many_requests_to_write"
 	TooManyAttempts     = "too_many_attempts"
 	TooManyChats        = "too_many_chats"
 	TooManyConnections  = "too_many_connections"
 	TooManyFollow       = "too_many_followers"
+	TooSoon             = "too_soon"
 	UnknownURL          = "unknown_url"
 	UnsupportedEncoding = "unsupported_encoding"
 	WebSocketOnly       = "websocket_only"
 	WrongPassphrase     = "wrong_passphrase"
+	WriterNotFound      = "writer_not_found"
 )
 
 // row is what clients are told about errors with one code.
@@ -75,11 +80,16 @@ var table = map[string]row{
 
 	ChatNotFound: {status: http.StatusNotFound, title: "This chat is gone",
 		text: "It was deleted, or it was a temporary chat, which is kept until the server stops."},
-	NotShared:     {status: http.StatusNotFound, title: "There is nothing under this link"},
-	TooManyFollow: {status: http.StatusServiceUnavailable, title: "Too many readers"},
-	TooManyChats:  {status: http.StatusServiceUnavailable, title: "Too many chats at once"},
-	ChatsMissing:  {status: http.StatusServiceUnavailable, title: "The file of the chats is gone"},
-	ChatsLocked:   {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
+	NotShared:      {status: http.StatusNotFound, title: "There is nothing under this link"},
+	TooManyFollow:  {status: http.StatusServiceUnavailable, title: "Too many readers"},
+	NoKeyboard:     {status: http.StatusForbidden, title: "You cannot write here"},
+	NoRequests:     {status: http.StatusForbidden, title: "Nobody can ask to write here"},
+	TooManyAsk:     {status: http.StatusTooManyRequests, title: "Others are asking already", final: true},
+	TooSoon:        {status: http.StatusTooManyRequests, title: "Not so fast", final: true},
+	WriterNotFound: {status: http.StatusNotFound, title: "Nobody asks or writes any more"},
+	TooManyChats:   {status: http.StatusServiceUnavailable, title: "Too many chats at once"},
+	ChatsMissing:   {status: http.StatusServiceUnavailable, title: "The file of the chats is gone"},
+	ChatsLocked:    {status: http.StatusServiceUnavailable, title: "Another program holds the chats"},
 	DiskFull: {status: http.StatusInsufficientStorage, title: "The disk is full",
 		text: "Nothing was changed. Free some space on the disk of the data folder and try again."},
 	AnswerEnded:    {status: http.StatusNotFound, title: "This answer has ended"},

@@ -33,6 +33,7 @@ type run struct {
 	base    Answer // what it had when it began: nothing, unless it is continued
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended and is stored
+	writer  int64         // whose message it answers; 0: the owner's
 	stopped bool
 	settled bool // the engine has reported how it ended
 	started time.Time

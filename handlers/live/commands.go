@@ -21,6 +21,8 @@ type Question struct {
 	// Of the chat that begins with it.
 	store.Opening        // without Model: the one that is loaded now
 	Preset        string // of the panel
+
+	author string // name of a writer; empty: the owner of the chat
 }
 
 func (q Question) validate() error {
@@ -76,7 +78,11 @@ func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 		return err
 	}
 	defer done()
-	return c.ask(ctx, c.branch.leaf(), q)
+	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
+		return err
+	}
+	c.sent()
+	return nil
 }
 
 // Edit asks q in place of a question of the branch, as another version of it.
@@ -336,7 +342,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
 	}
 	t := c.newAnswer(q.System, q.Settings)
-	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text}
+	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text, Author: q.author}
 	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
 	var asked, added store.Message
 	started := c.started

@@ -344,6 +344,7 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 	}
 	s.notify(who.Owner)
 	s.shares.notify()
+	s.keyboards.remove(func(w *writer) bool { return w.chat == id })
 	return nil
 }
 
@@ -372,6 +373,7 @@ func (s *Service) Forget(owner string) {
 		}
 	}
 	s.shares.notify()
+	s.keyboards.remove(func(w *writer) bool { return w.owner == owner })
 }
 
 // Restore takes a chat out of the trash.

@@ -42,6 +42,7 @@ type Message struct {
 	Role      Role
 	Text      string
 	Reasoning string // of an answer: the reasoning before Text
+	Author    string // of a question: name of the reader of a shared chat who wrote it; empty: its owner did
 	At        time.Time
 	Answer    *Answer // answers only
 }

@@ -101,7 +101,7 @@ func (c *remembered) answer(a store.NewAnswer, now time.Time) (*store.Message, e
 }
 
 func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (question, answer store.Message, err error) {
-	added, err := c.add(store.Message{Parent: q.Parent, Role: q.Role, State: store.Done, Text: q.Text}, now)
+	added, err := c.add(store.Message{Parent: q.Parent, Role: q.Role, State: store.Done, Text: q.Text, Author: q.Author}, now)
 	if err != nil {
 		return store.Message{}, store.Message{}, err
 	}
@@ -147,7 +147,7 @@ func (m *memory) Ask(_ context.Context, owner, conversation string, q store.NewM
 
 func (m *memory) AddMessage(_ context.Context, owner, conversation string, n store.NewMessage) (added store.Message, err error) {
 	err = m.in(owner, conversation, func(c *remembered) error {
-		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning}, m.now())
+		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning, Author: n.Author}, m.now())
 		if err == nil {
 			added = c.view(message)
 		}

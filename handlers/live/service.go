@@ -98,6 +98,7 @@ type Options struct {
 	History      int              // events remembered for readers that come back; default 2048
 	SaveEvery    time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
 	UnloadAfter  time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
+	WriterIdle   time.Duration    // how long a writer of a shared chat who writes nothing has its keyboard; default 30 minutes
 	Now          func() time.Time // default time.Now
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
@@ -105,14 +106,15 @@ type Options struct {
 
 // Service holds the chats of a server.
 type Service struct {
-	engine Engine
-	opt    Options
-	memory *memory // of temporary chats
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // answers
-	saver  saver
-	shares shares
+	engine    Engine
+	opt       Options
+	memory    *memory // of temporary chats
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup // answers
+	saver     saver
+	shares    shares
+	keyboards keyboards
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
@@ -165,6 +167,9 @@ func New(engine Engine, opt Options) *Service {
 	if opt.UnloadAfter == 0 {
 		opt.UnloadAfter = 10 * time.Minute
 	}
+	if opt.WriterIdle == 0 {
+		opt.WriterIdle = 30 * time.Minute
+	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -185,6 +190,7 @@ func New(engine Engine, opt Options) *Service {
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]string{},
 		changes:   map[string]chan struct{}{},
+		keyboards: newKeyboards(opt.WriterIdle),
 		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},
 	}
 	if opt.Store != nil {

@@ -159,6 +159,7 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 	}
 	s.shares.mu.Unlock()
 	s.shares.notify()
+	s.keyboards.endLink(id)
 	return nil
 }
 

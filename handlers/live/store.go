@@ -54,6 +54,7 @@ type Store interface {
 	SharedBy(ctx context.Context, id int64) (store.Share, error)
 	Shares(ctx context.Context) ([]store.Share, error)
 	EndShare(ctx context.Context, owner string, id int64) error
+	AcceptRequests(ctx context.Context, owner string, id int64, accept bool) error
 	BranchTo(ctx context.Context, owner, conversation string, last int64) ([]store.Message, error)
 	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
@@ -67,7 +68,7 @@ type Store interface {
 // that a person wrote. One that is stored as running has nobody who runs it.
 func fromStore(m store.Message) *turn {
 	t := &turn{Message: Message{
-		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, At: m.Created,
+		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, Author: m.Author, At: m.Created,
 	}}
 	if m.Role != store.RoleAssistant {
 		return t

@@ -20,6 +20,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -43,6 +44,7 @@ type exportedMessage struct {
 	Parent    int64             `json:"parent,omitempty"`
 	Role      store.Role        `json:"role"`
 	State     store.State       `json:"state"`
+	Author    string            `json:"author,omitempty"` // of a question: the reader of a shared chat who wrote it; missing: its owner
 	Text      string            `json:"text"`
 	Reasoning *string           `json:"reasoning,omitempty"` // of an answer; older files have no such field, but <think>…</think> in the text
 	At        time.Time         `json:"at"`
@@ -87,6 +89,9 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 	fmt.Fprintf(&text, "# %s\n", markdownLine(conversation.Title))
 	for _, m := range branch {
 		who := "You"
+		if m.Author != "" {
+			who = markdownLine(m.Author) + " (guest)"
+		}
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Receipt.Model != "" {
@@ -390,6 +395,8 @@ func (m *exportedMessage) check(name string) error {
 		return failure.Invalid(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
 	case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
 		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
+	case m.Role != store.RoleUser && m.Author != "", !live.IsWriterName(m.Author):
+		return failure.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
 	case m.Role == store.RoleUser && m.Answer != nil:
 		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is user", name)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
@@ -399,7 +406,7 @@ func (m *exportedMessage) check(name string) error {
 }
 
 func exportMessage(m store.Message) exportedMessage {
-	out := exportedMessage{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Text: m.Text, At: m.Created}
+	out := exportedMessage{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Author: m.Author, Text: m.Text, At: m.Created}
 	if m.Answer != nil {
 		answer := m.Answer.JSON()
 		out.Answer = &answer
@@ -411,7 +418,7 @@ func exportMessage(m store.Message) exportedMessage {
 }
 
 func importMessage(m exportedMessage, raw bool) store.Message {
-	out := store.Message{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Text: m.Text, Created: m.At}
+	out := store.Message{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Author: m.Author, Text: m.Text, Created: m.At}
 	if m.Answer != nil {
 		answer := m.Answer.Answer()
 		out.Answer = &answer

@@ -91,6 +91,15 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
+	held, _, err := chat.Keyboard(principal(c))
+	if err != nil {
+		return err
+	}
+	for _, w := range held.Writers {
+		if w.State == live.WriterAsks {
+			p.Asks++
+		}
+	}
 	p.Turns = make([]web.Turn, len(snapshot.Messages))
 	for i := range snapshot.Messages {
 		p.Turns[i] = turnView(&snapshot.Messages[i], p)
@@ -104,7 +113,7 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 
 // turnView describes a message for the page as it is served, before scripts run.
 func turnView(m *live.Message, p *web.Page) web.Turn {
-	t := web.Turn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
+	t := web.Turn{ID: m.ID, You: m.Role == live.RoleUser, Author: m.Author, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		return t
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +25,16 @@ import (
 	"m40-llm/web"
 )
 
-// reader returns the principal for the link of a request.
+// holder returns the principal for the link of a request.
+func (h *Handlers) holder(c echo.Context) (live.Principal, error) {
+	return h.Live.Follower(c.Request().Context(), c.Param("token"))
+}
+
+// reader is holder for responses without forms: browsers send the forms of a page that has no
+// referrer with an Origin that is refused.
 func (h *Handlers) reader(c echo.Context) (live.Principal, error) {
 	c.Response().Header().Set("Referrer-Policy", "no-referrer")
-	return h.Live.Follower(c.Request().Context(), c.Param("token"))
+	return h.holder(c)
 }
 
 // follow subscribes to the chat of the link in a request.
@@ -57,6 +64,7 @@ func (h *Handlers) page(c echo.Context) error {
 	}
 	defer following.Close()
 	p := sharedView(shown)
+	p.Keyboard = h.keyboardOf(who, h.Live.Asker(who, secretOf(c))).view
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
 		return h.growingPage(c, who, p, shown, following)
@@ -77,6 +85,7 @@ func NotShared(c echo.Context) error {
 //	turn   html replaces message id
 //	wait   text is what message id waits for
 //	title  text is the new title of the chat
+//	keyboard  how the reader's request to write stands, and who is typing; this frame alone is not the same for all readers
 //	over   the link has ended, and no frames follow
 type frame struct {
 	Type     string  `json:"type"`
@@ -87,6 +96,8 @@ type frame struct {
 	Chars    int     `json:"chars,omitempty"`
 	Tokens   int     `json:"tokens,omitempty"`
 	Rate     float64 `json:"rate,omitempty"` // tokens per second
+
+	Keyboard *web.Keyboard `json:"keyboard,omitempty"`
 }
 
 // events handles GET /s/:token/events with a stream of lists of frames. The first list has the whole
@@ -122,6 +133,11 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	}
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
+	asker := h.Live.Asker(who, secretOf(c))
+	held := h.keyboardOf(who, asker)
+	if err = r.send(sse); err == nil {
+		err = sse.Send([]frame{held.frame()})
+	}
 	for err == nil {
 		select {
 		case <-ctx.Done():
@@ -130,6 +146,11 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 			return live.ErrClosed
 		case <-seat.Ended():
 			err = live.ErrNotShared
+		case <-held.changed:
+			before := held.view
+			if held = h.keyboardOf(who, asker); !reflect.DeepEqual(held.view, before) {
+				err = sse.Send([]frame{held.frame()})
+			}
 		case <-silence.C:
 			err = sse.Comment("ping")
 		case <-r.ready:
@@ -217,7 +238,7 @@ func sharedView(shown *live.SharedChat) web.SharedChat {
 
 // turnView converts a message for the page.
 func turnView(m *live.Message, raw bool) web.SharedTurn {
-	t := web.SharedTurn{ID: m.ID, You: m.Role == live.RoleUser, At: m.At, Text: m.Text}
+	t := web.SharedTurn{ID: m.ID, You: m.Role == live.RoleUser, Author: m.Author, At: m.At, Text: m.Text}
 	a := m.Answer
 	if a == nil {
 		return t

@@ -1,6 +1,7 @@
 // Package share serves shared chats: the page on which the owner creates and ends links, the page
-// behind a link, its stream, and the listeners at which other machines reach it. A link only
-// allows reading: a reader's requests contain nothing but the link and a position in the chat.
+// behind a link, its stream, and the listeners at which other machines reach it. A link allows
+// reading. Who has one can also ask the owner to write; the owner's permission belongs to one browser
+// and is checked with every request.
 package share
 
 import (
@@ -35,12 +36,16 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/share", h.show)
 	e.POST("/c/:id/share", h.share)
 	e.POST("/c/:id/share/end", h.end)
+	e.POST("/c/:id/share/requests", h.acceptRequests)
+	e.POST("/c/:id/share/writers", h.setWriter)
 }
 
 // ReaderRoutes adds the routes of those who have a link to e.
 func (h *Handlers) ReaderRoutes(e *echo.Echo) {
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token", h.page)
 	e.GET("/s/:token/events", h.events)
+	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token/write", h.writePage)
+	e.POST("/s/:token/write", h.write)
 }
 
 // share handles POST /c/:id/share: it creates a link.
@@ -70,10 +75,14 @@ func (h *Handlers) end(c echo.Context) error {
 	return h.changed(c)
 }
 
-// changed responds to a form: with a redirect to the links, or to the dialog with the links.
+// changed responds to a form: with a redirect to the links, to the dialog with the links, and to
+// other scripts with 204.
 func (h *Handlers) changed(c echo.Context) error {
 	if c.QueryParam("part") != "" {
 		return h.show(c)
+	}
+	if httpio.WantsJSON(c.Request()) {
+		return c.NoContent(http.StatusNoContent)
 	}
 	return c.Redirect(http.StatusSeeOther, "/c/"+url.PathEscape(c.Param("id"))+"/share")
 }
@@ -120,10 +129,19 @@ func (h *Handlers) show(c echo.Context) error {
 		p.Trouble = trouble.Error()
 	}
 	p.Alone = !h.Reach.reachable()
+	held, _, err := chat.Keyboard(who)
+	if err != nil {
+		return err
+	}
 	for _, share := range list {
 		s, err := h.shareView(share, addresses, snapshot)
 		if err != nil {
 			return err
+		}
+		for _, w := range held.Writers {
+			if w.Share == share.ID {
+				s.Writers = append(s.Writers, web.Writer{ID: w.ID, Name: w.Name, Asks: w.State == live.WriterAsks})
+			}
 		}
 		p.Shares = append(p.Shares, s)
 	}
@@ -152,7 +170,7 @@ func messageLabel(m *live.Message) string {
 
 // shareView converts a link for the page.
 func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
-	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Ends: ends(share.Expires)}
+	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Accepts: share.Requests, Ends: ends(share.Expires)}
 	what := []string{"the chat as it goes on"}
 	if !s.Live {
 		what[0] = "the chat as it was then"

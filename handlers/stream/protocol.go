@@ -37,14 +37,15 @@ import (
 //	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
 //	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
 //	{"type":"activity","ref":13,"on":true}                      begin to send what the engine does and for whom, or end with "on":false
-//	{"type":"ping","ref":14}                                    is anybody there
+//	{"type":"typing","ref":14}                                  somebody types in the open chat; others who write there are told
+//	{"type":"ping","ref":15}                                    is anybody there
 //
 // settings has the fields of live.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
 // of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
 // to the model as they are, one behind the other, without its chat template; and "preset": the id
 // of the one that the settings came from. While an answer is written, only open, stop,
-// older, newer, fork, panel, activity and ping fit; the others get the error "conflict" with the state.
+// older, newer, fork, panel, activity, typing and ping fit; the others get the error "conflict" with the state.
 //
 // # To the page
 //
@@ -60,6 +61,7 @@ import (
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
 //	{"type":"activity","html":"…"}                        after the command activity, and on every change: the part of the page GET /activity that changes
+//	{"type":"keyboard","keyboard":{…}}                    after a chat was opened, and on every change: see Keyboard
 //	{"type":"chats"}                                      the list of chats has changed: GET /rail has the new one
 //
 // # Branches
@@ -133,6 +135,7 @@ type Frame struct {
 	Engine   *web.Engine `json:"engine,omitempty"`
 	Space    *string     `json:"space,omitempty"`
 	HTML     string      `json:"html,omitempty"` // activity
+	Keyboard *Keyboard   `json:"keyboard,omitempty"`
 	Code     int         `json:"code,omitempty"` // close
 	Models   *web.News   `json:"models,omitempty"`
 	Events   []Event     `json:"events,omitempty"`
@@ -166,7 +169,8 @@ type Message struct {
 	Parent    int64     `json:"parent,omitempty"` // none: the first message
 	Versions  Versions  `json:"versions"`
 	Role      live.Role `json:"role"`
-	At        int64     `json:"at"` // milliseconds since 1970
+	At        int64     `json:"at"`               // milliseconds since 1970
+	Author    string    `json:"author,omitempty"` // of a question: the reader of a shared chat who wrote it; none: the owner
 	Text      string    `json:"text,omitempty"`
 	Reasoning string    `json:"reasoning,omitempty"`
 	HTML      []string  `json:"html,omitempty"`
@@ -306,7 +310,7 @@ func newMessages(list []live.Message) []Message {
 func newMessage(m *live.Message) Message {
 	w := Message{
 		ID: m.ID, Parent: m.Parent, Versions: Versions{Index: m.Version, Count: m.Versions},
-		Role: m.Role, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
+		Role: m.Role, Author: m.Author, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
 	}
 	if m.Answer == nil {
 		return w
@@ -392,4 +396,33 @@ func renderEnd(e *live.Event) (rest string, whole *string) {
 func newError(err error) *Error {
 	f := failure.Describe(err)
 	return &Error{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
+}
+
+// Keyboard is who besides the owner writes in the open chat, or asks to.
+type Keyboard struct {
+	Asks    []Writer `json:"asks"`
+	Writers []Writer `json:"writers"`
+	Typing  []string `json:"typing"` // names of writers
+}
+
+// Writer is a reader of a link to the chat.
+type Writer struct {
+	ID    int64  `json:"id"`
+	Share int64  `json:"share"` // the link
+	Name  string `json:"name"`
+}
+
+func newKeyboard(held live.Keyboard) Keyboard {
+	k := Keyboard{Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
+	for _, w := range held.Writers {
+		to := &k.Writers
+		if w.State == live.WriterAsks {
+			to = &k.Asks
+		}
+		*to = append(*to, Writer{w.ID, w.Share, w.Name})
+	}
+	for _, t := range held.Typing {
+		k.Typing = append(k.Typing, t.Name)
+	}
+	return k
 }

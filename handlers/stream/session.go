@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -121,6 +122,7 @@ type reply struct {
 	chat         string // for the ack, if not the open one
 	seq          int64  // for the ack
 	subscription *live.Subscription
+	opened       *live.Chat // with subscription
 }
 
 func (s *session) serve(connected context.Context) {
@@ -265,6 +267,8 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	case "panel":
 		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err
+	case "typing":
+		return reply{}, chat.Typing(s.who)
 	case "select":
 		return reply{}, chat.Select(ctx, s.who, c.Message, c.Version)
 	case "fork":
@@ -304,7 +308,7 @@ func (s *session) follow(ctx context.Context, chat *live.Chat, since, at int64) 
 	if snapshot != nil {
 		frame = Frame{Type: "snapshot", Seq: snapshot.Seq, Chat: newChat(snapshot)}
 	}
-	return reply{frames: []Frame{frame}, subscription: subscription}, nil
+	return reply{frames: []Frame{frame}, subscription: subscription, opened: chat}, nil
 }
 
 // ping ends the session if the other side is silent.
@@ -404,11 +408,34 @@ func (f *feed) close() {
 	}
 }
 
+// keyboard is what the page was sent last about the keyboard of the chat that is open.
+type keyboard struct {
+	chat    *live.Chat
+	changed <-chan struct{} // nil: no chat is open
+	sent    Keyboard
+}
+
+// sendKeyboard sends the keyboard of the open chat if it differs from what the page was sent.
+func (s *session) sendKeyboard(ctx context.Context, k *keyboard) error {
+	held, changed, err := k.chat.Keyboard(s.who)
+	if err != nil {
+		return err
+	}
+	k.changed = changed
+	now := newKeyboard(held)
+	if reflect.DeepEqual(now, k.sent) {
+		return nil
+	}
+	k.sent = now
+	return s.send(ctx, Frame{Type: "keyboard", Keyboard: &now})
+}
+
 // write sends replies at once, events gathered for streamFlush, and what is new of the
 // engine and of downloads.
 func (s *session) write(connected, ended context.Context) error {
 	var chat feed
 	defer chat.close()
+	var held keyboard
 	sent := status{news: web.News{Version: -1}}
 	chats := s.live.Changes(s.who)
 	ticker := time.NewTicker(streamStatus)
@@ -432,6 +459,12 @@ func (s *session) write(connected, ended context.Context) error {
 					return err
 				}
 			}
+			if r.opened != nil {
+				held = keyboard{chat: r.opened}
+				err = s.sendKeyboard(connected, &held)
+			}
+		case <-held.changed:
+			err = s.sendKeyboard(connected, &held)
 		case <-chat.ready:
 			chat.gather()
 		case <-chat.due:

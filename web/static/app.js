@@ -6,6 +6,7 @@ import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { count } from './format.js'
 import { showEngine } from './engine.js'
+import { keyboard, shared, showKeyboard } from './keyboard.js'
 import { mark } from './find.js'
 import { Panel, recalled } from './panel.js'
 import { Picker } from './picker.js'
@@ -16,6 +17,7 @@ import { request } from './request.js'
 import { openShare } from './share.js'
 import { Link } from './socket.js'
 import './toggle.js'
+import { typed } from './typing.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
@@ -87,6 +89,7 @@ const link = new Link(document.body.dataset.chat, {
       older: () => loaded(() => chat.prepend(f)),
       newer: () => loaded(() => chat.extend(f)),
       chats: () => rail.changed(),
+      keyboard: () => showKeyboard(f.keyboard),
       space: () => {
         $('[data-space] span').textContent = f.space ?? ''
         $('[data-space]').hidden = !f.space
@@ -160,6 +163,7 @@ function leave() {
   panel.fresh()
   history.replaceState(null, '', '/')
   chat.clear()
+  showKeyboard()
   setTemporary(false)
   setRaw(false)
   picker.choose(picker.preferred)
@@ -182,6 +186,8 @@ const rail = new Rail({
 })
 
 const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, failed: fail })
+
+keyboard({ chat: () => link.chat, failed: fail })
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
@@ -450,6 +456,7 @@ async function send(text) {
   if (!settings) return
   const draft = message.value, from = link.chat
   if (draft === text) setDraft('')
+  typed(null)
   if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
     const fields = { text, system: system.value, settings }
@@ -543,6 +550,7 @@ message.addEventListener('keydown', e => {
 })
 message.addEventListener('input', () => {
   if (!temporary) keepDraft(link.chat, message.value)
+  if (shared() && message.value) typed(() => link.command('typing').catch(() => {}))
   recount()
 })
 function setDraft(text) {

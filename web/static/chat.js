@@ -64,7 +64,12 @@ class Turn {
 class Question extends Turn {
   constructor(m) {
     super('t-question', m)
-    this.el.setAttribute('aria-label', 'You')
+    this.el.setAttribute('aria-label', m.author ? `${m.author}, guest` : 'You')
+    if (m.author) {
+      const name = this.el.querySelector('.who b')
+      name.textContent = name.title = m.author
+      this.el.querySelector('[data-guest]').hidden = false
+    }
     this.el.querySelector('.prose').textContent = m.text
   }
 }

@@ -1,8 +1,9 @@
 // The page of a shared chat, which shows the chat live. handlers/share/follow.go describes the
-// frames of its stream. This page only reads.
+// frames of its stream.
 import { fragment } from './html.js'
 import { conclude, hear } from './speak.js'
 import './toggle.js'
+import { showRunning, showWriting, writing } from './write.js'
 
 const $ = q => document.querySelector(q)
 const thread = $('#thread'), scroll = $('#scroll'), address = document.body.dataset.follow
@@ -95,8 +96,10 @@ const take = {
     $('[data-title]').textContent = $('[data-title]').title = text
     document.title = `${text} · m40-llm`
   },
+  keyboard({ keyboard }) { showWriting(keyboard) },
   over() {
     over = true
+    showWriting({ state: '', accepts: false, name: '', typing: [], said: '' })
     source.close()
     status('This link has ended', false)
     figures.textContent = ''
@@ -111,6 +114,7 @@ function open() {
     failures = 0
     status(atRest, true)
     for (const f of JSON.parse(e.data)) take[f.type]?.(f)
+    showRunning()
     toEnd()
   }
   mine.onerror = () => {
@@ -157,5 +161,6 @@ if (address) {
     if (document.visibilityState === 'visible' && !over) open()
   })
   addEventListener('online', () => { if (!over) open() })
+  writing(open)
   open()
 }

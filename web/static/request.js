@@ -1,5 +1,8 @@
 // HTTP requests besides the stream, with errors for the user.
 
+// Some pages have no referrer; requests without one may come with an Origin that the server refuses.
+const referrerPolicy = 'same-origin'
+
 const sentence = text => `${text[0].toUpperCase()}${text.slice(1)}${/[.?]$/.test(text) ? '' : '.'}`
 
 // upload is like fetch and reports the progress of the upload.
@@ -22,7 +25,7 @@ function upload(address, { method, headers, body }, progress) {
 export async function request(address, body, refused, progress) {
   const form = body instanceof URLSearchParams
   const headers = { Accept: 'application/json', ...body && !form && { 'Content-Type': 'application/json' } }
-  const options = body ? { method: 'POST', headers, body: form || body instanceof Blob ? body : JSON.stringify(body) } : { headers }
+  const options = body ? { method: 'POST', headers, body: form || body instanceof Blob ? body : JSON.stringify(body), referrerPolicy } : { headers }
   const response = await (progress ? upload(address, options, progress) : fetch(address, options)).catch(() => null)
   const isJSON = response?.headers.get('Content-Type')?.startsWith('application/json')
   const said = response?.status === 204 ? {} : await (isJSON ? response.json() : response?.text())?.catch(() => null)

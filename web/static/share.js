@@ -33,7 +33,7 @@ function refused({ title, message }) {
   dialog.querySelector('.body').prepend(box)
 }
 
-// updateReaders updates the numbers of readers.
+// updateReaders updates the numbers of readers, and who writes or asks to.
 async function updateReaders() {
   if (!dialog.open) return clearInterval(timer)
   const html = await request(`${address}?part=1`, null, () => {})
@@ -41,7 +41,7 @@ async function updateReaders() {
   const now = [...fragment(html).querySelectorAll('.sharelink')], shown = [...dialog.querySelectorAll('.sharelink')]
   if (now.length !== shown.length) return
   shown.forEach((el, i) => {
-    for (const q of ['[data-readers]', '.dot']) {
+    for (const q of ['[data-readers]', '.dot', '[data-writers]']) {
       const is = now[i].querySelector(q), was = el.querySelector(q)
       if (was.outerHTML !== is.outerHTML) was.replaceWith(is)
     }

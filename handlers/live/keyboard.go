@@ -1,0 +1,688 @@
+package live
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/access"
+	"m40-llm/store"
+)
+
+// The keyboard of a shared chat. A reader asks the owner of the chat to write there, and the owner
+// gives them the keyboard and takes it back. Writers send messages with the settings of the chat and
+// stop the answers to these; they do nothing else. Answers count as the owner's in the queue, because a chat has
+// one answer at a time and the owner let them in. Who asks and who writes is in memory: the
+// keyboard is back with the owner when the server stops. Of the secret by which a browser is known
+// only the hash is kept.
+
+// Limits of the keyboard.
+const (
+	maxAsks       = 5  // requests that wait for the owner, of one link
+	maxWriters    = 8  // of one link
+	maxFormer     = 16 // who does not ask or write any more, of one link; the last ones are told why
+	maxWriterName = 40 // characters
+
+	askLife    = 10 * time.Minute // after which a request that was not answered ends
+	formerLife = 10 * time.Minute // for which who does not ask or write any more is told why
+	askEvery   = 10 * time.Second // between the requests of one link, after askBurst
+	askBurst   = 5
+	askAgain   = 30 * time.Second // between the end of a request and the next one of the same browser
+
+	writeEvery = 3 * time.Second // between the messages of one writer, after writeBurst
+	writeBurst = 5
+
+	typingFor   = 5 * time.Second // how long somebody types after a signal
+	typingEvery = time.Second     // further signals of one who types are ignored for so long
+)
+
+// WriterState is what a request to write has come to.
+type WriterState string
+
+const (
+	WriterAsks    WriterState = "asks"
+	WriterWrites  WriterState = "writes"
+	WriterRefused WriterState = "refused" // by the owner
+	WriterMissed  WriterState = "missed"  // nobody answered for askLife
+	WriterEnded   WriterState = "ended"   // the owner took the keyboard back
+	WriterIdle    WriterState = "idle"    // nothing was written for Options.WriterIdle
+	WriterLeft    WriterState = "left"    // they withdrew the request or gave the keyboard back
+)
+
+// Writer is a reader of a link who asks to write or writes, or who did.
+type Writer struct {
+	ID    int64
+	Share int64 // the link
+	Name  string
+	State WriterState // empty: has not asked
+}
+
+// Typist is somebody who is typing.
+type Typist struct {
+	Owner bool   // of the chat
+	Name  string // of a writer
+}
+
+// Errors of the keyboard.
+var (
+	ErrNoKeyboard = errors.New("only its owner and those whom the owner lets write can write in this chat")
+	ErrNoRequests = errors.New("the owner of this chat takes no requests to write")
+	ErrManyAsk    = errors.New("several people wait for the owner to let them write; try again when they have an answer")
+	ErrNoWriter   = errors.New("this person does not ask to write or write here any more")
+	ErrNotYours   = errors.New("this is the answer to somebody else's message; only the chat's owner can stop it")
+)
+
+// TooSoonError says that somebody asks or writes too often.
+type TooSoonError struct{ Wait time.Duration }
+
+func (e *TooSoonError) Error() string {
+	return fmt.Sprintf("that was too often; try again in %d s", e.Seconds())
+}
+
+// Seconds returns the wait in seconds, rounded up.
+func (e *TooSoonError) Seconds() int { return int(math.Ceil(e.Wait.Seconds())) }
+
+// keyboards are the keyboards of all shared chats.
+type keyboards struct {
+	idle time.Duration // Options.WriterIdle
+
+	mu      sync.Mutex
+	last    int64                   // id of a writer
+	writers []*writer               // oldest first
+	asked   map[int64]*rate.Limiter // requests, by link
+	accepts map[int64]bool          // whether a link takes requests, if that was set since the server started
+	typing  map[typist]*typing
+	changed chan struct{}
+}
+
+type writer struct {
+	Writer
+	chat, owner string
+	secret      store.TokenHash
+	since       time.Time // of State
+	ends        time.Time // when State ends by itself
+	expires     time.Time // of the link; zero: it does not
+	timer       *time.Timer
+	messages    *rate.Limiter
+}
+
+type typist struct {
+	chat   string
+	writer int64 // 0: the owner
+}
+
+type typing struct {
+	last  time.Time
+	timer *time.Timer
+}
+
+func newKeyboards(idle time.Duration) keyboards {
+	return keyboards{
+		idle: idle, asked: map[int64]*rate.Limiter{}, accepts: map[int64]bool{}, typing: map[typist]*typing{}, changed: make(chan struct{}),
+	}
+}
+
+// notify publishes a change; with mu held, as all methods that follow but those of Service and Chat.
+func (k *keyboards) notify() {
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+func (k *keyboards) find(is func(*writer) bool) *writer {
+	if i := slices.IndexFunc(k.writers, is); i >= 0 {
+		return k.writers[i]
+	}
+	return nil
+}
+
+// by returns the writer of who's link with a secret.
+func (k *keyboards) by(who Principal, secret string) *writer {
+	hash := tokenHash(secret)
+	return k.find(func(w *writer) bool { return w.Share == who.Link() && w.secret == hash })
+}
+
+// writing returns who as a writer; nil if who has not the keyboard, or not any more.
+func (k *keyboards) writing(who Principal) *writer {
+	return k.find(func(w *writer) bool {
+		return who.Writer != 0 && w.ID == who.Writer && w.Share == who.Link() && w.State == WriterWrites
+	})
+}
+
+func (k *keyboards) count(share int64, states ...WriterState) (n int) {
+	for _, w := range k.writers {
+		if w.Share == share && slices.Contains(states, w.State) {
+			n++
+		}
+	}
+	return n
+}
+
+// put makes state what the request of w has come to.
+func (k *keyboards) put(w *writer, state WriterState) {
+	w.State, w.since = state, time.Now()
+	k.stopTyping(typist{w.chat, w.ID})
+	switch state {
+	case WriterAsks:
+		k.endIn(w, askLife)
+	case WriterWrites:
+		w.messages = rate.NewLimiter(rate.Every(writeEvery), writeBurst)
+		k.endIn(w, k.idle)
+	default:
+		k.endIn(w, formerLife)
+		k.forgetFormer(w.Share)
+	}
+	k.notify()
+}
+
+// endIn makes the state of w end by itself after d, or with the link.
+func (k *keyboards) endIn(w *writer, d time.Duration) {
+	w.ends = time.Now().Add(d)
+	if !w.expires.IsZero() && w.expires.Before(w.ends) {
+		w.ends = w.expires
+	}
+	if w.timer == nil {
+		w.timer = time.AfterFunc(time.Until(w.ends), func() { k.end(w) })
+	} else {
+		w.timer.Reset(time.Until(w.ends))
+	}
+}
+
+// end ends what is due. It is called without mu.
+func (k *keyboards) end(w *writer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch left := time.Until(w.ends); {
+	case left > 0:
+		w.timer.Reset(left)
+	case w.State == WriterAsks:
+		k.put(w, WriterMissed)
+	case w.State == WriterWrites:
+		k.put(w, WriterIdle)
+	default:
+		k.writers = slices.DeleteFunc(k.writers, func(other *writer) bool { return other == w })
+	}
+}
+
+// forgetFormer removes the oldest of those who do not ask or write any more.
+func (k *keyboards) forgetFormer(share int64) {
+	isFormer := func(w *writer) bool { return w.Share == share && w.State != WriterAsks && w.State != WriterWrites }
+	former := 0
+	for _, w := range slices.Backward(k.writers) {
+		if isFormer(w) {
+			former++
+		}
+	}
+	k.writers = slices.DeleteFunc(k.writers, func(w *writer) bool {
+		if isFormer(w) && former > maxFormer {
+			former--
+			return true
+		}
+		return false
+	})
+}
+
+// remove forgets the writers that match.
+func (k *keyboards) remove(match func(*writer) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writers = slices.DeleteFunc(k.writers, func(w *writer) bool {
+		if !match(w) {
+			return false
+		}
+		w.timer.Stop()
+		w.State = WriterEnded
+		k.stopTyping(typist{w.chat, w.ID})
+		return true
+	})
+	k.notify()
+}
+
+// endLink forgets everything about a link that has ended.
+func (k *keyboards) endLink(share int64) {
+	k.remove(func(w *writer) bool { return w.Share == share })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.asked, share)
+	delete(k.accepts, share)
+}
+
+// type marks somebody as typing.
+func (k *keyboards) types(t typist) {
+	now := time.Now()
+	if known := k.typing[t]; known != nil {
+		if now.Sub(known.last) >= typingEvery {
+			known.last = now
+			known.timer.Reset(typingFor)
+		}
+		return
+	}
+	is := &typing{last: now}
+	is.timer = time.AfterFunc(typingFor, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.typing[t] == is && time.Since(is.last) >= typingFor {
+			k.stopTyping(t)
+		}
+	})
+	k.typing[t] = is
+	k.notify()
+}
+
+func (k *keyboards) stopTyping(t typist) {
+	if is := k.typing[t]; is != nil {
+		is.timer.Stop()
+		delete(k.typing, t)
+		k.notify()
+	}
+}
+
+// typists returns who is typing in a chat, less one of them: the owner first, then writers in the
+// order in which they have asked.
+func (k *keyboards) typists(chat string, except int64) (list []Typist) {
+	if except != 0 && k.typing[typist{chat, 0}] != nil {
+		list = append(list, Typist{Owner: true})
+	}
+	for _, w := range k.writers {
+		if w.chat == chat && w.ID != except && k.typing[typist{chat, w.ID}] != nil {
+			list = append(list, Typist{Name: w.Name})
+		}
+	}
+	return list
+}
+
+// writerName returns a name as it is shown: one line, without characters that cannot be seen or that change
+// the direction of the text around it.
+func writerName(name string) (string, error) {
+	name, err := oneLine("name", name, math.MaxInt)
+	if err != nil {
+		return "", err
+	}
+	const joiner, nonJoiner = '\u200d', '\u200c' // scripts and emoji need them
+	name = strings.TrimSpace(strings.Map(func(r rune) rune {
+		invisible := unicode.Is(unicode.Cf, r) && r != joiner && r != nonJoiner
+		if invisible || unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Co, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
+			return -1
+		}
+		return r
+	}, name))
+	visible := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsSymbol(r) })
+	if n := utf8.RuneCountInString(name); n > maxWriterName || !visible {
+		return "", invalid("name", "the name has %d characters, but must have 1 to %d, one of them a letter, digit or symbol", n, maxWriterName)
+	}
+	return name, nil
+}
+
+// IsWriterName reports whether name can stand at a message: it is empty or the name of a writer.
+func IsWriterName(name string) bool {
+	cleaned, err := writerName(name)
+	return name == "" || err == nil && cleaned == name
+}
+
+// AskToWrite asks the owner of the chat that who has a link to for the keyboard, on behalf of
+// somebody with a name. It returns the secret by which their browser is known from now on; empty if
+// the one that it has, if any, stays valid.
+func (s *Service) AskToWrite(ctx context.Context, who Principal, name, secret string) (fresh string, err error) {
+	if err := mayFollow(who); err != nil {
+		return "", err
+	}
+	if name, err = writerName(name); err != nil {
+		return "", err
+	}
+	share := *who.Share
+	fresh, err = s.keyboards.ask(who, name, secret)
+	if err != nil || fresh == "" {
+		return "", err
+	}
+	// A link that was ended after who got it, and before the request was listed, has not ended it.
+	if _, err := s.opt.Store.SharedBy(ctx, share.ID); err != nil {
+		s.keyboards.endLink(share.ID)
+		return "", notShared(storeError(err))
+	}
+	return fresh, nil
+}
+
+// ask lists a request. It takes mu itself.
+func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	share, now := who.Share, time.Now()
+	w := k.by(who, secret)
+	switch {
+	case w != nil && (w.State == WriterAsks || w.State == WriterWrites):
+		return "", nil
+	case !k.takesRequests(share):
+		return "", ErrNoRequests
+	case w != nil && (w.State == WriterRefused || w.State == WriterEnded) && now.Sub(w.since) < askAgain:
+		return "", &TooSoonError{askAgain - now.Sub(w.since)}
+	case k.nameTaken(share.Conversation, name):
+		return "", &TakenError{"writer", name}
+	case k.count(share.ID, WriterAsks) >= maxAsks:
+		return "", ErrManyAsk
+	}
+	if k.asked[share.ID] == nil {
+		k.asked[share.ID] = rate.NewLimiter(rate.Every(askEvery), askBurst)
+	}
+	if err := within(k.asked[share.ID], now); err != nil {
+		return "", err
+	}
+	if w == nil {
+		k.last++
+		w = &writer{Writer: Writer{ID: k.last, Share: share.ID}, chat: share.Conversation, owner: share.Owner, expires: share.Expires}
+		k.writers = append(k.writers, w)
+	}
+	fresh = rand.Text()
+	w.Name, w.secret = name, tokenHash(fresh)
+	k.put(w, WriterAsks)
+	return fresh, nil
+}
+
+// within takes one of what a limiter allows, or returns how long to wait for it.
+func within(l *rate.Limiter, now time.Time) error {
+	r := l.ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return &TooSoonError{wait}
+	}
+	return nil
+}
+
+// takesRequests reports whether readers of a link can ask to write.
+func (k *keyboards) takesRequests(share *store.Share) bool {
+	accept, set := k.accepts[share.ID]
+	if !set {
+		accept = share.Requests
+	}
+	return accept && share.Last == 0
+}
+
+func (k *keyboards) nameTaken(chat, name string) bool {
+	return k.find(func(w *writer) bool {
+		return w.chat == chat && strings.EqualFold(w.Name, name) && (w.State == WriterAsks || w.State == WriterWrites)
+	}) != nil
+}
+
+// LeaveKeyboard withdraws who's request, or gives the keyboard back.
+func (s *Service) LeaveKeyboard(who Principal, secret string) error {
+	if err := mayFollow(who); err != nil {
+		return err
+	}
+	k := &s.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.by(who, secret); w != nil && (w.State == WriterAsks || w.State == WriterWrites) {
+		k.put(w, WriterLeft)
+	}
+	return nil
+}
+
+// Writing returns the principal of requests by who's link that have a secret: with the keyboard, if it was given to
+// that browser.
+func (s *Service) Writing(who Principal, secret string) Principal {
+	s.keyboards.mu.Lock()
+	defer s.keyboards.mu.Unlock()
+	if w := s.keyboards.by(who, secret); w != nil && w.State == WriterWrites {
+		who.Writer = w.ID
+	}
+	return who
+}
+
+// Asker returns the id by which ReaderKeyboard knows a browser with a secret; 0: it has not asked.
+func (s *Service) Asker(who Principal, secret string) int64 {
+	s.keyboards.mu.Lock()
+	defer s.keyboards.mu.Unlock()
+	if w := s.keyboards.by(who, secret); w != nil {
+		return w.ID
+	}
+	return 0
+}
+
+// ReaderKeyboard is what a reader of a link sees of the keyboard.
+type ReaderKeyboard struct {
+	Writer
+	Accepts bool     // one can ask
+	Typing  []Typist // others, for one who writes
+}
+
+// ReaderKeyboard returns what an asker sees of the keyboard of the chat that who has a link to, and
+// what is closed when that may change next.
+func (s *Service) ReaderKeyboard(who Principal, asker int64) (r ReaderKeyboard, changed <-chan struct{}) {
+	k := &s.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if mayFollow(who) != nil {
+		return r, k.changed
+	}
+	r.Accepts = k.takesRequests(who.Share)
+	if w := k.find(func(w *writer) bool { return asker != 0 && w.ID == asker && w.Share == who.Link() }); w != nil {
+		if r.Writer = w.Writer; w.State == WriterWrites {
+			r.Typing = k.typists(w.chat, w.ID)
+		}
+	}
+	return r, k.changed
+}
+
+// Keyboard is who besides the owner of a chat writes there or asks to.
+type Keyboard struct {
+	Writers []Writer // in the order in which they asked
+	Typing  []Typist // writers
+}
+
+// Keyboard returns the keyboard of the chat, for its owner, and what is closed when that may change
+// next.
+func (c *Chat) Keyboard(who Principal) (held Keyboard, changed <-chan struct{}, err error) {
+	if err := c.may(who, access.ActionShare); err != nil {
+		return held, nil, err
+	}
+	k := &c.service.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.writers {
+		if w.chat == c.id && (w.State == WriterAsks || w.State == WriterWrites) {
+			held.Writers = append(held.Writers, w.Writer)
+		}
+	}
+	held.Typing = k.typists(c.id, 0)
+	return held, k.changed, nil
+}
+
+// SetWriter answers the request of a writer of the chat: WriterWrites gives them the keyboard and
+// WriterRefused does not. WriterEnded takes it back.
+func (c *Chat) SetWriter(who Principal, id int64, state WriterState) error {
+	if err := c.may(who, access.ActionShare); err != nil {
+		return err
+	}
+	from := map[WriterState]WriterState{WriterWrites: WriterAsks, WriterRefused: WriterAsks, WriterEnded: WriterWrites}[state]
+	if from == "" {
+		return invalid("state", "state is %q, but must be %s, %s or %s", state, WriterWrites, WriterRefused, WriterEnded)
+	}
+	k := &c.service.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.find(func(w *writer) bool { return w.ID == id && w.chat == c.id })
+	switch {
+	case w == nil:
+		return ErrNoWriter
+	case w.State == state: // a second click
+		return nil
+	case w.State != from:
+		return ErrNoWriter
+	case state == WriterWrites && k.count(w.Share, WriterWrites) >= maxWriters:
+		return invalid("", "%d people write by this link already; take the keyboard back from one of them first", maxWriters)
+	}
+	k.put(w, state)
+	return nil
+}
+
+// AcceptRequests sets whether readers of a link to a chat can ask to write. Without, those who wait
+// for an answer are refused.
+func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string, share int64, accept bool) error {
+	list, err := s.Shares(ctx, who, chat)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, func(known Share) bool { return known.ID == share }) {
+		return ErrNotShared
+	}
+	if err := s.opt.Store.AcceptRequests(ctx, who.Owner, share, accept); err != nil {
+		return notShared(storeError(err))
+	}
+	k := &s.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.accepts[share] = accept
+	for _, w := range slices.Clone(k.writers) {
+		if !accept && w.Share == share && w.State == WriterAsks {
+			k.put(w, WriterRefused)
+		}
+	}
+	k.notify()
+	return nil
+}
+
+// mayWrite authorizes who to write in the chat of its link.
+func mayWrite(who Principal) error {
+	if err := mayFollow(who); err != nil {
+		return err
+	}
+	if authorize(who, access.ActionWrite, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}) != nil {
+		return ErrNoKeyboard
+	}
+	return nil
+}
+
+// hold returns who's name and that the keyboard is in use; with what limits messages, for one.
+func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.writing(who)
+	if w == nil {
+		return "", ErrNoKeyboard
+	}
+	if message {
+		if err := within(w.messages, time.Now()); err != nil {
+			return "", err
+		}
+		k.stopTyping(typist{w.chat, w.ID})
+	}
+	k.endIn(w, k.idle)
+	return w.Name, nil
+}
+
+// holds reports whether who has the keyboard.
+func (k *keyboards) holds(who Principal) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.writing(who) != nil
+}
+
+// Write sends a message to the chat that who has a link and the keyboard to, as the owner would with the
+// settings of the chat, and begins the answer. The name of the writer is stored with the message;
+// the model does not get it.
+func (s *Service) Write(ctx context.Context, who Principal, text string) error {
+	if err := mayWrite(who); err != nil {
+		return err
+	}
+	if err := checkText(text); err != nil {
+		return err
+	}
+	name, err := s.keyboards.hold(who, true)
+	if err != nil {
+		return err
+	}
+	c, err := s.load(ctx, who.Share.Owner, who.Share.Conversation)
+	if err != nil {
+		return notShared(err)
+	}
+	done, err := c.command(ctx, who, access.ActionWrite, "send")
+	if err != nil {
+		return notShared(err)
+	}
+	defer done()
+	if !s.keyboards.holds(who) { // it may have been taken back while this waited for the command before
+		return ErrNoKeyboard
+	}
+	if first := who.Share.First; first != 0 && c.branch.upTo(first) == 0 {
+		return invalid("", "the chat shows another version now, in which the shared messages do not occur; write when it shows them again")
+	}
+	q := Question{Text: text, System: c.metadata.System, Settings: c.panel.Settings, author: name}
+	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
+		return err
+	}
+	c.answer.run.writer = who.Writer
+	return nil
+}
+
+// StopOwn stops the answer to a message of who's.
+func (s *Service) StopOwn(ctx context.Context, who Principal) error {
+	if err := mayWrite(who); err != nil {
+		return err
+	}
+	if _, err := s.keyboards.hold(who, false); err != nil {
+		return err
+	}
+	c, err := s.load(ctx, who.Share.Owner, who.Share.Conversation)
+	if err != nil {
+		return notShared(err)
+	}
+	if err := c.may(who, access.ActionWrite); err != nil {
+		return notShared(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch r := c.answer.run; {
+	case r == nil:
+		return &Conflict{Command: "stop", State: Idle}
+	case r.writer != who.Writer:
+		return ErrNotYours
+	default:
+		r.stop()
+	}
+	return nil
+}
+
+// Typing says that who, a writer, is typing.
+func (s *Service) Typing(who Principal) error {
+	if err := mayWrite(who); err != nil {
+		return err
+	}
+	if _, err := s.keyboards.hold(who, false); err != nil {
+		return err
+	}
+	k := &s.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.types(typist{who.Share.Conversation, who.Writer})
+	return nil
+}
+
+// Typing says that the owner of the chat is typing, which nobody learns unless others write there.
+func (c *Chat) Typing(who Principal) error {
+	if err := c.may(who, access.ActionChange); err != nil {
+		return err
+	}
+	k := &c.service.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.find(func(w *writer) bool { return w.chat == c.id && w.State == WriterWrites }) != nil {
+		k.types(typist{c.id, 0})
+	}
+	return nil
+}
+
+// sent says that the owner of the chat has sent what they typed.
+func (c *Chat) sent() {
+	k := &c.service.keyboards
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopTyping(typist{c.id, 0})
+}

@@ -1,0 +1,98 @@
+// What a reader of a shared chat does besides reading: asks to write, and writes. The stream stays
+// read-only; everything is sent by POST. handlers/share/keyboard.go describes the requests.
+import { request } from './request.js'
+import { showTyping, typed } from './typing.js'
+
+const $ = q => document.querySelector(q)
+const address = document.body.dataset.write
+const dialog = $('#ask'), composer = $('#composer'), message = $('#message'), thread = $('#thread')
+
+let held = { state: '', accepts: false, name: '', typing: [], said: '' }
+let reopen = () => {}
+let sending = false
+
+// writing connects this page with its stream: again requests a new one, which knows this browser.
+export function writing(again) {
+  reopen = again
+}
+
+const post = (fields, refused) => request(address, fields, refused)
+
+// showWriting shows how the request to write stands.
+export function showWriting(now) {
+  const before = held.state
+  held = now
+  const writes = now.state === 'writes'
+  $('[data-ask-write]').hidden = writes || now.state === 'asks' || !now.accepts
+  $('[data-ask-write] span').textContent = now.said ? 'Ask again' : 'Ask to write'
+  $('#asked').hidden = !now.said
+  $('[data-asked]').textContent = now.said
+  $('#asked [data-leave]').hidden = now.state !== 'asks'
+  composer.hidden = !writes
+  $('[data-own-name]').textContent = now.name
+  showTyping(writes ? now.typing : [])
+  if (writes && before !== 'writes') {
+    problem()
+    if (!matchMedia('(pointer: coarse)').matches) message.focus()
+  }
+  showRunning()
+}
+
+// showRunning shows which of Send and Stop fits: an answer to another's message cannot be stopped here.
+export function showRunning() {
+  const running = thread.querySelector('[aria-busy]')
+  const own = running?.previousElementSibling?.dataset.author === held.name && held.name !== ''
+  $('[data-stop]').hidden = !own
+  $('[data-send]').hidden = own
+  $('[data-send]').disabled = Boolean(running) || sending
+}
+
+function problem(error) {
+  const box = $('#writeerror')
+  box.hidden = !error
+  if (!error) return
+  box.querySelector('[data-title-of-error]').textContent = error.title
+  box.querySelector('[data-error]').textContent = error.message
+}
+
+async function send() {
+  const text = message.value
+  if (!text.trim() || sending || $('[data-send]').disabled) return
+  sending = true
+  showRunning()
+  problem()
+  typed(null)
+  if (await post({ do: 'send', text }, problem)) message.value = ''
+  sending = false
+  showRunning()
+}
+
+if (address) {
+  $('[data-ask-write]').addEventListener('click', () => {
+    $('#e-name').textContent = ''
+    dialog.showModal()
+    $('#name').focus()
+  })
+  dialog.querySelector('[data-close]').addEventListener('click', () => dialog.close())
+  dialog.addEventListener('submit', async e => {
+    e.preventDefault()
+    const asked = await post({ do: 'ask', name: $('#name').value }, error => { $('#e-name').textContent = error.message })
+    if (!asked) return
+    dialog.close()
+    reopen()
+  })
+  composer.addEventListener('submit', e => {
+    e.preventDefault()
+    send()
+  })
+  message.addEventListener('keydown', e => {
+    if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return
+    e.preventDefault()
+    send()
+  })
+  message.addEventListener('input', () => {
+    if (message.value) typed(() => post({ do: 'typing' }, () => {}))
+  })
+  $('[data-stop]').addEventListener('click', () => post({ do: 'stop' }, problem))
+  for (const button of document.querySelectorAll('[data-leave]')) button.addEventListener('click', () => post({ do: 'leave' }, problem))
+}
