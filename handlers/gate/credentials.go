@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/people"
+	"m40-llm/web"
 )
 
 // Asks says which requests must have a credential.
@@ -188,4 +189,16 @@ func (g *Gate) setCookie(c echo.Context, value string) {
 // page's origin says so.
 func isSecure(c echo.Context) bool {
 	return strings.HasPrefix(OwnOrigin(c), "https://")
+}
+
+// noteEncryption marks the context of requests from other machines that are not encrypted, for the
+// pages that say so.
+func (g *Gate) noteEncryption(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		if from := g.proxies.client(r); from.IsValid() && !from.IsLoopback() && !isSecure(c) {
+			c.SetRequest(r.WithContext(web.WithoutEncryption(r.Context())))
+		}
+		return next(c)
+	}
 }

@@ -73,7 +73,7 @@ func (g *Gate) Guard(e *echo.Echo) {
 		return
 	}
 	e.IPExtractor = func(r *http.Request) string { return g.proxies.client(r).String() }
-	e.Pre(g.observe, g.limitWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.openAccount, g.limitBody)
+	e.Pre(g.observe, g.limitWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.noteEncryption, g.openAccount, g.limitBody)
 	e.Use(g.identify)
 	g.programRoutes = sync.OnceValue(func() string { return apiRoutes(e) })
 }

@@ -24,7 +24,7 @@ func (g *Gate) showLogin(c echo.Context, status int, form web.LoginForm) error {
 	if err != nil {
 		return err
 	}
-	form.Passphrases, form.Plain = some, !isSecure(c) && !peerOf(c.Request()).IsLoopback()
+	form.Passphrases = some
 	return httpio.Render(c, status, web.Login(form))
 }
 
