@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -24,7 +25,7 @@ func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// LimitListener bounds the connections that l has open, as gate.Limit does.
-func LimitListener(l net.Listener, trusted []netip.Prefix) net.Listener {
-	return gate.Limit(l, trusted)
+// LimitListener bounds the connections that l has open, and encrypts them, as gate.Limit does.
+func LimitListener(l net.Listener, trusted []netip.Prefix, encryption *tls.Config) net.Listener {
+	return gate.Limit(l, trusted, encryption)
 }

@@ -13,7 +13,7 @@ func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
 	cfg := testConfig(&fakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = NewServer(New(cfg), cfg.Logger)
-	s.Listener = LimitListener(s.Listener, nil)
+	s.Listener = LimitListener(s.Listener, nil, nil)
 	s.Start()
 	t.Cleanup(s.Close)
 	conns := make([]net.Conn, maxLoopback)

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"crypto/tls"
-	"net"
 	"net/netip"
 	"os"
 	"time"
@@ -69,12 +68,4 @@ func (e encryption) scheme() string {
 		return "https"
 	}
 	return "http"
-}
-
-// listen returns a listener whose connections are encrypted.
-func (e encryption) listen(l net.Listener) net.Listener {
-	if e.config == nil {
-		return l
-	}
-	return tls.NewListener(l, e.config)
 }

@@ -130,7 +130,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		}
 	}
 	var closed error
-	err = cli.Serve(ctx, t, server, encryption.listen(handlers.LimitListener(listener, proxies)), url, func() { closed = s.close() })
+	err = cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies, encryption.config), url, func() { closed = s.close() })
 	if closed != nil {
 		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
 	}
@@ -261,7 +261,7 @@ func (s *services) reach(addr net.Addr, e encryption, config handlers.Config) *s
 		Addresses: share.LocalAddresses,
 		Serve: func(l net.Listener) (close func()) {
 			server := handlers.NewServer(handlers.NewShared(config), config.Logger)
-			go server.Serve(e.listen(handlers.LimitListener(l, nil)))
+			go server.Serve(handlers.LimitListener(l, nil, e.config))
 			return func() { s.background.Go(func() { finish(server) }) }
 		},
 		Encrypted: e.config != nil,

@@ -3,6 +3,7 @@ package gate
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net"
@@ -27,15 +28,18 @@ const (
 
 // Limit bounds how many connections of l are open, in all and for each address, so that one
 // client cannot use up the file descriptors. Connections beyond a limit get a 503. A trusted
-// proxy connects for many clients, so only the limit for all applies to it.
-func Limit(l net.Listener, trusted []netip.Prefix) net.Listener {
-	return &limitListener{Listener: l, trusted: trusted, open: map[netip.Addr]int{}, refusing: make(chan struct{}, maxRefusals)}
+// proxy connects for many clients, so only the limit for all applies to it. All connections are
+// encrypted if there is a configuration of TLS, refused ones too: their clients could not read the
+// 503 otherwise.
+func Limit(l net.Listener, trusted []netip.Prefix, encryption *tls.Config) net.Listener {
+	return &limitListener{Listener: l, trusted: trusted, encryption: encryption, open: map[netip.Addr]int{}, refusing: make(chan struct{}, maxRefusals)}
 }
 
 type limitListener struct {
 	net.Listener
-	trusted  proxies
-	refusing chan struct{} // holds an element for each connection that is being refused
+	trusted    proxies
+	encryption *tls.Config   // nil: none
+	refusing   chan struct{} // holds an element for each connection that is being refused
 
 	mu    sync.Mutex
 	total int
@@ -53,8 +57,16 @@ func (l *limitListener) Accept() (net.Conn, error) {
 			l.refuse(conn)
 			continue
 		}
-		return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(ip) })}, nil
+		return l.encrypted(&limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(ip) })}), nil
 	}
+}
+
+// encrypted returns the server's side of a connection. The handshake comes with its first read.
+func (l *limitListener) encrypted(conn net.Conn) net.Conn {
+	if l.encryption == nil {
+		return conn
+	}
+	return tls.Server(conn, l.encryption)
 }
 
 func (l *limitListener) take(ip netip.Addr) bool {
@@ -95,7 +107,7 @@ func (l *limitListener) refuse(conn net.Conn) {
 	case l.refusing <- struct{}{}:
 		go func() {
 			defer func() { <-l.refusing }()
-			sendRefusal(conn)
+			sendRefusal(l.encrypted(conn))
 		}()
 	default:
 		conn.Close()

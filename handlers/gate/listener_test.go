@@ -2,7 +2,10 @@ package gate
 
 import (
 	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"time"
@@ -62,7 +65,7 @@ func TestLimitListener(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inner := &fakeListener{}
-			l := Limit(inner, []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")})
+			l := Limit(inner, []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")}, nil)
 			offered := make([]*fakeConn, tc.offer)
 			for i := range offered {
 				offered[i] = newFakeConn(tc.from(i))
@@ -97,6 +100,60 @@ func TestLimitListener(t *testing.T) {
 			if ll := l.(*limitListener); ll.total != 0 || len(ll.open) != 0 {
 				t.Errorf("%d connections of %d addresses are still counted", ll.total, len(ll.open))
 			}
+		})
+	}
+}
+
+// Whoever comes too late is told so, encrypted too.
+func TestLimit_RefusesWithAResponse(t *testing.T) {
+	for name, encrypted := range map[string]bool{"with TLS": true, "without TLS": false} {
+		t.Run(name, func(t *testing.T) {
+			plain, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if (r.TLS != nil) != encrypted {
+					t.Errorf("the connection is encrypted: %t", r.TLS != nil)
+				}
+			}))
+			server.StartTLS() // for its certificate
+			config, client := server.TLS.Clone(), server.Client()
+			server.Close()
+			config.NextProtos = []string{"http/1.1"}
+			if !encrypted {
+				config = nil
+			}
+			limited := &http.Server{Handler: server.Config.Handler, ErrorLog: log.New(io.Discard, "", 0)}
+			go limited.Serve(Limit(plain, nil, config))
+			defer limited.Close()
+			url := map[bool]string{true: "https", false: "http"}[encrypted] + "://" + plain.Addr().String()
+			get := func() *http.Response {
+				t.Helper()
+				client.CloseIdleConnections()
+				response, err := client.Get(url)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response.Body.Close()
+				return response
+			}
+			if got := get(); got.StatusCode != http.StatusOK {
+				t.Fatalf("the first got %d", got.StatusCode)
+			}
+			client.CloseIdleConnections()
+			for range maxLoopbackConnections + 5 { // the first may still be counted
+				conn, err := net.Dial("tcp", plain.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+			}
+			late := get()
+			if late.StatusCode != http.StatusServiceUnavailable || late.Header.Get("Retry-After") == "" || (late.TLS != nil) != encrypted {
+				t.Errorf("the one too many got %d, %v", late.StatusCode, late.Header)
+			}
+			client.CloseIdleConnections()
 		})
 	}
 }
