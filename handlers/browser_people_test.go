@@ -22,7 +22,9 @@ func TestEverybodyCanLetPeopleIn(t *testing.T) {
 	reach := share.NewReach(share.ReachOptions{Server: netip.MustParseAddrPort("0.0.0.0:8080"), Addresses: func() ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("192.168.1.5")}, nil
 	}})
-	s := server(t, newScript(), func(c *Config) { c.Asks, c.People, c.Reach = gate.AsksOthers, known, reach })
+	s := server(t, newScript(), func(c *Config) {
+		c.Asks, c.People, c.Reach, c.Announced = gate.AsksOthers, known, reach, func() string { return "m40-llm.local" }
+	})
 	if _, err := known.CreateKey(t.Context(), access.Local, store.OwnerID, "editor"); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +55,12 @@ func letPersonIn(t *testing.T, b *browser, s *httptest.Server, source, name stri
 	b.click("main form .primary")
 	b.until("document.querySelector('.paircode')")
 	look("invitation")
+	if links := b.value("[...document.querySelectorAll('.shareside .mono:not(.paircode)')].map(e => e.textContent)"); links != "http://192.168.1.5:8080,http://m40-llm.local:8080" {
+		t.Errorf("the addresses are %s", links)
+	}
+	b.click(".sharelink summary")
+	b.until("[...document.querySelectorAll('.qr')].filter(e => e.getBoundingClientRect().width > 0).length === 2")
+	look("invitation with the name")
 	b.fill("input[placeholder='What it is for']", "script")
 	b.click("form[action$='/keys'] button")
 	b.until("document.querySelector('#newkey')?.value.startsWith('m40-')")

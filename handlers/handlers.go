@@ -13,7 +13,8 @@
 //	markdown  rendering of what models write, as safe HTML
 //	view      descriptions of engine, downloads and answers for the page
 //	httpio    reading bodies, writing responses
-//	commands  the program's commands, cli the terminal, certificate the TLS certificate
+//	commands  the program's commands, cli the terminal, certificate the TLS certificate,
+//	          mdns the name in the local network
 //
 // # Contract
 //
@@ -63,8 +64,9 @@ type Config struct {
 
 	Fingerprint string // of the self-signed certificate; empty: there is none
 
-	AllowHosts  []string // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
-	CORSOrigins []string // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
+	AllowHosts  []string      // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
+	Announced   func() string // another such name, which the server has in the local network now; nil or empty: none
+	CORSOrigins []string      // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 
 	TrustedProxies []netip.Prefix // reverse proxies whose headers name the client
 
@@ -127,6 +129,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.People == nil {
 		cfg.Asks = gate.AsksNobody
 	}
+	if cfg.Announced == nil {
+		cfg.Announced = func() string { return "" }
+	}
 	if cfg.Reach == nil {
 		cfg.Reach = share.Nowhere()
 	}
@@ -145,6 +150,7 @@ func New(cfg Config) *echo.Echo {
 		People:         cfg.People,
 		Public:         publicRoutes,
 		AllowHosts:     cfg.AllowHosts,
+		Announced:      cfg.Announced,
 		CORSOrigins:    cfg.CORSOrigins,
 		TrustedProxies: cfg.TrustedProxies,
 		BodyLimits:     bodyLimits,
@@ -166,7 +172,7 @@ func New(cfg Config) *echo.Echo {
 	streams.Routes(e)
 	shared.Routes(e)
 	if cfg.People != nil {
-		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone, Sender: g.Sender, Fingerprint: cfg.Fingerprint}
+		accounts := &account.Handlers{People: cfg.People, Live: cfg.Live, Reach: cfg.Reach, Alone: cfg.Alone, Sender: g.Sender, Announced: cfg.Announced, Fingerprint: cfg.Fingerprint}
 		accounts.Routes(e)
 	}
 	shared.ReaderRoutes(e)

@@ -50,8 +50,23 @@ type Credential struct {
 // Invitation allows one device to log in.
 type Invitation struct {
 	Code  string
-	Links []string // addresses at which the device logs in, the best first
-	QR    QRCode   // of the best link
+	Links []InvitationLink // the best first
+}
+
+// InvitationLink is an address at which a device logs in.
+type InvitationLink struct {
+	Address string
+	QR      QRCode // of the address and the secret; empty for all but the best address and the name
+}
+
+// codes returns the links with a QR code.
+func (i *Invitation) codes() (with []InvitationLink) {
+	for _, link := range i.Links {
+		if link.QR.Path != "" {
+			with = append(with, link)
+		}
+	}
+	return with
 }
 
 // address returns the path of a page or a form of the person.

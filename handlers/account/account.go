@@ -4,6 +4,7 @@ package account
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,6 +28,8 @@ type Handlers struct {
 	Reach  *share.Reach
 	Alone  bool // other machines cannot use the server
 	Sender func(echo.Context) people.Client
+
+	Announced func() string // name of the server in the local network now; empty: none
 
 	Fingerprint string // of the server's self-signed certificate; empty: there is none
 }
@@ -114,22 +117,40 @@ func (h *Handlers) showInvitation(c echo.Context, person string) error {
 	if err != nil {
 		return err
 	}
-	addresses, trouble := h.Reach.Addresses()
-	shown := web.Invitation{Code: made.Code}
-	for _, at := range addresses {
-		shown.Links = append(shown.Links, h.Reach.URL(at.String()))
-	}
-	if len(shown.Links) > 0 {
-		if shown.QR, err = share.QRCode(shown.Links[0] + "/login?link=" + made.Link); err != nil {
-			return err
-		}
+	shown, trouble, err := h.invitation(made)
+	if err != nil {
+		return err
 	}
 	return h.showAccount(c, person, func(a *web.Account) {
-		a.Invitation, a.Plain, a.Fingerprint = &shown, !h.Reach.Encrypted(), h.Fingerprint
+		a.Invitation, a.Plain, a.Fingerprint = shown, !h.Reach.Encrypted(), h.Fingerprint
 		if trouble != nil {
 			a.Problem = failure.Sentence(trouble.Error())
 		}
 	})
+}
+
+// invitation returns an invitation for the page, with the addresses and the name of the server. The
+// addresses come first: not all phones know names of a local network.
+func (h *Handlers) invitation(made people.Invitation) (shown *web.Invitation, trouble, err error) {
+	addresses, trouble := h.Reach.Addresses()
+	shown = &web.Invitation{Code: made.Code}
+	var at []string
+	for _, addr := range addresses {
+		at = append(at, addr.String())
+	}
+	if name := h.Announced(); name != "" {
+		at = append(at, net.JoinHostPort(name, strconv.Itoa(int(h.Reach.Port()))))
+	}
+	for i, host := range at {
+		link := web.InvitationLink{Address: h.Reach.URL(host)}
+		if i == 0 || i >= len(addresses) {
+			if link.QR, err = share.QRCode(link.Address + "/login?link=" + made.Link); err != nil {
+				return nil, trouble, err
+			}
+		}
+		shown.Links = append(shown.Links, link)
+	}
+	return shown, trouble, nil
 }
 
 // createKey serves POST /people/:id/keys.

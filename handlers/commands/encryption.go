@@ -4,10 +4,12 @@ import (
 	"crypto/tls"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"m40-llm/handlers/certificate"
 	"m40-llm/handlers/cli"
+	"m40-llm/handlers/mdns"
 	"m40-llm/handlers/share"
 )
 
@@ -53,7 +55,7 @@ func (f serveFlags) selfSigned(t *cli.Terminal) (c tls.Certificate, err error) {
 		return c, err
 	}
 	hostname, _ := os.Hostname() // without a name, other machines use the address
-	names := append([]string{"localhost"}, cli.HostNames(hostname)...)
+	names := slices.Concat([]string{"localhost"}, cli.HostNames(hostname), mdns.Names())
 	addresses, err := share.LocalAddresses()
 	if err != nil {
 		return c, err

@@ -76,10 +76,25 @@ func trusting(t *testing.T, file string) *http.Client {
 	return client
 }
 
+// leafOf returns the certificate in a file.
+func leafOf(t *testing.T, file string) *x509.Certificate {
+	t.Helper()
+	c, err := tls.LoadX509KeyPair(file, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Leaf
+}
+
 func TestTLS_EncryptsPagesAndStreams(t *testing.T) {
 	data := t.TempDir()
 	url, stop := serveOnce(t, "--tls", "--data", data)
 	client := trusting(t, filepath.Join(data, "certificate.pem"))
+	for _, name := range []string{"m40-llm.local", "m40-llm-2.local", "localhost"} {
+		if err := leafOf(t, filepath.Join(data, "certificate.pem")).VerifyHostname(name); err != nil {
+			t.Errorf("the certificate is not for %s: %v", name, err)
+		}
+	}
 	if !strings.HasPrefix(url, "https://127.0.0.1:") {
 		t.Errorf("the server says that it listens on %s", url)
 	}

@@ -128,16 +128,25 @@ func connect(a, b *machine) {
 	}
 }
 
-// dial connects from the machine to a literal address.
-func (m *machine) dial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-	var dialled sync.WaitGroup
-	dialled.Go(func() {
+// within calls do on a thread whose sockets are those of the machine.
+func (m *machine) within(do func() error) (err error) {
+	var done sync.WaitGroup
+	done.Go(func() {
 		runtime.LockOSThread()
 		if err = unix.Setns(m.fd, unix.CLONE_NEWNET); err == nil {
-			conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+			err = do()
 		}
 	})
-	dialled.Wait()
+	done.Wait()
+	return err
+}
+
+// dial connects from the machine to a literal address.
+func (m *machine) dial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	err = m.within(func() (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, network, addr)
+		return err
+	})
 	return conn, err
 }
 
@@ -149,9 +158,9 @@ func (m *machine) client() *http.Client {
 	}
 }
 
-// serve starts the program on the machine, bound to loopback. It returns the folder of its data
-// and the file that has what it writes.
-func (m *machine) serve() (data, log string) {
+// serve starts the program on the machine, bound to loopback or as args have it. It returns the
+// folder of its data and the file that has what it writes.
+func (m *machine) serve(args ...string) (data, log string) {
 	m.t.Helper()
 	data, log = filepath.Join(m.t.TempDir(), "data"), filepath.Join(m.t.TempDir(), "log")
 	written, err := os.Create(log)
@@ -159,7 +168,10 @@ func (m *machine) serve() (data, log string) {
 		m.t.Fatal(err)
 	}
 	defer written.Close()
-	program := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:8080", "--data", data, "--threads", "1")
+	if len(args) == 0 {
+		args = []string{"--addr", "127.0.0.1:8080"}
+	}
+	program := exec.Command(os.Args[0], append([]string{"serve", "--data", data, "--threads", "1"}, args...)...)
 	m.inside(program)
 	program.Env = append(os.Environ(), "HOME="+m.t.TempDir(), asProgram+"=1")
 	program.Stderr = written

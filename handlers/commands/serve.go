@@ -21,6 +21,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/mdns"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
@@ -121,6 +122,9 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err := flags.invite(ctx, t, listener, encryption, s.people); err != nil {
 		logger.Warn("failed to invite the owner's devices", "error", err)
 	}
+	if *flags.lan {
+		config.Announced = s.announceName(log, listener, encryption, logger)
+	}
 	config.Reach = s.reach(listener.Addr(), encryption, config)
 	server := handlers.NewServer(handlers.New(config), logger)
 	url := cli.URL(encryption.scheme(), listener)
@@ -185,6 +189,26 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener, e encryptio
 	}
 	hostname, _ := os.Hostname() // without a name, other machines use the address
 	return cli.HostNames(hostname)
+}
+
+// announceName gives the server a name in the local network, unless it listens for this machine
+// alone, and returns a function that returns the name. log gets a line with each name.
+//
+// Shared chats get no name: nobody types their links, and a server that is bound to loopback shall not
+// tell the network about itself.
+func (s *services) announceName(log io.Writer, listener net.Listener, e encryption, logger *slog.Logger) (name func() string) {
+	at, err := netip.ParseAddrPort(listener.Addr().String())
+	if err != nil || at.Addr().IsLoopback() {
+		return nil
+	}
+	r := mdns.New(mdns.Options{Addr: at.Addr().Unmap(), Log: logger, Announced: func(name string) {
+		if best := mdns.Names()[0]; name != best {
+			fmt.Fprintf(log, "m40-llm: the name %s is taken in this network\n", best)
+		}
+		fmt.Fprintf(log, "m40-llm: other machines also reach the server at %s://%s:%d\n", e.scheme(), name, at.Port())
+	}})
+	s.inBackground(r.Run)
+	return r.Name
 }
 
 // sharedEngine is an engine that writes no more answers of a person at once than their limit, and

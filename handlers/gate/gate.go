@@ -23,6 +23,7 @@ type Options struct {
 	People         *people.Service  // who may come in with which; nil: nobody may
 	Public         map[string]bool  // paths of the routes that require no credential, and run on nobody's behalf
 	AllowHosts     []string         // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
+	Announced      func() string    // another such name, which the server has in the local network now; nil or empty: none
 	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
 	BodyLimits     map[string]int64 // largest body in bytes, by path; 1 MiB on other paths
@@ -49,7 +50,7 @@ func New(opt Options) *Gate {
 	return &Gate{
 		opt:     opt,
 		log:     opt.Log,
-		host:    newHostPolicy(opt.AllowHosts),
+		host:    newHostPolicy(opt.AllowHosts, opt.Announced),
 		proxies: opt.TrustedProxies,
 		budget:  budget{total: opt.MemoryBudget},
 	}

@@ -65,11 +65,15 @@ func (g *Gate) normalizePath(next echo.HandlerFunc) echo.HandlerFunc {
 // rebinding: another site can point its own name at this server's address, but its requests
 // still carry that name in Host. Names are compared, never resolved.
 type hostPolicy struct {
-	allowed map[string][]string // ports by name; port "" is the one that the server listens on
+	allowed   map[string][]string // ports by name; port "" is the one that the server listens on
+	announced func() string       // name that the server has in the local network now; empty: none
 }
 
-func newHostPolicy(hosts []string) hostPolicy {
-	p := hostPolicy{allowed: map[string][]string{}}
+func newHostPolicy(hosts []string, announced func() string) hostPolicy {
+	if announced == nil {
+		announced = func() string { return "" }
+	}
+	p := hostPolicy{allowed: map[string][]string{}, announced: announced}
 	for _, host := range hosts {
 		if name, port, ok := splitHost(strings.ToLower(host)); ok {
 			p.allowed[name] = append(p.allowed[name], port)
@@ -101,6 +105,9 @@ func (p hostPolicy) origin(host string, local net.Addr, secure bool) (string, bo
 	}
 	listens := listener.IsValid() && ownPort == strconv.Itoa(int(listener.Port()))
 	if ip, err := netip.ParseAddr(name); err == nil && listens && ip.Unmap() == listener.Addr() {
+		return own, true
+	}
+	if listens && name == p.announced() {
 		return own, true
 	}
 	for _, allowed := range p.allowed[name] {

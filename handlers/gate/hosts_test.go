@@ -9,7 +9,7 @@ import (
 func TestHost_AddressConnectedTo(t *testing.T) {
 	lan := &net.TCPAddr{IP: net.ParseIP("192.168.1.5"), Port: 8080}
 	lan6 := &net.TCPAddr{IP: net.ParseIP("fe80::1"), Port: 8080, Zone: "eth0"}
-	p := newHostPolicy([]string{"box.local"})
+	p := newHostPolicy([]string{"box.local"}, func() string { return "m40-llm.local" })
 	for _, tc := range []struct {
 		host   string
 		local  net.Addr
@@ -29,9 +29,24 @@ func TestHost_AddressConnectedTo(t *testing.T) {
 		{"box.local:8080", &net.UnixAddr{Name: "/run/x.sock"}, false, ""},
 		{"localhost", &net.UnixAddr{Name: "/run/x.sock"}, false, "http://localhost"},
 		{"localhost", nil, false, "http://localhost"},
+		{"m40-llm.local:8080", lan, false, "http://m40-llm.local:8080"},
+		{"M40-LLM.local:8080", lan, true, "https://m40-llm.local:8080"},
+		{"m40-llm.local:8081", lan, false, ""},
+		{"m40-llm-2.local:8080", lan, false, ""},
 	} {
 		if got, ok := p.origin(tc.host, tc.local, tc.secure); got != tc.want || ok != (tc.want != "") {
 			t.Errorf("Host %q at %v: origin is %q, %t, want %q", tc.host, tc.local, got, ok, tc.want)
+		}
+	}
+}
+
+func TestHost_WithoutAnAnnouncedNameNoneIsAccepted(t *testing.T) {
+	lan := &net.TCPAddr{IP: net.ParseIP("192.168.1.5"), Port: 8080}
+	for name, announced := range map[string]func() string{"none is ever announced": nil, "none is announced now": func() string { return "" }} {
+		for _, host := range []string{"m40-llm.local:8080", ":8080", ""} {
+			if got, ok := newHostPolicy(nil, announced).origin(host, lan, false); ok {
+				t.Errorf("%s: Host %q is accepted as %q", name, host, got)
+			}
 		}
 	}
 }
