@@ -73,11 +73,12 @@ func untilAllowed(l *rate.Limiter, now time.Time) time.Duration {
 	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
 }
 
-// networkOf returns the network that one client can send from: its IPv4 address, or the /64
-// of its IPv6 address.
+// networkOf returns the network that one client can send from: its IPv4 address, or the /64 of its
+// IPv6 address. All machines of a local network have the same /64, so there it is the address: one
+// machine must not use up the tries of the others.
 func networkOf(client netip.Addr) netip.Prefix {
 	bits := client.BitLen()
-	if client.Is6() {
+	if client.Is6() && !client.IsPrivate() && !client.IsLinkLocalUnicast() {
 		bits = 64
 	}
 	network, _ := client.Prefix(bits)

@@ -21,6 +21,7 @@ func TestAttempts(t *testing.T) {
 		{"an address is told so twenty times together", []try{{"192.0.2.1", "a", 5, 0}, {"192.0.2.1", "b", 5, 0}, {"192.0.2.1", "c", 5, 0}, {"192.0.2.1", "d", 5, 0}, {"192.0.2.1", "e", 5, 5}}},
 		{"another address is not affected", []try{{"192.0.2.1", "a", 8, 3}, {"192.0.2.2", "a", 5, 0}}},
 		{"an IPv6 network of 64 bits is one client", []try{{"2001:db8::1", "a", 5, 0}, {"2001:db8::2", "a", 5, 5}, {"2001:db8:0:1::1", "a", 5, 0}}},
+		{"in a local network each IPv6 address is one", []try{{"fd77::1", "a", 5, 0}, {"fd77::1", "a", 5, 5}, {"fd77::2", "a", 5, 0}, {"fe80::1", "a", 5, 0}, {"fe80::2", "a", 5, 0}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var a attempts
