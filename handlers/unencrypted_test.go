@@ -29,7 +29,7 @@ func from(s *httptest.Server, address string, encrypted bool) {
 	})
 }
 
-const unencrypted = "Not encrypted: others in this network can read"
+const unencrypted = "Not encrypted: others in this network can read along."
 
 // Pages that others can read on their way say so, and say what to do.
 func TestUnencrypted_PagesSaySo(t *testing.T) {

@@ -319,7 +319,7 @@ func unencrypted() templ.Component {
 		}
 		ctx = templ.ClearChildren(ctx)
 		if IsUnencrypted(ctx) {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<p class=\"unencrypted\">Not encrypted: others in this network can read what is written and answered here. The owner can start the server with <code>--tls</code>.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<p class=\"unencrypted\">Not encrypted: others in this network can read along. The owner can start the server with <code>--tls</code>.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
