@@ -149,7 +149,7 @@ func TestConnections_SlowOnesHoldUpNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Listener = LimitListener(listener, nil)
+	s.Listener = LimitListener(listener, nil, nil)
 	s.Config = NewServer(New(config), config.Logger)
 	s.Start()
 	defer s.Close()
