@@ -30,6 +30,60 @@ func (b *browser) presetMenu(item string) {
 	b.click("#preset-menu " + item)
 }
 
+func TestTheModelsOwnSettingsInABrowser(t *testing.T) {
+	engine := newScript()
+	engine.suggest(map[string]float64{"temperature": 1, "top_k": 64})
+	server, _ := serveStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	fields := func() string {
+		return b.value("document.querySelector('#n-temperature').value + ' ' + document.querySelector('#n-top_k').value")
+	}
+	b.open("/")
+
+	run("an untouched chat begins with them", func(t *testing.T) {
+		b.pickerSays("The model’s own, unchanged")
+		if got := fields(); got != "1.00 64" {
+			t.Errorf("the fields have %s", got)
+		}
+		b.shot("presets-own-panel")
+	})
+
+	run("the page of presets says what they are", func(t *testing.T) {
+		b.do(chromedp.Navigate(b.origin+"/presets"), chromedp.WaitReady("#preset-shown"))
+		b.until("document.querySelector('.rail-list').innerText.includes('what the model’s maker recommends')")
+		b.shot("presets-own")
+		b.open("/")
+	})
+
+	run("they change with the model, as long as nobody changes them", func(t *testing.T) {
+		engine.suggest(map[string]float64{"temperature": 0.6})
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.pickerSays("The model’s own, unchanged")
+		if got := fields(); got != "0.60 40" {
+			t.Errorf("the fields have %s", got)
+		}
+		engine.suggest(nil)
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.pickerSays("Balanced, unchanged")
+		if got := fields(); got != "0.70 40" {
+			t.Errorf("the fields have %s", got)
+		}
+	})
+
+	run("what a person chose stays", func(t *testing.T) {
+		b.choosePreset("precise")
+		engine.suggest(map[string]float64{"temperature": 1})
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.pickerSays("Precise, unchanged")
+		b.choosePreset("own")
+		b.pickerSays("The model’s own, unchanged")
+		if got := fields(); got != "1.00 40" {
+			t.Errorf("the fields have %s", got)
+		}
+	})
+}
+
 func TestPresetsInABrowser(t *testing.T) {
 	engine := newScript()
 	server, _ := serveStored(t, engine)

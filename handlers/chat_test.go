@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -398,6 +399,32 @@ func TestChat_RequestFields(t *testing.T) {
 				t.Errorf("the engine was asked\n%+v\nwant\n%+v", *asked, want)
 			}
 		})
+	}
+}
+
+func TestCompletionsLeaveToTheModelWhatTheyDoNotSet(t *testing.T) {
+	var asked infer.Request
+	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		asked = r
+		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+	}}
+	s := server(t, engine)
+	set := `"temperature":0,"top_k":-1,"typ_p":0.5,"min_p":null,"samplers":["top_k"]`
+	for path, body := range map[string]string{"/v1/chat/completions": chatBody(set), "/v1/completions": `{"prompt":"a",` + set + `}`} {
+		if got := post(t, s, path, body); got.status != http.StatusOK {
+			t.Fatalf("got %d: %s", got.status, got.body)
+		}
+		want := slices.DeleteFunc(sample.SuggestionNames(), func(name string) bool {
+			return slices.Contains([]string{"temperature", "top_k", "typical_p", "samplers"}, name)
+		})
+		slices.Sort(want)
+		slices.Sort(asked.Unset)
+		if !slices.Equal(asked.Unset, want) {
+			t.Errorf("%s leaves %q to the model, want %q", path, asked.Unset, want)
+		}
+		if p := asked.Params; p.Temperature != 0 || p.TopK != 0 || p.TypicalP != 0.5 || p.MinP != sample.DefaultParams().MinP {
+			t.Errorf("%s asks with %+v", path, p)
+		}
 	}
 }
 

@@ -165,12 +165,12 @@ func doneEvent(reason infer.FinishReason) infer.Event {
 }
 
 // captured returns an engine that answers "Hi" and the request it was last asked, less whose
-// it is.
+// it is and what it leaves to the model, which TestCompletionsLeaveToTheModelWhatTheyDoNotSet tests.
 func captured() (*fakeEngine, *infer.Request) {
 	var last infer.Request
 	return &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		last = r
-		last.Client, last.Sibling = "", 0
+		last.Client, last.Sibling, last.Unset = "", 0, nil
 		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
 	}}, &last
 }

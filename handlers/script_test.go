@@ -17,6 +17,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
 
@@ -28,6 +29,13 @@ type script struct {
 	mu     sync.Mutex
 	status infer.Status
 	listed []infer.ModelInfo
+}
+
+// suggest gives the loaded model's file settings of its own.
+func (s *script) suggest(values map[string]float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Model.Sampling = &sample.Suggestion{Values: values}
 }
 
 func newScript() *script {

@@ -7,23 +7,25 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/sample"
 )
 
 // ModelInfo describes a model that requests can name.
 type ModelInfo struct {
-	Name         string `json:"name"`                   // name in requests
-	Path         string `json:"path,omitempty"`         // path of the file; empty for the built-in model
-	Size         int64  `json:"size"`                   // bytes
-	ModifiedUnix int64  `json:"modified,omitempty"`     // seconds
-	Architecture string `json:"architecture,omitempty"` // general.architecture
-	Quant        string `json:"quant,omitempty"`        // type of most weights, such as Q8_0
-	Parameters   int64  `json:"parameters,omitempty"`
-	Experts      int    `json:"experts,omitempty"`       // of a layer; 0: the model is dense
-	ExpertsUsed  int    `json:"experts_used,omitempty"`  // active experts of a layer for each token, without shared ones
-	ContextTrain int    `json:"context_train,omitempty"` // positions it was trained on
-	License      string `json:"license,omitempty"`
-	Demo         bool   `json:"demo,omitempty"`  // the built-in model: small, for trying the controls
-	Error        string `json:"error,omitempty"` // why the file cannot be used; empty if it can
+	Name         string             `json:"name"`                   // name in requests
+	Path         string             `json:"path,omitempty"`         // path of the file; empty for the built-in model
+	Size         int64              `json:"size"`                   // bytes
+	ModifiedUnix int64              `json:"modified,omitempty"`     // seconds
+	Architecture string             `json:"architecture,omitempty"` // general.architecture
+	Quant        string             `json:"quant,omitempty"`        // type of most weights, such as Q8_0
+	Parameters   int64              `json:"parameters,omitempty"`
+	Experts      int                `json:"experts,omitempty"`       // of a layer; 0: the model is dense
+	ExpertsUsed  int                `json:"experts_used,omitempty"`  // active experts of a layer for each token, without shared ones
+	ContextTrain int                `json:"context_train,omitempty"` // positions it was trained on
+	License      string             `json:"license,omitempty"`
+	Sampling     *sample.Suggestion `json:"sampling,omitempty"` // the sampler settings that its file suggests; nil: none
+	Demo         bool               `json:"demo,omitempty"`     // the built-in model: small, for trying the controls
+	Error        string             `json:"error,omitempty"`    // why the file cannot be used; empty if it can
 
 	Shape *placement.Shape `json:"-"`             // nil: unknown
 	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown

@@ -44,7 +44,8 @@ type Request struct {
 	StrictSchema bool `json:"strict_schema,omitempty"`
 
 	Params        sample.Params `json:"params"`
-	MaxTokens     int           `json:"max_tokens"` // -1: until the context is full
+	Unset         []string      `json:"unset,omitempty"` // names of Params that the request does not set: what the model's file suggests replaces them
+	MaxTokens     int           `json:"max_tokens"`      // -1: until the context is full
 	Stop          []string      `json:"stop,omitempty"`
 	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer must not contain
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer

@@ -3,6 +3,8 @@ package infer
 import (
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 
 	"m40-llm/infer/sample"
 )
@@ -47,6 +49,8 @@ func (r *Request) Validate() error {
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
 	case r.PromptLogProb && r.Alternatives > maxScoredTops:
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
+	case slices.ContainsFunc(r.Unset, func(name string) bool { return !slices.Contains(sample.SuggestionNames(), name) }):
+		return Invalid("unset", "unset has a name that is none of the settings %s", strings.Join(sample.SuggestionNames(), ", "))
 	case len(r.Stop) > maxStops:
 		return Invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}

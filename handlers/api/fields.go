@@ -56,7 +56,7 @@ func (f *generationFields) request() (infer.Request, error) {
 		return r, err
 	}
 	var err error
-	if r.Params, err = f.params(); err != nil {
+	if r.Params, r.Unset, err = f.params(); err != nil {
 		return r, err
 	}
 	if len(f.Banned) > 0 && len(f.BannedTokens) > 0 {
@@ -70,15 +70,15 @@ func (f *generationFields) request() (infer.Request, error) {
 	return r, err
 }
 
-func newGenerationFields() generationFields { return generationFields{Params: sample.DefaultParams()} }
+func newGenerationFields() generationFields { return generationFields{Params: sample.Unset()} }
 
 // params returns the sampling parameters. The values that turn a parameter off in other servers
 // do so here: -1 for top_k as in vLLM, and for top_n_sigma as in llama-server. A negative seed
-// stands for a random one.
-func (f *generationFields) params() (sample.Params, error) {
-	p := f.Params
+// stands for a random one. unset are the names of those that the request does not have.
+func (f *generationFields) params() (p sample.Params, unset []string, err error) {
+	p = f.Params
 	if f.TypP != nil {
-		p.TypicalP = *f.TypP
+		p.TypicalP = *f.TypP // before Fill, so that it counts as set
 	}
 	if p.TopK == -1 {
 		p.TopK = 0
@@ -87,18 +87,15 @@ func (f *generationFields) params() (sample.Params, error) {
 	if p.TopNSigma == -1 {
 		p.TopNSigma = 0
 	}
-	if p.DryBreakers == nil {
-		p.DryBreakers = sample.DefaultParams().DryBreakers
-	}
-	var err error
+	unset = p.Fill()
 	if p.LogitBias, err = parseLogitBias(f.LogitBias); err != nil {
-		return p, err
+		return p, nil, err
 	}
 	var wrong *sample.FieldError
 	if err := p.Validate(); errors.As(err, &wrong) {
-		return p, failure.Invalid(wrong.Field, "%v", wrong)
+		return p, nil, failure.Invalid(wrong.Field, "%v", wrong)
 	}
-	return p, nil
+	return p, unset, nil
 }
 
 // setCount stores a count that the request holds, if it does and is in range.

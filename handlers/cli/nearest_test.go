@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,10 @@ func TestSamplingFlagsOutOfRangeAreRefusedByTheirNames(t *testing.T) {
 		if _, err := f.Parse(term, []string{"--" + flag, "2000000000"}, 0); err != nil {
 			t.Fatal(err)
 		}
-		err := set()
+		unset, err := set()
+		if slices.Contains(unset, n.Name) || len(unset) != len(sample.SuggestionNames())-1 {
+			t.Errorf("with --%s, %q are left to the model", flag, unset)
+		}
 		if n.Max >= 2_000_000_000 {
 			continue
 		}

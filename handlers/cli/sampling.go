@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"strings"
@@ -11,8 +12,9 @@ import (
 
 // Sampling declares a flag for each sampling parameter that is a number, with its value in p
 // as the default. Once the flags are parsed, set copies their values into p, and returns an
-// error that names the flag if a value is out of range.
-func (f *Flags) Sampling(p *sample.Params) (set func() error) {
+// error that names the flag if a value is out of range. unset are the parameters without a flag, which
+// are left to the model.
+func (f *Flags) Sampling(p *sample.Params) (set func() (unset []string, err error)) {
 	var setters []func()
 	flags := map[string]string{}
 	for _, n := range sample.Numbers() {
@@ -33,14 +35,21 @@ func (f *Flags) Sampling(p *sample.Params) (set func() error) {
 			setters = append(setters, func() { n.Set(p, *v) })
 		}
 	}
-	return func() error {
+	return func() (unset []string, err error) {
 		for _, set := range setters {
 			set()
 		}
-		err := p.Validate()
-		if e, ok := errors.AsType[*sample.FieldError](err); ok && flags[e.Field] != "" {
-			return Usagef("--%s %v %s; see m40-llm %s -h", flags[e.Field], e.Value, e.Problem, f.command)
+		given := map[string]bool{}
+		f.set.Visit(func(set *flag.Flag) { given[set.Name] = true })
+		for _, name := range sample.SuggestionNames() {
+			if !given[flags[name]] {
+				unset = append(unset, name)
+			}
 		}
-		return err
+		err = p.Validate()
+		if e, ok := errors.AsType[*sample.FieldError](err); ok && flags[e.Field] != "" {
+			err = Usagef("--%s %v %s; see m40-llm %s -h", flags[e.Field], e.Value, e.Problem, f.command)
+		}
+		return unset, err
 	}
 }

@@ -75,7 +75,8 @@ func addRequestFlags(f *cli.Flags) (read func() (infer.Request, error)) {
 	schema := f.String("json-schema", "", "FILE", "constrain answers to this JSON Schema")
 	grammar := f.String("grammar", "", "FILE", "constrain answers to this grammar in GBNF")
 	return func() (infer.Request, error) {
-		if err := sampling(); err != nil {
+		var err error
+		if request.Unset, err = sampling(); err != nil {
 			return request, err
 		}
 		if *maxTokens < -1 || *maxTokens == 0 {

@@ -17,6 +17,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
 )
 
 // TestMain runs the tests, or plays the server that a test kills.
@@ -32,8 +33,9 @@ func TestMain(m *testing.M) {
 // chat has applied it, so tests need no waiting.
 type script struct {
 	asked    chan *answer
-	rendered atomic.Int64           // how often Render was called
-	resident atomic.Pointer[string] // model; default: test
+	rendered atomic.Int64                      // how often Render was called
+	resident atomic.Pointer[string]            // model; default: test
+	suggests atomic.Pointer[sample.Suggestion] // of the model's file
 }
 
 type answer struct {
@@ -59,7 +61,7 @@ func newScript() *script {
 func (s *script) load(model string) { s.resident.Store(&model) }
 
 func (s *script) Status() infer.Status {
-	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: *s.resident.Load()}, ContextLength: 100}
+	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: *s.resident.Load(), Sampling: s.suggests.Load()}, ContextLength: 100}
 }
 
 // Detokenize names the tokens.

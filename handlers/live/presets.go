@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
 
@@ -49,7 +50,7 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("there is a %s “%s” already", e.Kind, e.Name)
 }
 
-// builtins are the presets of every server. The first one is DefaultSettings.
+// builtins are the presets of every server and model. The first one is DefaultSettings.
 var builtins = func() []Preset {
 	make := func(id, name, about string, change func(*Settings)) Preset {
 		p := Preset{ID: id, Name: name, About: about, Settings: DefaultSettings(), Builtin: true}
@@ -73,16 +74,43 @@ var builtins = func() []Preset {
 	}
 }()
 
-func builtin(match func(Preset) bool) (Preset, bool) {
-	if i := slices.IndexFunc(builtins, match); i >= 0 {
-		return builtins[i], true
+// modelsOwn is the id of the built-in preset with the settings that the loaded model's file suggests.
+const (
+	modelsOwn     = "own"
+	modelsOwnName = "The model’s own"
+)
+
+// ModelsOwn returns the preset with the settings that the loaded model's file suggests; false if it
+// suggests none.
+func (s *Service) ModelsOwn() (Preset, bool) {
+	suggested := s.engine.Status().Model.Sampling
+	if suggested.Empty() {
+		return Preset{}, false
+	}
+	p := Preset{ID: modelsOwn, Name: modelsOwnName, About: "what the model’s maker recommends; new chats begin with it", Settings: DefaultSettings(), Builtin: true}
+	p.Settings.Params = suggested.Apply(p.Settings.Params, sample.SuggestionNames())
+	return p, true
+}
+
+// builtins lists the built-in presets, first that of the loaded model if it has one.
+func (s *Service) builtins() []Preset {
+	list := slices.Clone(builtins)
+	if own, ok := s.ModelsOwn(); ok {
+		list = slices.Insert(list, 0, own)
+	}
+	return list
+}
+
+func (s *Service) builtin(id string) (Preset, bool) {
+	list := s.builtins()
+	if i := slices.IndexFunc(list, func(p Preset) bool { return p.ID == id }); i >= 0 {
+		return list[i], true
 	}
 	return Preset{}, false
 }
 
 func builtinName(name string) bool {
-	_, taken := builtin(func(p Preset) bool { return strings.EqualFold(p.Name, name) })
-	return taken
+	return strings.EqualFold(modelsOwnName, name) || slices.ContainsFunc(builtins, func(p Preset) bool { return strings.EqualFold(p.Name, name) })
 }
 
 // Presets lists the built-in presets, and then a person's by name.
@@ -90,7 +118,7 @@ func (s *Service) Presets(ctx context.Context, who Principal) ([]Preset, error) 
 	if err := may(who, access.ActionRead, access.KindPreset); err != nil {
 		return nil, err
 	}
-	list := slices.Clone(builtins)
+	list := s.builtins()
 	if s.opt.Store == nil {
 		return list, nil
 	}
@@ -106,7 +134,7 @@ func (s *Service) Preset(ctx context.Context, who Principal, id string) (Preset,
 	if err := may(who, access.ActionRead, access.KindPreset); err != nil {
 		return Preset{}, err
 	}
-	if p, ok := builtin(func(p Preset) bool { return p.ID == id }); ok {
+	if p, ok := s.builtin(id); ok {
 		return p, nil
 	}
 	number, err := s.own(id)
@@ -359,7 +387,7 @@ var errNoStore = invalid("", "this server keeps no presets of its own")
 
 // own returns the number of a preset that a person made.
 func (s *Service) own(id string) (int64, error) {
-	if _, fixed := builtin(func(p Preset) bool { return p.ID == id }); fixed {
+	if _, fixed := s.builtin(id); fixed {
 		return 0, ErrBuiltin
 	}
 	number, err := strconv.ParseInt(id, 10, 64)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
 
@@ -39,6 +40,31 @@ func TestPresets_TheBuiltInOnesCanOnlyBeCopied(t *testing.T) {
 		if copied.Name != p.Name+" (2)" || !reflect.DeepEqual(copied.Settings, p.Settings) || copied.Builtin {
 			t.Errorf("the copy of %+v is %+v", p, copied)
 		}
+	}
+}
+
+func TestPresets_TheModelsOwnHasWhatItsFileSuggests(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	if _, err := s.Preset(background, me, "own"); !errors.Is(err, ErrNoPreset) {
+		t.Errorf("of a model whose file suggests nothing: %v", err)
+	}
+	engine.suggests.Store(&sample.Suggestion{Values: map[string]float64{"temperature": 1, "top_k": 64}})
+	want := DefaultSettings()
+	want.Temperature, want.TopK = 1, 64
+	list, err := s.Presets(background, me)
+	must(t, err)
+	if p := list[0]; p.ID != "own" || !p.Builtin || !reflect.DeepEqual(p.Settings, want) || list[1].ID != "balanced" {
+		t.Errorf("the first presets are %+v and %s", p, list[1].ID)
+	}
+	if _, err := s.SavePreset(background, me, "own", "", want); !errors.Is(err, ErrBuiltin) {
+		t.Errorf("it can be saved: %v", err)
+	}
+	var taken *TakenError
+	if _, err := s.CreatePreset(background, me, Preset{Name: "The model’s own", Settings: want}); !errors.As(err, &taken) {
+		t.Errorf("another of its name can be made: %v", err)
+	}
+	if builtins[0].ID != "balanced" {
+		t.Error("it has become one of every model")
 	}
 }
 

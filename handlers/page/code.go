@@ -27,8 +27,9 @@ type apiField struct {
 }
 
 // apiFields returns the fields of a request, the important ones first. It omits sampling
-// parameters that have no effect.
-func apiFields(r infer.Request) []apiField {
+// parameters that have no effect, and would have none without the field: suggested are those that the
+// loaded model's file suggests.
+func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 	fields := []apiField{{"model", r.Model}}
 	if len(r.Messages) > 0 {
 		messages := make([]apiMessage, len(r.Messages))
@@ -42,9 +43,13 @@ func apiFields(r infer.Request) []apiField {
 	} else {
 		fields = append(fields, apiField{"prompt", r.Prompt})
 	}
-	p := r.Params
+	p, defaults := r.Params, suggested.Apply(sample.DefaultParams(), sample.SuggestionNames())
+	samplers := p.Samplers
+	if len(samplers) == 0 && len(defaults.Samplers) > 0 {
+		samplers = sample.StageNames()
+	}
 	for _, n := range sample.Numbers() {
-		if defaults := sample.DefaultParams(); !n.Idle(&p) || !n.Idle(&defaults) {
+		if !n.Idle(&p) || !n.Idle(&defaults) {
 			fields = append(fields, apiField{n.Name, n.Get(&p)})
 		}
 	}
@@ -54,7 +59,7 @@ func apiFields(r infer.Request) []apiField {
 		on   bool
 	}{
 		{"dry_sequence_breakers", p.DryBreakers, p.DryMultiplier > 0},
-		{"samplers", p.Samplers, len(p.Samplers) > 0},
+		{"samplers", samplers, len(samplers) > 0},
 		{"stop", r.Stop, len(r.Stop) > 0},
 		{"banned_strings", r.BannedStrings, len(r.BannedStrings) > 0},
 	} {
@@ -101,13 +106,13 @@ type apiCall struct {
 	secret bool     // whether the server requires its API key
 }
 
-func newAPICall(origin string, r infer.Request, secret bool) (apiCall, error) {
+func newAPICall(origin string, r infer.Request, suggested *sample.Suggestion, secret bool) (apiCall, error) {
 	call := apiCall{url: origin + "/v1/completions", field: []string{"text"}, secret: secret}
 	if len(r.Messages) > 0 {
 		call.url, call.field = origin+"/v1/chat/completions", []string{"message", "content"}
 	}
 	var err error
-	call.body, err = indented(apiFields(r))
+	call.body, err = indented(apiFields(r, suggested))
 	return call, err
 }
 
@@ -186,7 +191,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := newAPICall(gate.OwnOrigin(c), request, h.Gate.RequiresKey())
+	call, err := newAPICall(gate.OwnOrigin(c), request, h.Live.Status().Model.Sampling, h.Gate.RequiresKey())
 	if err != nil {
 		return err
 	}

@@ -70,6 +70,9 @@ func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err
 	ctx, who := c.Request().Context(), principal(c)
 	if id == "" {
 		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings()}
+		if own, ok := h.Live.ModelsOwn(); ok && q.preset == "" && (q.opening.Model == "" || q.opening.Model == h.Live.Status().Model.Name) {
+			first.Settings, first.Preset = own.Settings, own.ID
+		}
 		if q.preset != "" {
 			p, err := h.Live.Preset(ctx, who, q.preset)
 			if err != nil {

@@ -365,6 +365,25 @@ func TestEngine_ASeedIsDrawnAndReproducesTheAnswer(t *testing.T) {
 	}
 }
 
+func TestEngine_WhatARequestLeavesToTheModelIsWhatItsFileSuggests(t *testing.T) {
+	b := newBench(t, func(b *bench, _ *Options) {
+		b.suggests = &sample.Suggestion{Values: map[string]float64{"temperature": 0.25, "top_k": 7}, Ignored: []string{"general.sampling.top_p is ignored: it is 3"}}
+	})
+	r := request(span(10, 20), 1)
+	r.Params.TopK = 3
+	r.Unset = []string{"temperature", "min_p"}
+	if p := b.ask(r).done.Receipt.Params; p.Temperature != 0.25 || p.TopK != 3 || p.MinP != r.Params.MinP {
+		t.Errorf("answered with temperature %g, top_k %d, min_p %g", p.Temperature, p.TopK, p.MinP)
+	}
+	if notice := b.Status().Notice; !strings.Contains(notice, "general.sampling.top_p is ignored: it is 3") {
+		t.Errorf("the notice is %q", notice)
+	}
+	r.Unset = []string{"seed"}
+	if e := b.ask(r).err; e == nil || !strings.Contains(e.Error(), "unset") {
+		t.Errorf("a setting that files do not have: %v", e)
+	}
+}
+
 func TestEngine_Receipt(t *testing.T) {
 	r := newBench(t, nil).ask(request(span(10, 20), 1)).done.Receipt
 	if r.Model != "toy" || r.Device != "a toy" || r.Path != "hash" || r.CacheType != "f16" || r.Engine != "test" || len(r.ModelHash) != 64 || len(r.TemplateHash) != 64 {
@@ -997,7 +1016,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
+		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}

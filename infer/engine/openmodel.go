@@ -153,7 +153,11 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 
 // notices returns what a user should know of the model.
 func (m *openModel) notices() string {
-	return strings.Trim(m.format.Notice()+"; "+m.tokenizer.Notice(), "; ")
+	notices := []string{m.format.Notice(), m.tokenizer.Notice()}
+	if m.info.Sampling != nil {
+		notices = append(notices, m.info.Sampling.Ignored...)
+	}
+	return strings.Join(slices.DeleteFunc(notices, func(s string) bool { return s == "" }), "; ")
 }
 
 func headerHash(f *gguf.File) string {

@@ -16,6 +16,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
+	"m40-llm/infer/sample"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,6 +142,7 @@ type bench struct {
 	reads    int // files opened
 	openErr  error
 	memory   int64
+	suggests *sample.Suggestion
 	vocab    int // logits of a row
 	onStep   func(step int, b *device.Batch) error
 	onLogits func(logits []float32, pos int32)
@@ -197,7 +199,7 @@ func (c catalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(data)
-	return f, infer.ModelInfo{Name: name, Size: int64(len(data))}, err
+	return f, infer.ModelInfo{Name: name, Size: int64(len(data)), Sampling: c.suggests}, err
 }
 
 // newBench starts an engine; set is called before, and its first model is "toy"

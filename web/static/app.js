@@ -57,6 +57,7 @@ const link = new Link(document.body.dataset.chat, {
     const apply = {
       engine: () => {
         const other = f.engine.id !== engine.id || f.engine.context !== engine.context
+        if (engine.id && f.engine.id !== engine.id) panel.presets.load() // the first one is the model's own
         engine = f.engine
         Object.assign(advice, { first: engine.too_long_first, later: engine.too_long })
         showEngine(engine)

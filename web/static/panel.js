@@ -95,15 +95,19 @@ export class Panel {
     this.presets?.refresh()
     if (!person) return
     withdraw(this.undo) // Undo would also revert this change
+    this.presets.untouched = false
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)
     this.timer = setTimeout(() => this.flush(), pause)
   }
 
+  // remember stores the settings, unless they are the loaded model's own: the next chat may be with
+  // another model.
   remember() {
     try {
-      localStorage.setItem(storage, JSON.stringify({ ...this.params.values(), preset: this.presets.id }))
+      if (this.presets.isOwn && !this.params.pinned) localStorage.removeItem(storage)
+      else localStorage.setItem(storage, JSON.stringify({ ...this.params.values(), preset: this.presets.id }))
     } catch { /* storage is off: the values last as long as the page */ }
   }
 

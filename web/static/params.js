@@ -246,6 +246,14 @@ export class Params {
     this.changed(false)
   }
 
+  // reset shows the preset's settings. It does not count as a change by the user.
+  reset() {
+    this.showing = true
+    for (const p of this.list) p.set(p.preset)
+    this.showing = false
+    this.changed(false)
+  }
+
   // pin sets whether the next answers use the seed in the field.
   pin(on) {
     if (on && this.seedField.value === '') this.seedField.value = Math.floor(Math.random() * 1e6)

@@ -5,7 +5,8 @@ import { notify } from './notice.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
-const standard = 'balanced' // id of the preset with the defaults, which the server lists first
+const standard = 'balanced' // id of the preset with the defaults
+const own = 'own' // id of the preset of the loaded model, which the server lists first if the model has one
 
 export class Presets {
   // on: {params, system(), setSystem(text), address(preset), changed(), failed(error)}
@@ -31,15 +32,22 @@ export class Presets {
   // chosen is the preset with which the panel is compared; undefined if it was deleted.
   get chosen() { return this.list.find(p => p.id === this.id) }
 
+  // isOwn reports whether the settings are those that the loaded model's file suggests.
+  get isOwn() { return this.id === own && this.differences.length === 0 }
+
   get missing() { return this.list.length > 0 && !this.chosen }
 
   // load fetches the presets, which other pages may have changed.
   load() {
     this.loaded = request('/presets', null, this.on.failed).then(answer => {
       if (!answer) return
+      const follows = this.list.length > 0 && this.isOwn
       this.list = answer.presets
       this.draw()
-      this.choose(this.id, this.fresh)
+      this.choose(this.untouched ? '' : this.id, this.fresh)
+      if (!follows || this.differences.length === 0) return
+      this.on.params.reset()
+      if (!this.fresh) this.on.changed()
     })
   }
 
@@ -55,13 +63,18 @@ export class Presets {
   }
 
   // choose compares the panel with a preset without changing a setting. With fresh, for a new chat,
-  // it takes over the preset's system prompt.
+  // it takes over the preset's system prompt. A new chat without an id has the settings of the loaded
+  // model, or those of standard.
   choose(id, fresh = false) {
+    this.untouched = fresh && !id
+    if (this.untouched && this.list.some(p => p.id === own)) id = own
     this.id = id || standard
+    if (this.id === own && this.missing) this.id = standard // another model is loaded, which has none
     this.fresh = fresh
     const preset = this.chosen
     if (preset) {
       this.on.params.rebase(preset.settings)
+      if (this.untouched) this.on.params.reset()
       if (fresh && preset.system && !this.on.system()) this.on.setSystem(preset.system)
     }
     this.refresh()
@@ -73,6 +86,7 @@ export class Presets {
     if (!this.list.some(p => p.id === id)) return
     const before = this.chosen?.system ?? '', written = this.on.system()
     this.choose(id)
+    this.untouched = false
     for (const p of this.on.params.list) p.set(p.preset)
     if (!written || written === before) this.on.setSystem(this.chosen.system ?? '')
     this.on.changed()

@@ -3,8 +3,10 @@ package gguftest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"m40-llm/infer/gguf"
 )
@@ -22,11 +24,12 @@ type Llama struct {
 	Context    int       // 256
 	Type       gguf.Type // of the matrices, default F32; Dim and FFN must be multiples of its blocks
 	Seed       uint64
-	Tied       bool     // the output matrix is the embedding
-	Template   string   // chat template; ChatML
-	NoTemplate bool     // no chat template
-	AddBOS     bool     // prompts begin with token 0
-	Controls   []string // control tokens, which replace the last tokens
+	Tied       bool           // the output matrix is the embedding
+	Template   string         // chat template; ChatML
+	NoTemplate bool           // no chat template
+	AddBOS     bool           // prompts begin with token 0
+	Controls   []string       // control tokens, which replace the last tokens
+	Keys       map[string]any // further keys
 }
 
 // ChatML is the chat template of TinyLlama.
@@ -57,6 +60,9 @@ func (o Llama) builder() *Builder {
 	}
 	b := New()
 	o.setHyperParameters(b)
+	for _, key := range slices.Sorted(maps.Keys(o.Keys)) {
+		b.Set(key, o.Keys[key])
+	}
 	o.setTokenizer(b)
 	o.addTensors(b)
 	return b
