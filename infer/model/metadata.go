@@ -148,6 +148,9 @@ var computationKeys = map[string][]any{
 	"attention.causal":                 {true},
 	"attention.clamp_kqv":              off,
 	"attention.kv_lora_rank":           off,
+	"attention.indexer.head_count":     off,
+	"attention.max_alibi_bias":         off,
+	"attention.output_scale":           offOrOne,
 	"attention.q_lora_rank":            off,
 	"attention.scale":                  off,
 	"attention.shared_kv_layers":       off,
@@ -170,9 +173,11 @@ var computationKeys = map[string][]any{
 	"logit_scale":                      offOrOne,
 	"nextn_predict_layers":             off,
 	"residual_scale":                   offOrOne,
+	"router_logit_softcapping":         off,
 	"rope.scaling.yarn_attn_factor":    offOrOne,
 	"rope.scaling.yarn_ext_factor":     {float32(1)},
 	"ssm.state_size":                   off,
+	"swin_norm":                        off,
 	"use_parallel_residual":            off,
 }
 
