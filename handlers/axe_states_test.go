@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -51,6 +52,25 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	b.until(idle)
 	b.click(".thought summary")
 	look("a thought")
+
+	b.open("/")
+	b.say("Tokens?")
+	answer = engine.next(t)
+	answer.writeSampled(t, rand.New(rand.NewPCG(1, 2)), "One ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight ", "nine ", "ten ", "eleven ", "twelve")
+	answer.finish()
+	b.until(idle)
+	b.click("[data-tokens]:not([hidden])")
+	b.until("document.querySelectorAll('.toks .tok').length === 12")
+	look("the tokens of an answer")
+	b.click("[data-by=entropy]")
+	b.script("document.querySelectorAll('.toks .tok')[3].click()")
+	b.until("document.querySelector('.token .alt')")
+	look("a token and its candidates")
+	b.press("Escape", 27)
+	b.set("top_k", "1")
+	b.until("document.querySelector('.tok.gone')")
+	look("tokens that a slider removes")
+	b.set("top_k", "40")
 
 	engine.set(func(s *infer.Status) { s.ContextLength = 30 })
 	b.fill("#message", strings.Repeat("word ", 40))

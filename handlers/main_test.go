@@ -165,12 +165,13 @@ func doneEvent(reason infer.FinishReason) infer.Event {
 }
 
 // captured returns an engine that answers "Hi" and the request it was last asked, less whose
-// it is and what it leaves to the model, which TestCompletionsLeaveToTheModelWhatTheyDoNotSet tests.
+// it is, what it leaves to the model, which TestCompletionsLeaveToTheModelWhatTheyDoNotSet tests, and
+// whether the page wants rows.
 func captured() (*fakeEngine, *infer.Request) {
 	var last infer.Request
 	return &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		last = r
-		last.Client, last.Sibling, last.Unset = "", 0, nil
+		last.Client, last.Sibling, last.Unset, last.Rows = "", 0, nil, false
 		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
 	}}, &last
 }

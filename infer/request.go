@@ -50,6 +50,7 @@ type Request struct {
 	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer must not contain
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
 	Alternatives  int           `json:"alternatives,omitempty"`   // number of likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
+	Rows          bool          `json:"rows,omitempty"`           // store the likeliest tokens in each token of the answer: see sample.Choice.Row
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too
 }
 

@@ -117,6 +117,7 @@ type Progress struct {
 	Text         string
 	Reasoning    string
 	Tokens       []int32
+	Rows         []TokenRows // that were not saved before
 }
 
 // SaveProgress commits the texts of many answers at once: one sync of the disk for
@@ -149,7 +150,11 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 				p.Text, p.Reasoning, packTokens(p.Tokens), p.Message, p.Conversation, p.Owner)
 			if errors.Is(err, ErrNotFound) {
 				ended = append(ended, p.Message)
+				continue
 			} else if err != nil {
+				return err
+			}
+			if err := s.putTokenRows(ctx, tx, p.Message, p.Rows); err != nil {
 				return err
 			}
 		}
@@ -163,6 +168,7 @@ type Finish struct {
 	State     State // Done, Stopped, Failed or Interrupted
 	Text      string
 	Reasoning string
+	Rows      []TokenRows // that were not saved before
 	Answer
 }
 
@@ -207,6 +213,12 @@ func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, me
 			return err
 		}
 		if err := putAnswer(ctx, tx, message, f.Answer); err != nil {
+			return err
+		}
+		if err := s.putTokenRows(ctx, tx, message, f.Rows); err != nil {
+			return err
+		}
+		if err := s.evictTokenRows(ctx, tx); err != nil {
 			return err
 		}
 		m, err = findMessage(ctx, tx, owner, conversation, message)

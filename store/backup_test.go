@@ -223,7 +223,7 @@ func TestErase_LeavesNoTrace(t *testing.T) {
 			NewMessage{Role: RoleUser, Text: secret}, NewAnswer{Answer: Answer{System: secret}})
 		mustDo(t, err)
 		for i := range 10 {
-			must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, id, a.ID, strings.Repeat(secret+" ", 100*(i+1)), "", nil}}))
+			must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, id, a.ID, strings.Repeat(secret+" ", 100*(i+1)), "", nil, nil}}))
 		}
 		must[Message](t)(s.FinishAnswer(ctx, me, id, a.ID, Finish{State: Done, Text: strings.Repeat(secret+" ", 2000), Answer: Answer{System: secret}}))
 	}

@@ -73,7 +73,7 @@ func BenchmarkStore(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		running = append(running, Progress{me, id, a.ID, strings.Repeat("word ", 1600), "", make([]int32, 2000)})
+		running = append(running, Progress{me, id, a.ID, strings.Repeat("word ", 1600), "", make([]int32, 2000), nil})
 	}
 	b.Logf("the database has %d MiB", size(s.opt.Path)>>20)
 	for _, c := range []struct {

@@ -371,7 +371,7 @@ func TestTrash(t *testing.T) {
 		t.Errorf("found %+v", found.Messages)
 	}
 	// An answer that ran goes on.
-	if ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "running", running.ID, "par", "", nil}})); len(ended) > 0 {
+	if ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "running", running.ID, "par", "", nil, nil}})); len(ended) > 0 {
 		t.Error("the answer's progress was refused")
 	}
 	must[Message](t)(s.FinishAnswer(ctx, me, "running", running.ID, Finish{State: Stopped, Text: "partial"}))

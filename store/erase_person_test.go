@@ -93,7 +93,7 @@ func belongings(t *testing.T, s *Store, word string) (p Person) {
 		_, q, a, err := s.Start(ctx, p.ID, Metadata{ID: id, Title: "title " + word, System: "system " + word, Placement: Placement{Folder: "folder " + word}},
 			NewMessage{Role: RoleUser, Text: "question " + word}, NewAnswer{Answer: Answer{System: "system " + word}})
 		mustDo(t, err)
-		must[[]int64](t)(s.SaveProgress(ctx, []Progress{{p.ID, id, a.ID, strings.Repeat("progress "+word+" ", 500), "reasoning " + word, []int32{1, 2, 3}}}))
+		must[[]int64](t)(s.SaveProgress(ctx, []Progress{{p.ID, id, a.ID, strings.Repeat("progress "+word+" ", 500), "reasoning " + word, []int32{1, 2, 3}, []TokenRows{{Rows: []TokenRow{{Row: []byte("row " + word)}}}}}}))
 		if state == Done {
 			must[Message](t)(s.FinishAnswer(ctx, p.ID, id, a.ID, Finish{State: Done, Text: strings.Repeat("answer "+word+" ", 500), Reasoning: "reasoning " + word, Answer: Answer{System: "system " + word, Tokens: make([]int32, 100)}}))
 		}

@@ -125,7 +125,7 @@ func playChat(s *Store, id string) error {
 	}
 	for step := 1; step <= steps; step++ {
 		n := len(whole) * step / steps
-		if _, err := s.SaveProgress(ctx, []Progress{{me, id, a.ID, whole[:n], "", []int32{int32(n)}}}); err != nil {
+		if _, err := s.SaveProgress(ctx, []Progress{{me, id, a.ID, whole[:n], "", []int32{int32(n)}, nil}}); err != nil {
 			return err
 		}
 		if err := say("saved", n); err != nil {

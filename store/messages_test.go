@@ -75,7 +75,7 @@ func TestText_IsKeptByteForByte(t *testing.T) {
 	for i, text := range []string{"", "a\x00b\x00", "\x00", "'; DROP TABLE messages; --", "\ufeff\u202e\u2028", strings.Repeat("é\n", 100_000), "𝔘𝔫𝔦"} {
 		id := fmt.Sprint("c", i)
 		_, a := start(t, s, id, text)
-		mustDo(t, second(s.SaveProgress(ctx, []Progress{{me, id, a.ID, text + "!", "", nil}})))
+		mustDo(t, second(s.SaveProgress(ctx, []Progress{{me, id, a.ID, text + "!", "", nil, nil}})))
 		if m := must[Message](t)(s.Message(ctx, me, id, a.ID)); m.Text != text+"!" {
 			t.Errorf("%.20q: progress reads %.20q", text, m.Text)
 		}
@@ -102,7 +102,7 @@ func TestFinishAnswer_OnlyOnce(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
-	if ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "late", "", nil}})); !slices.Equal(ended, []int64{a.ID}) {
+	if ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "late", "", nil, nil}})); !slices.Equal(ended, []int64{a.ID}) {
 		t.Errorf("progress after the end was taken: %v", ended)
 	}
 	if m := must[Message](t)(s.Message(ctx, me, "x", a.ID)); m.Text != "an answer" || m.State != Done {
@@ -116,7 +116,7 @@ func TestSaveProgress_TakesManyChatsAtOnce(t *testing.T) {
 	for i := range 64 {
 		id := fmt.Sprint("c", i)
 		_, a := start(t, s, id, "hello")
-		batch = append(batch, Progress{me, id, a.ID, fmt.Sprint("text ", i), "", []int32{int32(i)}})
+		batch = append(batch, Progress{me, id, a.ID, fmt.Sprint("text ", i), "", []int32{int32(i)}, nil})
 	}
 	batch = append(batch, Progress{Owner: me, Conversation: "c0", Message: 9999})
 	if ended := must[[]int64](t)(s.SaveProgress(ctx, batch)); !slices.Equal(ended, []int64{9999}) {
@@ -130,7 +130,7 @@ func TestSaveProgress_TakesManyChatsAtOnce(t *testing.T) {
 			t.Errorf("answer %d has tokens %v", i, tokens)
 		}
 	}
-	if second(s.SaveProgress(ctx, []Progress{{me, "c1", batch[1].Message, "\xff", "", nil}})) == nil {
+	if second(s.SaveProgress(ctx, []Progress{{me, "c1", batch[1].Message, "\xff", "", nil, nil}})) == nil {
 		t.Error("text that is not UTF-8 was taken")
 	}
 }

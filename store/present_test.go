@@ -43,7 +43,7 @@ func TestAFileThatIsRemovedWhileItIsOpen(t *testing.T) {
 			if branch := must[[]Message](t)(s.Branch(ctx, me, c.ID)); len(branch) != 2 {
 				t.Errorf("the branch has %d messages", len(branch))
 			}
-			must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, c.ID, answer.ID, "half", "", nil}}))
+			must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, c.ID, answer.ID, "half", "", nil, nil}}))
 			must[Message](t)(s.FinishAnswer(ctx, me, c.ID, answer.ID, Finish{State: Done, Text: "the whole answer"}))
 			if !strings.Contains(name, "log") && size(opt.Path) != there {
 				t.Error("the file that is there now was written")

@@ -125,7 +125,7 @@ func TestSearch_FollowsChanges(t *testing.T) {
 		}
 	}
 	_, a := start(t, s, "x", "question")
-	must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "draft words", "", nil}}))
+	must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "draft words", "", nil, nil}}))
 	expect("draft", 0, 0)
 	must[Message](t)(s.FinishAnswer(ctx, me, "x", a.ID, Finish{State: Done, Text: "final words"}))
 	expect("draft", 0, 0)

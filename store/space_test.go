@@ -37,7 +37,7 @@ func TestSpace_NewConversationsNeedSome(t *testing.T) {
 		}
 	}
 	// What has begun goes on.
-	must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "par", "", nil}}))
+	must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "x", a.ID, "par", "", nil, nil}}))
 	must[Message](t)(s.FinishAnswer(ctx, me, "x", a.ID, Finish{State: Done, Text: "partial"}))
 	must[Message](t)(s.AddMessage(ctx, me, "x", NewMessage{Parent: q.ID, Role: RoleUser, Text: "more"}))
 	must[[]Message](t)(s.Branch(ctx, me, "x"))
@@ -111,7 +111,7 @@ func checkFullDisk(t *testing.T, s *Store, fill, clear func(), point int) {
 		if err == nil {
 			acknowledged[id] = true
 			text := saved + strings.Repeat("word ", 100)
-			if _, err = s.SaveProgress(ctx, []Progress{{me, "running", a.ID, text, "", nil}}); err == nil {
+			if _, err = s.SaveProgress(ctx, []Progress{{me, "running", a.ID, text, "", nil, nil}}); err == nil {
 				saved = text
 			}
 		}

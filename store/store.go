@@ -52,6 +52,9 @@ type Options struct {
 	MinFree int64            // free bytes on the disk that a new conversation needs; default 256 MiB
 	Ballast int64            // bytes that are reserved for when the disk is full; default 16 MiB, negative: none
 
+	RowsBytes int64         // bytes that the rows of all tokens may take; the oldest are deleted; default 128 MiB, which is some 100,000 tokens
+	RowsAge   time.Duration // age at which rows are deleted; default 30 days
+
 	free       func(dir string) (int64, error)
 	migrations []migrations.Migration
 	connected  func(*sqlite3.SQLiteConn) error
@@ -127,6 +130,12 @@ func (o *Options) setDefaults() error {
 	}
 	if o.MinFree == 0 {
 		o.MinFree = 256 << 20
+	}
+	if o.RowsBytes == 0 {
+		o.RowsBytes = 128 << 20
+	}
+	if o.RowsAge == 0 {
+		o.RowsAge = 30 * 24 * time.Hour
 	}
 	if o.Ballast == 0 {
 		o.Ballast = 16 << 20

@@ -308,7 +308,7 @@ func TestOpen_MarksAnswersInterrupted(t *testing.T) {
 	crash(t, opt, func(s *Store) {
 		_, saved = start(t, s, "saved", "hello")
 		_, unsaved = start(t, s, "unsaved", "hello")
-		ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "saved", saved.ID, "half an ans", "", []int32{7, 8}}}))
+		ended := must[[]int64](t)(s.SaveProgress(ctx, []Progress{{me, "saved", saved.ID, "half an ans", "", []int32{7, 8}, nil}}))
 		if len(ended) > 0 {
 			t.Errorf("progress of %v was not taken", ended)
 		}
@@ -488,7 +488,7 @@ func TestWriters_AreNeverLockedOut(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if _, err := s.SaveProgress(ctx, []Progress{{me, id, a.ID, "some words", "", nil}}); err != nil {
+			if _, err := s.SaveProgress(ctx, []Progress{{me, id, a.ID, "some words", "", nil, nil}}); err != nil {
 				return err
 			}
 			if _, err := s.FinishAnswer(ctx, me, id, a.ID, Finish{State: Done, Text: "some words more"}); err != nil {

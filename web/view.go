@@ -16,6 +16,7 @@ import (
 // fetches them in parallel.
 var modules = []string{
 	"app.js",
+	"candidates.js",
 	"chat.js",
 	"context.js",
 	"drafts.js",
@@ -41,7 +42,9 @@ var modules = []string{
 	"socket.js",
 	"speak.js",
 	"textlist.js",
+	"strips.js",
 	"toggle.js",
+	"tokens.js",
 	"transport.js",
 	"typing.js",
 }
@@ -368,12 +371,14 @@ var shortcuts = []shortcut{
 	{"e", "edit the message"},
 	{"c", "copy it"},
 	{"f", "new chat from there"},
+	{"t", "its tokens and their probabilities"},
 	{"p", "choose a preset"},
 	{"?", "this list"},
 }
 
 var sliderKeys = []shortcut{
 	{"arrows", "one step, with Shift ten"},
+	{"Alt + arrows", "to the next value that cuts another candidate"},
 	{"Home, End", "least, most"},
 	{"Backspace", "back to the preset’s value"},
 }

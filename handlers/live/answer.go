@@ -76,6 +76,8 @@ func (c *Chat) begin(t *turn) {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
+	request.Rows = true
+	t.rows = tokenRows{first: len(t.ids)}
 	ctx, cancel := context.WithCancel(activity.With(svc.ctx, activity.Origin{Person: c.owner, Chat: c.id}))
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
@@ -180,6 +182,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		}
 		a.Usage.CompletionTokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
+		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		c.write(r.turn, e.Token.Text, e.Token.Reasoning)
 	case e.Done != nil:
@@ -231,7 +234,7 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 		a.Thinking = true
 		t.reasoning.WriteString(reasoning)
 	}
-	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First}
+	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First, Row: t.rows.last()}
 	if text == "" || reasoning != "" {
 		c.publish(grown)
 	}
@@ -288,7 +291,7 @@ func (c *Chat) finish(r *run, err error) {
 	state, failure := c.verdict(r, err)
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
-	c.answer.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Answer: made}}
+	c.answer.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}}
 	if err := c.settleEnding(); err != nil {
 		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
 	}
@@ -296,7 +299,8 @@ func (c *Chat) finish(r *run, err error) {
 	a.State, a.Error, a.Progress, a.Thinking = state, failure, nil, false
 	c.answer.run = nil
 	m := t.message()
-	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m, Thinking: thinking})
+	c.publish(Event{Type: EventEnd, ID: m.ID, Message: &m, Thinking: thinking, Row: t.rows.last()})
+	t.rows = tokenRows{}
 	if c.metadata.Model == "" && a.State == Done { // no model was loaded when it was asked
 		c.setModel(a.Receipt.Model)
 	}

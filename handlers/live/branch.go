@@ -24,7 +24,8 @@ type turn struct {
 	reasoning strings.Builder // of an answer
 	split     splitter
 	ids       []int32 // tokens of an answer
-	saved     int     // bytes of both that are stored
+	rows      tokenRows
+	saved     int // bytes of both that are stored
 }
 
 // length is how many bytes the model wrote.

@@ -74,7 +74,7 @@ type EventType string
 const (
 	EventMessage  EventType = "message"  // Message takes the place of the one with its id, else what follows its parent goes and it comes there
 	EventProgress EventType = "progress" // Progress of an answer that waits
-	EventText     EventType = "text"     // Text and Reasoning were appended; Tokens, Decode and First are the new totals
+	EventText     EventType = "text"     // Text and Reasoning were appended; Tokens, Decode and First are the new totals, Row is that of the last token
 	EventBlock    EventType = "block"    // Text, the next part of what was appended, is a finished Markdown block; with Thinking, all of Reasoning is
 	EventEnd      EventType = "end"      // Message is the final answer
 	EventBranch   EventType = "branch"   // what follows message ID goes, and Messages take its place; ID 0: all goes, and More says whether messages precede these
@@ -99,6 +99,7 @@ type Event struct {
 	More       bool          `json:"more,omitempty"`
 	Decode     time.Duration `json:"-"`
 	FirstToken time.Duration `json:"-"`
+	Row        []byte        `json:"-"` // EventText, EventEnd: what the samplers that remove candidates got for the last token, as sample.ParseRow reads it; nil: not known
 	Message    *Message      `json:"-"`
 	Messages   []Message     `json:"-"`
 	Progress   *Progress     `json:"-"`

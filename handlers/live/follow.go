@@ -261,6 +261,7 @@ func (f *Following) follow(e *Event) (visible *Event, again bool) {
 			return nil, false
 		}
 		out := *e
+		out.Row = nil
 		if e.Message != nil {
 			m := f.visible(*e.Message)
 			out.Message = &m

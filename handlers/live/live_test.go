@@ -69,6 +69,14 @@ func (s *script) Detokenize(_ context.Context, _ string, ids []int32) (string, e
 	return fmt.Sprint(ids), nil
 }
 
+// Pieces names each token.
+func (s *script) Pieces(_ context.Context, _ string, ids []int32) (pieces []string, err error) {
+	for _, id := range ids {
+		pieces = append(pieces, fmt.Sprintf("<%d>", id))
+	}
+	return pieces, nil
+}
+
 // Tokenize counts words.
 func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32, error) {
 	return make([]int32, len(strings.Fields(text))), nil
@@ -118,7 +126,7 @@ func (a *answer) do(e infer.Event, err error) {
 func (a *answer) write(tokens ...string) {
 	for _, text := range tokens {
 		a.tokens++
-		a.do(infer.Event{Type: infer.EventToken, Token: &infer.Token{Text: text}}, nil)
+		a.do(infer.Event{Type: infer.EventToken, Token: &infer.Token{Text: text, Choice: sample.Choice{Row: []byte("secret row")}}}, nil)
 	}
 }
 

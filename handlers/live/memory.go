@@ -26,6 +26,7 @@ type remembered struct {
 	messages []*store.Message // by id, which is the index plus one
 	chosen   map[int64]int64  // the child shown last
 	children map[int64]int    // 0: those without a parent
+	rows     map[int64][]store.TokenRows
 }
 
 func newMemory(now func() time.Time) *memory {
@@ -122,6 +123,7 @@ func (m *memory) create(owner string, n store.Metadata) *remembered {
 		owner:        owner,
 		Conversation: store.Conversation{Metadata: n, Created: now, Updated: now},
 		chosen:       map[int64]int64{},
+		rows:         map[int64][]store.TokenRows{},
 		children:     map[int64]int{},
 	}
 }
@@ -192,6 +194,7 @@ func (m *memory) FinishAnswer(_ context.Context, owner, conversation string, id 
 			return fmt.Errorf("%w: answer %d has ended already", store.ErrConflict, id)
 		}
 		message.State, message.Text, message.Reasoning, message.Answer = f.State, f.Text, f.Reasoning, &f.Answer
+		c.rows[id] = append(c.rows[id], f.Rows...)
 		ended = c.view(message)
 		return nil
 	})
@@ -277,6 +280,15 @@ func (m *memory) Tokens(_ context.Context, owner, conversation string, id int64)
 		return err
 	})
 	return tokens, err
+}
+
+func (m *memory) TokenRows(_ context.Context, owner, conversation string, id int64) (list []store.TokenRows, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
+		_, err := c.message(id)
+		list = slices.Clone(c.rows[id])
+		return err
+	})
+	return list, err
 }
 
 func (m *memory) Import(_ context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error) {

@@ -21,6 +21,9 @@ func (r *readers) publish(e Event) {
 	if len(r.recent) >= 2*r.most {
 		r.recent = append(r.recent[:0], r.recent[len(r.recent)-r.most:]...)
 	}
+	if n := len(r.recent); n > 0 {
+		r.recent[n-1].Row = nil // who comes back needs the last one
+	}
 	r.recent = append(r.recent, e)
 	for sub := range r.subs {
 		if !sub.put(e) {

@@ -62,7 +62,7 @@ func (v *saver) save(s *Service) {
 		} else {
 			for _, p := range batch {
 				if c := s.find(p.Conversation); c != nil {
-					c.textSaved(p.Message, len(p.Text)+len(p.Reasoning))
+					c.saved(p)
 				}
 			}
 		}
@@ -88,7 +88,7 @@ func (c *Chat) unsavedText() *store.Progress {
 		return nil
 	}
 	t := c.answer.run.turn
-	return &store.Progress{Owner: c.owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)]}
+	return &store.Progress{Owner: c.owner, Conversation: c.id, Message: t.ID, Text: t.text.String(), Reasoning: t.reasoning.String(), Tokens: t.ids[:len(t.ids):len(t.ids)], Rows: t.rows.unsaved(savedRows)}
 }
 
 // retryEnding stores the end of an answer that could not be stored before. A command that is
@@ -113,11 +113,12 @@ func (c *Chat) storeEnding() error {
 	return c.settleEnding()
 }
 
-// textSaved notes how many bytes of a running answer are stored.
-func (c *Chat) textSaved(message int64, bytes int) {
+// saved notes what is stored of a running answer.
+func (c *Chat) saved(p store.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.answer.run; r != nil && r.turn.ID == message {
-		r.turn.saved = bytes
+	if r := c.answer.run; r != nil && r.turn.ID == p.Message {
+		r.turn.saved = len(p.Text) + len(p.Reasoning)
+		r.turn.rows.saved(p.Rows)
 	}
 }

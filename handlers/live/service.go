@@ -46,6 +46,8 @@ type Engine interface {
 	Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	// Detokenize returns what tokens of a model spell.
 	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
+	// Pieces returns the bytes of each token.
+	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
 	// Render shows a request as the model would get it.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }

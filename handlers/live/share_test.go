@@ -40,7 +40,7 @@ func (r *follower) put(list []Message) {
 
 // dump spells an event with all that it points to.
 func dump(e Event) string {
-	text := fmt.Sprintf("%s %d %q %q %+v", e.Type, e.ID, e.Text, e.Reasoning, e.Panel)
+	text := fmt.Sprintf("%s %d %q %q %q %+v", e.Type, e.ID, e.Text, e.Reasoning, e.Row, e.Panel)
 	if e.Message != nil {
 		e.Messages = append(e.Messages, *e.Message)
 	}

@@ -25,6 +25,7 @@ type messages interface {
 	Branch(ctx context.Context, owner, conversation string) ([]store.Message, error)
 	Messages(ctx context.Context, owner, conversation string, after int64) ([]store.Message, error)
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
+	TokenRows(ctx context.Context, owner, conversation string, message int64) ([]store.TokenRows, error)
 	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
 }
 

@@ -225,7 +225,7 @@ type Progress struct {
 //
 //	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
-//	text      id, text, reasoning: what each goes on with; thinking: the reasoning is being written; tokens, decode_ms and first_ms are the new totals
+//	text      id, text, reasoning: what each goes on with; thinking: the reasoning is being written; tokens, decode_ms and first_ms are the new totals; candidates: of the last token, at most ten times a second; also in end
 //	block     id, html: the first chars UTF-16 units of the tail are a finished block; thinking: the reasoning is
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these
@@ -237,12 +237,15 @@ type Progress struct {
 // First is there if it is not Seq. Fields that need no rendering are those of live.Event.
 type Event struct {
 	live.Event
-	Message  *Message       `json:"message,omitempty"`
-	Messages []Message      `json:"messages,omitempty"`
-	Progress *Progress      `json:"progress,omitempty"`
-	Replay   *Replay        `json:"replay,omitempty"`
-	Decode   float64        `json:"decode_ms,omitempty"`
-	FirstMS  float64        `json:"first_ms,omitempty"`
+	Message  *Message  `json:"message,omitempty"`
+	Messages []Message `json:"messages,omitempty"`
+	Progress *Progress `json:"progress,omitempty"`
+	Replay   *Replay   `json:"replay,omitempty"`
+	Decode   float64   `json:"decode_ms,omitempty"`
+	FirstMS  float64   `json:"first_ms,omitempty"`
+
+	Candidates *view.Candidates `json:"candidates,omitempty"`
+
 	HTML     *string        `json:"html,omitempty"`
 	Chars    int            `json:"chars,omitempty"`
 	Rest     string         `json:"rest,omitempty"`

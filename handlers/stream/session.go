@@ -29,6 +29,7 @@ const (
 	streamFlush      = 40 * time.Millisecond // events are gathered for so long
 	streamPing       = 20 * time.Second
 	streamPong       = 10 * time.Second
+	streamCandidates = 100 * time.Millisecond // candidates are sent at most so often
 	streamStatus     = 250 * time.Millisecond // how often the engine is looked at
 	streamReplyQueue = Burst
 )
@@ -388,6 +389,7 @@ type feed struct {
 	ready        <-chan struct{}    // events wait; nil while they are gathered
 	due          <-chan time.Time   // the events gathered are to be sent
 	sent         time.Time
+	candidates   time.Time // when candidates were sent
 }
 
 // follow takes the place of the chat that was followed, if there was one.
@@ -469,7 +471,7 @@ func (s *session) write(connected, ended context.Context) error {
 			chat.gather()
 		case <-chat.due:
 			chat.next()
-			err = s.flush(connected, chat.subscription)
+			err = s.flush(connected, &chat)
 		case <-chats:
 			chats = s.live.Changes(s.who)
 			err = s.send(connected, Frame{Type: "chats"})
@@ -482,13 +484,16 @@ func (s *session) write(connected, ended context.Context) error {
 	}
 }
 
-// flush sends what a subscription has gathered.
-func (s *session) flush(ctx context.Context, subscription *live.Subscription) error {
-	events, ended := subscription.Take()
+// flush sends what the subscription of a feed has gathered.
+func (s *session) flush(ctx context.Context, f *feed) error {
+	events, ended := f.subscription.Take()
 	if len(events) > 0 {
 		frame := Frame{Type: "events", Events: make([]Event, len(events))}
 		for i := range events {
 			frame.Events[i] = newEvent(&events[i])
+			if row := events[i].Row; row != nil && (events[i].Type == live.EventEnd || time.Since(f.candidates) >= streamCandidates) {
+				frame.Events[i].Candidates, f.candidates = view.CandidatesOf(row), time.Now()
+			}
 		}
 		if err := s.send(ctx, frame); err != nil {
 			return err

@@ -340,6 +340,26 @@ func TestEngine_AlternativesAreListedOnRequest(t *testing.T) {
 	}
 }
 
+func TestEngine_RowsAreStoredOnRequest(t *testing.T) {
+	b := newBench(t, nil)
+	r := request(span(10, 20), 3)
+	if a := b.ask(r); a.tokens[0].Row != nil {
+		t.Error("a row that nobody asked for was stored")
+	}
+	r.Rows, r.Alternatives = true, 5
+	for i, token := range b.ask(r).tokens {
+		row, err := sample.ParseRow(token.Row)
+		if err != nil {
+			t.Fatalf("row of token %d: %v", i, err)
+		}
+		for j, top := range token.Top {
+			if row.IDs[j] != top.ID {
+				t.Errorf("candidate %d of token %d is %d, want %d", j, i, row.IDs[j], top.ID)
+			}
+		}
+	}
+}
+
 func TestEngine_ASeedIsDrawnAndReproducesTheAnswer(t *testing.T) {
 	b := newBench(t, nil)
 	r := request(span(10, 20), 30)
@@ -1016,7 +1036,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
+		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}

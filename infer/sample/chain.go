@@ -99,6 +99,7 @@ type Chain struct {
 	seed     int64
 	vocab    int
 	stages   []stage
+	edits    int       // the first stages: those that change logits before any other stage works on them
 	mirostat *mirostat // nil: off
 	input    Input
 	row      table // the logits as the model computed them
@@ -179,6 +180,9 @@ func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 }
 
 func (c *Chain) add(name string, apply func() (float64, error)) {
+	if c.edits == len(c.stages) && (name == "logit_bias" || name == "penalties" || name == "dry") {
+		c.edits++
+	}
 	c.stages = append(c.stages, stage{name, apply})
 }
 
@@ -261,7 +265,37 @@ type Input struct {
 	History []int32 // tokens of the prompt and of the answer so far
 	Pos     int     // position of the token in its sequence
 	Top     int     // number of alternatives to list
+	Store   bool    // store the StoredCandidates likeliest tokens in the Choice
 	Mask    Mask    // allowed tokens
+}
+
+// Probability returns the probability of a token among the candidates that the last Next drew from; 0
+// if a stage removed it. It may fetch the whole row.
+func (c *Chain) Probability(id int32) (float64, error) {
+	p := &c.pool
+	for {
+		for i := range p.head {
+			if p.head[i].id == id {
+				return p.head[i].weight / p.mass, nil
+			}
+		}
+		if !p.grow() {
+			return 0, p.table.err
+		}
+	}
+}
+
+// run applies stages and appends what each did to reports.
+func (c *Chain) run(stages []stage, reports []Stage) ([]Stage, error) {
+	for _, s := range stages {
+		removed, err := s.apply()
+		if err != nil {
+			return nil, err
+		}
+		// Rounding may make a sum of many differences slightly larger than 1.
+		reports = append(reports, Stage{s.name, c.pool.count, math.Min(1, removed)})
+	}
+	return reports, nil
 }
 
 // Next chooses a token. It does not modify the logits, history or mask. It returns
@@ -284,13 +318,16 @@ func (c *Chain) Next(in Input) (Choice, error) {
 		}
 		stages = append(stages, Stage{"mask", c.pool.count, removed})
 	}
-	for _, s := range c.stages {
-		removed, err := s.apply()
-		if err != nil {
-			return Choice{}, err
-		}
-		// Rounding may make a sum of many differences slightly larger than 1.
-		stages = append(stages, Stage{s.name, c.pool.count, math.Min(1, removed)})
+	if stages, err = c.run(c.stages[:c.edits], stages); err != nil {
+		return Choice{}, err
+	}
+	var changed []byte
+	if in.Store && c.pool.table == &c.pool.edited {
+		sums := distribution{max: c.pool.scale.top, mass: c.pool.mass, dot: c.pool.dot, count: c.pool.count}
+		changed = c.pool.table.appendRow(nil, sums, StoredCandidates, &c.pool.ranker)
+	}
+	if stages, err = c.run(c.stages[c.edits:], stages); err != nil {
+		return Choice{}, err
 	}
 	u, _ := uniforms(c.seed, in.Pos)
 	drawn := c.pool.draw(u)
@@ -302,5 +339,9 @@ func (c *Chain) Next(in Input) (Choice, error) {
 		c.mirostat.update(drawn.weight / c.pool.mass)
 	}
 	choice.Stages = stages
+	if in.Store {
+		choice.Row = c.row.appendRow(nil, model, StoredCandidates, &c.pool.ranker)
+		choice.Changed = changed
+	}
 	return choice, nil
 }

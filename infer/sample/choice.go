@@ -10,6 +10,11 @@ type Choice struct {
 	Entropy float64     `json:"entropy"`          // bits
 	Stages  []Stage     `json:"stages,omitempty"` // in chain order, without those that are off
 	Top     []Candidate `json:"top,omitempty"`    // likeliest tokens, the likeliest first
+
+	// With Input.Store: the row as ParseRow reads it, and, if the stages before the first one that is
+	// neither mask, logit_bias, penalties nor dry changed logits, the row after them.
+	Row     []byte `json:"row,omitempty"`
+	Changed []byte `json:"changed,omitempty"`
 }
 
 // Stage reports what one stage did to its input distribution. For a stage that changes

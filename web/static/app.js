@@ -17,6 +17,7 @@ import { request } from './request.js'
 import { openShare } from './share.js'
 import { Link } from './socket.js'
 import './toggle.js'
+import { Tokens } from './tokens.js'
 import { typed } from './typing.js'
 
 const $ = q => document.querySelector(q)
@@ -38,6 +39,7 @@ let temporary = document.body.dataset.chatTemporary === 'true'
 let raw = false // this chat uses no chat template; also applies to the new chat of an empty page
 let turning = null // the version that was requested and has not arrived
 let systemTimer = 0 // delays counting the tokens of the system prompt
+let inspected = null // {candidates, name} of the selected token
 let writeOn = false // continue the answer once its edited text is saved
 
 const panel = new Panel({
@@ -45,7 +47,8 @@ const panel = new Panel({
   setSystem,
   address: preset => presetsAddress(preset),
   keep: fields => link.chat ? link.command('panel', fields) : null,
-  unpinned: showSeed, // without a pinned seed, the panel shows that of the answer in view
+  moved: settings => tokens.judge(settings),
+  unpinned: showInView, // without a pinned seed, the panel shows that of the answer in view
   failed: fail,
 })
 const params = panel.params
@@ -189,6 +192,14 @@ const rail = new Rail({
 const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, failed: fail })
 
 keyboard({ chat: () => link.chat, failed: fail })
+const tokens = new Tokens({
+  chat: () => link.chat,
+  inspect(candidates, name) {
+    inspected = candidates && { candidates, name }
+    showInView()
+  },
+  failed: fail,
+})
 
 $('[data-reconnect]').addEventListener('click', () => link.now())
 
@@ -239,7 +250,7 @@ function refresh() {
   systemButton.hidden = raw
   for (const a of $$('a[href^="/presets"]:not([download])')) a.href = presetsAddress()
   params.speed(speeds[picker.name || engine.id] ?? 0)
-  showSeed()
+  showInView()
   if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
@@ -255,8 +266,8 @@ function presetsAddress(preset) {
   return query.size ? `/presets?${query}` : '/presets'
 }
 
-// showSeed shows the seed of the last answer in the viewport.
-function showSeed() {
+// showInView shows the seed of the last answer in the viewport, and the candidates of its last token.
+function showInView() {
   const { top, bottom } = scroller.getBoundingClientRect()
   const seeded = chat.answers.filter(a => !a.info.edited).reverse()
   const inView = seeded.find(a => {
@@ -264,6 +275,16 @@ function showSeed() {
     return r.top < bottom && r.bottom > top
   }) ?? seeded[0]
   if (inView) params.view(inView.info.settings.seed)
+  if (inView && !inView.running && inView.info.tokens && inView.info.candidates === undefined) fetchCandidates(inView)
+  params.strips.show(...inspected ? [inspected.candidates, inspected.name] : [inView?.info.candidates ?? undefined])
+}
+
+// fetchCandidates gets the candidates of the last token of an answer, if the server has stored them.
+async function fetchCandidates({ id, info }) {
+  info.candidates = null
+  const last = await request(`/c/${link.chat}/tokens/${id}/last`, null, () => {})
+  info.candidates = last?.candidates ?? null
+  if (last) showInView()
 }
 
 // setTemporary sets whether this chat is temporary. Temporary chats are not stored.
@@ -345,7 +366,7 @@ scroller.addEventListener('scroll', () => {
   fetchNear()
   seedLater ||= requestAnimationFrame(() => {
     seedLater = 0
-    showSeed()
+    showInView()
   })
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
@@ -573,6 +594,7 @@ chat.el.addEventListener('click', e => {
   if (button.matches('[data-again]')) again(turn)
   else if (button.matches('[data-answer-this]')) answerTo(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
+  else if (button.matches('[data-tokens]')) tokens.toggle(turn)
   else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
   else if (button.matches('[data-edit]')) editTurn(turn)
@@ -720,6 +742,7 @@ const keys = {
   r: () => here() && (here().info ? again(here()) : answerTo(here())),
   e: () => editTurn(here()),
   f: () => fork(here()),
+  t: () => button(here(), '[data-tokens]:not([hidden]):enabled')?.click(),
   '[': () => turnVersion(here(), -1),
   ']': () => turnVersion(here(), 1),
   c: () => {

@@ -238,6 +238,7 @@ class Answer extends Turn {
     this.tail += e.text ?? ''
     this.reasoning += e.reasoning ?? ''
     this.info.tokens = e.tokens
+    this.info.candidates = e.candidates ?? this.info.candidates
     Object.assign(this.info.timings, { decode_ms: e.decode_ms, first_ms: e.first_ms })
     this.figures(e.tokens, this.info.timings)
     if (e.reasoning) this.think()
@@ -357,6 +358,7 @@ class Answer extends Turn {
     this.describe(info)
     this.busy(false)
     this.el.querySelector('[data-copy]').hidden = this.length === 0
+    this.el.querySelector('[data-tokens]').hidden = Boolean(info.edited) || !info.tokens
     this.el.classList.toggle('mine', Boolean(info.edited))
     this.el.querySelector('.why [data-edited]').hidden = !info.edited && !info.begun
     const reason = this.reason(info)

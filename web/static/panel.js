@@ -19,7 +19,7 @@ export function recalled(key) {
 }
 
 export class Panel {
-  // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), failed(error)}.
+  // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), moved(settings), failed(error)}.
   // keep returns a promise, or null if no chat is open.
   constructor(on) {
     this.on = on
@@ -96,6 +96,7 @@ export class Panel {
     if (!person) return
     withdraw(this.undo) // Undo would also revert this change
     this.presets.untouched = false
+    this.on.moved(this.params.values())
     this.dirty = true
     this.remember()
     clearTimeout(this.timer)

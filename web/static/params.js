@@ -2,6 +2,7 @@
 // the value of the preset with which it is compared.
 import { roughly } from './format.js'
 import { Order } from './order.js'
+import { Strips } from './strips.js'
 import { TextList } from './textlist.js'
 
 const parse = text => text.trim() === '' ? NaN : Number(text.trim().replace(',', '.'))
@@ -119,7 +120,7 @@ class Param {
     if (e.key === 'Backspace') {
       e.preventDefault()
       this.set(this.preset)
-    } else if (way && (e.shiftKey || this.log)) {
+    } else if (way && !e.altKey && (e.shiftKey || this.log)) {
       e.preventDefault()
       const by = (e.shiftKey ? 10 : 1) * way
       if (!this.log) this.range.value = +this.range.value + by * this.step
@@ -223,6 +224,7 @@ export class Params {
     this.pinButton.addEventListener('click', () => this.pin(!this.pinned))
     this.seedField.addEventListener('input', () => this.seedTyped())
     this.defaults = Object.fromEntries(this.list.map(p => [p.key, p.preset]))
+    this.strips = new Strips(this)
     this.showing = false
   }
 
@@ -351,6 +353,7 @@ export class Params {
     const folded = this.list.filter(p => p.modified && this.more.contains(p.el)).length
     this.moreNote.textContent = folded ? `${folded} modified` : ''
     if (this.rate) this.speed(this.rate)
+    this.strips.draw()
     this.on.changed(person)
   }
 }

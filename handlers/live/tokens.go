@@ -1,0 +1,136 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"m40-llm/handlers/access"
+	"m40-llm/infer/sample"
+	"m40-llm/store"
+)
+
+// Token is a token of an answer with what the model thought of it. Without a row, only ID and Text are known.
+type Token struct {
+	ID     int32
+	Text   string         // its bytes
+	Row    []byte         // what the samplers that remove candidates got, as sample.ParseRow reads it; nil: not stored
+	Choice *sample.Choice // of the model's own distribution, without stages; nil: not stored
+	AtMost bool           // the token is not among the stored candidates: it is at most as likely, and ranks at best, as Choice says
+	Tops   []string       // bytes of each token in Choice.Top
+}
+
+// Tokens returns the tokens of an answer from first on, at most count, each with the top likeliest
+// tokens in its place, and how many tokens the answer has.
+func (c *Chat) Tokens(ctx context.Context, who Principal, answer int64, first, count, top int) (list []Token, total int, err error) {
+	if err := c.may(who, access.ActionRead); err != nil {
+		return nil, 0, err
+	}
+	a, err := c.storedTokens(ctx, answer)
+	if err != nil {
+		return nil, 0, err
+	}
+	total = len(a.ids)
+	first = min(first, total)
+	end := min(total, first+count)
+	list = make([]Token, end-first)
+	named := a.ids[first:end:end]
+	for i := range list {
+		list[i] = describeToken(a.ids[first+i], a.rows[first+i], top)
+		for _, candidate := range list[i].tops() {
+			named = append(named, candidate.ID)
+		}
+	}
+	pieces, err := c.service.engine.Pieces(ctx, a.model, named)
+	if err != nil {
+		return nil, 0, err
+	}
+	rest := pieces[len(list):]
+	for i := range list {
+		n := len(list[i].tops())
+		list[i].Text, list[i].Tops, rest = pieces[i], rest[:n:n], rest[n:]
+	}
+	return list, total, nil
+}
+
+// LastRow returns what the samplers that remove candidates got for the last token of an answer; nil if
+// that is not stored.
+func (c *Chat) LastRow(ctx context.Context, who Principal, answer int64) ([]byte, error) {
+	if err := c.may(who, access.ActionRead); err != nil {
+		return nil, err
+	}
+	a, err := c.storedTokens(ctx, answer)
+	if err != nil || len(a.rows) == 0 {
+		return nil, err
+	}
+	return cutRow(a.rows[len(a.rows)-1]), nil
+}
+
+// storedAnswer is what is stored of the tokens of an answer.
+type storedAnswer struct {
+	model    string
+	settings Settings
+	prompt   int // tokens before the first one
+	ids      []int32
+	rows     []store.TokenRow // of each token; an empty one where it is not stored
+}
+
+// storedTokens returns what is stored of the tokens of an answer.
+func (c *Chat) storedTokens(ctx context.Context, answer int64) (*storedAnswer, error) {
+	c.mu.Lock()
+	at, err := c.branch.find("answer", answer, RoleModel)
+	if err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	t := c.branch[at]
+	id, rewritten, unsaved := t.ID, t.Answer.Rewritten, t.rows.all()
+	a := &storedAnswer{model: t.Answer.Receipt.Model, settings: t.Answer.Settings, prompt: t.Answer.Usage.PromptTokens, ids: t.ids[:len(t.ids):len(t.ids)]}
+	c.mu.Unlock()
+	if rewritten {
+		return nil, invalid("answer", "a person wrote message %d: it has no tokens", id)
+	}
+	if a.ids == nil {
+		if a.ids, err = c.messages.Tokens(ctx, c.owner, c.id, id); err != nil {
+			return nil, storeError(err)
+		}
+	}
+	chunks, err := c.messages.TokenRows(ctx, c.owner, c.id, id)
+	if err != nil {
+		return nil, storeError(err)
+	}
+	a.rows = make([]store.TokenRow, len(a.ids))
+	for _, chunk := range append(chunks, unsaved) {
+		if chunk.First < len(a.rows) {
+			copy(a.rows[chunk.First:], chunk.Rows)
+		}
+	}
+	return a, nil
+}
+
+func describeToken(id int32, stored store.TokenRow, top int) Token {
+	t := Token{ID: id}
+	row, err := sample.ParseRow(stored.Row)
+	if err != nil {
+		return t
+	}
+	choice, err := sample.Score(row, math.MaxInt32, id, min(top, len(row.IDs)))
+	if errors.Is(err, sample.ErrNotStored) {
+		last := len(row.IDs) - 1
+		choice, err = sample.Score(row, math.MaxInt32, row.IDs[last], min(top, len(row.IDs)))
+		choice.ID, choice.Rank, t.AtMost = id, len(row.IDs), true
+	}
+	if err != nil {
+		return t
+	}
+	t.Choice = &choice
+	t.Row = cutRow(stored)
+	return t
+}
+
+func (t *Token) tops() []sample.Candidate {
+	if t.Choice == nil {
+		return nil
+	}
+	return t.Choice.Top
+}

@@ -1,0 +1,115 @@
+package page
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/view"
+)
+
+// maxTokens is how many tokens of an answer one response has at most.
+const maxTokens = 4096
+
+// answerTokens answers GET /c/:id/tokens/:answer?from=N: the tokens of an answer with their
+// probabilities, from token N on, 0 being the first.
+func (h *Handlers) answerTokens(c echo.Context) error {
+	from, err := number(c.QueryParam("from"), "from")
+	if err != nil {
+		return err
+	}
+	list, total, err := h.tokens(c, max(0, from), maxTokens, 0)
+	if err != nil {
+		return err
+	}
+	tokens := make([]view.Token, len(list))
+	for i := range list {
+		tokens[i] = view.TokenOf(&list[i])
+	}
+	return c.JSON(http.StatusOK, map[string]any{"tokens": tokens, "total": total})
+}
+
+// lastCandidates answers GET /c/:id/tokens/:answer/last: what the samplers that remove candidates got for
+// the last token; null if that is not stored.
+func (h *Handlers) lastCandidates(c echo.Context) error {
+	chat, answer, err := h.answerOf(c)
+	if err != nil {
+		return err
+	}
+	row, err := chat.LastRow(c.Request().Context(), principal(c), answer)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"candidates": view.CandidatesOf(row)})
+}
+
+// answerToken answers GET /c/:id/tokens/:answer/:token: one token, 0 being the first, with the candidates
+// in its place.
+func (h *Handlers) answerToken(c echo.Context) error {
+	at, err := number(c.Param("token"), "token")
+	if err != nil {
+		return err
+	}
+	list, total, err := h.tokens(c, max(0, at), 1, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	if at < 0 || len(list) == 0 {
+		return failure.Invalid("token", "the answer has no token %d: it has %d", at, total)
+	}
+	return c.JSON(http.StatusOK, view.TokenDetailOf(&list[0], total))
+}
+
+// judgeAnswer answers POST /c/:id/tokens/:answer/judge, whose body has settings as JSON: what these
+// would have made of each token.
+func (h *Handlers) judgeAnswer(c echo.Context) error {
+	chat, answer, err := h.answerOf(c)
+	if err != nil {
+		return err
+	}
+	settings := live.DefaultSettings()
+	if err := httpio.ReadStrictJSON(c, &settings); err != nil {
+		return err
+	}
+	settings.Seed = -1 // the answer's own
+	v, err := chat.Judge(c.Request().Context(), principal(c), answer, settings)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, v)
+}
+
+func (h *Handlers) tokens(c echo.Context, first, count, top int) ([]live.Token, int, error) {
+	chat, answer, err := h.answerOf(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	return chat.Tokens(c.Request().Context(), principal(c), answer, first, count, top)
+}
+
+// answerOf returns the chat and the answer that the address names.
+func (h *Handlers) answerOf(c echo.Context) (*live.Chat, int64, error) {
+	answer, err := strconv.ParseInt(c.Param("answer"), 10, 64)
+	if err != nil {
+		return nil, 0, failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
+	}
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
+	return chat, answer, err
+}
+
+// number returns the number that text has; 0 if it is empty.
+func number(text, param string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, failure.Invalid(param, "%s is %q, but must be a whole number", param, httpio.Shorten(text))
+	}
+	return n, nil
+}

@@ -1,0 +1,121 @@
+package handlers
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
+)
+
+// drawCuts returns random settings of the samplers that remove candidates, and of the temperature.
+func drawCuts(random *rand.Rand) map[string]any {
+	one := func(values ...float64) float64 { return values[random.IntN(len(values))] }
+	return map[string]any{
+		"max_tokens": 24, "seed": 5, "temperature": one(0, 0.3, 0.7, 1, 1.3, 2), "top_k": int(one(0, 1, 3, 20, 40)), "top_p": one(0.3, 0.7, 0.9, 0.95, 1),
+		"min_p": one(0, 0.01, 0.05, 0.2), "typical_p": one(0.5, 0.9, 1, 1), "xtc_probability": one(0, 0, 0.5), "top_n_sigma": one(0, 0, 1.5),
+		"repeat_penalty": 1.1, "banned_strings": []string{"and"},
+	}
+}
+
+// A verdict names the first token that differs when the model answers again with the other settings
+// and the same seed.
+func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
+	server, chats := serveStored(t, openGuide(t))
+	c := dialSocket(t, server)
+	random := rand.New(rand.NewPCG(11, 12))
+	count := 12
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		count = 1000
+	}
+	c.do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": drawCuts(random)})
+	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
+	chat, err := chats.Chat(t.Context(), access.Local, c.chat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := func(answer int64) (ids []int32) {
+		list, _, err := chat.Tokens(t.Context(), access.Local, answer, 0, 1000, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range list {
+			ids = append(ids, token.ID)
+		}
+		return ids
+	}
+	compared, diverged := 0, 0
+	for range count {
+		answer := c.branch[1]
+		was, settings, seq := ids(answer), drawCuts(random), c.seq
+		body, _ := json.Marshal(settings)
+		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(answer, 10)+"/judge", string(body))
+		if r.status != http.StatusOK {
+			t.Fatalf("status %d: %s", r.status, r.body)
+		}
+		var v live.Verdict
+		if err := json.Unmarshal([]byte(r.body), &v); err != nil {
+			t.Fatal(err)
+		}
+		c.do("regenerate", map[string]any{"answer": answer, "settings": settings})
+		c.until("the end", func() bool { return c.ended() && c.seq > seq && c.branch[1] != answer })
+		is := ids(c.branch[1])
+		first := 0
+		for first < min(len(was), len(is)) && was[first] == is[first] {
+			first++
+		}
+		known := first == len(was) || v.After[first] >= 0 && !slices.Contains(v.After[:first], -1)
+		if !known {
+			continue // the rows of the tokens do not suffice
+		}
+		compared++
+		switch {
+		case first < min(len(was), len(is)):
+			diverged++
+			if v.Diverges != first {
+				t.Errorf("the verdict on %s is that token %d differs, but token %d does: %v, %v", body, v.Diverges, first, was, is)
+			}
+		case first == len(was) && v.Diverges >= 0:
+			t.Errorf("the verdict on %s is that token %d differs, but none does: %v", body, v.Diverges, was)
+		}
+		for i, p := range v.After[:first] {
+			if p == 0 {
+				t.Errorf("the verdict on %s is that token %d is impossible, but it was drawn again", body, i)
+			}
+		}
+	}
+	t.Logf("%d of %d answers were compared, %d of which differ", compared, count, diverged)
+	if compared < count/2 || diverged < count/4 {
+		t.Errorf("%d of %d answers could be compared, %d of which differ", compared, count, diverged)
+	}
+}
+
+func TestVerdicts_NeedTheModelForPenalties(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	c := dialSocket(t, server)
+	c.do("send", map[string]any{"text": "Go.", "settings": map[string]any{"seed": 1}})
+	a := engine.next(t)
+	a.writeSampled(t, rand.New(rand.NewPCG(1, 2)), "One", "two")
+	a.finish()
+	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
+	for _, tc := range []struct {
+		body    string
+		status  int
+		unknown bool
+	}{
+		{`{"top_p":0.5}`, 200, false}, {`{"repeat_penalty":1.2}`, 200, true}, {`{"mirostat":2}`, 200, true}, {`{"samplers":["top_k","penalties"]}`, 200, true},
+		{`{"top_p":2}`, 400, false}, {`{"unknown":1}`, 400, false}, {`[]`, 400, false},
+	} {
+		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(c.branch[1], 10)+"/judge", tc.body)
+		if r.status != tc.status || strings.Contains(r.body, "only the model can tell") != tc.unknown {
+			t.Errorf("%s: status %d, want %d, with a reason why not: %v: %s", tc.body, r.status, tc.status, tc.unknown, r.body)
+		}
+	}
+}

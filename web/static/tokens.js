@@ -1,0 +1,279 @@
+// The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
+import { copyOf } from './html.js'
+import { count } from './format.js'
+import { request } from './request.js'
+
+// scales have for each way of colouring the bounds of the five steps, and which side of them a token
+// has to be on.
+const scales = {
+  p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['90+', '50–90', '20–50', '5–20', '1–5', '<1 %'] },
+  rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: ['1st', '2nd', '3–4', '5–10', '11–40', '41+'] },
+  entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['<0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '3.2+ bits'] },
+}
+
+const percent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
+
+// visible returns the text of a token with its white space made visible.
+const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
+
+// View is the answer whose tokens are shown.
+class View {
+  constructor(owner, answer, tokens) {
+    Object.assign(this, { owner, answer, tokens })
+    this.el = copyOf('t-tokens')
+    this.list = this.el.querySelector('.toks')
+    this.spans = tokens.map((t, i) => this.span(t, i))
+    this.list.append(...this.spans)
+    this.spans[0].tabIndex = 0
+    for (const button of this.el.querySelectorAll('[data-by]')) button.addEventListener('click', () => this.colour(button.dataset.by))
+    this.list.addEventListener('click', e => {
+      const at = this.spans.indexOf(e.target.closest('.tok'))
+      if (at >= 0) this.owner.pick(this, at)
+    })
+    this.list.addEventListener('keydown', e => this.pressed(e))
+    this.sum()
+    this.colour(owner.by)
+  }
+
+  span(t, i) {
+    const el = document.createElement('span')
+    el.className = 'tok'
+    el.setAttribute('role', 'button')
+    el.tabIndex = -1
+    el.textContent = t.text
+    const p = t.known ? `${t.at_most ? 'less than ' : ''}${percent(t.p)} percent` : 'probability not stored'
+    el.setAttribute('aria-label', `${t.text.trim() || visible(t.text)}, ${p}, token ${i + 1}`)
+    return el
+  }
+
+  // colour colours the tokens by probability, rank or entropy.
+  colour(by) {
+    this.owner.by = by
+    const { bounds, step, words } = scales[by]
+    const family = by === 'entropy' ? 'e' : 'p'
+    for (const [i, t] of this.tokens.entries()) {
+      const n = t.known ? step(t, bounds) : 0
+      const marks = ['gone', 'less'].filter(mark => this.spans[i].classList.contains(mark)).map(mark => ` ${mark}`).join('')
+      this.spans[i].className = `tok${n ? ` ${family}${n}` : ''}${t.known ? '' : ' unknown'}${marks}`
+    }
+    for (const button of this.el.querySelectorAll('[data-by]')) button.setAttribute('aria-pressed', button.dataset.by === by)
+    this.el.querySelector('.scale').replaceChildren(...words.map((word, n) => {
+      const el = document.createElement('span')
+      el.className = `tok${n ? ` ${family}${n}` : ''}`
+      el.textContent = word
+      return el
+    }))
+  }
+
+  // sum shows the figures of all tokens.
+  sum() {
+    const known = this.tokens.filter(t => t.known)
+    const facts = [`${count(this.tokens.length)} tokens`]
+    if (known.length) {
+      const perplexity = Math.exp(-known.reduce((sum, t) => sum + Math.log(t.p), 0) / known.length)
+      const least = known.reduce((a, b) => a.p < b.p ? a : b)
+      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${percent(least.p)} %`)
+    }
+    if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
+    this.el.querySelector('[data-sum]').textContent = facts.join(', ')
+  }
+
+  pressed(e) {
+    const at = this.spans.indexOf(e.target)
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: this.spans.length - 1, ArrowUp: this.line(at, -1), ArrowDown: this.line(at, 1), Enter: at, ' ': at }[e.key]
+    if (at < 0 || to === undefined || !this.spans[to] || e.ctrlKey || e.altKey || e.metaKey) return
+    e.preventDefault()
+    e.stopPropagation()
+    this.owner.pick(this, to)
+  }
+
+  // line returns the token above (way -1) or below (way 1) another.
+  line(at, way) {
+    const here = this.spans[at]?.getClientRects()[0]
+    if (!here) return at
+    for (let i = at + way, best = at, y = null; ; i += way) {
+      const there = this.spans[i]?.getClientRects()[0]
+      if (!there || y !== null && Math.abs(there.top - y) > here.height / 2) return best
+      if (Math.abs(there.top - here.top) < here.height / 2) continue
+      if (y === null || Math.abs(there.left - here.left) < Math.abs(this.spans[best].getClientRects()[0].left - here.left)) best = i
+      y = there.top
+    }
+  }
+
+  // judge marks what other settings would have made of the tokens. While one question is under way, only
+  // the last of those behind it is asked.
+  async judge(settings) {
+    this.wanted = settings
+    if (this.judging) return
+    this.judging = true
+    while (this.wanted) {
+      const asked = this.wanted
+      this.wanted = null
+      const verdict = await request(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}/judge`, asked, e => this.say(e.message, true))
+      if (verdict) this.show(verdict)
+      else this.unmark()
+    }
+    this.judging = false
+  }
+
+  unmark() { for (const el of this.spans) el.classList.remove('gone', 'less') }
+
+  show({ before, after, diverges, unknown }) {
+    if (unknown) {
+      this.unmark()
+      this.say(unknown, true)
+      return
+    }
+    const gone = []
+    for (const [i, el] of this.spans.entries()) {
+      const cut = after[i] === 0
+      if (cut) gone.push(i)
+      el.classList.toggle('gone', cut)
+      el.classList.toggle('less', after[i] > 0 && after[i] < before[i] / 2)
+    }
+    const same = diverges < 0 && gone.length === 0 && after.every((p, i) => p === before[i])
+    const other = diverges < 0 ? '' : ` The seed would first have drawn another one at token ${count(diverges + 1)}.`
+    if (same) this.say('')
+    else if (gone.length) this.say(`With these settings, ${count(gone.length)} of ${count(this.spans.length)} tokens could not have been drawn. First: token ${count(gone[0] + 1)}.${other}`, true)
+    else this.say(`With these settings, each of these tokens could still have been drawn.${other}`)
+  }
+
+  say(text, warn = false) {
+    const el = this.el.querySelector('.judge')
+    el.textContent = text
+    el.hidden = !text
+    el.classList.toggle('calm', !warn)
+  }
+
+  // mark marks a token as the selected one; -1: none.
+  mark(at) {
+    for (const el of this.spans) {
+      el.removeAttribute('aria-pressed')
+      el.tabIndex = -1
+    }
+    const el = this.spans[at] ?? this.spans[0]
+    el.tabIndex = 0
+    if (at < 0) return
+    el.setAttribute('aria-pressed', 'true')
+    el.focus({ preventScroll: true })
+    el.scrollIntoView({ block: 'nearest' })
+  }
+}
+
+export class Tokens {
+  // on: {chat(), inspect(candidates, name), failed(error)}. inspect is called with nothing when no token
+  // is selected any more.
+  constructor(on) {
+    this.on = on
+    this.by = 'p'
+    this.views = new Map() // by answer
+    this.pop = copyOf('t-token')
+    this.pop.querySelector('[data-close-token]').addEventListener('click', () => this.close(true))
+    this.pop.querySelector('[data-all]').addEventListener('click', () => {
+      this.list(Infinity)
+      this.pop.querySelector('.alts').focus()
+    })
+    document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
+    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .insp')) this.close(false) })
+  }
+
+  // shows reports whether the tokens of an answer are shown.
+  shows(answer) { return this.views.get(answer)?.el.isConnected ?? false }
+
+  // toggle shows the tokens of an answer in place of its text, or its text again.
+  async toggle(answer) {
+    if (this.shows(answer)) {
+      this.read(answer)
+      return
+    }
+    const said = await request(`/c/${this.on.chat()}/tokens/${answer.id}`, null, this.on.failed)
+    if (!said?.tokens.length || answer.running || !answer.el.isConnected) return
+    const view = new View(this, answer, said.tokens)
+    this.views.set(answer, view)
+    answer.prose.hidden = true
+    answer.prose.after(view.el)
+    answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'true')
+  }
+
+  // judge marks in all answers whose tokens are shown what settings would have made of them.
+  judge(settings) { for (const view of this.views.values()) if (view.el.isConnected) view.judge(settings) }
+
+  // read shows the text of an answer again.
+  read(answer) {
+    if (this.view?.answer === answer) this.close(false)
+    this.views.get(answer).el.remove()
+    this.views.delete(answer)
+    answer.prose.hidden = false
+    answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'false')
+  }
+
+  // pick selects a token and shows the candidates in its place.
+  async pick(view, at) {
+    this.view?.mark(-1)
+    this.view = view
+    this.at = at
+    view.mark(at)
+    const detail = await request(`/c/${this.on.chat()}/tokens/${view.answer.id}/${at}`, null, this.on.failed)
+    if (!detail || this.view !== view || this.at !== at) return
+    this.detail = detail
+    const name = visible(detail.text)
+    this.pop.querySelector('[data-name]').textContent = name
+    this.pop.querySelector('[data-place]').textContent = `token ${count(at + 1)} of ${count(detail.total)}`
+    this.pop.setAttribute('aria-label', `Token ${at + 1}: ${name}`)
+    const bytes = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
+    const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
+    this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, bytes].join(' · ')
+    this.list(8)
+    view.el.append(this.pop)
+    this.place()
+    this.on.inspect(detail.candidates, `token ${count(at + 1)}, ${name}`)
+  }
+
+  // list lists the first alternatives.
+  list(most) {
+    const { alternatives = [], id } = this.detail
+    const shown = alternatives.slice(0, most)
+    const chosen = alternatives.find(a => a.id === id)
+    if (chosen && !shown.includes(chosen)) shown.push(chosen)
+    this.pop.querySelector('.alts').replaceChildren(...shown.map(a => {
+      const el = copyOf('t-alternative')
+      el.classList.toggle('chosen', a.id === id)
+      if (a.id === id) el.setAttribute('aria-current', 'true')
+      el.querySelector('code').textContent = visible(a.text)
+      el.querySelector('.fg').setAttribute('width', `${100 * a.p}%`)
+      el.querySelector('.mono').textContent = percent(a.p)
+      el.title = `id ${a.id}`
+      return el
+    }))
+    const all = this.pop.querySelector('[data-all]')
+    all.hidden = shown.length >= alternatives.length
+    all.textContent = `All ${count(alternatives.length)}`
+  }
+
+  // place puts the popover under its token, or above it if there is no room.
+  place() {
+    const box = this.view.el.getBoundingClientRect(), t = this.view.spans[this.at].getClientRects()[0]
+    const x = Math.max(0, Math.min(t.left - box.left - 40, box.width - this.pop.offsetWidth))
+    this.pop.style.setProperty('left', `${x}px`)
+    this.pop.style.setProperty('top', `${t.bottom - box.top + 6}px`)
+    this.pop.scrollIntoView({ block: 'nearest' })
+  }
+
+  escape(e) {
+    if (e.key !== 'Escape' || !this.view) return
+    e.preventDefault()
+    e.stopPropagation()
+    this.close(true)
+  }
+
+  // close closes the popover. focus says whether its token gets the focus.
+  close(focus) {
+    if (!this.view) return
+    const { view, at } = this
+    this.view = this.detail = null
+    this.pop.remove()
+    view.mark(-1)
+    if (focus) view.spans[at].focus()
+    this.on.inspect()
+  }
+}
