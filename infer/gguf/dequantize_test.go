@@ -258,3 +258,31 @@ func TestQuantizeQ8_0(t *testing.T) {
 		})
 	}
 }
+
+// TestQuantizeQ8_0_KeepsWholeMultiples stores blocks of the values of formats of two or three bits, each with
+// another largest value: all that is lost is the rounding of the scale to half precision.
+func TestQuantizeQ8_0_KeepsWholeMultiples(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 11))
+	for name, values := range map[string][]float32{
+		"IQ3_S": {1, 3, 5, 7, 9, 11, 13, 15}, "IQ3_XXS": {4, 12, 20, 28, 36, 44, 52, 62}, "IQ2_XXS": {8, 25, 43}, "IQ1": {1, 7, 8, 9},
+	} {
+		for n := range values {
+			unit := float32(math.Exp(rng.NormFloat64() - 5))
+			block := make([]float32, 32)
+			for i := range block {
+				block[i] = unit * values[rng.IntN(n+1)] * float32(2*rng.IntN(2)-1)
+			}
+			block[rng.IntN(32)] = unit * values[n]
+			data, got := make([]byte, 34), make([]float32, 32)
+			gguf.QuantizeQ8_0(block, data)
+			if err := gguf.Dequantize(gguf.Q8_0, data, got); err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range got {
+				if off := math.Abs(float64(v/block[i] - 1)); off > 1.0/2048 {
+					t.Errorf("%s up to %g: value %d is %g, want %g", name, values[n], i, v, block[i])
+				}
+			}
+		}
+	}
+}
