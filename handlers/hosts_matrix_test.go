@@ -118,7 +118,7 @@ type matrixRoute struct {
 
 func matrixRoutes(table []string) (list []matrixRoute) {
 	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-	fill := strings.NewReplacer(":id", "1", ":answer", "1", ":token", "none", "*", "x")
+	fill := strings.NewReplacer(":id", "1", ":answer", "1", ":token", "none", ":index", "0", "*", "x")
 	for _, route := range table {
 		method, path, _ := strings.Cut(route, " ")
 		path = fill.Replace(path)

@@ -65,7 +65,7 @@ var rules = map[string]rule{
 	"GET /c/:id/export.json": ofChat, "GET /c/:id/export.md": ofChat, "GET /c/:id/code/:answer": ofChat,
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
 	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
-	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:token": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
+	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,
 	"POST /presets/:id/delete": ofPreset, "POST /presets/:id/restore": ofPreset,
@@ -329,7 +329,7 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	} else if r == managed && object != "missing" {
 		id = object
 	}
-	path = strings.NewReplacer(":id", id, ":token", "none", ":answer", map[bool]string{true: id, false: "1"}[r == ofAnswer], "*", "x").Replace(path)
+	path = strings.NewReplacer(":id", id, ":token", "none", ":answer", map[bool]string{true: id, false: "1"}[r == ofAnswer], ":index", "0", "*", "x").Replace(path)
 	if name == "GET /c/:id/code/:answer" {
 		path += "?as=curl"
 	}
@@ -389,7 +389,7 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 
 // mayLack are routes about a part of an object, which the object here does not have.
 var mayLack = map[string]bool{
-	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/last": true, "GET /c/:id/tokens/:answer/:token": true, "POST /c/:id/tokens/:answer/judge": true,
+	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/last": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
 	"POST /c/:id/share/end": true, "POST /c/:id/share/requests": true, "POST /c/:id/share/writers": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,
 	"POST /c/:id/delete": true, "POST /presets/:id/delete": true,

@@ -162,7 +162,7 @@ func TestShareListener_HasNothingButTheSharedChat(t *testing.T) {
 	for _, route := range l.routes {
 		method, path, _ := strings.Cut(route, " ")
 		for _, chat := range []string{id, "nowhere"} {
-			path := strings.NewReplacer(":id", chat, ":answer", "2", ":token", "wrong", "*", "x").Replace(path)
+			path := strings.NewReplacer(":id", chat, ":answer", "2", ":token", "wrong", ":index", "0", "*", "x").Replace(path)
 			status, _, body, err := l.ask(method, path)
 			if err != nil {
 				t.Fatal(route, err)

@@ -53,7 +53,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/code/:answer", h.answerCode)
 	e.GET("/c/:id/tokens/:answer", h.answerTokens)
 	e.GET("/c/:id/tokens/:answer/last", h.lastCandidates)
-	e.GET("/c/:id/tokens/:answer/:token", h.answerToken)
+	e.GET("/c/:id/tokens/:answer/:index", h.answerToken)
 	e.POST("/c/:id/tokens/:answer/judge", h.judgeAnswer)
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)

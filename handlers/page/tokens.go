@@ -48,10 +48,10 @@ func (h *Handlers) lastCandidates(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"candidates": view.CandidatesOf(row)})
 }
 
-// answerToken answers GET /c/:id/tokens/:answer/:token: one token, 0 being the first, with the candidates
+// answerToken answers GET /c/:id/tokens/:answer/:index: one token, 0 being the first, with the candidates
 // in its place.
 func (h *Handlers) answerToken(c echo.Context) error {
-	at, err := number(c.Param("token"), "token")
+	at, err := number(c.Param("index"), "index")
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *Handlers) answerToken(c echo.Context) error {
 		return err
 	}
 	if at < 0 || len(list) == 0 {
-		return failure.Invalid("token", "the answer has no token %d: it has %d", at, total)
+		return failure.Invalid("index", "the answer has no token %d: it has %d", at, total)
 	}
 	return c.JSON(http.StatusOK, view.TokenDetailOf(&list[0], total))
 }
