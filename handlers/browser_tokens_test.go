@@ -169,8 +169,23 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 		b.until("!document.querySelector('.judge').innerText.includes('answer again to see it')")
 	})
 
+	run("a long answer comes in parts", func(t *testing.T) {
+		b.say("More.")
+		a := engine.next(t)
+		a.writeSampled(t, rand.New(rand.NewPCG(9, 10)), texts[:3]...)
+		a.write(make([]string, 1100)...)
+		a.finish()
+		b.until(idle)
+		b.script("document.querySelector('.turn:last-child [data-tokens]').click()")
+		b.until("document.querySelectorAll('.turn:last-child .toks .tok').length === 1103")
+		if got := b.text(".turn:last-child [data-sum]"); !strings.HasPrefix(got, "1,103 tokens, perplexity ") || !strings.HasSuffix(got, " 1,100 without stored probabilities") {
+			t.Errorf("the figures are %q", got)
+		}
+		b.script("document.querySelector('.turn:last-child [data-tokens]').click()")
+	})
+
 	run("a click shows the text again", func(t *testing.T) {
-		b.click("[data-tokens]:not([hidden])")
+		b.script("document.querySelector('[data-tokens][aria-pressed=true]').click()")
 		b.until("!document.querySelector('.toks') && document.querySelector('.turn:last-child .prose').checkVisibility()")
 	})
 	b.clean()

@@ -14,7 +14,7 @@ import (
 )
 
 // maxTokens is how many tokens of an answer one response has at most.
-const maxTokens = 4096
+const maxTokens = 1024
 
 // answerTokens answers GET /c/:id/tokens/:answer?from=N: the tokens of an answer with their
 // probabilities, from token N on, 0 being the first.

@@ -186,13 +186,25 @@ export class Tokens {
       this.read(answer)
       return
     }
-    const said = await request(`/c/${this.on.chat()}/tokens/${answer.id}`, null, this.on.failed)
-    if (!said?.tokens.length || answer.running || !answer.el.isConnected) return
-    const view = new View(this, answer, said.tokens)
+    const list = await this.load(answer)
+    if (!list.length || answer.running || !answer.el.isConnected || this.shows(answer)) return
+    const view = new View(this, answer, list)
     this.views.set(answer, view)
     answer.prose.hidden = true
     answer.prose.after(view.el)
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'true')
+  }
+
+  // load returns the tokens of an answer, which come in parts; none if a part does not come.
+  async load({ id }) {
+    const list = []
+    for (let total = 1; list.length < total;) {
+      const said = await request(`/c/${this.on.chat()}/tokens/${id}?from=${list.length}`, null, this.on.failed)
+      if (!said?.tokens.length) return []
+      list.push(...said.tokens)
+      total = said.total
+    }
+    return list
   }
 
   // judge marks in all answers whose tokens are shown what settings would have made of them.
