@@ -92,7 +92,7 @@ func (p *pool) reweigh() {
 func (p *pool) topK(k int) (removed float64) {
 	k = min(k, p.count)
 	p.ensure(k)
-	return p.truncate(0, k)
+	return p.truncate(0, min(k, len(p.head))) // fewer if the logits cannot be fetched
 }
 
 // topNSigma keeps the candidates whose logit is at most n standard deviations below the
