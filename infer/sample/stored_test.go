@@ -235,3 +235,20 @@ func FuzzParseRow(f *testing.F) {
 		}
 	})
 }
+
+func TestStoredRow_DoesNotSufficeForATopKBeyondItsCandidates(t *testing.T) {
+	logits := randomRow(3000)
+	stored, err := mustChain(t, seededParams(), len(logits)).Next(Input{Row: RowOf(logits), Store: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := ParseRow(stored.Row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := seededParams()
+	p.TopK = StoredCandidates + 1
+	if _, err := mustChain(t, p, len(logits)).Next(Input{Row: row}); !errors.Is(err, ErrNotStored) {
+		t.Errorf("got %v, want ErrNotStored", err)
+	}
+}
