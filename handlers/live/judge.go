@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer/sample"
@@ -34,56 +33,29 @@ func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Setting
 	if err != nil {
 		return nil, err
 	}
-	if !changesCutsOnly(a.settings.Params, s.Params) {
+	was, known := a.settings.Cuts()
+	is, judged := s.Cuts()
+	if !known || !judged || !a.settings.SameChanges(s.Params) {
 		return &Verdict{Unknown: needsModel}, nil
 	}
-	before, err := newJudge(a, a.settings.Params)
+	before, err := newJudge(a, was)
 	if err != nil {
 		return nil, err
 	}
-	after, err := newJudge(a, s.Params)
+	after, err := newJudge(a, is)
 	if err != nil {
 		return nil, err
 	}
 	v := &Verdict{Diverges: -1}
 	for i := range a.ids {
-		_, was := before.token(i)
-		drawn, is := after.token(i)
-		v.Before, v.After = append(v.Before, was), append(v.After, is)
-		if v.Diverges < 0 && is >= 0 && drawn != a.ids[i] {
+		_, p := before.token(i)
+		drawn, q := after.token(i)
+		v.Before, v.After = append(v.Before, p), append(v.After, q)
+		if v.Diverges < 0 && q >= 0 && drawn != a.ids[i] {
 			v.Diverges = i
 		}
 	}
 	return v, nil
-}
-
-// edits are the samplers that change logits.
-var edits = []string{"penalties", "dry"}
-
-// changesCutsOnly reports whether two settings differ only in samplers whose effect can be told from the
-// rows after the ones that change logits, which are the same in both and come first.
-func changesCutsOnly(a, b sample.Params) bool {
-	same := a.RepeatPenalty == b.RepeatPenalty && a.RepeatLastN == b.RepeatLastN && a.PresencePenalty == b.PresencePenalty &&
-		a.FrequencyPenalty == b.FrequencyPenalty && a.DryMultiplier == b.DryMultiplier && a.DryBase == b.DryBase &&
-		a.DryAllowedLength == b.DryAllowedLength && a.DryPenaltyLastN == b.DryPenaltyLastN && slices.Equal(a.DryBreakers, b.DryBreakers)
-	return same && a.Mirostat == 0 && b.Mirostat == 0 && editsFirst(a) && editsFirst(b) && slices.Equal(editing(a), editing(b))
-}
-
-func samplers(p sample.Params) []string {
-	if len(p.Samplers) == 0 {
-		return sample.StageNames()
-	}
-	return p.Samplers
-}
-
-// editing returns the samplers of p that change logits, in their order.
-func editing(p sample.Params) []string {
-	return slices.DeleteFunc(slices.Clone(samplers(p)), func(name string) bool { return !slices.Contains(edits, name) })
-}
-
-// editsFirst reports whether those come before all others.
-func editsFirst(p sample.Params) bool {
-	return slices.Equal(samplers(p)[:len(editing(p))], editing(p))
 }
 
 // judge runs the samplers of one setting on the stored rows of an answer.
@@ -92,14 +64,10 @@ type judge struct {
 	chain  *sample.Chain
 }
 
-// newJudge returns a judge of the samplers behind those that change logits.
-func newJudge(a *storedAnswer, p sample.Params) (*judge, error) {
-	p.Samplers = slices.DeleteFunc(slices.Clone(samplers(p)), func(name string) bool { return slices.Contains(edits, name) })
-	p.Seed, p.LogitBias = a.settings.Seed, nil
-	if len(p.Samplers) == 0 {
-		p.Samplers, p.Temperature, p.DynatempRange = []string{"temperature"}, 1, 0
-	}
-	chain, err := sample.NewChain(p, anyVocabulary{})
+// newJudge returns a judge of samplers, with the seed of the answer.
+func newJudge(a *storedAnswer, cuts sample.Params) (*judge, error) {
+	cuts.Seed = a.settings.Seed
+	chain, err := sample.NewChain(cuts, anyVocabulary{})
 	return &judge{a, chain}, err
 }
 

@@ -180,7 +180,7 @@ func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 }
 
 func (c *Chain) add(name string, apply func() (float64, error)) {
-	if c.edits == len(c.stages) && (name == "logit_bias" || name == "penalties" || name == "dry") {
+	if c.edits == len(c.stages) && changesLogits(name) {
 		c.edits++
 	}
 	c.stages = append(c.stages, stage{name, apply})
