@@ -29,11 +29,8 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 	}
 	path := filepath.Join(dir, chatsFile)
 	db, err := store.Open(ctx, store.Options{Path: path, Log: logger})
-	if _, locked := errors.AsType[*store.LockedError](err); locked {
-		return nil, fmt.Errorf("%w: %w", cli.ErrRunning, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, ifRunning(err)
 	}
 	if db.BeginsAnew() {
 		advice := "there are no backups of those that were there"
@@ -46,6 +43,14 @@ func openStore(ctx context.Context, t *cli.Terminal, f folders, logger *slog.Log
 		logger.Warn("failed to erase deleted chats", "error", err)
 	}
 	return db, nil
+}
+
+// ifRunning adds cli.ErrRunning to the error of the store if a server has its file open.
+func ifRunning(err error) error {
+	if _, locked := errors.AsType[*store.LockedError](err); locked {
+		return fmt.Errorf("%w: %w", cli.ErrRunning, err)
+	}
+	return err
 }
 
 // restoreChats executes the command restore.
@@ -85,11 +90,8 @@ Stop the server first. The chats that the backup replaces are kept in a file und
 		return fmt.Errorf("backup %d does not exist; m40-llm restore lists them", number)
 	}
 	replaced, err := store.Restore(ctx, store.Options{Path: path}, backups[at].Path)
-	if _, locked := errors.AsType[*store.LockedError](err); locked {
-		return fmt.Errorf("%w: %w", cli.ErrRunning, err)
-	}
 	if err != nil {
-		return err
+		return ifRunning(err)
 	}
 	fmt.Fprintf(t.Err, "m40-llm: restored the chats of %s\n", backups[at].Made.Local().Format("2006-01-02 15:04"))
 	if replaced != "" {

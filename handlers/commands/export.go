@@ -35,11 +35,8 @@ and settings, devices, API keys and links, without their secrets, as person.json
 		return fmt.Errorf("there are no chats to export: %w", err)
 	}
 	db, err := store.Open(ctx, store.Options{Path: path})
-	if _, locked := errors.AsType[*store.LockedError](err); locked {
-		return fmt.Errorf("%w: %w", cli.ErrRunning, err)
-	}
 	if err != nil {
-		return err
+		return ifRunning(err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	p, err := personNamed(ctx, db, *name)

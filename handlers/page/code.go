@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -179,11 +178,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if !known {
 		return failure.Invalid("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
 	}
-	answer, err := strconv.ParseInt(c.Param("answer"), 10, 64)
-	if err != nil {
-		return failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
-	}
-	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
+	chat, answer, err := h.answerOf(c)
 	if err != nil {
 		return err
 	}
