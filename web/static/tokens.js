@@ -1,6 +1,6 @@
 // The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
 import { copyOf } from './html.js'
-import { count } from './format.js'
+import { count, percent } from './format.js'
 import { request } from './request.js'
 
 // scales have for each way of colouring the bounds of the five steps, and which side of them a token
@@ -11,7 +11,8 @@ const scales = {
   entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['<0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '3.2+ bits'] },
 }
 
-const percent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
+// inPercent returns a probability in percent with two or three digits.
+const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
 
 // visible returns the text of a token with its white space made visible.
 const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
@@ -41,7 +42,7 @@ class View {
     el.setAttribute('role', 'button')
     el.tabIndex = -1
     el.textContent = t.text
-    const p = t.known ? `${t.at_most ? 'less than ' : ''}${percent(t.p)} percent` : 'probability not stored'
+    const p = t.known ? `${t.at_most ? 'less than ' : ''}${inPercent(t.p)} percent` : 'probability not stored'
     el.setAttribute('aria-label', `${t.text.trim() || visible(t.text)}, ${p}, token ${i + 1}`)
     return el
   }
@@ -72,7 +73,7 @@ class View {
     if (known.length) {
       const perplexity = Math.exp(-known.reduce((sum, t) => sum + Math.log(t.p), 0) / known.length)
       const least = known.reduce((a, b) => a.p < b.p ? a : b)
-      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${percent(least.p)} %`)
+      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${inPercent(least.p)} %`)
     }
     if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
     this.el.querySelector('[data-sum]').textContent = facts.join(', ')
@@ -252,8 +253,8 @@ export class Tokens {
       el.classList.toggle('chosen', a.id === id)
       if (a.id === id) el.setAttribute('aria-current', 'true')
       el.querySelector('code').textContent = visible(a.text)
-      el.querySelector('.fg').setAttribute('width', `${100 * a.p}%`)
-      el.querySelector('.mono').textContent = percent(a.p)
+      el.querySelector('.fg').setAttribute('width', percent(a.p))
+      el.querySelector('.mono').textContent = inPercent(a.p)
       el.title = `id ${a.id}`
       return el
     }))
