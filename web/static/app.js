@@ -276,7 +276,8 @@ function showInView() {
   }) ?? seeded[0]
   if (inView) params.view(inView.info.settings.seed)
   if (inView && !inView.running && inView.info.tokens && inView.info.candidates === undefined) fetchCandidates(inView)
-  params.strips.show(...inspected ? [inspected.candidates, inspected.name] : [inView?.info.candidates ?? undefined])
+  const { candidates, name } = inspected ?? { candidates: inView?.info.candidates }
+  params.strips.show(candidates, name)
 }
 
 // fetchCandidates gets the candidates of the last token of an answer, if the server has stored them.

@@ -117,11 +117,11 @@ export class Strips {
     this.strips = ['top_k', 'top_p', 'min_p', 'typical_p'].map(key => new Strip(params.byKey[key]))
     this.strips.push(new Curve(params.byKey.temperature))
     this.caption = document.querySelector('[data-strips]')
+    this.shown = null
   }
 
-  // show shows the candidates of a token; without candidates there are none to show. name is that of the
-  // token.
-  show(candidates, name = 'the last token') {
+  // show shows the candidates of a token with a name; null: there are none to show.
+  show(candidates = null, name = 'the last token') {
     if (candidates === this.shown) return
     this.shown = candidates
     this.caption.textContent = `Bars: candidates of ${name}. Grey is cut.`
