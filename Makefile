@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone lint fidelity fidelity-logits fuzz torture bench
+.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench
 
 run: build
 	./m40-llm
@@ -66,6 +66,16 @@ test-race:
 test-alone:
 	go test -timeout 30m -p 1 $(ALONE)
 	go test -timeout 30m -run '^TestDeviceContract$$' ./infer/cuda
+
+# infer/cpu on an emulated ARM processor: the path with NEON, and the portable one bit for bit like it.
+# Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user. ARM64_RUN=. runs all its tests,
+# which takes about ten minutes; QEMU_CPU=cortex-a53 emulates a processor without dotprod.
+ARM64_RUN ?= Quantised|SuperBlocks|Rounded|OpenSays|TestDeviceContract/.*/operations|TestDeviceContract/.*/same bits/[^ ]*[Q6][^ ]* weights, F16
+QEMU_CPU ?= max
+
+test-arm64:
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc go test -c -o bin/cpu-arm64.test ./infer/cpu
+	cd infer/cpu && qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $(QEMU_CPU) ../../bin/cpu-arm64.test -test.timeout 20m -test.run '$(ARM64_RUN)'
 
 # vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:

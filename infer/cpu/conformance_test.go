@@ -15,20 +15,33 @@ import (
 // their kernels: see formats.h.
 var samePanel = []gguf.Type{gguf.IQ2_XS, gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.IQ1_M, gguf.MXFP4}
 
+// twins are paths that have the bits of another one: the same order of additions with other
+// instructions.
+var twins = map[string]string{"avxvnni": "avx2", "portable": "neon"}
+
 // On every path of this machine: results near the reference's, and the same bits
-// for other numbers of threads.
+// for other numbers of threads and on its twin.
 func TestDeviceContract(t *testing.T) {
 	for _, path := range cpu.Paths() {
+		if slices.Contains(cpu.Paths(), twins[path]) {
+			continue // compared bit for bit with that path
+		}
 		t.Run(path, func(t *testing.T) {
-			with := func(threads int) func() (device.Device, error) {
+			with := func(threads int, path string) func() (device.Device, error) {
 				return func() (device.Device, error) { return cpu.OpenPath(threads, path) }
+			}
+			variants := []func() (device.Device, error){with(1, path), with(3, path)}
+			for twin, of := range twins {
+				if of == path && slices.Contains(cpu.Paths(), twin) {
+					variants = append(variants, with(2, twin))
+				}
 			}
 			types := cpu.WeightTypes()
 			if os.Getenv("M40_LLM_TORTURE") != "1" {
 				types = slices.DeleteFunc(types, func(t gguf.Type) bool { return slices.Contains(samePanel, t) })
 			}
 			devicetest.Run(t, devicetest.Suite{
-				Open:     []func() (device.Device, error){with(1), with(3)},
+				Open:     variants,
 				Types:    cpu.WeightTypes(),
 				SameBits: types,
 			})

@@ -8,6 +8,9 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 // A phase with fewer multiplications than this is run by one thread, because waking the others
@@ -35,7 +38,12 @@ static const struct path {
 } paths[] = {
 #if defined(__x86_64__)
 	{"avx512vnni", &kernels_avx512},
+#if defined(HAVE_AVXVNNI)
+	{"avxvnni", &kernels_avxvnni},
+#endif
 	{"avx2", &kernels_avx2},
+#elif defined(__aarch64__)
+	{"neon", &kernels_neon},
 #endif
 	{"portable", &kernels_portable},
 };
@@ -53,10 +61,15 @@ static bool usable(const char *name)
 	bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 	if (strcmp(name, "avx2") == 0)
 		return avx2;
+	if (strcmp(name, "avxvnni") == 0)
+		return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1 << 4;
 	if (strcmp(name, "avx512vnni") == 0)
 		return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
 		       __builtin_cpu_supports("avx512vnni");
+#elif defined(__aarch64__)
+	if (strcmp(name, "neon") == 0)
+		return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 #endif
 	return strcmp(name, "portable") == 0;
 }

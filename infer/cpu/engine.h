@@ -208,6 +208,12 @@ struct kernels {
 extern const struct kernels kernels_portable;
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avx512;
+#if __has_include(<avxvnniintrin.h>) // GCC 11, Clang 12
+#define HAVE_AVXVNNI
+extern const struct kernels kernels_avxvnni;
+#endif
+#elif defined(__aarch64__)
+extern const struct kernels kernels_neon;
 #endif
 
 // A block of activations quantised to int8, with the sums of its values. Products with weights that

@@ -1,4 +1,4 @@
-// Vectors of 8 floats, and int8 products with VPMADDUBSW.
+// Vectors of 8 floats, and int8 products with VPMADDUBSW, or with VPDPBUSD if DOT_VNNI is defined.
 
 #define LANES 8
 #define TILE_ROWS 4
@@ -159,6 +159,18 @@ INLINE __m256i four_bytes(const int8_t *x)
 	return _mm256_set1_epi32(four);
 }
 
+#if defined(DOT_VNNI)
+// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+{
+	(void)bits;
+	__m256i sum = _mm256_set1_epi32(start);
+	UNROLL for (int j = 0; j < quads; j++)
+		sum = _mm256_dpbusd_avx_epi32(sum, w[j], four_bytes(x + 4 * j));
+	return _mm256_cvtepi32_ps(sum);
+}
+#else
 // In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j, above -128. The sum is exact.
 //
@@ -186,3 +198,4 @@ INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, 
 	}
 	return _mm256_cvtepi32_ps(sum);
 }
+#endif

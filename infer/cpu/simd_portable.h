@@ -1,5 +1,5 @@
 // Vectors of 4 floats in the compiler's vector type, which compiles for every processor. Products are
-// rounded before they are added, because not every processor has FMA.
+// rounded before they are added unless every processor of the kind has FMA.
 
 #define LANES 4
 #define TILE_ROWS 4
@@ -89,7 +89,14 @@ INLINE vf vf_add(vf a, vf b) { return a + b; }
 INLINE vf vf_sub(vf a, vf b) { return a - b; }
 INLINE vf vf_mul(vf a, vf b) { return a * b; }
 INLINE vf vf_div(vf a, vf b) { return a / b; }
+#if defined(__aarch64__)
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+	return (vf){__builtin_fmaf(a[0], b[0], c[0]), __builtin_fmaf(a[1], b[1], c[1]), __builtin_fmaf(a[2], b[2], c[2]), __builtin_fmaf(a[3], b[3], c[3])};
+}
+#else
 INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+#endif
 INLINE vf vf_pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
 INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); } // b if either is NaN
 INLINE vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); } // b if either is NaN

@@ -88,7 +88,7 @@ type KV struct {
 type Info struct {
 	Kind    string `json:"kind"`    // cpu, cuda, ref
 	Name    string `json:"name"`    // "AMD EPYC, 2 threads"
-	Path    string `json:"path"`    // number path: the kernels that determine the bits of results; recorded with each answer: avx512vnni, avx2, portable, go
+	Path    string `json:"path"`    // number path: the kernels that determine the bits of results; recorded with each answer: avx512vnni, avxvnni, avx2, neon, portable, go
 	Threads int    `json:"threads"` // 0: not applicable
 	Memory  int64  `json:"memory"`  // bytes that were free when the device was opened; 0: unknown
 

@@ -1,0 +1,33 @@
+#include "engine.h"
+
+#if defined(HAVE_AVXVNNI)
+
+#include "kernels.h"
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avxvnni"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avxvnni")
+#endif
+
+#define DOT_VNNI
+#include "simd_avx2.h"
+
+#include "panel.h"
+#include "matmul_float.h"
+#include "matmul_panel.h"
+#include "rows.h"
+#include "attention.h"
+
+const struct kernels kernels_avxvnni = {run_row, read_bytes, weight_kernels, run_attention};
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif

@@ -1,0 +1,144 @@
+// Vectors of 4 floats, and int8 products with SDOT. Every operation gives the bits of its twin in
+// simd_portable.h as that is compiled for this processor.
+
+#define LANES 4
+#define TILE_ROWS 4
+#define TILE_OUTS 4
+
+typedef float32x4_t vf;
+
+INLINE vf vf_zero(void) { return vdupq_n_f32(0); }
+INLINE vf vf_set(float x) { return vdupq_n_f32(x); }
+INLINE vf vf_load_n(const void *p, int n)
+{
+	vf a = vf_zero();
+	memcpy(&a, p, sizeof(float) * (size_t)n);
+	return a;
+}
+INLINE vf vf_load(const void *p) { return vreinterpretq_f32_u8(vld1q_u8(p)); } // any alignment
+INLINE void vf_store_n(float *p, vf a, int n) { memcpy(p, &a, sizeof(float) * (size_t)n); }
+INLINE void vf_store(float *p, vf a) { vst1q_f32(p, a); }
+
+INLINE vf of_halves(uint8x8_t h) { return vcvt_f32_f16(vreinterpret_f16_u8(h)); }
+INLINE vf vf_load_h(const uint8_t *p) { return of_halves(vld1_u8(p)); }
+INLINE vf vf_load_h_n(const uint8_t *p, int n)
+{
+	uint8_t h[8] = {0};
+	memcpy(h, p, 2 * (size_t)n);
+	return vf_load_h(h);
+}
+INLINE float load_half(const uint8_t *p) { return vgetq_lane_f32(vf_load_h_n(p, 1), 0); }
+INLINE vf vf_load_b(const uint8_t *p) // bfloat16
+{
+	return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
+}
+INLINE void vf_store_h_n(uint8_t *p, vf a, int n)
+{
+	float16x4_t h = vcvt_f16_f32(a);
+	memcpy(p, &h, 2 * (size_t)n);
+}
+
+INLINE vf vf_add(vf a, vf b) { return vaddq_f32(a, b); }
+INLINE vf vf_sub(vf a, vf b) { return vsubq_f32(a, b); }
+INLINE vf vf_mul(vf a, vf b) { return vmulq_f32(a, b); }
+INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }                   // a·b + c
+INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }           // b if either is NaN
+INLINE vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }           // b if either is NaN
+INLINE vf vf_round(vf a) { return vrndnq_f32(a); }
+INLINE vf power2(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
+
+// a · 2ⁿ for whole |n| ≤ 252: two factors, because one may exceed the range of exponents.
+INLINE vf vf_scale2(vf a, vf n)
+{
+	int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1);
+	return vmulq_f32(vmulq_f32(a, power2(half)), power2(vsubq_s32(whole, half)));
+}
+
+// Adds neighbours: (a0 + a1) + (a2 + a3).
+INLINE float vf_sum(vf a)
+{
+	vf pairs = vpaddq_f32(a, a);
+	return vgetq_lane_f32(vpaddq_f32(pairs, pairs), 0);
+}
+
+// The sums of four vectors, bit-identical to vf_sum of each.
+INLINE void vf_sum4(const vf a[4], float *y) { vst1q_f32(y, vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]))); }
+
+INLINE float vf_maximum(vf a) { return vmaxvq_f32(a); }
+
+// The largest |x| of a block, compared as integers, so that NaN is larger than infinity.
+INLINE float block_max(const float *x)
+{
+	uint32x4_t max = vdupq_n_u32(0);
+	UNROLL for (int i = 0; i < BLOCK; i += LANES)
+		max = vmaxq_u32(max, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), vdupq_n_u32(0x7fffffff)));
+	return float_of(vmaxvq_u32(max));
+}
+
+INLINE int16x4_t load_rounded(const float *x, vf scale) { return vqmovn_s32(vcvtnq_s32_f32(vmulq_f32(vld1q_f32(x), scale))); }
+
+// q = x · scale, rounded to the nearest integer, ties to even.
+INLINE void block_round(const float *x, float scale, int8_t *q)
+{
+	vf k = vf_set(scale);
+	UNROLL for (int i = 0; i < BLOCK; i += 2 * LANES)
+		vst1_s8(q + i, vqmovn_s16(vcombine_s16(load_rounded(x + i, k), load_rounded(x + i + LANES, k))));
+}
+
+// Vectors of bytes, four for each lane.
+#define PANEL_ROWS 4 // rows of activations that share a load of a panel
+#define FLOAT_ROWS 2 // the same for float formats
+
+typedef uint8x16_t vb;
+
+INLINE vb vb_load(const uint8_t *p) { return vld1q_u8(p); }
+INLINE vb vb_low(vb a) { return vandq_u8(a, vdupq_n_u8(15)); }
+INLINE vb vb_high(vb a) { return vshrq_n_u8(a, 4); }
+
+// a shifted left by shift, or right by -shift, and masked with mask.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return vandq_u8(vshlq_u8(a, vdupq_n_s8((int8_t)shift)), vdupq_n_u8((uint8_t)mask)); }
+
+// table[a] for each byte of a, below 16.
+INLINE vb vb_lookup(const uint8_t *table, vb a) { return vqtbl1q_u8(vld1q_u8(table), a); }
+
+INLINE vb four_bytes(const uint8_t *p) { return vreinterpretq_u8_u32(vdupq_n_u32((uint32_t)load_u16(p) | (uint32_t)load_u16(p + 2) << 16)); }
+
+// Byte l at p, repeated four times, for each lane l.
+INLINE vb vb_spread(const uint8_t *p)
+{
+	static const uint8_t lanes[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+	return vqtbl1q_u8(four_bytes(p), vld1q_u8(lanes));
+}
+
+INLINE vb vb_or(vb a, vb b) { return vorrq_u8(a, b); }
+
+// Each byte shifted right by shift and masked with mask.
+INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
+{
+	uint32x4_t a = vreinterpretq_u32_u8(vb_spread(p));
+	return vcvtq_f32_u32(vandq_u32(vshlq_u32(a, vdupq_n_s32(-shift)), vdupq_n_u32((uint32_t)mask)));
+}
+INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
+INLINE vf vf_int8(const uint8_t *p) { return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u8(vb_spread(p)), 24)); }
+
+// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes at x + 4j. The sum is exact.
+//
+// SDOT multiplies signed bytes. Eight-bit weights are replaced by w - 128; start must then be
+// -128 · Σ x, which this computation already includes.
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+{
+	int32x4_t sum = vdupq_n_s32(bits == 8 ? 0 : start);
+	UNROLL for (int j = 0; j < quads; j += 4) {
+		const int8x16_t a = vld1q_s8(x + 4 * j);
+		int8x16_t q[4];
+		UNROLL for (int k = 0; k < 4; k++)
+			q[k] = vreinterpretq_s8_u8(bits == 8 ? veorq_u8(w[j + k], vdupq_n_u8(0x80)) : w[j + k]);
+		sum = vdotq_laneq_s32(sum, q[0], a, 0);
+		sum = vdotq_laneq_s32(sum, q[1], a, 1);
+		sum = vdotq_laneq_s32(sum, q[2], a, 2);
+		sum = vdotq_laneq_s32(sum, q[3], a, 3);
+	}
+	return vcvtq_f32_s32(sum);
+}
