@@ -66,6 +66,7 @@ var rules = map[string]rule{
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
 	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
+	"GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,
 	"POST /presets/:id/delete": ofPreset, "POST /presets/:id/restore": ofPreset,
@@ -390,6 +391,7 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 // mayLack are routes about a part of an object, which the object here does not have.
 var mayLack = map[string]bool{
 	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/last": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
+	"GET /c/:id/tokens/:answer/:index/stages": true, "POST /c/:id/tokens/:answer/:index/stages": true,
 	"POST /c/:id/share/end": true, "POST /c/:id/share/requests": true, "POST /c/:id/share/writers": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,
 	"POST /c/:id/delete": true, "POST /presets/:id/delete": true,

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -20,8 +21,14 @@ func drawCuts(random *rand.Rand) map[string]any {
 	return map[string]any{
 		"max_tokens": 24, "seed": 5, "temperature": one(0, 0.3, 0.7, 1, 1.3, 2), "top_k": int(one(0, 1, 3, 20, 40)), "top_p": one(0.3, 0.7, 0.9, 0.95, 1),
 		"min_p": one(0, 0.01, 0.05, 0.2), "typical_p": one(0.5, 0.9, 1, 1), "xtc_probability": one(0, 0, 0.5), "top_n_sigma": one(0, 0, 1.5),
-		"repeat_penalty": 1.1, "banned_strings": []string{"and"},
+		"repeat_penalty": one(1.1, 1.1, 1, 1.3), "presence_penalty": one(0, 0, 0.4), "repeat_last_n": int(one(64, 64, 8, -1)),
+		"dry_multiplier": one(0, 0, 0.8), "banned_strings": []string{"and"},
 	}
+}
+
+// penalties returns those of some settings.
+func penalties(settings map[string]any) string {
+	return fmt.Sprint(settings["repeat_penalty"], settings["presence_penalty"], settings["repeat_last_n"], settings["dry_multiplier"])
 }
 
 // A verdict names the first token that differs when the model answers again with the other settings
@@ -34,7 +41,8 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		count = 1000
 	}
-	c.do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": drawCuts(random)})
+	drawn := drawCuts(random)
+	c.do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": drawn})
 	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
 	chat, err := chats.Chat(t.Context(), access.Local, c.chat)
 	if err != nil {
@@ -50,10 +58,12 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 		}
 		return ids
 	}
-	compared, diverged := 0, 0
+	compared, diverged, penalised := 0, 0, 0
 	for range count {
 		answer := c.branch[1]
 		was, settings, seq := ids(answer), drawCuts(random), c.seq
+		changed := penalties(settings) != penalties(drawn)
+		drawn = settings
 		body, _ := json.Marshal(settings)
 		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(answer, 10)+"/judge", string(body))
 		if r.status != http.StatusOK {
@@ -75,6 +85,9 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 			continue // the rows of the tokens do not suffice
 		}
 		compared++
+		if changed {
+			penalised++
+		}
 		switch {
 		case first < min(len(was), len(is)):
 			diverged++
@@ -90,13 +103,13 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d answers were compared, %d of which differ", compared, count, diverged)
-	if compared < count/2 || diverged < count/4 {
+	t.Logf("%d of %d answers were compared, %d of which differ, and %d have other penalties", compared, count, diverged, penalised)
+	if compared < count/2 || diverged < count/4 || penalised < count/4 {
 		t.Errorf("%d of %d answers could be compared, %d of which differ", compared, count, diverged)
 	}
 }
 
-func TestVerdicts_NeedTheModelForPenalties(t *testing.T) {
+func TestVerdicts_SayWhyOnlyTheModelCanTell(t *testing.T) {
 	engine := newScript()
 	server, _ := serveStored(t, engine)
 	c := dialSocket(t, server)
@@ -106,16 +119,17 @@ func TestVerdicts_NeedTheModelForPenalties(t *testing.T) {
 	a.finish()
 	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
 	for _, tc := range []struct {
-		body    string
-		status  int
-		unknown bool
+		body   string
+		status int
+		says   string
 	}{
-		{`{"top_p":0.5}`, 200, false}, {`{"repeat_penalty":1.2}`, 200, true}, {`{"mirostat":2}`, 200, true}, {`{"samplers":["top_k","penalties"]}`, 200, true},
-		{`{"top_p":2}`, 400, false}, {`{"unknown":1}`, 400, false}, {`[]`, 400, false},
+		{`{"top_p":0.5}`, 200, `"diverges"`}, {`{"repeat_penalty":1.2}`, 200, "the prompt cannot be made again as it was"}, {`{"mirostat":2}`, 200, "only the model can tell"},
+		{`{"samplers":["top_k","penalties"]}`, 200, `"after":[0`}, // which are off
+		{`{"top_p":2}`, 400, "top_p"}, {`{"unknown":1}`, 400, "unknown"}, {`[]`, 400, ""},
 	} {
 		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(c.branch[1], 10)+"/judge", tc.body)
-		if r.status != tc.status || strings.Contains(r.body, "only the model can tell") != tc.unknown {
-			t.Errorf("%s: status %d, want %d, with a reason why not: %v: %s", tc.body, r.status, tc.status, tc.unknown, r.body)
+		if r.status != tc.status || !strings.Contains(r.body, tc.says) {
+			t.Errorf("%s: status %d, want %d, with %q: %s", tc.body, r.status, tc.status, tc.says, r.body)
 		}
 	}
 }

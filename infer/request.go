@@ -51,6 +51,7 @@ type Request struct {
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
 	Alternatives  int           `json:"alternatives,omitempty"`   // number of likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
 	Rows          bool          `json:"rows,omitempty"`           // store the likeliest tokens in each token of the answer: see sample.Choice.Row
+	Follow        []int32       `json:"follow,omitempty"`         // at most 256 tokens whose probability after each stage each token of the answer reports: see sample.Choice.Followed
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too
 }
 

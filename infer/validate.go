@@ -49,6 +49,8 @@ func (r *Request) Validate() error {
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
 	case r.PromptLogProb && r.Alternatives > maxScoredTops:
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
+	case len(r.Follow) > maxAlternatives:
+		return Invalid("follow", "follow has %d tokens: give at most %d", len(r.Follow), maxAlternatives)
 	case slices.ContainsFunc(r.Unset, func(name string) bool { return !slices.Contains(sample.SuggestionNames(), name) }):
 		return Invalid("unset", "unset has a name that is none of the settings %s", strings.Join(sample.SuggestionNames(), ", "))
 	case len(r.Stop) > maxStops:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer/sample"
@@ -19,7 +20,10 @@ type Verdict struct {
 	Unknown  string    `json:"unknown,omitempty"`
 }
 
-const needsModel = "What other penalties, DRY, mirostat, or penalties behind other samplers would have done, only the model can tell: answer again to see it."
+const (
+	mirostatNeedsModel = "What Mirostat would have done depends on the tokens that it would have drawn, which only the model can tell: answer again to see it."
+	otherPrompt        = "What other penalties or DRY would have done depends on the tokens of the prompt, and the prompt cannot be made again as it was: answer again to see it."
+)
 
 // Judge says what s would have made of an answer, from the stored rows of its tokens, without the model.
 func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Settings) (*Verdict, error) {
@@ -33,18 +37,19 @@ func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Setting
 	if err != nil {
 		return nil, err
 	}
-	was, known := a.settings.Cuts()
-	is, judged := s.Cuts()
-	if !known || !judged || !a.settings.SameChanges(s.Params) {
-		return &Verdict{Unknown: needsModel}, nil
+	if s.Mirostat != 0 || a.settings.Mirostat != 0 {
+		return &Verdict{Unknown: mirostatNeedsModel}, nil
 	}
-	before, err := newJudge(a, was)
+	before, err := c.newJudge(ctx, answer, a, a.settings.Params)
 	if err != nil {
 		return nil, err
 	}
-	after, err := newJudge(a, is)
+	after, err := c.newJudge(ctx, answer, a, s.Params)
 	if err != nil {
 		return nil, err
+	}
+	if before == nil || after == nil {
+		return &Verdict{Unknown: otherPrompt}, nil
 	}
 	v := &Verdict{Diverges: -1}
 	for i := range a.ids {
@@ -60,33 +65,88 @@ func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Setting
 
 // judge runs the samplers of one setting on the stored rows of an answer.
 type judge struct {
-	answer *storedAnswer
-	chain  *sample.Chain
+	answer  *storedAnswer
+	chain   *sample.Chain
+	changed bool    // the chain begins behind the stages that change logits, as the answer's settings did that
+	history []int32 // of prompt and answer; nil: no stage depends on it
 }
 
-// newJudge returns a judge of samplers, with the seed of the answer.
-func newJudge(a *storedAnswer, cuts sample.Params) (*judge, error) {
-	cuts.Seed = a.settings.Seed
-	chain, err := sample.NewChain(cuts, anyVocabulary{})
-	return &judge{a, chain}, err
+// newJudge returns a judge of samplers, with the seed of the answer; nil if they depend on tokens of the
+// prompt that are not known any more.
+func (c *Chat) newJudge(ctx context.Context, answer int64, a *storedAnswer, p sample.Params) (*judge, error) {
+	if cuts, ok := p.Cuts(); ok && a.settings.SameChanges(p) {
+		j, err := c.judgeOf(ctx, answer, a, cuts)
+		if j != nil {
+			j.changed = true
+		}
+		return j, err
+	}
+	return c.judgeOf(ctx, answer, a, p)
+}
+
+// judgeOf returns a judge that runs the whole chain of p.
+func (c *Chat) judgeOf(ctx context.Context, answer int64, a *storedAnswer, p sample.Params) (*judge, error) {
+	j := &judge{answer: a}
+	var words sample.Vocabulary = anyVocabulary{}
+	if p.NeedsHistory() {
+		prompt, err := c.promptTokens(ctx, answer, a)
+		if prompt == nil || err != nil {
+			return nil, err
+		}
+		j.history = append(prompt, a.ids...)
+		if words, err = c.vocabulary(ctx, a, j.history); err != nil {
+			return nil, err
+		}
+	}
+	p.Seed = a.settings.Seed
+	var err error
+	j.chain, err = sample.NewChain(p, words)
+	return j, err
 }
 
 // token returns what the seed draws in the place of token i, and the probability of that token; -1 if
 // its row is not stored, or does not suffice.
 func (j *judge) token(i int) (drawn int32, probability float64) {
-	row, err := sample.ParseRow(cutRow(j.answer.rows[i]))
+	stored := j.answer.rows[i]
+	if !j.changed && masked(stored) {
+		return 0, -1
+	}
+	at := stored.Row
+	if j.changed {
+		at = cutRow(stored)
+	}
+	row, err := sample.ParseRow(at)
 	if err != nil {
 		return 0, -1
 	}
-	choice, err := j.chain.Next(sample.Input{Row: row, Pos: j.answer.prompt + i})
+	in := sample.Input{Row: row, Pos: j.answer.prompt + i, History: j.before(i)}
+	choice, err := j.chain.Next(in)
 	if err != nil {
 		return 0, -1
 	}
 	p, err := j.chain.Probability(j.answer.ids[i])
-	if errors.Is(err, sample.ErrNotStored) {
+	if err != nil {
 		return 0, -1
 	}
 	return choice.ID, p
+}
+
+// before returns the tokens before token i, if a stage depends on them.
+func (j *judge) before(i int) []int32 {
+	if j.history == nil {
+		return nil
+	}
+	return j.history[:j.answer.prompt+i]
+}
+
+// masked reports whether the token was drawn from fewer tokens than the model has, for a text is banned.
+func masked(r store.TokenRow) bool {
+	if r.Changed == nil {
+		return false
+	}
+	model, err := sample.ParseRow(r.Row)
+	changed, wrong := sample.ParseRow(r.Changed)
+	return err != nil || wrong != nil || model.Count != changed.Count
 }
 
 // cutRow returns the row that the samplers that remove candidates got.
@@ -96,6 +156,61 @@ func cutRow(r store.TokenRow) []byte {
 	}
 	return r.Row
 }
+
+// promptTokens returns the tokens before an answer; nil if they are not those any more that it was
+// written behind.
+func (c *Chat) promptTokens(ctx context.Context, answer int64, a *storedAnswer) ([]int32, error) {
+	c.mu.Lock()
+	at, err := c.branch.find("answer", answer, RoleModel)
+	if err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	request := c.recipe(at)
+	c.mu.Unlock()
+	rendered, err := c.service.engine.Render(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if len(rendered.Tokens) != a.prompt {
+		return nil, nil
+	}
+	return slices.Clip(rendered.Tokens), nil
+}
+
+// vocabulary returns as much of a model's as the stored rows of an answer, and samplers that look at the
+// tokens before them, need.
+func (c *Chat) vocabulary(ctx context.Context, a *storedAnswer, history []int32) (*vocabulary, error) {
+	ids := slices.Clone(history)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	list, err := c.service.engine.Pieces(ctx, a.model, ids)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != len(ids) {
+		return nil, errors.New("the engine returned the bytes of other tokens than it was asked for")
+	}
+	v := &vocabulary{pieces: map[int32][]byte{}}
+	for i, id := range ids {
+		v.pieces[id], v.size = []byte(list[i]), max(v.size, int(id)+1)
+	}
+	for _, stored := range a.rows {
+		if row, err := sample.ParseRow(stored.Row); err == nil {
+			v.size = max(v.size, row.Count, int(slices.Max(row.IDs))+1)
+		}
+	}
+	return v, nil
+}
+
+// vocabulary is the part of a model's vocabulary that samplers look at.
+type vocabulary struct {
+	size   int
+	pieces map[int32][]byte
+}
+
+func (v *vocabulary) Size() int             { return v.size }
+func (v *vocabulary) Piece(id int32) []byte { return v.pieces[id] }
 
 // anyVocabulary has all ids. Samplers that remove candidates do not look at texts.
 type anyVocabulary struct{}

@@ -66,7 +66,7 @@ func (c *Chat) LastRow(ctx context.Context, who Principal, answer int64) ([]byte
 	return cutRow(a.rows[len(a.rows)-1]), nil
 }
 
-// storedAnswer is what is stored of the tokens of an answer.
+// storedAnswer is what is stored of the tokens of an answer. Nobody changes it.
 type storedAnswer struct {
 	model    string
 	settings Settings
@@ -86,9 +86,14 @@ func (c *Chat) storedTokens(ctx context.Context, answer int64) (*storedAnswer, e
 	t := c.branch[at]
 	id, rewritten, unsaved := t.ID, t.Answer.Rewritten, t.rows.all()
 	a := &storedAnswer{model: t.Answer.Receipt.Model, settings: t.Answer.Settings, prompt: t.Answer.Usage.PromptTokens, ids: t.ids[:len(t.ids):len(t.ids)]}
+	ended, tokens := !t.Answer.State.Running(), t.Answer.Usage.CompletionTokens
 	c.mu.Unlock()
 	if rewritten {
 		return nil, invalid("answer", "a person wrote message %d: it has no tokens", id)
+	}
+	key := rowsKey{c.id, id, tokens}
+	if seen := c.service.rows.find(key); seen != nil && ended {
+		return seen, nil
 	}
 	if a.ids == nil {
 		if a.ids, err = c.messages.Tokens(ctx, c.owner, c.id, id); err != nil {
@@ -104,6 +109,9 @@ func (c *Chat) storedTokens(ctx context.Context, answer int64) (*storedAnswer, e
 		if chunk.First < len(a.rows) {
 			copy(a.rows[chunk.First:], chunk.Rows)
 		}
+	}
+	if ended {
+		c.service.rows.add(key, a)
 	}
 	return a, nil
 }

@@ -54,6 +54,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/tokens/:answer", h.answerTokens)
 	e.GET("/c/:id/tokens/:answer/last", h.lastCandidates)
 	e.GET("/c/:id/tokens/:answer/:index", h.answerToken)
+	e.GET("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
+	e.POST("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/judge", h.judgeAnswer)
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)

@@ -65,6 +65,24 @@ func (h *Handlers) answerToken(c echo.Context) error {
 	return c.JSON(http.StatusOK, view.TokenDetailOf(&list[0], total))
 }
 
+// tokenStages answers GET /c/:id/tokens/:answer/:index/stages: the way of a token through the samplers,
+// as far as it follows from its stored candidates; and POST, for which one step of the model computes it.
+func (h *Handlers) tokenStages(c echo.Context) error {
+	at, err := number(c.Param("index"), "index")
+	if err != nil {
+		return err
+	}
+	chat, answer, err := h.answerOf(c)
+	if err != nil {
+		return err
+	}
+	m, err := chat.Microscope(c.Request().Context(), principal(c), answer, at, c.Request().Method == http.MethodPost)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, view.StagesOf(m))
+}
+
 // judgeAnswer answers POST /c/:id/tokens/:answer/judge, whose body has settings as JSON: what these
 // would have made of each token.
 func (h *Handlers) judgeAnswer(c echo.Context) error {

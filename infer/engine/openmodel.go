@@ -194,6 +194,9 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 		err = infer.Invalid("prompt", "the prompt has no tokens")
 	}
 	if err == nil {
+		err = inVocabulary("follow", r.Follow, m.config.Vocab)
+	}
+	if err == nil {
 		// A file may have tokens for which its model has no row.
 		err = inVocabulary("tokens", p.tokens, m.config.Vocab)
 	}

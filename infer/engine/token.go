@@ -66,7 +66,7 @@ func (a *answer) draw(row sample.Row) (c sample.Choice, done *infer.Done, err er
 		}
 		return c, a.endBanned(), nil
 	}
-	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Store: a.request.Rows, Mask: a.allow(mask)})
+	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Store: a.request.Rows, Follow: a.request.Follow, Mask: a.allow(mask)})
 	if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
 		return c, a.endBanned(), nil
 	}

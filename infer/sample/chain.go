@@ -103,6 +103,8 @@ type Chain struct {
 	mirostat *mirostat // nil: off
 	input    Input
 	row      table // the logits as the model computed them
+	changed  table // of Input.Changed
+	followed [][]float64
 	*Buffers
 }
 
@@ -189,7 +191,7 @@ func (c *Chain) add(name string, apply func() (float64, error)) {
 func (c *Chain) addBias(p Params) error {
 	b, err := newBias(p, c.vocab)
 	if b != nil {
-		c.add("logit_bias", func() (float64, error) { return c.pool.edit(b.ids, b.change) })
+		c.add("logit_bias", func() (float64, error) { return c.pool.edit(b.ids, b.change, b.lowers) })
 	}
 	return err
 }
@@ -267,22 +269,29 @@ type Input struct {
 	Top     int     // number of alternatives to list
 	Store   bool    // store the StoredCandidates likeliest tokens in the Choice
 	Mask    Mask    // allowed tokens
+
+	// Changed is the row after the mask and the first stages, those that change logits, if it was stored
+	// (see Choice.Changed). The sums of Row then need not suffice for the stages behind them.
+	Changed *Row
+	Follow  []int32 // tokens whose probability after each stage Choice.Followed reports
 }
 
 // Probability returns the probability of a token among the candidates that the last Next drew from; 0
 // if a stage removed it. It may fetch the whole row.
 func (c *Chain) Probability(id int32) (float64, error) {
 	p := &c.pool
-	for {
+	p.needSums()
+	for p.table.err == nil {
 		for i := range p.head {
 			if p.head[i].id == id {
 				return p.head[i].weight / p.mass, nil
 			}
 		}
 		if !p.grow() {
-			return 0, p.table.err
+			break
 		}
 	}
+	return 0, p.table.err
 }
 
 // run applies stages and appends what each did to reports.
@@ -292,10 +301,79 @@ func (c *Chain) run(stages []stage, reports []Stage) ([]Stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Rounding may make a sum of many differences slightly larger than 1.
-		reports = append(reports, Stage{s.name, c.pool.count, math.Min(1, removed)})
+		if reports, err = c.report(reports, s.name, removed); err != nil {
+			return nil, err
+		}
 	}
 	return reports, nil
+}
+
+// report appends what a stage did to reports.
+func (c *Chain) report(reports []Stage, name string, removed float64) ([]Stage, error) {
+	// Rounding may make a sum of many differences slightly larger than 1.
+	return append(reports, Stage{name, c.pool.count, math.Min(1, removed)}), c.follow()
+}
+
+// follow appends the probabilities of the followed tokens. It returns ErrNotStored if they are not known.
+func (c *Chain) follow() error {
+	if len(c.input.Follow) == 0 {
+		return nil
+	}
+	t := c.pool.table
+	if !t.stored && t.all() == nil {
+		return t.err
+	}
+	if t.err != nil || c.pool.unknown {
+		return ErrNotStored
+	}
+	c.followed = append(c.followed, c.pool.probabilities(c.input.Follow))
+	return nil
+}
+
+// edit applies the mask and the first stages, those that change logits.
+func (c *Chain) edit(reports []Stage) (_ []Stage, err error) {
+	in := &c.input
+	c.followed = nil
+	if err := c.follow(); err != nil {
+		return nil, err
+	}
+	if in.Mask != nil {
+		removed, err := c.pool.mask(in.Mask)
+		if err == nil {
+			reports, err = c.report(reports, "mask", removed)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if in.Changed == nil {
+		return c.run(c.stages[:c.edits], reports)
+	}
+	return c.resume(reports)
+}
+
+// resume is edit with the row behind it.
+func (c *Chain) resume(reports []Stage) ([]Stage, error) {
+	sums, err := c.changed.open(*c.input.Changed, c.vocab)
+	if err != nil {
+		return nil, err
+	}
+	masked := sums.count != c.row.count
+	if masked && c.edits > 0 {
+		return nil, ErrNotStored // how much the mask removed, and how much the others moved, is not known
+	}
+	if reports, err = c.run(c.stages[:c.edits], reports); err != nil {
+		return nil, err
+	}
+	before, top := c.pool.mass, c.pool.scale.top
+	c.pool.fill(&c.changed, sums)
+	if !masked {
+		if n := len(c.followed); n > 1 {
+			c.followed[n-1] = c.pool.probabilities(c.input.Follow) // the same, but for rounding
+		}
+		return reports, nil
+	}
+	return c.report(reports, "mask", math.Max(0, 1-sums.mass*expNeg(math.Min(0, sums.max-top))/before))
 }
 
 // Next chooses a token. It does not modify the logits, history or mask. It returns
@@ -304,25 +382,26 @@ func (c *Chain) Next(in Input) (Choice, error) {
 	if in.Pos < 0 || in.Top < 0 {
 		return Choice{}, fmt.Errorf("position %d or number of alternatives %d is negative", in.Pos, in.Top)
 	}
+	for _, id := range in.Follow {
+		if id < 0 || int(id) >= c.vocab {
+			return Choice{}, fmt.Errorf("token %d is not in the vocabulary of %d tokens", id, c.vocab)
+		}
+	}
 	model, err := c.row.open(in.Row, c.vocab)
 	if err != nil {
 		return Choice{}, err
 	}
 	c.input = in
 	c.pool.fill(&c.row, model)
-	stages := make([]Stage, 0, 1+len(c.stages))
-	if in.Mask != nil {
-		removed, err := c.pool.mask(in.Mask)
-		if err != nil {
-			return Choice{}, err
-		}
-		stages = append(stages, Stage{"mask", c.pool.count, removed})
-	}
-	if stages, err = c.run(c.stages[:c.edits], stages); err != nil {
+	stages, err := c.edit(make([]Stage, 0, 1+len(c.stages)))
+	if err != nil {
 		return Choice{}, err
 	}
 	var changed []byte
 	if in.Store && c.pool.table == &c.pool.edited {
+		if c.pool.edited.stored {
+			return Choice{}, ErrNotStored
+		}
 		sums := distribution{max: c.pool.scale.top, mass: c.pool.mass, dot: c.pool.dot, count: c.pool.count}
 		changed = c.pool.table.appendRow(nil, sums, StoredCandidates, &c.pool.ranker)
 	}
@@ -331,9 +410,16 @@ func (c *Chain) Next(in Input) (Choice, error) {
 	}
 	u, _ := uniforms(c.seed, in.Pos)
 	drawn := c.pool.draw(u)
+	if err := c.pool.table.err; err != nil {
+		return Choice{}, err
+	}
 	choice, err := c.row.describe(&model, drawn.id, in.Top, &c.pool.ranker)
 	if err != nil {
 		return Choice{}, err
+	}
+	if len(in.Follow) > 0 {
+		choice.Followed, choice.Drawn = c.followed, c.pool.drawn(u, drawn.id)
+		choice.Drawn.Of = model.count
 	}
 	if c.mirostat != nil {
 		c.mirostat.update(drawn.weight / c.pool.mass)

@@ -15,6 +15,11 @@ type Choice struct {
 	// neither mask, logit_bias, penalties nor dry changed logits, the row after them.
 	Row     []byte `json:"row,omitempty"`
 	Changed []byte `json:"changed,omitempty"`
+
+	// With Input.Follow: the probability of each of its tokens, first in the model's own distribution and
+	// then after each of Stages, 0 for a removed token and -1 for one that is not known; and the draw.
+	Followed [][]float64 `json:"followed,omitempty"`
+	Drawn    *Drawn      `json:"drawn,omitempty"`
 }
 
 // Stage reports what one stage did to its input distribution. For a stage that changes
@@ -24,6 +29,16 @@ type Stage struct {
 	Name    string  `json:"name"`    // mask, logit_bias, mirostat or one of StageNames
 	Kept    int     `json:"kept"`    // number of candidates after the stage
 	Removed float64 `json:"removed"` // share of the input's probability mass that was removed or moved
+}
+
+// Drawn says from how many tokens a chain began, and which part of the probability the random number of
+// its draw hit: From <= U < To, but for rounding, where To - From is the probability of the chosen token
+// among the candidates that were left.
+type Drawn struct {
+	Of   int     `json:"of"`
+	U    float64 `json:"u"`
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
 }
 
 // Candidate is a token with its probability in the model's own distribution.

@@ -29,6 +29,13 @@ func (p Params) Cuts() (cuts Params, ok bool) {
 	return cuts, !slices.ContainsFunc(order[first:], changesLogits)
 }
 
+// NeedsHistory reports whether a stage depends on the tokens before the one that is sampled.
+func (p Params) NeedsHistory() bool {
+	order, _ := p.order()
+	return slices.Contains(order, "penalties") && newPenalties(p) != nil ||
+		slices.Contains(order, "dry") && p.DryMultiplier != 0 && p.DryPenaltyLastN != 0
+}
+
 // SameChanges reports whether p and q change logits in the same way.
 func (p Params) SameChanges(q Params) bool {
 	order := func(p Params) []string {

@@ -76,11 +76,13 @@ func (d *dry) penalise(id int32, logit float64) float64 {
 	return logit - d.multiplier*math.Pow(d.base, float64(int(d.longest[id])-1-d.allowed))
 }
 
+func (d *dry) lowers(int32) bool { return d.multiplier > 0 }
+
 func (d *dry) apply(p *pool, history []int32) (moved float64, err error) {
 	if err := d.find(history); err != nil {
 		return 0, err
 	}
-	moved, err = p.edit(d.penalised, d.penalise)
+	moved, err = p.edit(d.penalised, d.penalise, d.lowers)
 	for _, id := range d.penalised {
 		d.longest[id] = 0
 	}

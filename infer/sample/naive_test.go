@@ -61,6 +61,18 @@ func (w *naiveChain) next(in Input) Choice {
 
 	// stage runs f on the candidates that the previous stage left, and reports it.
 	pool := slices.Clone(all)
+	follow := func() {
+		list := make([]float64, len(in.Follow))
+		for i, id := range in.Follow {
+			for _, t := range pool {
+				if t.id == id {
+					list[i] = t.q
+				}
+			}
+		}
+		choice.Followed = append(choice.Followed, list)
+	}
+	follow()
 	stage := func(on bool, name string, f func([]naiveToken) []naiveToken) {
 		if !on {
 			return
@@ -80,6 +92,7 @@ func (w *naiveChain) next(in Input) Choice {
 			distance += q
 		}
 		choice.Stages = append(choice.Stages, Stage{name, len(pool), distance / 2})
+		follow()
 	}
 	// change sets new logits. f receives them divided by the temperature; any is true if
 	// f changes a token, even one that is not a candidate.
@@ -223,6 +236,9 @@ func (w *naiveChain) next(in Input) Choice {
 		if sum += t.q; sum > u {
 			break
 		}
+	}
+	if len(in.Follow) > 0 {
+		choice.Drawn = &Drawn{U: u, From: sum - chosen.q, To: sum}
 	}
 	w.mu -= w.MirostatEta * (-math.Log2(chosen.q) - w.MirostatTau)
 	choice.ID = chosen.id

@@ -27,6 +27,8 @@ func newBias(p Params, vocab int) (*bias, error) {
 
 func (b *bias) change(id int32, logit float64) float64 { return logit + b.add[id] }
 
+func (b *bias) lowers(id int32) bool { return b.add[id] <= 0 }
+
 // penalties is the stage that makes tokens of the recent history less likely.
 type penalties struct {
 	repeat  float64
@@ -55,7 +57,7 @@ func (s *penalties) apply(p *pool, history []int32) (moved float64, err error) {
 	if err := s.count(history); err != nil {
 		return 0, err
 	}
-	moved, err = p.edit(s.seen, s.penalise)
+	moved, err = p.edit(s.seen, s.penalise, s.lowers)
 	for _, id := range s.seen {
 		s.counts[id] = 0
 	}
@@ -81,6 +83,10 @@ func (s *penalties) count(history []int32) error {
 		s.counts[id]++
 	}
 	return nil
+}
+
+func (s *penalties) lowers(id int32) bool {
+	return s.repeat >= 1 && s.present+float64(s.counts[id])*s.freq >= 0
 }
 
 func (s *penalties) penalise(id int32, logit float64) float64 {

@@ -22,13 +22,14 @@ type pool struct {
 	buffer []candidate // storage of head
 
 	edited   table     // table points to it after the first change of a logit
+	unknown  bool      // of a stored row: the sums are not those of all candidates, because logits changed that were not stored
 	row      []float32 // storage of edited
 	oldProbs []float64 // probabilities before an edit
 }
 
 // fill resets the pool to all tokens of a table, whose softmax is d.
 func (p *pool) fill(t *table, d distribution) {
-	p.table, p.head, p.count, p.mass, p.dot = t, nil, d.count, d.mass, d.dot
+	p.table, p.head, p.count, p.mass, p.dot, p.unknown = t, nil, d.count, d.mass, d.dot, false
 	p.scale = scale{top: d.max, inverse: 1}
 }
 
@@ -71,7 +72,7 @@ func (p *pool) truncate(from, to int) (removed float64) {
 		mass += p.head[i].weight
 	}
 	removed = math.Max(0, 1-mass/p.mass)
-	p.count, p.mass = len(p.head), mass
+	p.count, p.mass, p.unknown = len(p.head), mass, false
 	if from > 0 { // weights relative to the removed top may be tiny or 0
 		p.scale.top = float64(p.head[0].logit)
 		p.reweigh()
@@ -125,6 +126,7 @@ func (p *pool) typicalP(share float64, minKeep int) (removed float64) {
 }
 
 func (p *pool) topP(share float64, minKeep int) (removed float64) {
+	p.needSums()
 	p.ensure(initialHead)
 	for {
 		kept, reached := topP(p.head, share*p.mass, minKeep)
@@ -143,6 +145,7 @@ func (p *pool) minP(share float64, minKeep int) (removed float64) {
 // xtc removes all but the least likely of the candidates whose probability is at least
 // threshold.
 func (p *pool) xtc(threshold float64, minKeep int) (removed float64) {
+	p.needSums()
 	above := p.countBefore(func(c candidate) bool { return c.weight < threshold*p.mass })
 	if above < 2 || p.count-(above-1) < minKeep {
 		return 0
@@ -153,6 +156,7 @@ func (p *pool) xtc(threshold float64, minKeep int) (removed float64) {
 
 // mirostat keeps the candidates whose surprise is at most mu bits, and always the likeliest.
 func (p *pool) mirostat(mu float64) (removed float64) {
+	p.needSums()
 	p.ensure(initialHead)
 	logMass := math.Log(p.mass)
 	return p.truncateAt(func(c candidate) bool { return logMass-p.scale.exponent(c.logit) > mu*math.Ln2 }, 1)
@@ -181,6 +185,7 @@ func (p *pool) countBefore(out func(candidate) bool) int {
 
 // temperature divides the logits by t >= 0.
 func (p *pool) temperature(t float64) (removed float64) {
+	p.needSums()
 	p.ensure(initialHead)
 	before, massBefore := p.scale, p.mass
 	// If t is 0 or almost 0, 1/t is infinite, and infinity times 0 is NaN.
@@ -205,6 +210,7 @@ func (p *pool) dynamicTemperature(low, high, exponent float64) (removed float64)
 	if p.count == 1 {
 		return 0
 	}
+	p.needSums()
 	dot := p.dot
 	if len(p.head) == p.count {
 		dot = dotProduct(p.head, p.scale)
@@ -220,6 +226,7 @@ func (p *pool) greedy() (removed float64) {
 
 // draw returns the first candidate at which the cumulative probability exceeds u in [0, 1).
 func (p *pool) draw(u float64) candidate {
+	p.needSums()
 	p.ensure(initialHead)
 	for {
 		i, ok := pick(p.head, u*p.mass)
@@ -241,14 +248,16 @@ func (p *pool) draw(u float64) candidate {
 // are divided by the temperature if that has been applied.
 type change func(id int32, logit float64) float64
 
-// edit applies f to the logits of the tokens in ids, the only ones that f may change. It
-// returns the probability moved between tokens.
-func (p *pool) edit(ids []int32, f change) (moved float64, err error) {
+// edit applies f to the logits of the tokens in ids, the only ones that f may change. lowers reports
+// whether f never makes a logit of a token larger. It returns the probability moved between tokens.
+func (p *pool) edit(ids []int32, f change, lowers func(id int32) bool) (moved float64, err error) {
 	switch {
 	case len(ids) == 0:
 		return 0, nil
 	case len(p.head) == p.count:
 		return p.editHead(f), nil
+	case p.table.stored:
+		return p.editStored(ids, f, lowers)
 	}
 	return p.editRow(ids, f)
 }
@@ -336,7 +345,7 @@ func (p *pool) editableRow() ([]float32, error) {
 			return nil, from.err
 		}
 		p.row = append(p.row[:0], logits...)
-		p.edited = table{logits: p.row, vocab: from.vocab, count: from.count}
+		p.edited = table{logits: p.row, keys: p.edited.keys[:0], vocab: from.vocab, count: from.count}
 		p.table = &p.edited
 	}
 	return p.row, nil

@@ -23,6 +23,8 @@ type Row struct {
 	// Fetch returns all logits, which must not change until the call that received the
 	// Row returns. It is called at most once, and only if tokens outside IDs are needed.
 	Fetch func() ([]float32, error)
+
+	stored bool // of ParseRow
 }
 
 // RowOf returns a Row of all logits, which it does not copy.
@@ -36,11 +38,12 @@ type table struct {
 	vocab  int
 	fetch  func() ([]float32, error)
 	err    error // of fetch
+	stored bool  // only keys are known, of the likeliest tokens
 }
 
 // open resets the table to a row and returns its softmax, or ErrNotFinite if it has none.
 func (t *table) open(r Row, vocab int) (d distribution, err error) {
-	*t = table{logits: r.logits, keys: t.keys[:0], vocab: vocab, fetch: r.Fetch}
+	*t = table{logits: r.logits, keys: t.keys[:0], vocab: vocab, fetch: r.Fetch, stored: r.stored}
 	if r.Fetch == nil {
 		if len(r.logits) != vocab {
 			return d, fmt.Errorf("got %d logits for a vocabulary of %d tokens", len(r.logits), vocab)

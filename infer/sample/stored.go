@@ -66,7 +66,7 @@ func (t *table) appendRow(dst []byte, d distribution, n int, r *ranker) []byte {
 // bytes that are no stored row; a chain checks whether the candidates are a distribution.
 func ParseRow(stored []byte) (Row, error) {
 	d := rowDecoder{rest: stored}
-	r := Row{Fetch: func() ([]float32, error) { return nil, ErrNotStored }}
+	r := Row{Fetch: notStored, stored: true}
 	r.Count = int(d.uvarint(math.MaxInt32))
 	r.Max = math.Float32frombits(d.uint32())
 	r.Mass = math.Float64frombits(d.uint64())
@@ -91,6 +91,8 @@ func ParseRow(stored []byte) (Row, error) {
 	r.rebase()
 	return r, nil
 }
+
+func notStored() ([]float32, error) { return nil, ErrNotStored }
 
 // rebase makes the sums those relative to the largest logit, which changes of logits may have left
 // below the one that the sums were relative to.

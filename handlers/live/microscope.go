@@ -1,0 +1,180 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/activity"
+	"m40-llm/infer"
+	"m40-llm/infer/sample"
+)
+
+// Source says where the way of a token through the samplers comes from.
+type Source string
+
+const (
+	SourceStored Source = "stored" // recomputed from the stored candidates
+	SourceModel  Source = "model"  // one step of the model
+)
+
+// Microscope shows how the samplers made a token of an answer out of the model's distribution.
+type Microscope struct {
+	Source   Source // empty: Reason says why there is no Choice
+	Reason   string
+	NeedsAsk bool           // one step of the model shows it
+	Loaded   bool           // with NeedsAsk: the model is loaded
+	Choice   *sample.Choice // of the same token, with Followed and Drawn
+	IDs      []int32        // tokens that Choice.Followed is of
+	Texts    []string       // their bytes
+	Params   sample.Params
+}
+
+// shownRaw and shownChanged are how many of the likeliest tokens the microscope shows, before and after
+// changes of logits.
+const (
+	shownRaw     = 12
+	shownChanged = 6
+)
+
+const (
+	rowMissing     = "The candidates of this token are not stored: they are too old, or the answer was written before they were stored."
+	rowTooShort    = "The stored candidates do not suffice: these settings need the logits of other tokens too."
+	promptDiffers  = "The prompt cannot be made again as it was, since the model, its template or the date is another now."
+	mirostatUnseen = "Mirostat depends on all tokens before this one, and the candidates of some of them do not suffice."
+	drawnOtherwise = "With its settings and its seed, another token is drawn in this place now: a banned text was taken back here, or the model or the device is another."
+)
+
+// Microscope shows how token at of an answer came about, from its stored candidates. With ask, one step
+// of the model computes what is not stored.
+func (c *Chat) Microscope(ctx context.Context, who Principal, answer int64, at int, ask bool) (*Microscope, error) {
+	action := access.ActionRead
+	if ask {
+		action = access.ActionAsk
+	}
+	if err := c.may(who, action); err != nil {
+		return nil, err
+	}
+	a, err := c.storedTokens(ctx, answer)
+	if err != nil {
+		return nil, err
+	}
+	if at < 0 || at >= len(a.ids) {
+		return nil, invalid("index", "the answer has no token %d: it has %d", at, len(a.ids))
+	}
+	m := &Microscope{Params: a.settings.Params, IDs: followed(a, at)}
+	if ask {
+		err = c.askMicroscope(ctx, m, answer, a, at)
+	} else {
+		err = c.storedMicroscope(ctx, m, answer, a, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Choice != nil && m.Choice.ID != a.ids[at] {
+		m.Choice, m.Source, m.Reason = nil, "", drawnOtherwise
+	}
+	m.Texts, err = c.service.engine.Pieces(ctx, a.model, m.IDs)
+	return m, err
+}
+
+// followed returns the tokens that the microscope shows for token at.
+func followed(a *storedAnswer, at int) []int32 {
+	ids := []int32{a.ids[at]}
+	add := func(stored []byte, n int) {
+		row, _ := sample.ParseRow(stored)
+		for _, id := range row.IDs[:min(n, len(row.IDs))] {
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	add(a.rows[at].Row, shownRaw)
+	add(a.rows[at].Changed, shownChanged)
+	return ids
+}
+
+// storedMicroscope runs the samplers on the stored row.
+func (c *Chat) storedMicroscope(ctx context.Context, m *Microscope, answer int64, a *storedAnswer, at int) error {
+	status := c.service.engine.Status()
+	m.NeedsAsk = a.settings.Mirostat == 0
+	m.Loaded = status.Model.Name == a.model && status.State == infer.StateReady
+	if a.rows[at].Row == nil {
+		m.Reason = rowMissing
+		return nil
+	}
+	j, err := c.judgeOf(ctx, answer, a, a.settings.Params)
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		m.Reason, m.NeedsAsk = promptDiffers, false
+		return nil
+	}
+	first := at
+	if a.settings.Mirostat != 0 {
+		first = 0 // its state follows from all tokens
+	}
+	for i := first; i <= at; i++ {
+		in, err := j.traced(i)
+		if i == at {
+			in.Follow = m.IDs
+		}
+		var choice sample.Choice
+		if err == nil {
+			choice, err = j.chain.Next(in)
+		}
+		switch {
+		case err == nil && i == at:
+			m.Source, m.Choice, m.NeedsAsk = SourceStored, &choice, false
+		case errors.Is(err, sample.ErrNotStored) && first == at:
+			m.Reason = rowTooShort
+			return nil
+		case err != nil || choice.ID != a.ids[i]:
+			m.Reason = mirostatUnseen
+			return nil
+		}
+	}
+	return nil
+}
+
+// traced returns what the samplers got for token i.
+func (j *judge) traced(i int) (in sample.Input, err error) {
+	stored := j.answer.rows[i]
+	in = sample.Input{Pos: j.answer.prompt + i, History: j.before(i)}
+	if in.Row, err = sample.ParseRow(stored.Row); err != nil || stored.Changed == nil {
+		return in, err
+	}
+	changed, err := sample.ParseRow(stored.Changed)
+	in.Changed = &changed
+	return in, err
+}
+
+// askMicroscope computes one step of the model.
+func (c *Chat) askMicroscope(ctx context.Context, m *Microscope, answer int64, a *storedAnswer, at int) error {
+	prompt, err := c.promptTokens(ctx, answer, a)
+	if err != nil {
+		return err
+	}
+	if prompt == nil || a.settings.Mirostat != 0 {
+		m.Reason = promptDiffers
+		if prompt != nil {
+			m.Reason = mirostatUnseen
+		}
+		return nil
+	}
+	r := infer.Request{Model: a.model, Client: c.owner, Tokens: append(prompt, a.ids[:at]...), Params: a.settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
+	ctx = activity.With(ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true})
+	return c.service.contain(func() error {
+		for e, err := range c.service.engine.Generate(ctx, r) {
+			if err != nil {
+				return err
+			}
+			if e.Token != nil && !e.Token.Prompt {
+				m.Source, m.Choice = SourceModel, &e.Token.Choice
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,67 @@
+package live
+
+import "sync"
+
+// Limits of the rows that are cached: of the answers in view, so that a slider which is moved does not
+// read them from the store again each time. Together they take at most some 12 MB.
+const (
+	cachedAnswers = 4
+	cachedTokens  = 4096 // of one answer
+)
+
+// rowsKey names an answer, and how many tokens it has, since it may be continued.
+type rowsKey struct {
+	chat   string
+	answer int64
+	tokens int
+}
+
+// rowsCache has what is stored of the answers that were looked at last, the last one at the end.
+type rowsCache struct {
+	mu   sync.Mutex
+	list []cachedRows
+}
+
+type cachedRows struct {
+	key  rowsKey
+	rows *storedAnswer
+}
+
+// find returns an answer; nil if it is not cached.
+func (c *rowsCache) find(key rowsKey) *storedAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, cached := range c.list {
+		if cached.key == key {
+			c.list = append(append(c.list[:i:i], c.list[i+1:]...), cached)
+			return cached.rows
+		}
+	}
+	return nil
+}
+
+// add caches an answer that has ended, unless it is too long.
+func (c *rowsCache) add(key rowsKey, a *storedAnswer) {
+	if len(a.rows) > cachedTokens {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = append(c.list, cachedRows{key, a})
+	if len(c.list) > cachedAnswers {
+		c.list = c.list[1:]
+	}
+}
+
+// forget drops the answers of a chat.
+func (c *rowsCache) forget(chat string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.list[:0:0]
+	for _, cached := range c.list {
+		if cached.key.chat != chat {
+			kept = append(kept, cached)
+		}
+	}
+	c.list = kept
+}
