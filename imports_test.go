@@ -22,11 +22,11 @@ var mayImport = map[string][]string{
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
-	"handlers/people":   {"handlers/access", "handlers/activity", "infer", "store"},
+	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/ratelimit", "infer", "store"},
 
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models"},
-	"handlers/live":    {"handlers/access", "handlers/activity", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
+	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/record", "infer/sample"},
 	"handlers/models":  {"infer"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},

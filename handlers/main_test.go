@@ -203,8 +203,12 @@ func lock(t testing.TB, c *Config, key string) {
 // openStore returns a store of its own for a test.
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "data")
-	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1})
+	return openStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
+}
+
+func openStoreAt(t testing.TB, path string) *store.Store {
+	t.Helper()
+	kept, err := store.Open(t.Context(), store.Options{Path: path, Ballast: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,6 +108,7 @@ type asker struct {
 type house struct {
 	*httptest.Server
 	db      *store.Store
+	path    string // of db
 	people  *people.Service
 	chats   *live.Service
 	running *activity.Service // an answer of everybody, until it is stopped
@@ -116,7 +118,8 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	h := &house{db: openStore(t), objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
+	path := filepath.Join(t.TempDir(), "data", "chats.db")
+	h := &house{db: openStoreAt(t, path), path: path, objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
 	h.people = peopleOf(t, h.db, "")
 	h.chats = live.New(&fakeEngine{}, live.Options{Store: h.db})
 	t.Cleanup(h.chats.Close)

@@ -542,7 +542,7 @@ func AccountPage(a Account) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, " are erased. This cannot be undone.</p><label for=\"confirm\">Type the name to confirm</label><div class=\"row\"><input class=\"field grow\" id=\"confirm\" name=\"confirm\" autocomplete=\"off\" required><button class=\"btn danger\">Remove</button></div></form></details>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 49, " are erased. This cannot be undone. The backups of the chats, one a day and seven in all, still have the texts until newer ones replace them.</p><label for=\"confirm\">Type the name to confirm</label><div class=\"row\"><input class=\"field grow\" id=\"confirm\" name=\"confirm\" autocomplete=\"off\" required><button class=\"btn danger\">Remove</button></div></form></details>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

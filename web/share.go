@@ -13,6 +13,7 @@ type Sharing struct {
 	Messages    []Choice // possible first messages of a link
 	First       string   // preselected first message; empty: the start of the chat
 	Alone       bool     // other machines can reach only shared chats, not the server
+	Encrypted   bool     // other machines reach links over TLS
 	Port        uint16
 	Trouble     string // why other machines may fail to reach the links; empty: none
 }
@@ -44,6 +45,14 @@ type QRCode struct {
 }
 
 func (q QRCode) side() string { return strconv.Itoa(q.Size) }
+
+// encryption returns a sentence about who can read what a link shows.
+func (p Sharing) encryption() string {
+	if p.Encrypted {
+		return "Whoever has a link can read along; nobody else can, as the connection is encrypted."
+	}
+	return "Links are not encrypted: others in this network can read along. With --tls they are."
+}
 
 // readers returns a sentence about the number of readers.
 func (s Share) readers() string {

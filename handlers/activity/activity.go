@@ -10,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -241,8 +242,12 @@ func (s *Service) all() []Answer {
 
 // Stop ends an answer: it fails with ErrStopped, or with ErrStoppedByOwner if who is the owner of
 // the server and the answer another person's. For an answer that who may not see, the error is the
-// one for an answer that has ended.
-func (s *Service) Stop(who access.Principal, id int64) error {
+// one for an answer that has ended. answer is its id as addresses have it.
+func (s *Service) Stop(who access.Principal, answer string) error {
+	id, err := strconv.ParseInt(answer, 10, 64)
+	if err != nil {
+		return ErrEnded
+	}
 	s.mu.Lock()
 	a := s.answers[id]
 	s.mu.Unlock()

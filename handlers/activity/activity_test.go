@@ -3,6 +3,7 @@ package activity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"testing"
 	"time"
@@ -146,7 +147,7 @@ func TestList_ShowsPeopleTheirOwnAnswersAndCountsTheOthers(t *testing.T) {
 		}
 	}
 	for id, ended := range ends {
-		if err := s.Stop(access.Local, int64(id+1)); err != nil {
+		if err := s.Stop(access.Local, fmt.Sprint(id+1)); err != nil {
 			t.Error(err)
 		}
 		<-ended
@@ -162,20 +163,20 @@ func TestStop_IsForThePersonAndTheOwnerAndSaysWho(t *testing.T) {
 		s := New(nil)
 		_, _, ended := start(t, s, Origin{Person: "a"}, "")
 		for other, who := range map[string]access.Principal{"Ben": ben, "nobody": {}} {
-			if err := s.Stop(who, 1); !errors.Is(err, ErrEnded) {
+			if err := s.Stop(who, "1"); !errors.Is(err, ErrEnded) {
 				t.Errorf("stopped by %s: %v", other, err)
 			}
 		}
-		if err := s.Stop(tc.who, 2); !errors.Is(err, ErrEnded) {
+		if err := s.Stop(tc.who, "2"); !errors.Is(err, ErrEnded) {
 			t.Errorf("an answer that never was: %v", err)
 		}
-		if err := s.Stop(tc.who, 1); err != nil {
+		if err := s.Stop(tc.who, "1"); err != nil {
 			t.Errorf("stopped by %s: %v", name, err)
 		}
 		if err := <-ended; !errors.Is(err, tc.want) {
 			t.Errorf("stopped by %s it ends with %v", name, err)
 		}
-		if err := s.Stop(tc.who, 1); !errors.Is(err, ErrEnded) {
+		if err := s.Stop(tc.who, "1"); !errors.Is(err, ErrEnded) {
 			t.Errorf("stopped again: %v", err)
 		}
 	}

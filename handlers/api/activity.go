@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -67,11 +66,7 @@ func newActiveAnswer(a activity.Answer, loaded string) activeAnswer {
 
 // stopAnswer answers POST /v1/activity/:answer/stop.
 func (api *API) stopAnswer(c echo.Context) error {
-	id, err := strconv.ParseInt(c.Param("answer"), 10, 64)
-	if err != nil {
-		return activity.ErrEnded
-	}
-	if err := api.activity.Stop(access.PrincipalOf(c.Request().Context()), id); err != nil {
+	if err := api.activity.Stop(access.PrincipalOf(c.Request().Context()), c.Param("answer")); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

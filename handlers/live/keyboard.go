@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/ratelimit"
 	"m40-llm/store"
 )
 
@@ -372,9 +373,10 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 	if k.asked[share.ID] == nil {
 		k.asked[share.ID] = rate.NewLimiter(rate.Every(askEvery), askBurst)
 	}
-	if err := within(k.asked[share.ID], now); err != nil {
-		return "", err
+	if wait := ratelimit.Wait(k.asked[share.ID], now); wait > 0 {
+		return "", &TooSoonError{wait}
 	}
+	k.asked[share.ID].AllowN(now, 1)
 	if w == nil {
 		k.last++
 		w = &writer{Writer: Writer{ID: k.last, Share: share.ID}, chat: share.Conversation, owner: share.Owner, expires: share.Expires}
@@ -384,16 +386,6 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 	w.Name, w.secret = name, tokenHash(fresh)
 	k.put(w, WriterAsks)
 	return fresh, nil
-}
-
-// within takes one of what a limiter allows, or returns how long to wait for it.
-func within(l *rate.Limiter, now time.Time) error {
-	r := l.ReserveN(now, 1)
-	if wait := r.DelayFrom(now); wait > 0 {
-		r.CancelAt(now)
-		return &TooSoonError{wait}
-	}
-	return nil
 }
 
 // takesRequests reports whether readers of a link can ask to write.
@@ -560,7 +552,8 @@ func mayWrite(who Principal) error {
 	return nil
 }
 
-// hold returns who's name and that the keyboard is in use; with what limits messages, for one.
+// hold records that who uses the keyboard, to write a message or otherwise, and returns who's name.
+// The error of a message too many is a *TooSoonError.
 func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -568,14 +561,22 @@ func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
 	if w == nil {
 		return "", ErrNoKeyboard
 	}
-	if message {
-		if err := within(w.messages, time.Now()); err != nil {
-			return "", err
-		}
-		k.stopTyping(typist{w.chat, w.ID})
+	if wait := ratelimit.Wait(w.messages, time.Now()); message && wait > 0 {
+		return "", &TooSoonError{wait}
 	}
 	k.endIn(w, k.idle)
 	return w.Name, nil
+}
+
+// wrote counts a message of who. Messages that were refused do not count: who sends one while an
+// answer is being written shall not wait for longer than the answer takes.
+func (k *keyboards) wrote(who Principal) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := k.writing(who); w != nil {
+		w.messages.AllowN(time.Now(), 1)
+		k.stopTyping(typist{w.chat, w.ID})
+	}
 }
 
 // holds reports whether who has the keyboard.
@@ -619,6 +620,7 @@ func (s *Service) Write(ctx context.Context, who Principal, text string) error {
 		return err
 	}
 	c.answer.run.writer = who.Writer
+	s.keyboards.wrote(who)
 	return nil
 }
 

@@ -1,5 +1,9 @@
 // Package mdns gives the server a name in the local network by multicast DNS (RFC 6762), such as
 // m40-llm.local, with which people reach it while its addresses change.
+//
+// A query for a type of address that this machine does not have gets no answer: the library has no
+// NSEC records, with which RFC 6762, section 6.1, lets a responder say so. Clients that ask for both
+// types at once, as browsers do, have the other one; some wait a moment for the answer that does not come.
 package mdns
 
 import (

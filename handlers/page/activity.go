@@ -2,12 +2,10 @@ package page
 
 import (
 	"net/http"
-	"strconv"
 
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
-	"m40-llm/handlers/activity"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/view"
 	"m40-llm/web"
@@ -26,11 +24,7 @@ func (h *Handlers) activityPage(c echo.Context) error {
 
 // stopAnswer answers POST /activity/:answer/stop.
 func (h *Handlers) stopAnswer(c echo.Context) error {
-	id, err := strconv.ParseInt(c.Param("answer"), 10, 64)
-	if err != nil {
-		return activity.ErrEnded
-	}
-	if err := h.Activity.Stop(principal(c), id); err != nil {
+	if err := h.Activity.Stop(principal(c), c.Param("answer")); err != nil {
 		return err
 	}
 	if httpio.WantsJSON(c.Request()) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/ratelimit"
 )
 
 // attempts limits the rate of wrong keys. The right key is always accepted: other clients may
@@ -33,18 +35,17 @@ const (
 	maxLimiters   = 4096
 )
 
-// record counts a wrong key that client has sent. If the client has sent too many, it returns
-// how long the client must wait, and does not count this one.
-func (a *attempts) record(client netip.Addr, key string, now time.Time) (wait time.Duration) {
+// record counts a wrong key that was sent from a network. If too many were sent from it, it returns
+// how long its clients must wait, and does not count this one.
+func (a *attempts) record(from netip.Prefix, key string, now time.Time) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	from := networkOf(client)
 	all := a.failed.of(attempt{from: from}, wrongKeyEvery, wrongKeyBurst)
-	if wait := untilAllowed(all, now); wait > 0 {
+	if wait := ratelimit.Wait(all, now); wait > 0 {
 		return wait
 	}
 	same := a.failed.of(attempt{from, sha256.Sum256([]byte(key))}, sameKeyEvery, sameKeyBurst)
-	if wait := untilAllowed(same, now); wait > 0 {
+	if wait := ratelimit.Wait(same, now); wait > 0 {
 		return wait
 	}
 	all.AllowN(now, 1)
@@ -62,25 +63,4 @@ func (l *limiters) of(a attempt, every time.Duration, burst int) *rate.Limiter {
 	}
 	(*l)[a] = rate.NewLimiter(rate.Every(every), burst)
 	return (*l)[a]
-}
-
-// untilAllowed returns how long it takes until l allows one more attempt; 0 if it does now.
-func untilAllowed(l *rate.Limiter, now time.Time) time.Duration {
-	missing := 1 - l.TokensAt(now)
-	if missing <= 0 {
-		return 0
-	}
-	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
-}
-
-// networkOf returns the network that one client can send from: its IPv4 address, or the /64 of its
-// IPv6 address. All machines of a local network have the same /64, so there it is the address: one
-// machine must not use up the tries of the others.
-func networkOf(client netip.Addr) netip.Prefix {
-	bits := client.BitLen()
-	if client.Is6() && !client.IsPrivate() && !client.IsLinkLocalUnicast() {
-		bits = 64
-	}
-	network, _ := client.Prefix(bits)
-	return network
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"m40-llm/handlers/ratelimit"
 )
 
 // guesses limits how many codes and passphrases are tried, right or wrong: 5 a minute from one
@@ -32,18 +34,18 @@ const (
 )
 
 // wait returns how long it takes until a network may try once more; 0: it may now.
-func (g *guesses) wait(from netip.Addr, now time.Time) time.Duration {
+func (g *guesses) wait(from netip.Prefix, now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, wait := g.limiters(networkOf(from), now)
+	_, wait := g.limiters(from, now)
 	return wait
 }
 
 // take counts one try. If none is allowed, it returns how long to wait.
-func (g *guesses) take(from netip.Addr, now time.Time) (wait time.Duration) {
+func (g *guesses) take(from netip.Prefix, now time.Time) (wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	count, wait := g.limiters(networkOf(from), now)
+	count, wait := g.limiters(from, now)
 	if wait > 0 {
 		return wait
 	}
@@ -60,10 +62,10 @@ func (g *guesses) limiters(from netip.Prefix, now time.Time) (count []*rate.Limi
 		g.all, g.reserved = rate.NewLimiter(rate.Every(allGuessEvery), allGuessBurst), map[netip.Prefix]*rate.Limiter{}
 	}
 	own := g.from.of(attempt{from: from}, guessEvery, guessBurst)
-	if wait := untilAllowed(own, now); wait > 0 {
+	if wait := ratelimit.Wait(own, now); wait > 0 {
 		return nil, wait
 	}
-	wait = untilAllowed(g.all, now)
+	wait = ratelimit.Wait(g.all, now)
 	if wait == 0 {
 		return []*rate.Limiter{own, g.all}, 0
 	}
@@ -71,7 +73,7 @@ func (g *guesses) limiters(from netip.Prefix, now time.Time) (count []*rate.Limi
 	if reserved == nil {
 		return nil, wait
 	}
-	if until := untilAllowed(reserved, now); until > 0 {
+	if until := ratelimit.Wait(reserved, now); until > 0 {
 		return nil, min(wait, until)
 	}
 	return []*rate.Limiter{own, reserved}, 0

@@ -182,7 +182,8 @@ func (s *Service) passphraseOf(ctx context.Context, name string) (p store.Person
 // check reports whether a passphrase has this hash, within the limits of guesses and of hashes that
 // are computed at once.
 func (s *Service) check(ctx context.Context, passphrase, hash string, client Client) (right bool, err error) {
-	if wait := s.guesses.wait(client.Addr, s.opt.Now()); wait > 0 { // before waiting for nothing
+	from := s.networks.of(client.Addr, s.opt.Now())
+	if wait := s.guesses.wait(from, s.opt.Now()); wait > 0 { // before waiting for nothing
 		return false, &TooManyError{wait, true}
 	}
 	end, err := s.passphrases.begin(ctx)
@@ -190,7 +191,7 @@ func (s *Service) check(ctx context.Context, passphrase, hash string, client Cli
 		return false, err
 	}
 	defer end()
-	if wait := s.guesses.take(client.Addr, s.opt.Now()); wait > 0 {
+	if wait := s.guesses.take(from, s.opt.Now()); wait > 0 {
 		return false, &TooManyError{wait, true}
 	}
 	return s.passphrases.match(passphrase, hash)

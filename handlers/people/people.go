@@ -66,6 +66,7 @@ type Service struct {
 	cookie string
 	key    store.TokenHash // of the owner's key
 
+	networks    networks
 	wrongKeys   attempts
 	guesses     guesses
 	passphrases *passphrases
@@ -221,7 +222,7 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 	now := s.opt.Now()
 	person, ok := s.invited.byLink(secret, now)
 	if code, isCode := asCode(secret); !ok && isCode {
-		if wait := s.guesses.take(client.Addr, now); wait > 0 {
+		if wait := s.guesses.take(s.networks.of(client.Addr, now), now); wait > 0 {
 			return "", &TooManyError{wait, true}
 		}
 		if person, ok = s.invited.byCode(code, now); !ok {
@@ -236,7 +237,8 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 
 // wrongKey records that a client sent a wrong key, and returns the error for it.
 func (s *Service) wrongKey(key string, client Client) error {
-	if wait := s.wrongKeys.record(client.Addr, key, s.opt.Now()); wait > 0 {
+	now := s.opt.Now()
+	if wait := s.wrongKeys.record(s.networks.of(client.Addr, now), key, now); wait > 0 {
 		return &TooManyError{Wait: wait}
 	}
 	return ErrWrongKey

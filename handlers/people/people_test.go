@@ -180,7 +180,7 @@ func TestEnter_MoreAddressesThanAreCounted(t *testing.T) {
 		t.Errorf("%v after the attack who has the passphrase got %v", locked.Wait, err)
 	}
 	now.now = now.now.Add(reservedEvery * reservedBurst)
-	if s.guesses.reservedFor(networkOf(netip.MustParseAddr("192.0.2.1")), now.now) == nil || len(s.guesses.reserved) != 1 {
+	if s.guesses.reservedFor(netip.MustParsePrefix("192.0.2.1/32"), now.now) == nil || len(s.guesses.reserved) != 1 {
 		t.Errorf("%d networks are still remembered", len(s.guesses.reserved))
 	}
 }

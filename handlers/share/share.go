@@ -123,7 +123,7 @@ func (h *Handlers) show(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := web.Sharing{Chat: chat.ID(), Title: snapshot.Title, Temporary: snapshot.Temporary, Port: h.Reach.Port()}
+	p := web.Sharing{Chat: chat.ID(), Title: snapshot.Title, Temporary: snapshot.Temporary, Port: h.Reach.Port(), Encrypted: h.Reach.Encrypted()}
 	addresses, trouble := h.Reach.Addresses()
 	if trouble != nil && len(list) > 0 {
 		p.Trouble = trouble.Error()
