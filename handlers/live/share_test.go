@@ -3,13 +3,15 @@ package live
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // follower is what a follower has read.
@@ -17,7 +19,6 @@ type follower struct {
 	*Following
 	ids   []int64
 	texts map[int64]string
-	read  []string // of the last call of take, as JSON
 }
 
 func follow(t *testing.T, s *Service, token string) *follower {
@@ -53,147 +54,69 @@ func dump(e Event) string {
 	return text
 }
 
-// take applies what came since, as a page does.
-func (r *follower) take(t *testing.T) {
-	t.Helper()
-	events, err := r.Take()
-	must(t, err)
-	r.read = nil
-	for _, e := range events {
-		r.read = append(r.read, dump(e))
-		switch e.Type {
-		case EventBranch:
-			r.ids = r.ids[:slices.Index(r.ids, e.ID)+1]
-			r.put(e.Messages)
-		case EventText:
-			reasoning, text, _ := strings.Cut(r.texts[e.ID], "|")
-			r.texts[e.ID] = reasoning + e.Reasoning + "|" + text + e.Text
-		case EventEnd:
-			r.texts[e.ID] = e.Message.Reasoning + "|" + e.Message.Text
-		}
+// apply changes what is shown, as a page does.
+func (r *follower) apply(e Event) {
+	switch e.Type {
+	case EventBranch:
+		r.ids = r.ids[:slices.Index(r.ids, e.ID)+1]
+		r.put(e.Messages)
+	case EventText:
+		reasoning, text, _ := strings.Cut(r.texts[e.ID], "|")
+		r.texts[e.ID] = reasoning + e.Reasoning + "|" + text + e.Text
+	case EventEnd:
+		r.texts[e.ID] = e.Message.Reasoning + "|" + e.Message.Text
 	}
 }
 
-// shows compares with the branch of the chat from message first on.
-func (r *follower) shows(t *testing.T, c *Chat, first int64) {
-	t.Helper()
-	list := snapshotOf(c).Messages
-	at := 0
-	if first != 0 {
-		at = slices.IndexFunc(list, func(m Message) bool { return m.ID == first })
-	}
-	var want, got []string
-	if at >= 0 {
-		for _, m := range list[at:] {
-			want = append(want, m.Reasoning+"|"+m.Text)
-		}
-	} else if len(r.read) > 1 || len(r.read) == 1 && strings.Contains(r.read[0], "message") {
-		t.Fatalf("while message %d is not shown, a follower read %q", first, r.read)
-	}
-	for _, id := range r.ids {
-		got = append(got, r.texts[id])
-	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("a follower from message %d on shows\n%q\nwant\n%q", first, got, want)
-	}
-}
-
-// steps is how many commands an owner gives while others follow.
-func steps() int {
-	if os.Getenv("M40_LLM_TORTURE") != "" {
-		return 20_000
-	}
-	return 250
-}
-
+// A link shows its part of the chat and nothing else, whatever the owner of the chat does, and nothing at all
+// once it has ended. Each word is unique, so a word that a reader gets tells which message it is from.
 func TestFollowersReadWhatTheirLinkShowsWhateverTheOwnerDoes(t *testing.T) {
-	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), QueueEvents: 1 << 20, QueueBytes: 1 << 30})
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
-	secret := func(text string) Question {
-		q := question(text)
-		q.System, q.Settings.Seed, q.Settings.TopK = "secret system", 987654321, 77
-		return q
+	walks, steps := "4", "60"
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		walks, steps = "200", "500" // 100,000 steps
 	}
-	answer := func(c *Chat) {
-		a := <-engine.asked
-		a.think("hm ")
-		for range random.IntN(4) {
-			a.write(fmt.Sprintf("word%d ", random.IntN(1000)))
-		}
-		a.finish()
-		settle(c)
+	setFlag(t, "rapid.checks", walks)
+	setFlag(t, "rapid.steps", steps)
+	db := openStore(t, storePath(t))
+	total, events := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		engine := newScript()
+		p := &sharedChat{T: t, db: db, engine: engine, s: New(engine, Options{Store: db, QueueEvents: 1 << 20, QueueBytes: 1 << 30})}
+		defer p.close()
+		p.begin()
+		t.Repeat(map[string]func(*rapid.T){
+			"":              func(t *rapid.T) { p.T = t; p.check(); total++ },
+			"send":          func(t *rapid.T) { p.T = t; p.send() },
+			"send again":    func(t *rapid.T) { p.T = t; p.send() },
+			"edit":          func(t *rapid.T) { p.T = t; p.edit() },
+			"regenerate":    func(t *rapid.T) { p.T = t; p.regenerate() },
+			"rewrite":       func(t *rapid.T) { p.T = t; p.rewrite() },
+			"continue":      func(t *rapid.T) { p.T = t; p.resume() },
+			"select":        func(t *rapid.T) { p.T = t; p.selectVersion() },
+			"share":         func(t *rapid.T) { p.T = t; p.share() },
+			"end the link":  func(t *rapid.T) { p.T = t; p.endLink() },
+			"follow":        func(t *rapid.T) { p.T = t; p.follow() },
+			"leave":         func(t *rapid.T) { p.T = t; p.leave() },
+			"throw away":    func(t *rapid.T) { p.T = t; p.throwAway() },
+			"another chat":  func(t *rapid.T) { p.T = t; p.another() },
+			"system prompt": func(t *rapid.T) { p.T = t; p.setSystem() },
+		})
+		events += p.events
+	})
+	t.Logf("%d steps; readers got %d events, and nothing that their link does not show", total, events)
+	if events == 0 {
+		t.Error("the readers got no events")
 	}
-	c, err := s.Start(context.Background(), me, secret("out of scope"), false)
-	must(t, err)
-	answer(c)
-	must(t, c.Send(context.Background(), me, secret("from here")))
-	answer(c)
-	list := snapshotOf(c).Messages
-	from := list[2].ID
-	all, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true, System: true, Settings: true})
-	must(t, err)
-	some, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true, First: from})
-	must(t, err)
-	still, err := s.Share(context.Background(), me, c.ID(), NewShare{First: from})
-	must(t, err)
-	everything, part := follow(t, s, all.Token), follow(t, s, some.Token)
-	frozen := follow(t, s, still.Token)
+}
 
-	ctx := context.Background()
-	for range steps() {
-		list := snapshotOf(c).Messages
-		m := list[random.IntN(len(list))]
-		if random.IntN(3) > 0 { // mostly near the end
-			m = list[len(list)-1-random.IntN(min(3, len(list)))]
-		}
-		begins := true
-		switch command := random.IntN(7); {
-		case len(list) > 40:
-			err = c.Edit(ctx, me, list[0].ID, secret("out of scope"))
-		case command == 0 && m.Role == RoleUser:
-			err = c.Edit(ctx, me, m.ID, secret(fmt.Sprintf("edit%d", random.IntN(1000))))
-		case command == 1 && m.Role == RoleModel:
-			err = c.Regenerate(ctx, me, m.ID, "secret system", secret("").Settings)
-		case command == 2 && m.Role == RoleModel:
-			err, begins = c.Rewrite(ctx, me, m.ID, fmt.Sprintf("by hand %d", random.IntN(1000)), ""), false
-		case command == 3:
-			err, begins = c.Select(ctx, me, m.ID, 1+random.IntN(m.Versions)), false
-		case command == 4:
-			err, begins = c.Select(ctx, me, from, 0), false
-		case command == 5 && list[len(list)-1].Role == RoleModel:
-			err = c.Continue(ctx, me, list[len(list)-1].ID, secret("").Settings)
-		default:
-			err = c.Send(ctx, me, secret(fmt.Sprintf("send%d", random.IntN(1000))))
-		}
-		must(t, err)
-		if begins {
-			answer(c)
-		}
-		everything.take(t)
-		everything.shows(t, c, 0)
-		part.take(t)
-		part.shows(t, c, from)
-		for _, event := range part.read {
-			for _, hidden := range []string{"secret", "987654321", "out of scope", "TopK:77"} {
-				if strings.Contains(event, hidden) {
-					t.Fatalf("a follower read %q: %s", hidden, event)
-				}
-			}
-		}
+// setFlag sets a flag of the test's process until the test ends.
+func setFlag(t *testing.T, name, value string) {
+	t.Helper()
+	before := flag.Lookup(name).Value.String()
+	if err := flag.Set(name, value); err != nil {
+		t.Fatal(err)
 	}
-	now := follow(t, s, still.Token)
-	if !slices.Equal(now.ids, frozen.ids) {
-		t.Errorf("a link to the chat as it was shows messages %v, then %v", frozen.ids, now.ids)
-	}
-	for id, text := range frozen.texts {
-		reasoning, said, _ := strings.Cut(text, "|")
-		nowReasoning, nowSaid, _ := strings.Cut(now.texts[id], "|")
-		if !strings.HasPrefix(nowReasoning, reasoning) || !strings.HasPrefix(nowSaid, said) { // the answer may have been continued
-			t.Errorf("a link to the chat as it was shows %q, then %q", text, now.texts[id])
-		}
-	}
+	t.Cleanup(func() { _ = flag.Set(name, before) })
 }
 
 func TestALinkShowsTheSystemPromptAndSettingsIfItSaysSo(t *testing.T) {

@@ -170,11 +170,13 @@ func (s *Service) passphraseOf(ctx context.Context, name string) (p store.Person
 	} else {
 		p, err = s.opt.Store.PersonNamed(ctx, name)
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Person{}, "", nil
+	missing := errors.Is(err, store.ErrNotFound)
+	if err != nil && !missing {
+		return store.Person{}, "", err
 	}
-	if err == nil {
-		hash, err = s.opt.Store.Passphrase(ctx, p.ID)
+	hash, err = s.opt.Store.Passphrase(ctx, p.ID) // of nobody too, as that takes time
+	if missing && errors.Is(err, store.ErrNotFound) {
+		return store.Person{}, "", nil
 	}
 	return p, hash, err
 }

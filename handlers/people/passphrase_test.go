@@ -13,7 +13,7 @@ import (
 )
 
 // setPassphrase sets the first passphrase of a person.
-func setPassphrase(t *testing.T, s *Service, person, passphrase string) {
+func setPassphrase(t testing.TB, s *Service, person, passphrase string) {
 	t.Helper()
 	err := s.ChangePassphrase(t.Context(), access.Principal{Owner: person}, person, PassphraseChange{New: passphrase})
 	if err != nil {
@@ -53,12 +53,18 @@ func TestEnterByName(t *testing.T) {
 			for range i {
 				from.Addr = from.Addr.Next() // each with tries of their own
 			}
+			counted := &countingStore{Store: s.opt.Store}
+			s.opt.Store = counted
+			defer func() { s.opt.Store = counted.Store }()
 			before := s.passphrases.computed.Load()
 			cookie, err := s.EnterByName(t.Context(), tc.typed, tc.passphrase, from)
 			if n := s.passphrases.computed.Load() - before; n != 1 {
 				t.Errorf("%d hashes were computed, want 1 for every try, so that all take the same time", n)
 			}
 			if tc.person == "" {
+				if counted.reads != 2 {
+					t.Errorf("%d reads of the database, want 2 for every wrong try, so that all take the same time", counted.reads)
+				}
 				if err != ErrWrongLogin {
 					t.Errorf("got %v, want the one answer for all wrong tries", err)
 				}
@@ -72,6 +78,27 @@ func TestEnterByName(t *testing.T) {
 			}
 		})
 	}
+}
+
+// countingStore counts the reads that a login takes.
+type countingStore struct {
+	Store
+	reads int
+}
+
+func (s *countingStore) Person(ctx context.Context, id string) (store.Person, error) {
+	s.reads++
+	return s.Store.Person(ctx, id)
+}
+
+func (s *countingStore) PersonNamed(ctx context.Context, name string) (store.Person, error) {
+	s.reads++
+	return s.Store.PersonNamed(ctx, name)
+}
+
+func (s *countingStore) Passphrase(ctx context.Context, id string) (string, error) {
+	s.reads++
+	return s.Store.Passphrase(ctx, id)
 }
 
 func TestChangePassphrase(t *testing.T) {

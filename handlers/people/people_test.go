@@ -23,7 +23,7 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-func newService(t *testing.T, key string) (*Service, *clock) {
+func newService(t testing.TB, key string) (*Service, *clock) {
 	t.Helper()
 	c := &clock{time.UnixMilli(1_800_000_000_000)}
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, Now: c.Now})

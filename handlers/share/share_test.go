@@ -1,8 +1,11 @@
 package share
 
 import (
+	"fmt"
 	"image"
 	"image/color"
+	"math/rand/v2"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -36,12 +39,49 @@ func draw(t *testing.T, path string, size int) image.Image {
 	return picture
 }
 
+// randomLink returns a link as a server in some network has it: at an IPv4 or IPv6 address or a name.
+func randomLink(random *rand.Rand) string {
+	letters := func(n int) string {
+		text := make([]byte, n)
+		for i := range text {
+			text[i] = "abcdefghijklmnopqrstuvwxyz0123456789"[random.IntN(36)]
+		}
+		return string(text)
+	}
+	var host string
+	switch random.IntN(4) {
+	case 0:
+		host = netip.AddrFrom4([4]byte{byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32())}).String()
+	case 1, 2:
+		var ip [16]byte
+		for i := range ip {
+			if ip[i] = byte(random.Uint32()); random.IntN(3) == 0 { // so that some are written shorter
+				ip[i] = 0
+			}
+		}
+		host = "[" + netip.AddrFrom16(ip).String() + "]"
+	default:
+		host = letters(1+random.IntN(63)) + ".local"
+	}
+	scheme := []string{"http", "https"}[random.IntN(2)]
+	end := []string{"/s/" + letters(26), "/login?link=" + strings.ToUpper(letters(26))}[random.IntN(2)]
+	return fmt.Sprintf("%s://%s:%d%s", scheme, host, 1+random.IntN(65535), end)
+}
+
+// Another library reads each code as the link that it is of.
 func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
-	for _, link := range []string{
+	links := []string{
 		"http://192.168.1.40:8080/s/q7vd3nxo2lkr8stzb4mhcaq7vd",
 		"http://[fd00::2]:8080/s/q7vd3nxo2lkr8stzb4mhcaq7vd",
 		"http://[2001:db8:1234:5678:9abc:def0:1234:5678]:65535/s/" + strings.Repeat("q", 26),
-	} {
+	}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	for len(links) < 100 {
+		links = append(links, randomLink(random))
+	}
+	shortest, longest := links[0], links[0]
+	for _, link := range links {
 		code, err := QRCode(link)
 		if err != nil {
 			t.Fatal(err)
@@ -55,9 +95,16 @@ func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
 		}
 		read, err := qrcode.NewQRCodeReader().Decode(bitmap, nil)
 		if err != nil || read.GetText() != link {
-			t.Errorf("%s is read as %v, %v", link, read, err)
+			t.Errorf("seed %d: %s is read as %v, %v", seed, link, read, err)
+		}
+		if len(link) < len(shortest) {
+			shortest = link
+		}
+		if len(link) > len(longest) {
+			longest = link
 		}
 	}
+	t.Logf("%d codes, of links of %d to %d characters", len(links), len(shortest), len(longest))
 	if _, err := QRCode(strings.Repeat("x", 5000)); err == nil {
 		t.Error("a code has 5,000 characters")
 	}
