@@ -76,6 +76,9 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 		}},
 	}
 	for _, vocab := range []int{1, 2, 255, 256, 257, 4095, 4096, 4097, 32003, 70001, 262144} {
+		if testing.Short() && vocab > 1<<16 {
+			continue
+		}
 		t.Run(fmt.Sprintf("of %d", vocab), func(t *testing.T) {
 			e := device(t)
 			k, err := cudakern.NewCandidates(e.Context)
