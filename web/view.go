@@ -372,6 +372,7 @@ var shortcuts = []shortcut{
 	{"c", "copy it"},
 	{"f", "new chat from there"},
 	{"t", "its tokens and their probabilities"},
+	{"m", "what each sampler did, at a token"},
 	{"p", "choose a preset"},
 	{"?", "this list"},
 }

@@ -54,7 +54,7 @@ func StagesOf(m *live.Microscope) Stages {
 	for _, s := range m.Choice.Stages {
 		v.Stages = append(v.Stages, Stage{
 			Name: stageNames[s.Name], Value: stageValue(s.Name, m.Params), Kept: s.Kept, Removed: s.Removed,
-			Moves: s.Name != "mask" && s.Name != "mirostat" && (!sample.Truncates(s.Name) || s.Name == "logit_bias") && !(s.Name == "temperature" && s.Kept == 1),
+			Moves: s.Name == "logit_bias" || s.Name == "penalties" || s.Name == "dry" || s.Name == "temperature" && (m.Params.Temperature > 0 || m.Params.DynatempRange > 0),
 		})
 	}
 	for i, id := range m.IDs {

@@ -196,6 +196,7 @@ const tokens = new Tokens({
   chat: () => link.chat,
   inspect(candidates, name) {
     inspected = candidates && { candidates, name }
+    if (name) following = false
     showInView()
   },
   failed: fail,

@@ -82,6 +82,12 @@ class View {
   pressed(e) {
     const at = this.spans.indexOf(e.target)
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: this.spans.length - 1, ArrowUp: this.line(at, -1), ArrowDown: this.line(at, 1), Enter: at, ' ': at }[e.key]
+    if (at >= 0 && e.key === 'm' && !e.ctrlKey && !e.altKey && !e.metaKey) {
+      e.preventDefault()
+      e.stopPropagation()
+      this.owner.inspect(this, at)
+      return
+    }
     if (at < 0 || to === undefined || !this.spans[to] || e.ctrlKey || e.altKey || e.metaKey) return
     e.preventDefault()
     e.stopPropagation()
@@ -170,12 +176,13 @@ export class Tokens {
     this.views = new Map() // by answer
     this.pop = copyOf('t-token')
     this.pop.querySelector('[data-close-token]').addEventListener('click', () => this.close(true))
+    this.pop.querySelector('[data-stages]').addEventListener('click', () => this.inspect(this.view, this.at, true))
     this.pop.querySelector('[data-all]').addEventListener('click', () => {
       this.list(Infinity)
       this.pop.querySelector('.alts').focus()
     })
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
-    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .insp')) this.close(false) })
+    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .insp')) this.close(false) })
   }
 
   // shows reports whether the tokens of an answer are shown.
@@ -220,12 +227,32 @@ export class Tokens {
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'false')
   }
 
+  // inspect opens the microscope at a token, or closes it there.
+  async inspect(view, at, focus) {
+    const { Microscope } = await import('./microscope.js')
+    this.microscope ??= new Microscope({
+      address: (view, at) => `/c/${this.on.chat()}/tokens/${view.answer.id}/${at}/stages`,
+      walk: way => this.view?.spans[this.at + way] && this.pick(this.view, this.at + way),
+      closed: () => this.view?.spans[this.at].focus(),
+      visible,
+    })
+    if (this.microscope.open && this.view === view && this.at === at) {
+      this.microscope.close()
+      return
+    }
+    await this.microscope.show(view, at)
+    if (this.view !== view || this.at !== at) await this.pick(view, at)
+    if (focus) this.microscope.el.focus()
+    view.spans[at].scrollIntoView({ block: 'nearest' })
+  }
+
   // pick selects a token and shows the candidates in its place.
   async pick(view, at) {
     this.view?.mark(-1)
     this.view = view
     this.at = at
     view.mark(at)
+    if (this.microscope?.open) this.microscope.show(view, at)
     const detail = await request(`/c/${this.on.chat()}/tokens/${view.answer.id}/${at}`, null, this.on.failed)
     if (!detail || this.view !== view || this.at !== at) return
     this.detail = detail
@@ -285,6 +312,7 @@ export class Tokens {
     const { view, at } = this
     this.view = this.detail = null
     this.pop.remove()
+    this.microscope?.close()
     view.mark(-1)
     if (focus) view.spans[at].focus()
     this.on.inspect()
