@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
@@ -104,4 +105,6 @@ type Rendered struct {
 	Prompt string  `json:"prompt"`
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
+
+	Begun *chat.Message `json:"begun,omitempty"` // what Request.Begun spells, which need not be the message that is continued; nil: it has none, or they are not the model's, or complete a stop string
 }

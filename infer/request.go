@@ -49,6 +49,7 @@ type Request struct {
 	Stop          []string      `json:"stop,omitempty"`
 	BannedStrings []string      `json:"banned_strings,omitempty"` // texts that the answer must not contain
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
+	BannedEnds    []int         `json:"banned_ends,omitempty"`    // places in the answer, from 0, at which no end token may come
 	Alternatives  int           `json:"alternatives,omitempty"`   // number of likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
 	Rows          bool          `json:"rows,omitempty"`           // store the likeliest tokens in each token of the answer: see sample.Choice.Row
 	Follow        []int32       `json:"follow,omitempty"`         // at most 256 tokens whose probability after each stage each token of the answer reports: see sample.Choice.Followed
@@ -146,6 +147,8 @@ const (
 	FinishCalls  = record.FinishCalls
 	FinishLength = record.FinishLength
 	FinishBanned = record.FinishBanned
+
+	FinishRepetition = record.FinishRepetition
 )
 
 // Done ends an answer: its record, and the text, reasoning and calls that were buffered until now.

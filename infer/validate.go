@@ -18,6 +18,7 @@ const (
 	maxBanned       = 512
 	maxBannedBytes  = 256      // of one banned string
 	maxBannedTotal  = 16 << 10 // of all
+	maxBannedEnds   = 1000
 )
 
 // Validate returns an error that names the first field that is invalid for every model. It normalises
@@ -53,6 +54,8 @@ func (r *Request) Validate() error {
 		return Invalid("follow", "follow has %d tokens: give at most %d", len(r.Follow), maxAlternatives)
 	case slices.ContainsFunc(r.Unset, func(name string) bool { return !slices.Contains(sample.SuggestionNames(), name) }):
 		return Invalid("unset", "unset has a name that is none of the settings %s", strings.Join(sample.SuggestionNames(), ", "))
+	case len(r.BannedEnds) > maxBannedEnds || slices.ContainsFunc(r.BannedEnds, func(at int) bool { return at < 0 }):
+		return Invalid("banned_ends", "banned_ends must have at most %d places in the answer, each 0 or more", maxBannedEnds)
 	case len(r.Stop) > maxStops:
 		return Invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}

@@ -3,13 +3,16 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
-// ContinueAnswer lets an answer that has ended run again, from the text and the tokens
-// that it has. a is how it goes on being made. It fails with ErrConflict if the answer
-// runs.
+// ContinueAnswer lets an answer that has ended run again, from the text and the tokens of a. It fails
+// with ErrConflict if the answer runs.
 func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a NewAnswer) error {
+	if err := errors.Join(checkText("text", a.Text, maxText), checkText("reasoning", a.Reasoning, maxText)); err != nil {
+		return err
+	}
 	return s.write(ctx, func(tx *sql.Tx) error {
 		if _, err := findConversation(ctx, tx, owner, conversation); err != nil {
 			return err
@@ -25,16 +28,13 @@ func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, 
 		}
 		_, err = tx.ExecContext(ctx, `
 			INSERT INTO progress (message, text, reasoning, tokens)
-			SELECT
-				m.id,
-				m.text,
-				m.reasoning,
-				coalesce(a.tokens, x'')
-			FROM messages AS m
-			LEFT JOIN answers AS a ON a.message = m.id
-			WHERE m.id = ?`,
-			message)
+			VALUES (?, ?, ?, ?)`,
+			message, a.Text, a.Reasoning, packTokens(a.Tokens))
 		if err != nil {
+			return err
+		}
+		// The rows of tokens that the answer does not have any more.
+		if _, err := tx.ExecContext(ctx, `DELETE FROM token_rows WHERE message = ? AND first >= ?`, message, len(a.Tokens)); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `

@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 )
 
 type templateRequest struct {
@@ -19,6 +20,8 @@ type RenderedTemplate struct {
 	Prompt string  `json:"prompt"`
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
+
+	Begun *chat.Message `json:"-"` // the request has none
 }
 
 // applyTemplate answers POST /apply-template with the prompt that a chat

@@ -36,6 +36,8 @@ type run struct {
 	writer  int64         // whose message it answers; 0: the owner's
 	stopped bool
 	settled bool // the engine has reported how it ended
+	repeats *repetition
+	warned  bool // the answer was paused for the repetition that it is in, or was continued in it
 	started time.Time
 	phase   infer.EventType // of the event seen last
 	since   time.Time       // when the phase began
@@ -77,10 +79,18 @@ func (c *Chat) begin(t *turn) {
 	}
 	a.Settings.ask(&request)
 	request.Rows = true
-	t.rows = tokenRows{first: len(t.ids)}
+	for _, end := range a.Receipt.BannedEnds {
+		if end >= len(t.ids) {
+			request.BannedEnds = append(request.BannedEnds, end-len(t.ids))
+		}
+	}
+	if t.rows.list == nil {
+		t.rows = tokenRows{first: len(t.ids)}
+	}
 	ctx, cancel := context.WithCancel(activity.With(svc.ctx, activity.Origin{Person: c.owner, Chat: c.id}))
 	now := svc.opt.Now()
-	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now}
+	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: newRepetition(t.ids)}
+	r.warned = r.repeats.repeated() > 0
 	c.answer.run, c.replays.last = r, nil
 	c.changed()
 	svc.wg.Go(func() {
@@ -182,6 +192,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		}
 		a.Usage.CompletionTokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
+		r.checkRepetition(e.Token.ID)
 		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		c.write(r.turn, e.Token.Text, e.Token.Reasoning)
@@ -197,6 +208,20 @@ func (c *Chat) apply(r *run, e infer.Event) {
 	case e.Prefill != nil:
 		r.prompted(e.Prefill.Total, e.Prefill.Cached)
 		c.wait(r, now, Progress{Prefill: e.Prefill})
+	}
+}
+
+// checkRepetition records whether the answer repeats itself, and pauses it if the settings say so.
+func (r *run) checkRepetition(id int32) {
+	a := r.turn.Answer
+	r.repeats.add(id)
+	a.Repeated = r.repeats.repeated()
+	switch {
+	case a.Repeated == 0:
+		r.warned = false
+	case !r.warned && a.Settings.PauseRepetition != 0:
+		r.warned, a.Reason = true, infer.FinishRepetition
+		r.stop()
 	}
 }
 
@@ -234,7 +259,7 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 		a.Thinking = true
 		t.reasoning.WriteString(reasoning)
 	}
-	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Decode: a.Timings.Decode, FirstToken: a.Timings.First, Row: t.rows.last()}
+	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Repeated: a.Repeated, Decode: a.Timings.Decode, FirstToken: a.Timings.First, Row: t.rows.last()}
 	if text == "" || reasoning != "" {
 		c.publish(grown)
 	}
@@ -273,8 +298,9 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 	r.settled = true
 	a := r.turn.Answer
 	first, model, device := a.Timings.First, a.Receipt.Model, a.Receipt.Device
+	repeated, ends := a.Repeated, a.Receipt.BannedEnds // those of the engine are counted from where it went on
 	a.Answer.Answer = r.base.Answer.Answer.Then(d.Answer)
-	a.Timings.First = first
+	a.Timings.First, a.Repeated, a.Receipt.BannedEnds = first, repeated, ends
 	a.Receipt.Model, a.Receipt.Device = cmp.Or(a.Receipt.Model, model), cmp.Or(a.Receipt.Device, device)
 	a.Settings.Seed = d.Receipt.Params.Seed
 	if a.Context == 0 && status.Model.Name == a.Receipt.Model {

@@ -52,6 +52,13 @@ func (t *turn) message() Message {
 	return m
 }
 
+// setText replaces the text of an answer.
+func (t *turn) setText(m chat.Message) {
+	t.text, t.reasoning = strings.Builder{}, strings.Builder{}
+	t.text.WriteString(m.Content)
+	t.reasoning.WriteString(m.ReasoningContent)
+}
+
 // reopen finds the blocks of an answer that is about to grow again.
 func (t *turn) reopen() {
 	t.split, t.Answer.Blocks = splitter{}, 0

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/chat"
 	"m40-llm/store"
 )
 
@@ -179,6 +181,16 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 // Continue writes on in the last answer of the branch. With a negative seed the answer
 // keeps its own, and goes on as if it had not ended.
 func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Settings) error {
+	return c.continueAnswer(ctx, who, answer, s, false)
+}
+
+// ContinuePastEnd is Continue for an answer that the model or a stop string ended: no end token may come
+// where the answer ended, or it is without that stop string.
+func (c *Chat) ContinuePastEnd(ctx context.Context, who Principal, answer int64, s Settings) error {
+	return c.continueAnswer(ctx, who, answer, s, true)
+}
+
+func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, s Settings, pastEnd bool) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -215,19 +227,49 @@ func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Sett
 		tokens, a.Prefix, a.ReasoningPrefix = nil, old.text.Len(), old.reasoning.Len()
 	}
 	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
+	if tokens != nil {
+		a.Receipt.BannedEnds = old.Answer.Receipt.BannedEnds
+	}
+	begun := old.request()
+	if pastEnd {
+		if begun, err = c.passEnd(ctx, at, a, tokens); err != nil {
+			return err
+		}
+	}
+	record := store.NewAnswer{Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: change}
+	record.Tokens = tokens
 	err = c.commit(ctx, func(ctx context.Context) error {
-		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, store.NewAnswer{Answer: t.record(), Change: change})
+		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, record)
 	})
 	if err != nil {
 		return storeError(err)
 	}
 	c.setPanel(panel, c.metadata.System)
 	old.Answer, old.ids = a, tokens
+	old.setText(begun)
 	old.reopen()
 	m := old.message()
 	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
 	c.begin(old)
 	return nil
+}
+
+// passEnd makes a, which continues answer number at of the branch, go on where that ended by itself, and
+// returns the text that it has then: with the stop string that ended it, if one did.
+func (c *Chat) passEnd(ctx context.Context, at int, a *Answer, tokens []int32) (chat.Message, error) {
+	t := c.branch[at]
+	if !endedByModel(t.Answer) {
+		return chat.Message{}, invalid("past_end", "message %d was not ended by the model or a stop string: it is continued without past_end", t.ID)
+	}
+	if t.Answer.StopString == "" {
+		a.Receipt.BannedEnds = append(slices.Clone(a.Receipt.BannedEnds), len(tokens))
+		return t.request(), nil
+	}
+	a.Settings.Stop = slices.DeleteFunc(slices.Clone(a.Settings.Stop), func(stop string) bool { return stop == t.Answer.StopString })
+	if len(tokens) == 0 || c.metadata.Raw || a.Prefix+a.ReasoningPrefix > 0 {
+		return t.request(), nil
+	}
+	return c.spell(ctx, at, tokens, nil, a.Settings)
 }
 
 // tokens returns those of an answer that is continued.

@@ -96,6 +96,7 @@ type Event struct {
 	Reasoning  string        `json:"reasoning,omitempty"`
 	Thinking   bool          `json:"thinking,omitempty"` // EventText, EventEnd: Reasoning was being written; EventBlock: it is the block
 	Tokens     int           `json:"tokens,omitempty"`
+	Repeated   int           `json:"repeated,omitempty"` // EventText: as in record.End
 	More       bool          `json:"more,omitempty"`
 	Decode     time.Duration `json:"-"`
 	FirstToken time.Duration `json:"-"`

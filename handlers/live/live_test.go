@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
@@ -82,12 +83,15 @@ func (s *script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32
 	return make([]int32, len(strings.Fields(text))), nil
 }
 
-// Render counts the words of messages, and three tokens around each.
+// Render counts the words of messages, and three tokens around each. Tokens spell their ids.
 func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	s.rendered.Add(1)
 	var view infer.Rendered
 	for _, m := range r.Messages {
 		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
+	}
+	if len(r.Begun) > 0 {
+		view.Begun = &chat.Message{Content: spellIDs(r.Begun)}
 	}
 	return view, nil
 }

@@ -178,7 +178,7 @@ func (m *memory) ContinueAnswer(_ context.Context, owner, conversation string, i
 		if message.State == store.Running {
 			return fmt.Errorf("%w: answer %d runs already", store.ErrConflict, id)
 		}
-		message.State, message.Answer = store.Running, &a.Answer
+		message.State, message.Text, message.Reasoning, message.Answer = store.Running, a.Text, a.Reasoning, &a.Answer
 		c.change(a.Change)
 		return nil
 	})

@@ -132,7 +132,7 @@ func (c *Chat) recipe(at int) infer.Request {
 	if a.Receipt.HasParams() && a.Receipt.Params.Validate() == nil {
 		r.Params = a.Receipt.Params
 	}
-	r.Params.Seed = a.Settings.Seed
+	r.Params.Seed, r.BannedEnds = a.Settings.Seed, a.Receipt.BannedEnds
 	return r
 }
 
@@ -155,8 +155,11 @@ func (c *Chat) Recipe(_ context.Context, who Principal, answer int64) (infer.Req
 }
 
 // endedItself reports whether an end token ended an answer.
-func endedItself(a *Answer) bool {
-	return a.State == Done && a.Reason == infer.FinishStop && a.StopString == ""
+func endedItself(a *Answer) bool { return endedByModel(a) && a.StopString == "" }
+
+// endedByModel reports whether an end token or a stop string ended an answer.
+func endedByModel(a *Answer) bool {
+	return a.State == Done && !a.Rewritten && a.Reason == infer.FinishStop
 }
 
 // rewrite compares token by token what the engine writes, to the first that differs,

@@ -18,6 +18,8 @@ type Settings struct {
 	BannedStrings []string `json:"banned_strings,omitempty"` // texts that it never contains
 	Thinking      Thinking `json:"thinking,omitempty"`
 	MaxTokens     int      `json:"max_tokens"` // -1: until the context is full
+
+	PauseRepetition int `json:"pause_repetition,omitempty"` // 1: an answer that repeats itself is paused; 0: readers are told alone
 }
 
 // Thinking is what a person asks of a model that can think before it answers. Of the
@@ -81,6 +83,8 @@ func (s Settings) Validate() error {
 		return invalid("max_tokens", "max_tokens is 0, but an answer needs at least 1 token; -1 means until the context is full")
 	case s.MaxTokens < -1 || s.MaxTokens > MaxTokens:
 		return invalid("max_tokens", "max_tokens is %d, but it must be from -1 to %d", s.MaxTokens, MaxTokens)
+	case s.PauseRepetition != 0 && s.PauseRepetition != 1:
+		return invalid("pause_repetition", "pause_repetition is %d, but it must be 0 (off) or 1", s.PauseRepetition)
 	case s.Thinking != "" && s.Thinking.variables() == nil:
 		return invalid("thinking", "thinking is %q, but it must be on, off, low, medium or high, or be left out", string(s.Thinking))
 	}

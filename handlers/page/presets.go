@@ -135,7 +135,7 @@ func presetView(p, base live.Preset) web.Preset {
 
 // settingValues returns the numeric settings by their names in JSON.
 func settingValues(s live.Settings) map[string]float64 {
-	values := map[string]float64{"max_tokens": float64(s.MaxTokens)}
+	values := map[string]float64{"max_tokens": float64(s.MaxTokens), "pause_repetition": float64(s.PauseRepetition)}
 	for _, n := range sample.Numbers() {
 		values[n.Name] = n.Get(&s.Params)
 	}
@@ -231,6 +231,7 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 		value(n.Name, n.Whole, n.Min, n.Max, func(v float64) { n.Set(&s.Params, v) })
 	}
 	value("max_tokens", true, -1, live.MaxTokens, func(v float64) { s.MaxTokens = int(v) })
+	value("pause_repetition", true, 0, 1, func(v float64) { s.PauseRepetition = int(v) })
 	for key, list := range listValues(s) {
 		if form.Has(key) {
 			*list = unescapedLines(form.Get(key))

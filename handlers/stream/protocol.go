@@ -30,6 +30,8 @@ import (
 //	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
 //	{"type":"rewrite","ref":6,"answer":4,"text":…,"reasoning":…}    put words into the model's mouth: a new version of the answer, marked edited
 //	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
+//	{"type":"continue","ref":7,"answer":4,"past_end":true,"settings":{…}}     the same for an answer that the model or a stop string ended: without an end there, or without that stop string
+//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on behind its first 40 tokens: a new version of the answer; seed -1: the seed it had
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
@@ -44,7 +46,7 @@ import (
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
 // of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
 // to the model as they are, one behind the other, without its chat template; and "preset": the id
-// of the one that the settings came from. While an answer is written, only open, stop,
+// of the one that the settings came from. While an answer is written, only open, stop, rewind,
 // older, newer, fork, panel, activity, typing and ping fit; the others get the error "conflict" with the state.
 //
 // # To the page
@@ -92,6 +94,8 @@ type Command struct {
 	System    string         `json:"system"`
 	Temporary bool           `json:"temporary"`
 	On        bool           `json:"on"`
+	PastEnd   bool           `json:"past_end"`
+	Keep      int            `json:"keep"`
 	Preset    string         `json:"preset"`
 	Answer    int64          `json:"answer"`
 	Message   int64          `json:"message"`
@@ -225,7 +229,7 @@ type Progress struct {
 //
 //	message   message: a question, or an answer that begins, goes on or was rewritten; where it goes is said above
 //	progress  id, progress
-//	text      id, text, reasoning: what each goes on with; thinking: the reasoning is being written; tokens, decode_ms and first_ms are the new totals; candidates: of the last token, at most ten times a second; also in end
+//	text      id, text, reasoning: what each goes on with; thinking: the reasoning is being written; tokens, decode_ms and first_ms are the new totals; repeated: how many of the last tokens repeat those before them; candidates: of the last token, at most ten times a second; also in end
 //	block     id, html: the first chars UTF-16 units of the tail are a finished block; thinking: the reasoning is
 //	end       id, answer; rest: what is left of the tail, rendered, or html: the whole answer, where rendering the parts one by one gives something else
 //	branch    id, messages, more: what follows message id goes, and messages take its place; if the page lacks id, or id is missing, everything goes, and more says whether there are messages before these

@@ -264,7 +264,12 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	case "rewrite":
 		return reply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
 	case "continue":
+		if c.PastEnd {
+			return reply{}, chat.ContinuePastEnd(ctx, s.who, c.Answer, *c.Settings)
+		}
 		return reply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
+	case "rewind":
+		return reply{}, chat.Rewind(ctx, s.who, c.Answer, c.Keep, *c.Settings)
 	case "panel":
 		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err

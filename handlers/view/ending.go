@@ -9,7 +9,7 @@ import (
 )
 
 // Ending is why an answer ended. Kind is edited, stopped, interrupted, failed, context, length,
-// stop_string or finished.
+// stop_string, repetition or finished.
 type Ending struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`           // for people, with the number of tokens if that explains it
@@ -40,6 +40,8 @@ func End(a *live.Answer) *Ending {
 		return &Ending{Kind: "edited", Text: "edited by you"}
 	case a.State == live.Failed:
 		return &Ending{Kind: "failed", Text: at("failed")}
+	case a.State == live.Stopped && a.Reason == infer.FinishRepetition:
+		return &Ending{Kind: "repetition", Text: at("paused, because it repeats itself,")}
 	case a.State == live.Stopped && a.Error != nil:
 		return &Ending{Kind: "stopped", Text: at("stopped by the owner of the server")}
 	case a.State == live.Stopped:

@@ -173,7 +173,7 @@ func (a *answer) sendEcho() {
 
 // finish completes d and sends it as the answer's last event.
 func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
-	r.Params = a.request.Params
+	r.Params, r.BannedEnds = a.request.Params, a.request.BannedEnds
 	d.Receipt = r
 	d.Usage = record.Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoningTokens}
 	if a.first.IsZero() {

@@ -77,18 +77,22 @@ func (a *answer) retract(id int32, before *textBuffer) {
 
 // forbidden returns the tokens that must not come next.
 func (a *answer) forbidden() []int32 {
+	var ends []int32
+	if slices.Contains(a.request.BannedEnds, a.length()) {
+		ends = a.model.tokenizer.Ends()
+	}
 	n := len(a.forbiddenAt)
 	if n == 0 || a.forbiddenAt[n-1].pos != len(a.tokens) {
-		return nil
+		return ends
 	}
-	ids := a.forbiddenAt[n-1].ids
-	if len(ids) < forbidAllAfter {
+	ids := slices.Concat(ends, a.forbiddenAt[n-1].ids)
+	if len(a.forbiddenAt[n-1].ids) < forbidAllAfter {
 		return ids
 	}
 	if a.banTokens == nil {
 		a.banTokens = a.model.banTokens(a.request.BannedStrings)
 	}
-	return slices.Concat(ids, a.banTokens)
+	return append(ids, a.banTokens...)
 }
 
 // banTokens returns the tokens that spell one of bans by themselves.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/reply"
 )
 
@@ -17,13 +18,10 @@ import (
 // is empty if the request has no such tokens, or if they are not the model's or do not spell the
 // message.
 func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) prompt {
-	n := len(r.Messages) - 1
-	if len(r.Begun) == 0 || n == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
+	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
 		return prompt{}
 	}
-	opening := r
-	opening.Messages, opening.Continue = r.Messages[:n], false
-	text, tokens, err := m.conversation(ctx, opening, now)
+	text, tokens, err := m.openBegun(ctx, r, now)
 	if err != nil {
 		return prompt{}
 	}
@@ -34,37 +32,81 @@ func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) 
 	return prompt{text, append(tokens, r.Begun...), begun}
 }
 
-// readBegun decodes and parses the tokens of the message that r continues, and returns the reader
-// after them; nil if they do not spell the message.
-func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
+// openBegun renders and encodes the messages before the one that r continues.
+func (m *openModel) openBegun(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
+	n := len(r.Messages) - 1
+	if n < 1 {
+		return "", nil, infer.Invalid("begun", "begun has the tokens of a message that nothing precedes")
+	}
+	r.Messages, r.Continue = r.Messages[:n], false
+	return m.conversation(ctx, r, now)
+}
+
+// spellBegun returns the message that the tokens of r spell: without what the buffers hold after the
+// last of them, such as a part of a character, which comes with the token that completes it. It returns
+// nil if they are not the model's, or complete a stop string.
+func (m *openModel) spellBegun(ctx context.Context, r infer.Request, now time.Time) *chat.Message {
+	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
+		return nil
+	}
+	prompt, _, err := m.openBegun(ctx, r, now)
+	if err != nil {
+		return nil
+	}
+	_, said, err := m.decodeBegun(r, prompt)
+	if err != nil {
+		return nil
+	}
+	return &chat.Message{Role: "assistant", Content: said.content.String(), ReasoningContent: said.reasoning.String()}
+}
+
+// begunText is what the tokens of a message spell.
+type begunText struct {
+	content, reasoning strings.Builder
+	calls              bool // and a tool call
+}
+
+func (s *begunText) add(d reply.Delta) {
+	s.content.WriteString(d.Content)
+	s.reasoning.WriteString(d.Reasoning)
+	s.calls = s.calls || len(d.Calls) > 0
+}
+
+// decodeBegun decodes and parses the tokens of the message that r continues, and returns the reader
+// after them and what they spell.
+func (m *openModel) decodeBegun(r infer.Request, prompt string) (read *reader, said *begunText, err error) {
 	parser, err := m.parser(r, prompt)
 	if err != nil {
-		return nil // newAnswer reports it
+		return nil, nil, err
 	}
-	read := &reader{model: m, text: newTextBuffer(r.Stop, nil), parser: parser}
-	var said, reasoning strings.Builder
-	calls := false
-	add := func(d reply.Delta) {
-		said.WriteString(d.Content)
-		reasoning.WriteString(d.Reasoning)
-		calls = calls || len(d.Calls) > 0
-	}
-	for _, id := range r.Begun {
-		text, _, stopped := read.decode(id)
-		if add(read.parse(id, text)); stopped {
-			return nil
+	said = &begunText{}
+	read = &reader{model: m, text: newTextBuffer(r.Stop, nil), parser: parser}
+	for i, id := range r.Begun {
+		text, stopString, stopped := read.decode(id)
+		if said.add(read.parse(id, text)); stopped {
+			return nil, nil, infer.Invalid("begun", "token %d of begun completes the stop string %q", i+1, stopString)
 		}
+	}
+	return read, said, nil
+}
+
+// readBegun returns the reader after the tokens of the message that r continues; nil if they do not
+// spell the message.
+func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
+	read, said, err := m.decodeBegun(r, prompt)
+	if err != nil {
+		return nil // newAnswer reports what is wrong with r
 	}
 	last := r.Messages[len(r.Messages)-1]
 	says := func() bool {
-		return said.String() == last.Content && reasoning.String() == last.ReasoningContent && !calls
+		return said.content.String() == last.Content && said.reasoning.String() == last.ReasoningContent && !said.calls
 	}
 	if !says() { // an answer that had ended sent what the buffers held
-		if rest := read.text.flush(); parser == nil {
-			add(reply.Delta{Content: rest})
+		if rest := read.text.flush(); read.parser == nil {
+			said.add(reply.Delta{Content: rest})
 		} else {
-			add(parser.Text(rest))
-			add(parser.Flush())
+			said.add(read.parser.Text(rest))
+			said.add(read.parser.Flush())
 		}
 		read.text = newTextBuffer(r.Stop, nil)
 	}

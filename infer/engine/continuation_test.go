@@ -109,6 +109,9 @@ func TestContinue_GoesOnInTheTokensOfTheAnswer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				if spells := view.Begun; !ended && (spells == nil || spells.Content != before.text || spells.ReasoningContent != before.reasoning) {
+					t.Fatalf("%s: %d tokens are said to spell %+v, want %q and %q", c.name, n, spells, before.reasoning, before.text)
+				}
 				if view.Prompt != c.prompt || !slices.Equal(view.Tokens[len(view.Tokens)-n:], ids[:n]) {
 					t.Fatalf("%s, continued behind %d tokens: the prompt is %q, %d", c.name, n, view.Prompt, view.Tokens)
 				}
@@ -191,5 +194,38 @@ func TestContinue_TakesTheTextWhereTheTokensSaySomethingElse(t *testing.T) {
 	r.Continue = false
 	if a := b.ask(r); a.code() != infer.CodeInvalid {
 		t.Errorf("tokens of no message: %v", a.err)
+	}
+}
+
+// An answer that a model ended goes on where the end is banned once, and a request with that place
+// writes all of it again.
+func TestContinue_GoesOnWhereTheEndIsBannedOnce(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	b.onLogits = func(logits []float32, _ int32) { logits[toyEnd] = 12 } // likely, not certain
+	r := thinkerRequest()
+	r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Params.MinP, r.Params.Seed, r.MaxTokens = 1, 0, 1, 0, 7, 400
+	first := b.ask(r)
+	ids := first.ids()
+	if first.done.EndToken == nil || len(ids) == 0 {
+		t.Fatalf("the answer did not end by an end token: %+v, %d tokens", first.done, len(ids))
+	}
+	next := r
+	next.Continue, next.Begun = true, ids
+	next.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: hear(t, first).text})
+	if again := b.ask(next); len(again.tokens) != 0 || again.done.EndToken == nil {
+		t.Errorf("without a ban the same seed goes on with %d tokens", len(again.tokens))
+	}
+	next.BannedEnds = []int{0}
+	on := b.ask(next)
+	if len(on.tokens) == 0 || !slices.Equal(on.done.Receipt.BannedEnds, next.BannedEnds) {
+		t.Fatalf("with the ban come %d tokens, and the receipt is %+v", len(on.tokens), on.done.Receipt)
+	}
+	r.BannedEnds = []int{len(ids)}
+	if whole := b.ask(r).ids(); !slices.Equal(whole, append(ids, on.ids()...)) {
+		t.Errorf("in one go it writes %d tokens, in two %d and %d", len(whole), len(ids), len(on.tokens))
+	}
+	r.BannedEnds = []int{-1}
+	if a := b.ask(r); a.code() != infer.CodeInvalid {
+		t.Errorf("a place before the first token gives %v", a.err)
 	}
 }

@@ -295,6 +295,7 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 		if len(r.Tokens) > 0 {
 			view.Prompt = m.tokenizer.Decode(r.Tokens, true)
 		}
+		view.Begun = m.spellBegun(ctx, r, e.options.Now())
 		return err
 	})
 	return view, err

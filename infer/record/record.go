@@ -41,6 +41,8 @@ const (
 	FinishCalls  FinishReason = "tool_calls"     // the model ended an answer that has calls, all of them complete
 	FinishLength FinishReason = "length"         // the token limit, or the context is full
 	FinishBanned FinishReason = "content_filter" // every token would continue the answer with a banned string
+
+	FinishRepetition FinishReason = "repetition" // a chat paused the answer, because it repeated itself
 )
 
 // End is how an answer ended.
@@ -50,6 +52,7 @@ type End struct {
 	EndToken    *int32       `json:"end_token,omitempty"`    // the end token sampled, if one was
 	EndProb     float64      `json:"end_prob,omitempty"`     // its probability
 	ContextFull bool         `json:"context_full,omitempty"` // with FinishLength: the context, not the token limit, ended it
+	Repeated    int          `json:"repeated,omitempty"`     // of a chat: how many of its last tokens repeat those before them; 0: it does not repeat itself
 }
 
 // Usage counts tokens.
@@ -69,7 +72,8 @@ type Receipt struct {
 	Device       string        `json:"device"`
 	Path         string        `json:"path,omitempty"` // number path of the device
 	CacheType    string        `json:"cache_type,omitempty"`
-	Engine       string        `json:"engine,omitempty"` // engine version
+	Engine       string        `json:"engine,omitempty"`      // engine version
+	BannedEnds   []int         `json:"banned_ends,omitempty"` // tokens of the answer, from 0, in whose places no end token could come
 }
 
 // HasParams reports whether the parameters are known; the engine sends them at the end.

@@ -22,6 +22,7 @@ package tokenizer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -331,6 +332,9 @@ func (t *Tokenizer) AddsBOS() bool { return t.vocab.prefix >= 0 }
 
 // IsEnd reports whether a token ends an answer: an end of text, of turn or of message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.vocab.endTokens[id] }
+
+// Ends returns the tokens that end an answer, in ascending order.
+func (t *Tokenizer) Ends() []int32 { return slices.Sorted(maps.Keys(t.vocab.endTokens)) }
 
 // IsControl reports whether a token is a control token or the unknown token, which Decode
 // omits by default.

@@ -1,6 +1,6 @@
 // The entry point of the playground page: sends commands for what the user does, and shows the
 // events of the server.
-import { Chat, showError } from './chat.js'
+import { Chat, raised, showError } from './chat.js'
 import { Counter, advice, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
@@ -510,6 +510,14 @@ function answerTo(turn) {
 }
 const goOn = id => ask('continue', { answer: id })
 
+// rewind takes back the tokens of an answer that repeat those before them, and continues with a higher DRY.
+function rewind({ id, info }) {
+  const settings = usable()
+  if (!settings) return
+  settings.dry_multiplier = raised(info.settings.dry_multiplier)
+  link.command('rewind', { answer: id, keep: info.tokens - info.repeated, settings }).then(toEnd, fail)
+}
+
 function stop() {
   const running = chat.running
   if (chat.replay?.state === 'running') {
@@ -596,6 +604,8 @@ chat.el.addEventListener('click', e => {
   if (button.matches('[data-again]')) again(turn)
   else if (button.matches('[data-answer-this]')) answerTo(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
+  else if (button.matches('[data-past-end]')) ask('continue', { answer: turn.id, past_end: true })
+  else if (button.matches('[data-rewind]')) rewind(turn)
   else if (button.matches('[data-tokens]')) tokens.toggle(turn)
   else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
   else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)

@@ -35,6 +35,9 @@ function ending([, , text, code], probability) {
   return probability ? `${how}, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : how
 }
 
+// raised returns the DRY multiplier to try where one did not prevent a repetition.
+export const raised = multiplier => multiplier ? Math.min(4, Math.round(30 * multiplier) / 20) : 0.8
+
 const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
 
 function words(text) {
@@ -238,6 +241,8 @@ class Answer extends Turn {
     this.tail += e.text ?? ''
     this.reasoning += e.reasoning ?? ''
     this.info.tokens = e.tokens
+    this.info.repeated = e.repeated ?? 0
+    this.showLoop()
     this.info.candidates = e.candidates ?? this.info.candidates
     Object.assign(this.info.timings, { decode_ms: e.decode_ms, first_ms: e.first_ms })
     this.figures(e.tokens, this.info.timings)
@@ -366,9 +371,30 @@ class Answer extends Turn {
     this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // the normal end is not shown
     this.put('end', info.edited ? '' : ending(reason, info.end_prob))
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
+    this.showPastEnd()
+    this.showLoop()
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
     if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)
+  }
+
+  // showLoop offers to rewind an answer that repeats itself.
+  showLoop() {
+    const { repeated, edited, settings } = this.info, box = this.el.querySelector('.loop')
+    box.hidden = !repeated || Boolean(edited)
+    if (box.hidden) return
+    box.querySelector('[data-loop]').textContent = `The last ${plural(repeated)} repeat those before them.`
+    box.querySelector('[data-rewind]').textContent = `Rewind ${plural(repeated)} and raise DRY to ${raised(settings.dry_multiplier)}`
+  }
+
+  // showPastEnd offers to continue an answer that the model or a stop string ended.
+  showPastEnd() {
+    const { state, edited, reason, end_prob: probability, ending } = this.info, button = this.el.querySelector('[data-past-end]')
+    button.hidden = state !== 'done' || Boolean(edited) || reason !== 'stop'
+    const chance = probability ? `, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : ''
+    const name = ending?.code ? `Go on without the stop string ${shownCode(ending.code)}` : `Go on, with the end banned once. The model ended it here${chance}`
+    button.title = name
+    button.setAttribute('aria-label', name)
   }
 
   // why shows the reason why the answer ended; without an argument it hides the reason.
@@ -403,7 +429,7 @@ class Answer extends Turn {
 // looks has the class and the symbol for each kind of ending.
 const looks = {
   interrupted: ['warn', 'warn'], edited: ['', 'edit'], failed: ['err', 'warn'], stopped: ['', 'stop'],
-  context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], finished: ['', 'check'],
+  context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], repetition: ['warn', 'again'], finished: ['', 'check'],
 }
 
 // RawAnswer is an answer in a raw chat. Its text is not rendered, and continues on the line where

@@ -1,0 +1,159 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"m40-llm/handlers/access"
+	"m40-llm/infer/chat"
+	"m40-llm/store"
+)
+
+// Rewind adds a version of an answer of the branch that has its first tokens, and goes on from there
+// with other settings. If the answer is being written, it is stopped first. With a negative seed the
+// version has that of the answer.
+func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int, s Settings) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := c.stopAnswer(ctx, who, answer); err != nil {
+		return err
+	}
+	stored, err := c.storedTokens(ctx, answer)
+	if err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, access.ActionAsk, "rewind an answer")
+	if err != nil {
+		return err
+	}
+	defer done()
+	at, err := c.branch.find("answer", answer, RoleModel)
+	if err != nil {
+		return err
+	}
+	old := c.branch[at]
+	if keep < 0 || keep >= len(stored.ids) {
+		return invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.ids))
+	}
+	if s.Seed < 0 {
+		s.Seed = old.Answer.Settings.Seed
+	}
+	panel := Panel{s, c.panel.Preset}
+	panel.Seed = c.panel.Seed
+	t := c.newAnswer(old.Answer.System, s)
+	t.ids = slices.Clone(stored.ids[:keep])
+	begun, err := c.spell(ctx, at, t.ids, stored.ids[keep:], s)
+	if err != nil {
+		return err
+	}
+	t.inherit(old, begun)
+	record := store.NewAnswer{Parent: old.Parent, Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: c.panelChange(panel, c.metadata.System)}
+	var added store.Message
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
+		return err
+	})
+	if err != nil {
+		return storeError(err)
+	}
+	c.setPanel(panel, c.metadata.System)
+	if len(t.ids) > 0 {
+		t.rows = tokenRows{list: stored.rows[:keep:keep]}
+	}
+	c.place(t, added)
+	return nil
+}
+
+// stopAnswer stops an answer if it is being written, and waits until it is stored.
+func (c *Chat) stopAnswer(ctx context.Context, who Principal, answer int64) error {
+	if err := c.may(who, access.ActionAsk); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	r := c.answer.run
+	if r == nil || r.turn.ID != answer {
+		c.mu.Unlock()
+		return nil
+	}
+	r.stop()
+	c.mu.Unlock()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// inherit makes t, which has the first tokens of old, go on from them: begun is what they spell.
+func (t *turn) inherit(old *turn, begun chat.Message) {
+	a, was := t.Answer, old.Answer
+	a.Prefix, a.ReasoningPrefix, a.Edited = was.Prefix, was.ReasoningPrefix, was.Edited
+	a.Usage, a.Timings = was.Usage, was.Timings
+	share := float64(len(t.ids)) / float64(max(1, was.Usage.CompletionTokens))
+	a.Usage.CompletionTokens = len(t.ids)
+	a.Usage.ReasoningTokens = min(a.Usage.ReasoningTokens, len(t.ids))
+	a.Timings.Decode = time.Duration(min(1, share) * float64(was.Timings.Decode)) // ≈: that of each token is not stored
+	for _, end := range was.Receipt.BannedEnds {
+		if end < len(t.ids) {
+			a.Receipt.BannedEnds = append(a.Receipt.BannedEnds, end)
+		}
+	}
+	t.text.WriteString(begun.Content)
+	t.reasoning.WriteString(begun.ReasoningContent)
+	if a.Receipt.Model != was.Receipt.Model { // they are no tokens of this model
+		t.ids, a.Prefix, a.ReasoningPrefix, a.Receipt.BannedEnds = nil, t.text.Len(), t.reasoning.Len(), nil
+	}
+	t.reopen()
+}
+
+// spell returns what the first tokens of answer number at of the branch spell, with the beginning that
+// a person wrote; rest are its other tokens.
+func (c *Chat) spell(ctx context.Context, at int, first, rest []int32, s Settings) (begun chat.Message, err error) {
+	t := c.branch[at]
+	model := t.Answer.Receipt.Model
+	if !c.metadata.Raw && t.Answer.Prefix+t.Answer.ReasoningPrefix == 0 {
+		if len(first) == 0 {
+			return answerMessage("", ""), nil
+		}
+		r := c.request(c.branch[:at], t.request(), t.Answer.System)
+		r.Model, r.Begun = model, first
+		s.ask(&r)
+		var spelled *chat.Message
+		err = c.commit(ctx, func(ctx context.Context) error {
+			view, err := c.service.engine.Render(ctx, r)
+			spelled = view.Begun
+			return err
+		})
+		if err == nil && spelled == nil {
+			err = invalid("keep", "the first %d tokens of message %d cannot be read by the model any more", len(first), t.ID)
+		}
+		if err != nil {
+			return begun, err
+		}
+		return *spelled, nil
+	}
+	var pieces []string
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
+		pieces, err = c.service.engine.Pieces(ctx, model, rest)
+		return err
+	})
+	if err != nil {
+		return begun, err
+	}
+	// What a person began is not among the tokens: the text of the others is cut off.
+	begun = t.request()
+	text := &begun.Content
+	if *text == "" {
+		text = &begun.ReasoningContent
+	}
+	kept, ok := strings.CutSuffix(*text, strings.Join(pieces, ""))
+	if !ok {
+		return begun, invalid("keep", "the last %d tokens of message %d are not the end of its text; edit the answer instead", len(rest), t.ID)
+	}
+	*text = kept
+	return begun, nil
+}
