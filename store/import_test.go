@@ -95,7 +95,9 @@ func TestContinueAnswer(t *testing.T) {
 	if _, err := s.FinishAnswer(ctx, me, c.ID, answer.ID, Finish{State: Stopped, Text: "half", Answer: Answer{Tokens: []int32{1, 2}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, NewAnswer{Answer: of("other")}); err != nil {
+	goesOn := NewAnswer{Text: "half", Answer: of("other")}
+	goesOn.Tokens = []int32{1, 2}
+	if err := s.ContinueAnswer(ctx, me, c.ID, answer.ID, goesOn); err != nil {
 		t.Fatal(err)
 	}
 	m, err := s.Message(ctx, me, c.ID, answer.ID)
@@ -116,7 +118,7 @@ func TestContinueAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.ContinueAnswer(ctx, me, c.ID, edited.ID, NewAnswer{}); err != nil {
+		if err := s.ContinueAnswer(ctx, me, c.ID, edited.ID, NewAnswer{Text: "by hand"}); err != nil {
 			t.Fatal(err)
 		}
 		if m, err := s.Message(ctx, me, c.ID, edited.ID); err != nil || m.State != Running || m.Text != "by hand" {

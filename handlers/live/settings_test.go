@@ -42,6 +42,7 @@ func TestSettings_TheFirstFieldThatIsWrongIsNamed(t *testing.T) {
 		{"a seed that a browser cannot hold", "seed", func(s *Settings) { s.Seed = MaxSeed + 1 }},
 		{"an empty stop string", "stop", func(s *Settings) { s.Stop = []string{"a", ""} }},
 		{"a stop string that is too long", "stop", func(s *Settings) { s.Stop = []string{strings.Repeat("a", Stops.Bytes+1)} }},
+		{"neither paused nor not", "pause_repetition", func(s *Settings) { s.PauseRepetition = 2 }},
 		{"a stop string that is no text", "stop", func(s *Settings) { s.Stop = []string{"\xff"} }},
 		{"too many stop strings", "stop", func(s *Settings) { s.Stop = strings.Split(strings.Repeat("a", Stops.Most+1), "") }},
 	} {
@@ -69,7 +70,7 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 			PresencePenalty: -0.5, FrequencyPenalty: 0.25, DryMultiplier: 0.8, DryBase: 2, DryAllowedLength: 3, DryPenaltyLastN: 512,
 			DryBreakers: []string{"\n"}, Samplers: []string{"top_k", "temperature"}, Seed: 5,
 		},
-		Stop: []string{"\nYou:", "\t\\"}, BannedStrings: []string{"shivers"}, Thinking: ThinkingOff, MaxTokens: 33,
+		Stop: []string{"\nYou:", "\t\\"}, BannedStrings: []string{"shivers"}, Thinking: ThinkingOff, MaxTokens: 33, PauseRepetition: 1,
 	}
 	for _, v := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Params)} {
 		for i := range v.NumField() {
