@@ -101,14 +101,16 @@ func isWide(r rune) bool {
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff01 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3fffd
 }
 
-// fits returns the cell FITS of the table: yes, no, the largest context length that fits if
-// that is less than the model was trained with, or "" if unknown.
+// fits returns the cell FITS of the table: yes, no, slowly if its weights must stay in the file, the
+// largest context length that fits if that is less than the model was trained with, or "" if unknown.
 func fits(f *placement.Fit) string {
 	switch {
 	case f == nil || f.Free == 0:
 		return ""
 	case f.Context == 0:
 		return "no"
+	case f.InFile:
+		return "slowly"
 	case f.Context < f.Trained:
 		return fmt.Sprint(f.Context)
 	}

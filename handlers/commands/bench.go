@@ -65,7 +65,7 @@ random weights with the tensor shapes of a known model.`)
 	if *flags.kv == "f32" {
 		cache = gguf.F32
 	}
-	result, err := measure(ctx, kind, *flags.threads, file, *name, bench.Options{
+	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
 		Prompts: prompts, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
 	})
 	if err != nil {
@@ -89,8 +89,8 @@ func parseLengths(list string) (lengths []int, err error) {
 
 // measure opens a device of the given kind and runs the benchmark on it with the model in
 // file.
-func measure(ctx context.Context, kind deviceKind, threads int, file *gguf.File, name string, o bench.Options) (result bench.Result, err error) {
-	dev, err := kind.open(file, threads, slog.New(slog.DiscardHandler))
+func measure(ctx context.Context, kind deviceKind, host cpu.Options, file *gguf.File, name string, o bench.Options) (result bench.Result, err error) {
+	dev, err := kind.open(file, host, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return bench.Result{}, err
 	}

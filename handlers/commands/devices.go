@@ -20,7 +20,7 @@ import (
 
 // deviceKind is a kind of device that --device names.
 type deviceKind struct {
-	open  func(f *gguf.File, threads int, log *slog.Logger) (device.Device, error)
+	open  func(f *gguf.File, o cpu.Options, log *slog.Logger) (device.Device, error)
 	types []gguf.Type // weight formats that it has kernels for; nil: all
 	gpu   bool        // whether it uses a driver, which can crash the process
 
@@ -39,6 +39,15 @@ var devices = map[string]deviceKind{
 // for the others. The CPU has kernels for every weight format that the GPU has.
 func auto() deviceKind {
 	return deviceKind{open: openBest, types: cpu.WeightTypes(), gpu: cuda.Installed() == nil}
+}
+
+// host returns the options of the CPU.
+func (f deviceFlags) host() cpu.Options {
+	o := cpu.Options{Threads: *f.threads}
+	if *f.noRepack {
+		o.NoRepack = "--no-repack"
+	}
+	return o
 }
 
 // kind returns the kind of device that --device names, or an error if the value of a device
@@ -61,11 +70,11 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	return kind, nil
 }
 
-func openCPU(_ *gguf.File, threads int, _ *slog.Logger) (device.Device, error) {
-	return cpu.Open(threads)
+func openCPU(_ *gguf.File, o cpu.Options, _ *slog.Logger) (device.Device, error) {
+	return cpu.OpenWith(o)
 }
 
-func openGPU(*gguf.File, int, *slog.Logger) (device.Device, error) {
+func openGPU(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
 	d, err := cuda.Open()
 	return d, withAdvice(err)
 }
@@ -80,14 +89,14 @@ func withAdvice(err error) error {
 	return fmt.Errorf("%w. Check whether nvidia-smi lists the GPU; --device auto uses the CPU instead", err)
 }
 
-func openRef(*gguf.File, int, *slog.Logger) (device.Device, error) { return ref.New(), nil }
+func openRef(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) { return ref.New(), nil }
 
 // openBest opens the GPU for the model in f, or the CPU with a notice that says why not the
 // GPU. A model that is too large for the GPU alone is no such reason: the engine splits it.
 // The reason is logged only if there is a driver, as then there most likely is a GPU too.
-func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error) {
+func openBest(f *gguf.File, o cpu.Options, log *slog.Logger) (device.Device, error) {
 	if err := cuda.Installed(); err != nil {
-		return openCPUBecause(threads, err)
+		return openCPUBecause(o, err)
 	}
 	gpu, err := cuda.Open()
 	if err == nil {
@@ -97,7 +106,7 @@ func openBest(f *gguf.File, threads int, log *slog.Logger) (device.Device, error
 		gpu.Close()
 	}
 	log.Warn("using the CPU instead of the GPU", "reason", err)
-	return openCPUBecause(threads, err)
+	return openCPUBecause(o, err)
 }
 
 // runs returns an error if dev lacks kernels for the weights or the operations of the model in f.
@@ -126,7 +135,7 @@ func fits(f *gguf.File, dev device.Device) error {
 
 // moreDevices yields the devices for the layers that do not fit on the first GPU: the other
 // usable GPUs, then the CPU.
-func moreDevices(threads int, log *slog.Logger) iter.Seq2[device.Device, error] {
+func moreDevices(o cpu.Options, log *slog.Logger) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		for gpu, err := range cuda.Devices(1) {
 			if err != nil {
@@ -135,7 +144,7 @@ func moreDevices(threads int, log *slog.Logger) iter.Seq2[device.Device, error] 
 				return
 			}
 		}
-		yield(cpu.Open(threads))
+		yield(cpu.OpenWith(o))
 	}
 }
 
@@ -181,23 +190,8 @@ func thisMachine() func() placement.Machine {
 	})
 }
 
-// deviceWithNotice is a device whose Info has a notice.
-type deviceWithNotice struct {
-	device.Device
-	notice string
-}
-
 // openCPUBecause opens the CPU, with a notice that gives the reason for not using the GPU.
-func openCPUBecause(threads int, reason error) (device.Device, error) {
-	d, err := cpu.Open(threads)
-	if err != nil {
-		return nil, err
-	}
-	return deviceWithNotice{d, "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")}, nil
-}
-
-func (d deviceWithNotice) Info() device.Info {
-	info := d.Device.Info()
-	info.Notice = d.notice
-	return info
+func openCPUBecause(o cpu.Options, reason error) (device.Device, error) {
+	o.Notice = "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")
+	return cpu.OpenWith(o)
 }

@@ -51,7 +51,7 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			d, err := openBest(f, 1, slog.New(slog.NewTextHandler(&log, nil)))
+			d, err := openBest(f, cpu.Options{Threads: 1}, slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -73,14 +73,16 @@ type deviceFlags struct {
 	folders
 	device, kv *string
 	threads    *int
+	noRepack   *bool
 }
 
 func addDeviceFlags(f *cli.Flags) deviceFlags {
 	return deviceFlags{
-		folders: folderFlags(f),
-		device:  f.String("device", "auto", "auto|cpu|cuda|ref", "where models run: on an NVIDIA GPU (cuda), on the CPU's vector units (cpu), or in slow plain Go (ref); auto: on the GPU if possible, else on the CPU"),
-		threads: f.Int("threads", 0, "CPU threads; 0: one for each core"),
-		kv:      f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
+		folders:  folderFlags(f),
+		device:   f.String("device", "auto", "auto|cpu|cuda|ref", "where models run: on an NVIDIA GPU (cuda), on the CPU's vector units (cpu), or in slow plain Go (ref); auto: on the GPU if possible, else on the CPU"),
+		threads:  f.Int("threads", 0, "CPU threads; 0: one for each core"),
+		noRepack: f.Bool("no-repack", "compute on the CPU with the weights in the model file instead of a copy that is faster to read: saves memory, is slower; also done if the copy does not fit"),
+		kv:       f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
 	}
 }
 
@@ -129,7 +131,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	}
 	o := engine.Options{
 		Catalog:       catalog,
-		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, *f.threads, logger) },
+		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, f.host(), logger) },
 		Model:         name,
 		ContextLength: *f.ctx,
 		CacheType:     *f.kv,
@@ -139,7 +141,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		FreeMemory:    cpu.FreeMemory,
 	}
 	if kind.gpu {
-		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(*f.threads, logger) }
+		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(f.host(), logger) }
 	}
 	return o, nil
 }

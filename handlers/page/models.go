@@ -308,7 +308,10 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	case d.Fit != nil:
 		f.Fits, f.Verdict = d.Fit.Context > 0, "fits"
 		f.Notice = view.Joined(" ", f.Notice, failure.Sentence("it "+d.Fit.String()))
-		if !f.Fits {
+		switch {
+		case d.Fit.InFile:
+			f.Verdict = "fits, slowly"
+		case !f.Fits:
 			f.Verdict = "does not fit"
 			f.Notice += " A smaller quantisation or model needs less."
 		}

@@ -89,7 +89,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		o.Progress = func(string, int64, int64) {}
 	}
 	info := dev.Info()
-	r := Result{Model: name, Device: info.Name, Path: info.Path, Notice: info.Notice, Threads: info.Threads, Answer: o.Answer, Repeat: o.Repeat}
+	r := Result{Model: name, Device: info.Name, Path: info.Path, Notice: info.Notices(), Threads: info.Threads, Answer: o.Answer, Repeat: o.Repeat}
 	c, err := model.ReadConfig(f)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return r, err

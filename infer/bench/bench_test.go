@@ -103,6 +103,31 @@ func run(t *testing.T, ctx context.Context, threads int, o bench.Options) (bench
 	return bench.Run(ctx, f, "tiny", dev, o)
 }
 
+func TestLogitsAreTheSameWithoutRepacking(t *testing.T) {
+	hashes := map[string]string{}
+	for _, why := range []string{"", "--no-repack"} {
+		f, err := bench.Synthetic("tiny", "q4_k", 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev, err := cpu.OpenWith(cpu.Options{Threads: 2, NoRepack: why})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{40}, Answer: 1, Repeat: 1, Parallel: 1, Cache: gguf.F16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dev.Close(); !strings.HasSuffix(r.Notice, why) {
+			t.Errorf("with the reason %q for weights in the file, the notice is %q", why, r.Notice)
+		}
+		hashes[why] = r.LogitsHash
+	}
+	if hashes[""] != hashes["--no-repack"] {
+		t.Errorf("the hashes of logits differ: %v", hashes)
+	}
+}
+
 func TestRunReportsAllFigures(t *testing.T) {
 	o := bench.Options{Prompts: []int{300}, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
 	done := map[string]bool{}

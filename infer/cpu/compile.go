@@ -43,9 +43,14 @@ func (e *executable) Run(b *device.Batch) error {
 		attention:        (*C.float)(d.attention.data),
 		attention_stride: C.size_t(d.attention.bytes / 4 / int64(d.info.Threads)),
 		groups:           (*C.int32_t)(d.groups.data),
+		panels:           (*C.uint8_t)(d.panels.data),
+		panels_stride:    C.size_t(d.panels.bytes / int64(d.info.Threads)),
 	}
-	C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
+	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
 		C.int32_t(len(b.Out)), ints(b.Out), ints(d.tables), ints(d.tableAt))
+	if read == 0 {
+		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
+	}
 	return nil
 }
 
@@ -101,6 +106,7 @@ type lowering struct {
 	quant     int64 // bytes of scratch
 	attention int64 // floats of scratch per thread
 	groups    int64 // bytes of scratch
+	panel     int64 // bytes of the largest panel of weights that are not packed
 }
 
 // angles are the frequencies of a RoPE, and the table of cosines and sines that each run fills once.
@@ -185,8 +191,11 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 			return c, err
 		}
 		c.w, c._type = (*C.uint8_t)(w.data), C.int32_t(w.Type)
-		c.w_stride = C.size_t(w.Type.RowBytes(w.Cols))
-		if bytes := panelBytes(w.Type, w.Cols); bytes > 0 {
+		c.w_stride, c.w_rows = C.size_t(w.Type.RowBytes(w.Cols)), C.int32_t(w.Rows)
+		if bytes := panelBytes(w.Type, w.Cols); w.inFile {
+			c.in_file = 1
+			l.panel = max(l.panel, bytes)
+		} else if bytes > 0 {
 			c.w_stride = C.size_t(bytes)
 		}
 	}
@@ -548,6 +557,9 @@ func (l *lowering) finish() error {
 	}
 	if err := d.groups.grow(l.groups); err != nil {
 		return fmt.Errorf("rows grouped by expert: %w", err)
+	}
+	if err := d.panels.grow((l.panel + line - 1) / line * line * int64(d.info.Threads)); err != nil {
+		return fmt.Errorf("panels of weights: %w", err)
 	}
 	if err := d.attention.grow(4 * l.attention * int64(d.info.Threads)); err != nil {
 		return fmt.Errorf("attention scores: %w", err)

@@ -3,7 +3,8 @@
 //
 // A compiled program is a list of phases in C memory, replayed by one call into C: a pool of
 // threads runs the phases with a barrier between them. Upload packs a copy of each weight in the
-// layout of the kernels (panel.h); a step reads it once.
+// layout of the kernels (panel.h); a step reads it once. Without repacking (Options.NoRepack), a step
+// packs each panel anew, in memory that stays in the cache.
 //
 // # Numerics
 //
@@ -25,9 +26,11 @@ package cpu
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -49,6 +52,7 @@ type tensor struct {
 	device.Tensor
 	data   unsafe.Pointer
 	weight bool // a weight, not an activation
+	inFile bool // data is in the layout of the model file, not packed
 }
 
 type kv struct {
@@ -71,20 +75,33 @@ type cpu struct {
 	kvs     []kv
 	weights arena
 	owned   []memory
+	views   runtime.Pinner // data of weights in Go's heap that are not packed
 
 	// Scratch that all programs share, of the size that the largest needs.
 	quant     memory
 	attention memory
 	groups    memory
+	panels    memory
 
 	tables  []int32 // block tables of the running batch, concatenated
 	tableAt []int32 // where each begins
 }
 
+// Options are the settings of a device.
+type Options struct {
+	Threads  int    // 0: as many as the process may use at once
+	Path     string // number path, see Paths; empty: the fastest that the processor supports
+	NoRepack string // if not empty, KeepInFile is called with this reason
+	Notice   string // of Info
+}
+
 // Open starts a device with threads threads on the fastest path that the processor supports. 0
 // threads: as many as the process may use at once.
-func Open(threads int) (device.Device, error) {
-	return OpenPath(threads, Paths()[0])
+func Open(threads int) (device.Device, error) { return OpenWith(Options{Threads: threads}) }
+
+// OpenPath is Open on a given number path.
+func OpenPath(threads int, path string) (device.Device, error) {
+	return OpenWith(Options{Threads: threads, Path: path})
 }
 
 // Paths lists the number paths that this processor supports, fastest first. A number path is a set
@@ -100,9 +117,10 @@ func Paths() []string {
 	}
 }
 
-// OpenPath is Open on a given number path.
-func OpenPath(threads int, path string) (device.Device, error) {
+// OpenWith starts a device.
+func OpenWith(o Options) (device.Device, error) {
 	const most = 1024
+	threads, path := o.Threads, cmp.Or(o.Path, Paths()[0])
 	if threads == 0 {
 		threads = min(host.Cores(), most)
 	}
@@ -120,14 +138,21 @@ func OpenPath(threads int, path string) (device.Device, error) {
 	}
 	return &cpu{
 		engine: engine,
-		info:   device.Info{Kind: "cpu", Name: host.Processor(), Path: path, Threads: threads, Memory: host.MemoryAvailable()},
+		info: device.Info{
+			Kind: "cpu", Name: host.Processor(), Path: path, Threads: threads, Memory: host.MemoryAvailable(),
+			Notice: o.Notice, InFile: o.NoRepack,
+		},
 	}, nil
 }
 
 func (d *cpu) Info() device.Info { return d.info }
 
-// WeightBytes returns the size of a packed weight in bytes. IQ1, IQ2 and IQ3 take up to two thirds
-// more than in the model file, some other formats a few percent more.
+// KeepInFile makes Upload keep views of weights instead of packed copies; see device.FileReader.
+// F32 weights, most of which are small, are always copied.
+func (d *cpu) KeepInFile(why string) { d.info.InFile = why }
+
+// WeightBytes returns the size of a packed weight in bytes, 0 if it stays in the file. IQ1, IQ2 and
+// IQ3 take up to two thirds more than in the model file, some other formats a few percent more.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if formatOf(t).values == 0 {
 		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(weightTypes))
@@ -138,7 +163,10 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if block, _ := t.Block(); cols%int(block) != 0 {
 		return 0, fmt.Errorf("cpu: rows of %d values are not a multiple of the %s block size %d", cols, t, block)
 	}
-	if bytes := panelBytes(t, cols); bytes > 0 {
+	switch bytes := panelBytes(t, cols); {
+	case bytes > 0 && d.info.InFile != "":
+		return 0, nil
+	case bytes > 0:
 		return (int64(rows) + C.PANEL - 1) / C.PANEL * bytes, nil
 	}
 	return int64(rows) * int64(t.RowBytes(cols)), nil
@@ -151,15 +179,17 @@ func FreeMemory() int64 { return host.MemoryAvailable() }
 // WorkBytes returns the size of the scratch that all programs share (quantised activations,
 // attention scores, rows grouped by expert) plus the RoPE tables of each program.
 func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
-	var quant, attention, groups, tables int64
+	var quant, attention, groups, tables, panel int64
 	for _, p := range programs {
 		rotations := map[device.RoPE]bool{}
 		for _, op := range p.Ops {
 			switch op.Kind {
 			case device.OpMatMul:
 				quant = max(quant, quantBytes(p.Rows, op.X.Cols))
+				panel = max(panel, d.panelWork(op.W.Cols))
 			case device.OpExpertMatMul:
 				quant = max(quant, quantBytes(p.Rows, op.X.Cols))
+				panel = max(panel, d.panelWork(op.W.Cols))
 				groups = max(groups, groupBytes(p.Rows, op))
 			case device.OpAttention:
 				attention = max(attention, attentionFloats(op))
@@ -172,10 +202,20 @@ func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 			}
 		}
 	}
-	return quant + 4*attention*int64(d.info.Threads) + groups + tables
+	return quant + (4*attention+panel)*int64(d.info.Threads) + groups + tables
 }
 
-// Upload packs a copy of data, using all threads.
+// panelWork returns the bytes that a thread packs a panel in, for weights of any type with cols
+// columns that stay in the file.
+func (d *cpu) panelWork(cols int) int64 {
+	if d.info.InFile == "" {
+		return 0
+	}
+	const widest = 2 // bytes of a value, in F16
+	return widest*C.PANEL*int64(cols) + line
+}
+
+// Upload packs a copy of data, using all threads, or keeps a view of it.
 func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
 	if d.engine == nil {
 		return device.Tensor{}, errClosed
@@ -187,6 +227,10 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
+	if bytes == 0 {
+		d.views.Pin(unsafe.SliceData(data))
+		return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, data: unsafe.Pointer(unsafe.SliceData(data)), weight: true, inFile: true}), nil
+	}
 	to, err := d.weights.alloc(bytes)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d): %w", t, rows, cols, err)
@@ -195,7 +239,7 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 	if C.engine_pack(d.engine, C.int(t), C.int(rows), C.int(cols), from, packed) == 0 {
 		return device.Tensor{}, fmt.Errorf("cpu: %w", device.ErrUnreadable)
 	}
-	return d.add(t, rows, cols, to, true), nil
+	return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, data: to, weight: true}), nil
 }
 
 func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
@@ -209,7 +253,7 @@ func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: activation (%d, %d): %w", rows, cols, err)
 	}
-	return d.add(gguf.F32, rows, cols, data, false), nil
+	return d.add(tensor{Tensor: device.Tensor{Type: gguf.F32, Rows: rows, Cols: cols}, data: data}), nil
 }
 
 // AllocKV allocates a zeroed KV cache. A block takes memory only after its first write.
@@ -278,19 +322,21 @@ func (d *cpu) Close() error {
 	}
 	C.engine_close(d.engine)
 	d.engine = nil
-	for _, m := range append(d.owned, d.quant, d.attention, d.groups) {
+	for _, m := range append(d.owned, d.quant, d.attention, d.groups, d.panels) {
 		m.free()
 	}
 	d.owned, d.tensors, d.kvs = nil, nil, nil
-	d.quant, d.attention, d.groups = memory{}, memory{}, memory{}
+	d.quant, d.attention, d.groups, d.panels = memory{}, memory{}, memory{}, memory{}
 	d.weights.free()
+	d.views.Unpin()
 	return nil
 }
 
-func (d *cpu) add(t gguf.Type, rows, cols int, data unsafe.Pointer, weight bool) device.Tensor {
-	named := device.Tensor{ID: int32(len(d.tensors) + 1), Type: t, Rows: rows, Cols: cols}
-	d.tensors = append(d.tensors, tensor{named, data, weight})
-	return named
+// add gives t an ID and returns its handle.
+func (d *cpu) add(t tensor) device.Tensor {
+	t.ID = int32(len(d.tensors) + 1)
+	d.tensors = append(d.tensors, t)
+	return t.Tensor
 }
 
 // tensor returns the tensor that t is a handle of.

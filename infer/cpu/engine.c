@@ -25,6 +25,7 @@ struct engine {
 	struct run run;
 	atomic_int phase; // the phase that all threads run; written only by the last thread at a barrier
 	atomic_int next;  // next item of that phase that no thread has taken
+	atomic_int lost;  // a weight could not be read, see fault.h
 };
 
 uint8_t engine_codebooks[CODEBOOK_BYTES];
@@ -156,6 +157,24 @@ static struct share share_of(const struct run *r, const struct op *op, int rows,
 	return (struct share){g.starts[expert + 1] - start, g.pairs + start, first, first + out0, first + out1};
 }
 
+// Computes a share of a product whose weight is in_file: packs one panel after another into the
+// thread's, and multiplies with it. So the bits are those of packed weights.
+static void matmul_in_file(const struct run *r, const struct weight_kernels *kernels, const struct op *op, const struct share *s, int thread)
+{
+	struct op packed = *op;
+	uint8_t *panel = r->scratch.panels + (size_t)thread * r->scratch.panels_stride;
+	packed.w = panel;
+	packed.w_stride = 0;
+	for (int o = s->out0 / PANEL * PANEL; o < s->out1; o += PANEL) {
+		const int rows = op->w_rows - o < PANEL ? op->w_rows - o : PANEL;
+		struct share part = *s;
+		part.out0 = s->out0 > o ? s->out0 : o;
+		part.out1 = s->out1 < o + PANEL ? s->out1 : o + PANEL;
+		kernels->pack(op->w + (size_t)o * op->w_stride, op->w_stride, rows, op->cols / format_of(op->type).values, panel);
+		kernels->matmul(r, &packed, &part);
+	}
+}
+
 // Runs item i of phase p. Results do not depend on which thread runs which item: items write
 // disjoint memory.
 static void run_item(struct engine *e, const struct phase *p, int i, int thread)
@@ -177,7 +196,11 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		for (; i >= matmul_items(r, op); op++)
 			i -= matmul_items(r, op);
 		const struct share s = share_of(r, op, phase_rows(r, p), i);
-		e->kernels->weights[op->type].matmul(r, op, &s);
+		const struct weight_kernels *kernels = &e->kernels->weights[op->type];
+		if (op->in_file)
+			matmul_in_file(r, kernels, op, &s, thread);
+		else
+			kernels->matmul(r, op, &s);
 	}
 }
 
@@ -216,6 +239,7 @@ static void walk(void *arg, int thread)
 {
 	struct engine *e = arg;
 	const struct program *program = e->run.program;
+	fault_watch(&e->lost);
 	for (;;) {
 		int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
 		if (k == program->n_phases)
@@ -230,6 +254,7 @@ static void walk(void *arg, int thread)
 		}
 		pool_barrier(e->pool, skip_and_advance, e);
 	}
+	fault_unwatch();
 }
 
 struct engine *engine_open(const char *path, int threads)
@@ -254,16 +279,20 @@ struct engine *engine_open(const char *path, int threads)
 	return e;
 }
 
-void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
-                const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
-                const int32_t *table_at)
+int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+               const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
+               const int32_t *table_at)
 {
 	struct batch batch = {rows, outs, tokens, pos, seq, out, tables, table_at};
 	e->run = (struct run){p, &batch, s};
 	atomic_store(&e->phase, 0);
+	atomic_store(&e->lost, 0);
+	fault_watch(&e->lost);
 	advance(e);
+	fault_unwatch();
 	if (atomic_load(&e->phase) < p->n_phases)
 		pool_run(e->pool, walk, e);
+	return !atomic_load(&e->lost);
 }
 
 struct packing {

@@ -88,8 +88,10 @@ struct op {
 
 	float *y;
 	const float *x, *z;
-	const uint8_t *w; // F32: (outs, cols) or (cols), at w_stride bytes a row; else panels
+	const uint8_t *w; // F32, or in_file: (rows, cols) or (cols), at w_stride bytes a row; else panels
 	size_t w_stride;  // bytes from row to row, or from panel to panel
+	int32_t in_file;  // w is in the layout of the model file, not packed
+	int32_t w_rows;   // rows of w
 	float eps;
 
 	float *angles;       // OP_ANGLES, OP_ROPE: (rows, 2, dims/2) cosines, sines
@@ -144,6 +146,8 @@ struct scratch {
 	float *attention;        // (threads) see attention_floats
 	size_t attention_stride; // floats from thread to thread
 	int32_t *groups;         // see struct groups
+	uint8_t *panels;         // (threads) a panel of any weight that is in_file
+	size_t panels_stride;    // bytes from thread to thread
 };
 
 // Rows grouped by the experts that they use. Pair row · used + i stands for a row and the i-th of
@@ -179,8 +183,8 @@ struct share {
 
 // The kernels of one weight type.
 struct weight_kernels {
-	// Packs rows rows of a weight, at most PANEL, into a zeroed panel. w: (rows, groups), stride
-	// bytes from row to row. NULL: the type is not packed.
+	// Packs rows rows of a weight, at most PANEL, into a panel; other rows of the panel keep their
+	// content. w: (rows, groups), stride bytes from row to row. NULL: the type is not packed.
 	void (*pack)(const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel);
 	// Writes row token of an embedding table to y.
 	void (*embed)(const struct op *op, int32_t token, float *y);
@@ -262,10 +266,11 @@ int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w
 // Reads bytes bytes at p, which is aligned to LINE, divided among the threads.
 void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 
-// Replays program p for one batch; the arrays are those of struct batch.
-void engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
-                const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
-                const int32_t *table_at);
+// Replays program p for one batch; the arrays are those of struct batch. Returns 0 if a weight that
+// is in_file could not be read, as engine_pack does.
+int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
+               const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
+               const int32_t *table_at);
 
 // Ends and joins the workers.
 void engine_close(struct engine *e);

@@ -207,3 +207,30 @@ static const struct weight_kernels weight_kernels[] = {
 	PACKED_FORMATS(FORMAT)
 #undef FORMAT
 };
+
+// The largest group of a panel.
+union group {
+#define PANEL_KIND(name, values, units, scales, bits) uint8_t name[PANEL * (2 * (units) + ((values) + BLOCK - 1) / BLOCK * ((scales) + 4 * (bits)))];
+	PANELS(PANEL_KIND)
+#undef PANEL_KIND
+};
+
+// Writes row token of an embedding table to y.
+static void embed(const struct op *op, int32_t token, float *y)
+{
+	const struct weight_kernels *kernels = &weight_kernels[op->type];
+	if (!op->in_file) {
+		kernels->embed(op, token, y);
+		return;
+	}
+	const struct format format = format_of(op->type);
+	const uint8_t *w = op->w + (size_t)token * op->w_stride;
+	union group group;
+	struct op one = *op;
+	one.w = (uint8_t *)&group;
+	one.cols = format.values;
+	for (int i = 0; i < op->cols; i += format.values, w += format.bytes) {
+		kernels->pack(w, 0, 1, 1, (uint8_t *)&group);
+		kernels->embed(&one, 0, y + i);
+	}
+}

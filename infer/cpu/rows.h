@@ -368,7 +368,7 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 		const float *x = op->x + (size_t)row * n, *z = op->z + (size_t)row * n, *up = op->z ? z : NULL;
 		switch (op->kind) {
 		case OP_EMBED:
-			weight_kernels[op->type].embed(op, op->by_position ? batch->pos[row] : batch->tokens[row], y);
+			embed(op, op->by_position ? batch->pos[row] : batch->tokens[row], y);
 			break;
 		case OP_RMS_NORM:
 		case OP_LAYER_NORM:

@@ -17,6 +17,7 @@ package device
 
 import (
 	"errors"
+	"strings"
 
 	"m40-llm/infer/gguf"
 )
@@ -96,8 +97,20 @@ type Info struct {
 	// were converted.
 	Notice string `json:"notice,omitempty"`
 
+	// InFile is the reason why weights stay in the model file, where each step reads them, instead
+	// of in copies that are faster to read; empty: there are copies.
+	InFile string `json:"in_file,omitempty"`
+
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
+}
+
+// Notices returns Notice and a sentence about InFile, without a full stop; empty: neither.
+func (i Info) Notices() string {
+	if i.InFile == "" {
+		return i.Notice
+	}
+	return strings.TrimPrefix(i.Notice+"; the weights stay in the model file, which is slower: "+i.InFile, "; ")
 }
 
 // MaxCandidates is the number of tokens that a row of logits is reduced to.
@@ -180,6 +193,14 @@ type Checker interface {
 	// Check returns an error that names the first operation of p that the device cannot compute,
 	// or nil. It reads only shapes: the tensors and caches need not be allocated.
 	Check(p *Program) error
+}
+
+// FileReader is implemented by devices that can compute with weights as they are in the mapped model
+// file: with the same bits, but slower than with their own copies.
+type FileReader interface {
+	// KeepInFile makes Upload keep views of weights instead of copies, for the reason why, which
+	// Info().InFile then gives. It must be called before the first Upload.
+	KeepInFile(why string)
 }
 
 // Converter is implemented by devices that keep weights of some types in another type.

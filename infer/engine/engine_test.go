@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
@@ -817,6 +818,45 @@ func TestEngine_LoadFailures(t *testing.T) {
 			r.Model = "other"
 			if a := b.ask(r); a.err != nil || b.Status().State != infer.StateReady {
 				t.Errorf("the next model: %v, %+v", a.err, b.Status())
+			}
+		})
+	}
+}
+
+func TestEngine_LeavesWeightsInTheFileIfCopiesDoNotFit(t *testing.T) {
+	const notice = "the weights stay in the model file, which is slower: copies of them need "
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape, err := placement.ShapeOf(f, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := shape.Fit(placement.Machine{Devices: []device.Info{{}}}).Whole + placement.Spare
+	for name, tt := range map[string]struct {
+		memory int64
+		inFile bool
+	}{
+		"copies fit":        {needs, false},
+		"copies do not fit": {needs - 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			b := newBench(t, func(b *bench, o *Options) {
+				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				b.readsFile, b.memory = true, tt.memory
+			})
+			if err := b.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := b.Status().Device
+			if strings.HasPrefix(got.Notice, notice) != tt.inFile || (got.InFile != "") != tt.inFile || strings.Contains(log.String(), notice) != tt.inFile {
+				t.Errorf("got %+v, log %q", got, log.String())
 			}
 		})
 	}

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/units"
 )
 
 // loadedModel is the model that is loaded, with the devices it is on.
@@ -123,6 +126,9 @@ func (l *loop) switchTo(m *openModel) {
 	l.sched.reset(m.key(), b)
 	l.status.setReady(r, now.Sub(begin))
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
+	if notice := r.info.Notice; notice != "" {
+		l.options.Logger.Warn("model loaded, with a notice of the device", "model", m.info.Name, "notice", notice)
+	}
 	if notice := m.notices(); notice != "" {
 		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", notice)
 	}
@@ -176,12 +182,20 @@ func (l *loop) place(m *openModel, p *placed) error {
 			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
 		}
 		p.devices = append(p.devices, dev)
-		size, err := placement.DeviceOf(m.file, m.config, dev, l.cache, placement.StepLimits(l.sched.limits))
+		size, err := l.sizeOn(m, dev)
 		if err != nil {
-			return infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
+			return err
 		}
 		sizes = append(sizes, size)
-		p.plan, reason = placement.Place(sum, sizes, placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel})
+		limits := placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel}
+		p.plan, reason = placement.Place(sum, sizes, limits)
+		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
+			reader.KeepInFile(whyInFile(m.file, size))
+			if sizes[len(sizes)-1], err = l.sizeOn(m, dev); err != nil {
+				return err
+			}
+			p.plan, reason = placement.Place(sum, sizes, limits)
+		}
 		if reason == nil {
 			p.setStages(placement.TypesOf(m.file))
 			if p.converted != "" {
@@ -194,6 +208,30 @@ func (l *loop) place(m *openModel, p *placed) error {
 		}
 	}
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
+}
+
+// fitsAtAll reports whether a model fits on devices with a context of any length.
+func fitsAtAll(sum placement.Model, sizes []placement.Device) bool {
+	_, err := placement.Place(sum, sizes, placement.Limits{Answers: 1})
+	return err == nil
+}
+
+// whyInFile says why the weights in f stay there, on a device with too little memory for copies.
+func whyInFile(f *gguf.File, size placement.Device) string {
+	why := fmt.Sprintf("copies of them need %s, and %s are free", units.ByteSize(size.Weights), units.ByteSize(size.Memory))
+	if model.WeightBytes(f) > size.Memory {
+		why += "; the file is larger too, so parts of it are read from the disk for every token"
+	}
+	return why
+}
+
+// sizeOn returns what m takes of the memory of dev.
+func (l *loop) sizeOn(m *openModel, dev device.Device) (placement.Device, error) {
+	size, err := placement.DeviceOf(m.file, m.config, dev, l.cache, placement.StepLimits(l.sched.limits))
+	if err != nil {
+		return size, infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
+	}
+	return size, nil
 }
 
 // devices yields devices in order of preference. Each is opened when it is asked for.
@@ -216,6 +254,7 @@ func (p *placed) setStages(types placement.Types) {
 		on[stage.Device] = true
 	}
 	var names, paths []string
+	var inFile string
 	for i, dev := range p.devices {
 		if info := dev.Info(); on[i] {
 			if names = append(names, info.Name); len(names) == 1 {
@@ -224,6 +263,7 @@ func (p *placed) setStages(types placement.Types) {
 			if !slices.Contains(paths, info.Path) {
 				paths = append(paths, info.Path)
 			}
+			inFile = cmp.Or(inFile, device.Info{InFile: info.InFile}.Notices())
 			if c, ok := dev.(device.Converter); ok {
 				if converted := types.Converted(c.Converts, info.Name); converted != "" {
 					conversions = append(conversions, converted)
@@ -233,12 +273,8 @@ func (p *placed) setStages(types placement.Types) {
 	}
 	p.converted = strings.Join(conversions, "; ")
 	p.info.Name, p.info.Path = strings.Join(names, " and "), strings.Join(paths, "+")
-	if p.plan.Reason != "" {
-		p.info.Notice = p.plan.Reason
-	}
-	if p.converted != "" {
-		p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+p.converted, "; ")
-	}
+	notice := cmp.Or(p.plan.Reason, p.info.Notice)
+	p.info.Notice = strings.Join(slices.DeleteFunc([]string{notice, inFile, p.converted}, func(s string) bool { return s == "" }), "; ")
 }
 
 // loadPlaced loads m as it was placed.

@@ -134,19 +134,20 @@ type bench struct {
 	t     testing.TB
 	files map[string][]byte
 
-	mu       sync.Mutex
-	steps    int
-	rows     int
-	open     int // devices
-	opened   int // the same, ever
-	reads    int // files opened
-	openErr  error
-	memory   int64
-	suggests *sample.Suggestion
-	vocab    int // logits of a row
-	onStep   func(step int, b *device.Batch) error
-	onLogits func(logits []float32, pos int32)
-	onLoad   func(ctx context.Context, o model.Options) error
+	mu        sync.Mutex
+	steps     int
+	rows      int
+	open      int // devices
+	opened    int // the same, ever
+	reads     int // files opened
+	openErr   error
+	memory    int64
+	readsFile bool // devices can leave weights in the file
+	suggests  *sample.Suggestion
+	vocab     int // logits of a row
+	onStep    func(step int, b *device.Batch) error
+	onLogits  func(logits []float32, pos int32)
+	onLoad    func(ctx context.Context, o model.Options) error
 }
 
 // toyDevice has memory and nothing else.
@@ -184,7 +185,31 @@ func (b *bench) OpenDevice(*gguf.File) (device.Device, error) {
 		b.t.Error("a second device was opened before the first was closed")
 	}
 	b.opened++
+	if b.readsFile {
+		return &toyReader{toyDevice: toyDevice{bench: b}}, nil
+	}
 	return toyDevice{bench: b}, nil
+}
+
+// toyReader is a toyDevice that can leave weights in the file.
+type toyReader struct {
+	toyDevice
+	why string
+}
+
+func (d *toyReader) KeepInFile(why string) { d.why = why }
+
+func (d *toyReader) Info() device.Info {
+	info := d.toyDevice.Info()
+	info.InFile = d.why
+	return info
+}
+
+func (d *toyReader) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
+	if d.why != "" {
+		return 0, nil
+	}
+	return d.toyDevice.WeightBytes(t, rows, cols)
 }
 
 // catalog serves the files of a bench.

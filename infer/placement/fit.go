@@ -56,6 +56,7 @@ type Fit struct {
 	Whole   int64 `json:"whole"`   // memory with context Trained
 	Free    int64 `json:"free"`    // free memory of the devices that it would be on, or of all if it does not fit; 0: unknown
 
+	InFile    bool   `json:"in_file,omitempty"`   // whether it fits only if weights stay in the model file on the CPU, which is slower; see device.FileReader
 	Converted string `json:"converted,omitempty"` // which weights are converted to another type for the GPU that it would be on; see Types.Converted
 }
 
@@ -78,7 +79,15 @@ func (s *Shape) Fit(m Machine) Fit {
 	alone := p.need(Device{Weights: s.weights, Scratch: steps.Scratch(s.config)}, 0, p.layers())
 	takes := func(context int) int64 { return alone.with(blocksFor(context)) }
 	f := Fit{Trained: p.context, Whole: takes(p.context)}
-	plan, err := Place(sizes, devices, Limits{Context: m.ContextLength, Answers: steps.Answers})
+	limits := Limits{Context: m.ContextLength, Answers: steps.Answers}
+	plan, err := Place(sizes, devices, limits)
+	if last := len(devices) - 1; err != nil && devices[last].Kind == "cpu" {
+		if _, short := Place(sizes, devices, Limits{Answers: 1}); short != nil { // no context fits beside copies
+			devices[last].Weights, devices[last].Parts = 0, model.Parts{Layers: make([]int64, len(s.parts.Layers))}
+			plan, err = Place(sizes, devices, limits)
+			f.InFile = err == nil
+		}
+	}
 	if err != nil {
 		f.Needs, f.Free = takes(min(p.context, shortestContext)), m.Free()
 		return f
@@ -108,6 +117,9 @@ func (f Fit) memory() string {
 	switch {
 	case f.Free == 0:
 		return fmt.Sprintf("takes %s with a context of %s; how much memory is free is not known", units.ByteSize(f.Whole), thousands(f.Trained))
+	case f.InFile:
+		return fmt.Sprintf("fits only with weights that stay in the file, which is slower: copies of them and a context of %s need %s, and %s are free",
+			thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == f.Trained:
 		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == 0 && f.Trained <= shortestContext:
