@@ -45,7 +45,7 @@ func init() {
 	devices["test"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes()}
 	devices["test-gpu"] = deviceKind{open: openTestDevice, types: cpu.WeightTypes(), gpu: true}
 	devices["test-auto"] = deviceKind{open: openCPU, types: cpu.WeightTypes(), gpu: true}
-	devices["test-cuda"] = deviceKind{types: cuda.WeightTypes(), gpu: true, open: func(*gguf.File, int, *slog.Logger) (device.Device, error) {
+	devices["test-cuda"] = deviceKind{types: cuda.WeightTypes(), gpu: true, open: func(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
 		d, err := cuda.Open()
 		return testDevice{d}, err
 	}}
@@ -60,8 +60,8 @@ const (
 
 type testDevice struct{ device.Device }
 
-func openTestDevice(_ *gguf.File, threads int, _ *slog.Logger) (device.Device, error) {
-	d, err := cpu.Open(threads)
+func openTestDevice(_ *gguf.File, o cpu.Options, _ *slog.Logger) (device.Device, error) {
+	d, err := cpu.OpenWith(o)
 	return testDevice{d}, err
 }
 
