@@ -32,6 +32,30 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		}
 	})
 
+	run("the figures have the pace of the answer", func(t *testing.T) {
+		b.script(answer + ".querySelector('.made').open = true")
+		if got := b.value(answer + ".querySelector('[data-f=time]').innerText"); !strings.HasPrefix(got, "waiting ") || !strings.Contains(got, ", reading the prompt ") {
+			t.Errorf("the time is %q", got)
+		}
+		// How long an answer takes depends on the machine, so the timeline is drawn of figures.
+		b.script(`import(document.querySelector('link[href*="/pace."]').href).then(m => {
+			const timings = { queue_ms: 100, load_ms: 400, prefill_ms: 300, first_ms: 800 }
+			globalThis.paced = m.timeline(` + answer + `.querySelector('.pace'), { timings, pace: { every_ms: 200, tokens: [4, 0, 8, 8, 1] } })
+		})`)
+		b.until("globalThis.paced")
+		if got := b.value("globalThis.paced"); got != "20.0 to 40.0 tok/s in steps of 0.20 s, 1 of 4 without a token" {
+			t.Errorf("in words it is %q", got)
+		}
+		bars := "[..." + answer + ".querySelectorAll('.pace rect')].map(r => [r.getAttribute('class'), parseFloat(r.getAttribute('x')), r.getAttribute('height')].join(' ')).join(', ')"
+		if got := b.value(bars); got != "q 0 7, ld 5.56 7, pf 27.78 7, dc 44.44 14, dc 55.56 0, dc 66.67 28, dc 77.78 28, dc 88.89 3.5" {
+			t.Errorf("its bars are %s", got)
+		}
+		if b.value(answer+".querySelector('.pace').checkVisibility()") != "true" {
+			t.Error("it is not shown")
+		}
+		b.shot("timeline")
+	})
+
 	run("a loop pauses the answer where that is set, and is left by rewinding with a higher DRY", func(t *testing.T) {
 		b.script("document.querySelector('#more').open = true")
 		b.set("frequency_penalty", "-2.00") // the model repeats what it wrote
@@ -62,6 +86,20 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		}
 		if got := b.value("document.querySelector('#n-dry_multiplier').value"); got != "0.80" {
 			t.Errorf("the panel has DRY %s", got)
+		}
+	})
+
+	run("the speeds measured here say when the first word comes, and how many tokens fit into a time", func(t *testing.T) {
+		b.script("localStorage.setItem('m40.readings', JSON.stringify({ guide: 10 })); localStorage.setItem('m40.speeds', JSON.stringify({ guide: 20 }))")
+		b.open("/")
+		b.fill("#message", "What does temperature do to the words that a model writes, and which value suits a story about the sea?")
+		b.until("/, adds about [2-4] s before the first word$/.test(document.querySelector('[data-cost]').innerText)")
+		b.fill("#message", "Why?")
+		b.until("document.querySelector('[data-cost]').innerText.endsWith(' after this')")
+		b.fill("#n-budget", "60")
+		b.until("document.querySelector('#n-max_tokens').value === '1200'")
+		if got := b.text("#k-max_tokens"); got != "up to ≈ 60 s" {
+			t.Errorf("the note of the limit is %q", got)
 		}
 	})
 	b.clean()

@@ -23,6 +23,7 @@ type AnswerJSON struct {
 	Context int            `json:"context"`
 	record.Usage
 	Timings record.Micro `json:"timings"`
+	Pace    *record.Pace `json:"pace,omitempty"`
 	record.End
 	Error           json.RawMessage `json:"error"`
 	Prefix          int             `json:"begun,omitempty"`
@@ -38,7 +39,7 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited, Tokens: a.Tokens,
+		Timings: a.Timings.Micro(), Pace: a.Pace, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
 		j.Chain = &a.Receipt.Params
@@ -52,7 +53,7 @@ func (j AnswerJSON) Answer() Answer {
 		j.Receipt.Params = *j.Chain
 	}
 	return Answer{
-		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Receipt: j.Receipt},
+		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Receipt: j.Receipt},
 		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited, Tokens: j.Tokens,
 	}
 }
@@ -78,6 +79,8 @@ func (a Answer) check() error {
 	switch {
 	case a.Prefix < 0 || a.ReasoningPrefix < 0:
 		return &InvalidError{"begun", fmt.Sprintf("is %d bytes of the text and %d of the reasoning", a.Prefix, a.ReasoningPrefix)}
+	case a.Pace != nil && !a.Pace.Valid():
+		return &InvalidError{"pace", "is not numbers of tokens in up to 64 intervals of some milliseconds"}
 	case a.EndProb != a.EndProb:
 		return &InvalidError{"end probability", "is not a number"}
 	}

@@ -30,6 +30,7 @@ var modules = []string{
 	"menu.js",
 	"notice.js",
 	"order.js",
+	"pace.js",
 	"panel.js",
 	"params.js",
 	"picker.js",

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 	"m40-llm/store"
 )
 
@@ -37,6 +38,7 @@ type run struct {
 	stopped bool
 	settled bool // the engine has reported how it ended
 	repeats *repetition
+	pace    record.Pace
 	warned  bool // the answer was paused for the repetition that it is in, or was continued in it
 	started time.Time
 	phase   infer.EventType // of the event seen last
@@ -91,6 +93,9 @@ func (c *Chat) begin(t *turn) {
 	now := svc.opt.Now()
 	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: newRepetition(t.ids)}
 	r.warned = r.repeats.repeated() > 0
+	if a.Pace != nil {
+		r.pace = a.Pace.Clone()
+	}
 	c.answer.run, c.replays.last = r, nil
 	c.changed()
 	svc.wg.Go(func() {
@@ -195,6 +200,7 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		r.checkRepetition(e.Token.ID)
 		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
+		r.pace.Add(a.Timings.Decode)
 		c.write(r.turn, e.Token.Text, e.Token.Reasoning)
 	case e.Done != nil:
 		if e.Done.Text+e.Done.Reasoning != "" {
@@ -298,9 +304,9 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 	r.settled = true
 	a := r.turn.Answer
 	first, model, device := a.Timings.First, a.Receipt.Model, a.Receipt.Device
-	repeated, ends := a.Repeated, a.Receipt.BannedEnds // those of the engine are counted from where it went on
+	repeated, ends, pace := a.Repeated, a.Receipt.BannedEnds, a.Pace // those of the engine are counted from where it went on
 	a.Answer.Answer = r.base.Answer.Answer.Then(d.Answer)
-	a.Timings.First, a.Repeated, a.Receipt.BannedEnds = first, repeated, ends
+	a.Timings.First, a.Repeated, a.Receipt.BannedEnds, a.Pace = first, repeated, ends, pace
 	a.Receipt.Model, a.Receipt.Device = cmp.Or(a.Receipt.Model, model), cmp.Or(a.Receipt.Device, device)
 	a.Settings.Seed = d.Receipt.Params.Seed
 	if a.Context == 0 && status.Model.Name == a.Receipt.Model {
@@ -315,6 +321,9 @@ func (c *Chat) finish(r *run, err error) {
 	a := t.Answer
 	// The end is published when it is stored: until then readers see an answer that runs.
 	state, failure := c.verdict(r, err)
+	if len(r.pace.Tokens) > 0 {
+		a.Pace = &r.pace
+	}
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
 	c.answer.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}}

@@ -226,7 +226,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 		// What there is are no tokens of this model.
 		tokens, a.Prefix, a.ReasoningPrefix = nil, old.text.Len(), old.reasoning.Len()
 	}
-	a.Usage, a.Timings = old.Answer.Usage, old.Answer.Timings
+	a.Usage, a.Timings, a.Pace = old.Answer.Usage, old.Answer.Timings, old.Answer.Pace
 	if tokens != nil {
 		a.Receipt.BannedEnds = old.Answer.Receipt.BannedEnds
 	}

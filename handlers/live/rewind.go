@@ -97,6 +97,10 @@ func (t *turn) inherit(old *turn, begun chat.Message) {
 	a.Usage.CompletionTokens = len(t.ids)
 	a.Usage.ReasoningTokens = min(a.Usage.ReasoningTokens, len(t.ids))
 	a.Timings.Decode = time.Duration(min(1, share) * float64(was.Timings.Decode)) // ≈: that of each token is not stored
+	if was.Pace != nil {
+		pace := was.Pace.First(len(t.ids))
+		a.Pace = &pace
+	}
 	for _, end := range was.Receipt.BannedEnds {
 		if end < len(t.ids) {
 			a.Receipt.BannedEnds = append(a.Receipt.BannedEnds, end)

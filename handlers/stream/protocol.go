@@ -207,6 +207,7 @@ type Answer struct {
 	record.Usage
 	record.End
 	Timings record.Timings `json:"timings"`
+	Pace    *record.Pace   `json:"pace,omitempty"` // of an answer that has ended
 
 	// Three figures have other names here than in the record, whose own are left out.
 	Tokens           int     `json:"tokens"`
@@ -344,6 +345,9 @@ func newAnswer(a *live.Answer) *Answer {
 		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
+	}
+	if !a.State.Running() {
+		w.Pace = a.Pace
 	}
 	if a.Error != nil {
 		w.Error = newError(a.Error)

@@ -14,6 +14,7 @@ type Answer struct {
 	End
 	Usage   Usage   `json:"usage"`
 	Timings Timings `json:"timings"`
+	Pace    *Pace   `json:"pace,omitempty"` // of a chat's answer; nil: not known
 	Receipt Receipt `json:"receipt"`
 }
 

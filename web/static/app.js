@@ -221,12 +221,15 @@ function noticeEvent(e) {
 
 // speeds are the measured speeds of each model in this browser, in tokens per second.
 const speeds = recalled('m40.speeds')
+const readings = recalled('m40.readings') // the same of reading prompts
 
 // measured stores the speeds of answers. The newest answer must be last.
 function measured(answers) {
-  const known = JSON.stringify(speeds)
-  for (const a of answers) if (a.speed && !a.running && a.info.model) speeds[a.info.model] = Math.round(10 * a.speed) / 10
-  if (JSON.stringify(speeds) !== known) remember('m40.speeds', JSON.stringify(speeds))
+  for (const [name, of, speed] of [['m40.speeds', speeds, a => a.speed], ['m40.readings', readings, a => a.reading]]) {
+    const known = JSON.stringify(of)
+    for (const a of answers) if (speed(a) && !a.running && a.info.model) of[a.info.model] = Math.round(10 * speed(a)) / 10
+    if (JSON.stringify(of) !== known) remember(name, JSON.stringify(of))
+  }
 }
 
 function refresh() {
@@ -331,6 +334,7 @@ function showContext() {
     draft: message.value.trim() ? counter.last : null,
     over: tooLong(),
     first: chat.empty,
+    reading: readings[picker.name || engine.id] ?? 0,
   })
   $('[data-send]').disabled = Boolean(tooLong())
 }

@@ -3,10 +3,12 @@
 import { advice } from './context.js'
 import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
+import { timeline } from './pace.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 
 const waitShownAfter = 250 // ms of waiting before it is shown
+const minRead = 16 // tokens; the speed of reading fewer is not measured
 const minRateTime = 20 // ms; the speed of shorter generations is not shown
 
 const use = (el, href) => el.setAttribute('href', `#i-${href}`)
@@ -175,10 +177,16 @@ class Answer extends Turn {
       bar.setAttribute('width', percent(total ? ms / total : 0))
       x += ms
     }
-    const time = `waiting ${duration(queue)}, reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`
+    const time = `waiting ${duration(t.queue_ms)}, ${t.load_ms ? `loading the model ${duration(t.load_ms)}, ` : ''}reading the prompt ${duration(prompt)}, writing ${duration(t.decode_ms)}`
     this.put('time', t.first_ms && time)
     this.el.querySelector('.lat').toggleAttribute('hidden', t.first_ms === 0)
     this.el.querySelector('.lat').setAttribute('aria-label', `Time: ${time}`)
+  }
+
+  // reading is the speed at which the prompt was read, in tokens per second; 0: too short to tell.
+  get reading() {
+    const { prompt_tokens: all, cached_tokens: cached, timings: t } = this.info
+    return all - cached >= minRead && t.prefill_ms >= minRateTime ? 1000 * (all - cached) / t.prefill_ms : 0
   }
 
   wait(p) {
@@ -373,6 +381,7 @@ class Answer extends Turn {
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     this.showPastEnd()
     this.showLoop()
+    this.put('pace', timeline(this.el.querySelector('.pace'), info))
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
     if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)

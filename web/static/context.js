@@ -1,5 +1,5 @@
 // The context meter: how much of the context the chat uses, and would use with the draft.
-import { count, percent } from './format.js'
+import { count, percent, roughly } from './format.js'
 
 // advice has the texts to show for a prompt that is too long: for the first prompt of a chat and
 // for a later one. The server sends them, because they depend on the model.
@@ -52,9 +52,18 @@ export class Counter {
 // exactly is too long as well, because it leaves no space for an answer.
 const overflow = (used, all) => used > all ? `${count(used - all)} too many` : 'no room for an answer'
 
+// shortest is the shortest time before the first word that is worth saying, in ms.
+const shortest = 500
+
+// delay returns how much later the first word comes for a draft, at a speed in tokens per second.
+function delay(tokens, speed) {
+  const ms = speed ? 1000 * tokens / speed : 0
+  return ms < shortest ? '' : `, adds about ${roughly(ms)} before the first word`
+}
+
 // meter shows the usage of the context: by the last answer, or if there is a draft, by the next
-// prompt.
-export function meter({ context, prompt, answer, draft, over, first }) {
+// prompt. reading is the measured speed of reading prompts, in tokens per second; 0: not known.
+export function meter({ context, prompt, answer, draft, over, first, reading }) {
   const all = draft?.context || context
   const before = draft ? draft.tokens - draft.draft : prompt
   const more = draft ? draft.draft : answer
@@ -75,6 +84,6 @@ export function meter({ context, prompt, answer, draft, over, first }) {
   const cost = $('[data-cost]')
   cost.textContent = !all || !used ? '' : over
     ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${first ? advice.first : advice.later}`
-    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this` : `${count(used)} of ${count(all)} tokens used`
+    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this${delay(draft.draft, reading)}` : `${count(used)} of ${count(all)} tokens used`
   cost.parentElement.classList.toggle('over', Boolean(over))
 }

@@ -223,6 +223,7 @@ export class Params {
     this.pinButton = document.querySelector('[data-pin]')
     this.pinButton.addEventListener('click', () => this.pin(!this.pinned))
     this.seedField.addEventListener('input', () => this.seedTyped())
+    document.getElementById('n-budget').addEventListener('input', e => this.budget(parse(e.target.value)))
     this.defaults = Object.fromEntries(this.list.map(p => [p.key, p.preset]))
     this.strips = new Strips(this)
     this.showing = false
@@ -304,10 +305,17 @@ export class Params {
   // thinking shows the choices that the model supports.
   thinking(kinds) { this.byKey.thinking.offer(kinds) }
 
+  // budget sets the token limit to what is written in a time, in seconds.
+  budget(seconds) {
+    const limit = this.byKey.max_tokens
+    if (seconds > 0 && this.rate) limit.set(Math.min(+limit.field.dataset.hi, Math.max(1, Math.floor(seconds * this.rate))))
+  }
+
   // speed sets the speed from which the token limit shows a duration; 0: unknown.
   speed(tokensPerSecond) {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
+    document.getElementById('budget').hidden = !this.rate
     limit.note(limit.value > 0 && this.rate ? `up to ≈ ${roughly(1000 * limit.value / this.rate)}` : '')
   }
 

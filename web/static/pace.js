@@ -1,0 +1,40 @@
+// The timeline of an answer: waiting, loading and reading the prompt, then its tokens per second.
+import { count, duration, percent, rate } from './format.js'
+
+const height = 28 // px
+
+// timeline draws the timeline of an answer into an svg, and returns it in words; '' if it is not known.
+export function timeline(svg, { timings: t, pace }) {
+  const bars = pace?.tokens ?? []
+  svg.toggleAttribute('hidden', bars.length < 2)
+  if (bars.length < 2) return ''
+  const phases = [['q', t.queue_ms], ['ld', t.load_ms], ['pf', t.prefill_ms || Math.max(0, t.first_ms - t.queue_ms - t.load_ms)]]
+  const total = phases.reduce((sum, [, ms]) => sum + ms, bars.length * pace.every_ms)
+  const most = Math.max(...bars), rects = []
+  let x = 0
+  const add = (cls, ms, share) => {
+    rects.push(rect(cls, x / total, ms / total, share))
+    x += ms
+  }
+  for (const [cls, ms] of phases) if (ms) add(cls, ms, 0.25)
+  for (const n of bars) add('dc', pace.every_ms, n / most)
+  svg.replaceChildren(...rects)
+  return words(bars, pace.every_ms)
+}
+
+function rect(cls, x, width, share) {
+  const el = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
+  const attributes = { class: cls, x: percent(x), width: percent(width), y: height * (1 - share), height: height * share }
+  for (const [name, value] of Object.entries(attributes)) el.setAttribute(name, value)
+  return el
+}
+
+// words says how fast the slowest and the fastest interval was, and how long the pauses were. The last
+// interval is not whole.
+function words(bars, every) {
+  const whole = bars.slice(0, -1), written = whole.filter(Boolean).map(n => 1000 * n / every)
+  const paused = every * (whole.length - written.length)
+  const low = Math.min(...written), high = Math.max(...written)
+  const speeds = low === high ? `${rate(low)} tok/s` : `${rate(low)} to ${rate(high)} tok/s`
+  return `${speeds} in steps of ${duration(every)}${paused ? `, ${count(whole.length - written.length)} of ${count(whole.length)} without a token` : ''}`
+}
