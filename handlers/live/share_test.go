@@ -71,7 +71,7 @@ func (r *follower) apply(e Event) {
 // A link shows its part of the chat and nothing else, whatever the owner of the chat does, and nothing at all
 // once it has ended. Each word is unique, so a word that a reader gets tells which message it is from.
 func TestFollowersReadWhatTheirLinkShowsWhateverTheOwnerDoes(t *testing.T) {
-	walks, steps := "4", "60"
+	walks, steps := "10", "60"
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		walks, steps = "200", "500" // 100,000 steps
 	}
