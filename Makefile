@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench
+.PHONY: run build dev generate pictures emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench
 
 run: build
 	./m40-llm
@@ -19,6 +19,10 @@ dev:
 # Write the Go code of the pages; it is committed.
 generate:
 	go tool templ generate -path web
+
+# The pictures of docs/sharing.md, by Chromium.
+pictures:
+	M40_LLM_PICTURES=$(CURDIR)/docs/sharing go test -count 1 -run '^TestPictures$$' ./handlers
 
 # The emulated GPU, bin/libcuda-emu.so: M40_LLM_LIBCUDA=bin/libcuda-emu.so uses it.
 emu:

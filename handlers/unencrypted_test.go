@@ -147,4 +147,20 @@ func TestUnencrypted_InABrowser(t *testing.T) {
 	b.fill("#newname", "Olga")
 	b.click("form[action$='/rename'] .btn")
 	b.until("document.querySelector('h1')?.textContent === 'Olga'")
+
+	b.do(chromedp.Navigate(locked.URL))
+	b.until(wired)
+	account, err := known.Account(t.Context(), access.Local, store.OwnerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range account.Devices {
+		if err := known.RevokeDevice(t.Context(), access.Local, store.OwnerID, device.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until("document.querySelector('[data-connbar]').innerText === 'This device was logged out.'")
+	b.look(source, "lan logged out")
+	b.click("[data-reconnect]")
+	b.until("location.pathname === '/login'")
 }

@@ -46,14 +46,6 @@ type QRCode struct {
 
 func (q QRCode) side() string { return strconv.Itoa(q.Size) }
 
-// encryption returns a sentence about who can read what a link shows.
-func (p Sharing) encryption() string {
-	if p.Encrypted {
-		return "Whoever has a link can read along; nobody else can, as the connection is encrypted."
-	}
-	return "Links are not encrypted: others in this network can read along. With --tls they are."
-}
-
 // readers returns a sentence about the number of readers.
 func (s Share) readers() string {
 	switch s.Followers {

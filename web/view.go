@@ -344,7 +344,7 @@ func (t Turn) label() string {
 }
 
 // kept is the text in an empty chat about where chats are stored.
-const kept = "Chats are kept in one file on this machine."
+const kept = "Chats are kept in one file on the machine of this server."
 
 // suggestion is a suggested question in an empty chat.
 type suggestion struct{ text, shows string }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -74,7 +75,9 @@ func (p *sharedChat) answer() {
 		a.write(p.word())
 	}
 	a.finish()
-	settle(p.c)
+	for p.c.running() {
+		time.Sleep(20 * time.Microsecond)
+	}
 }
 
 func (p *sharedChat) begin() {

@@ -135,11 +135,13 @@ const link = new Link(document.body.dataset.chat, {
     showEngine({ ...engine, state: 'lost', state_text: 'not connected', rate: '', queue: 'not known', summary: [engine.name, 'not connected'].filter(Boolean).join(' · ') })
     offline = true
     const stopping = code === 1012 // the close code of a server that is stopping
+    const loggedOut = code === 401
     const bar = $('#connbar')
     bar.classList.replace('ok', 'warn')
     const what = stopping ? 'The server is stopping. What was written is kept. '
       : chat.running ? 'Connection lost. The server goes on writing the answer, if it still runs. ' : 'Connection lost. '
-    $('[data-connbar]').textContent = `${what}Trying again in ${seconds} s.`
+    $('[data-connbar]').textContent = loggedOut ? 'This device was logged out.' : `${what}Trying again in ${seconds} s.`
+    $('[data-reconnect]').textContent = loggedOut ? 'Log in' : 'Try now'
     $('[data-reconnect]').hidden = false
     bar.hidden = false
   },
@@ -202,7 +204,7 @@ const tokens = new Tokens({
   failed: fail,
 })
 
-$('[data-reconnect]').addEventListener('click', () => link.now())
+$('[data-reconnect]').addEventListener('click', () => link.code === 401 ? location.assign('/login') : link.now())
 
 // ---- effects of events ----
 

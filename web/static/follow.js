@@ -102,7 +102,7 @@ const take = {
     showWriting({ state: '', accepts: false, name: '', typing: [], said: '' })
     source.close()
     status('This link has ended', false)
-    figures.textContent = ''
+    figures.closest('.vfoot').hidden = true
   },
 }
 

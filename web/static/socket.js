@@ -5,6 +5,7 @@ import { Events, Socket } from './transport.js'
 const delays = [300, 1000, 2000, 4000, 8000]
 const stopping = 1012
 const tryAgainLater = 1013
+const loggedOut = 401
 const blocked = 2 // failed attempts to open a transport, with the server reachable by HTTP, before the other is tried
 
 // The transport that works is remembered for the other pages of this tab.
@@ -78,10 +79,16 @@ export class Link {
   }
 
   // change switches to the other transport if the server can be reached by HTTP, because a proxy may
-  // block this one.
+  // block this one. It gives up if this device was logged out.
   async change() {
-    const answers = await fetch('/health', { cache: 'no-store' }).then(() => true, () => false)
-    if (!answers || this.socket || this.unopened < blocked) return
+    const answer = await fetch('/rail', { method: 'HEAD', cache: 'no-store' }).catch(() => null)
+    if (!answer || this.socket || this.unopened < blocked) return
+    if (answer.status === loggedOut) {
+      clearTimeout(this.timer)
+      this.code = loggedOut
+      this.on.lost(0, loggedOut)
+      return
+    }
     this.unopened = 0
     this.way = this.way === Socket ? Events : Socket
     remember(this.way.name)
