@@ -3,6 +3,7 @@ package commands
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -198,38 +200,50 @@ func TestNetwork_AServerForThisMachineIsSilent(t *testing.T) {
 	}
 }
 
-// TestNetwork_NoStartIsOpen starts the program with each combination of address and credential. It
-// refuses to start, or other machines do not reach it, or they have to log in.
+// TestNetwork_NoStartIsOpen starts the program with each combination of address, credential and encryption.
+// It refuses to start, or other machines do not reach it, or they have to log in.
 func TestNetwork_NoStartIsOpen(t *testing.T) {
 	if !asMachines(t) {
 		return
 	}
 	house, phone := newMachine(t), newMachine(t)
 	connect(house, phone)
+	withPassphrase := filepath.Join(t.TempDir(), "data")
+	if got := execute(t, nil, "correct horse battery staple\n", "passphrase", "--data", withPassphrase); got.code != cli.ExitOK {
+		t.Fatalf("%+v", got)
+	}
 	starts, refused, closed, asked := 0, 0, 0, 0
 	for _, lan := range [][]string{nil, {"--lan"}} {
 		for _, addr := range []string{"", ":8080", "0.0.0.0:8080", "[::]:8080", house.addr + ":8080", "127.0.0.1:8080", "[::1]:8080", "localhost:8080"} {
-			for _, credential := range [][]string{nil, {"--api-key", "short"}, {"--api-key", "0123456789abcdef"}} {
-				args := append([]string{}, lan...)
-				if addr != "" {
-					args = append(args, "--addr", addr)
+			for _, credential := range [][]string{nil, {"--api-key", "short"}, {"--api-key", "0123456789abcdef"}, {"--data", withPassphrase}} {
+				for _, encryption := range [][]string{nil, {"--tls"}} {
+					args := slices.Concat(lan, credential, encryption)
+					if addr != "" {
+						args = append(args, "--addr", addr)
+					}
+					if slices.Contains(args, "short") && addr != "" {
+						continue // is refused for itself
+					}
+					if few := encryption != nil || slices.Contains(args, withPassphrase); few && os.Getenv("M40_LLM_TORTURE") != "1" && addr != "" && addr != "0.0.0.0:8080" {
+						continue
+					}
+					if !slices.Contains(args, "--data") {
+						args = append(args, "--data", t.TempDir())
+					}
+					starts++
+					end, code := house.try(args...)
+					switch {
+					case code == cli.ExitUsage:
+						refused++
+					case code != cli.ExitOK:
+						t.Errorf("%q ended with code %d", args, code)
+					case !phone.mustLogIn(house.addr, args):
+						closed++
+					default:
+						asked++
+					}
+					end()
 				}
-				if args = append(args, credential...); slices.Contains(args, "short") && addr != "" {
-					continue // is refused for itself
-				}
-				starts++
-				end, code := house.try(args...)
-				switch {
-				case code == cli.ExitUsage:
-					refused++
-				case code != cli.ExitOK:
-					t.Errorf("%q ended with code %d", args, code)
-				case !phone.mustLogIn(house.addr, args):
-					closed++
-				default:
-					asked++
-				}
-				end()
 			}
 		}
 	}
@@ -243,7 +257,7 @@ func TestNetwork_NoStartIsOpen(t *testing.T) {
 // that with which it ended.
 func (m *machine) try(args ...string) (end func(), code int) {
 	m.t.Helper()
-	program := exec.Command(os.Args[0], append([]string{"serve", "--data", m.t.TempDir(), "--threads", "1", "--worker", "never"}, args...)...)
+	program := exec.Command(os.Args[0], append([]string{"serve", "--threads", "1", "--worker", "never"}, args...)...)
 	m.inside(program)
 	program.Env = append(os.Environ(), "HOME="+m.t.TempDir(), asProgram+"=1")
 	out, err := program.StdoutPipe()
@@ -275,14 +289,19 @@ func (m *machine) mustLogIn(at string, args []string) bool {
 		return false
 	}
 	conn.Close()
+	scheme, client := "http", m.client()
+	if slices.Contains(args, "--tls") {
+		scheme = "https"
+		client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	}
 	for _, path := range []string{"/", "/v1/models", "/v1/status", "/people", "/ws", "/presets"} {
 		for _, host := range []string{at + ":8080", "localhost:8080", "127.0.0.1:8080"} {
-			r, err := http.NewRequest(http.MethodGet, "http://"+at+":8080"+path, nil)
+			r, err := http.NewRequest(http.MethodGet, scheme+"://"+at+":8080"+path, nil)
 			if err != nil {
 				m.t.Fatal(err)
 			}
 			r.Host = host
-			response, err := m.client().Do(r)
+			response, err := client.Do(r)
 			if err != nil {
 				m.t.Fatal(err)
 			}

@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -17,6 +19,39 @@ func TestBody_CompressedThatDoesNotArrive(t *testing.T) {
 	sent := io.NopCloser(io.MultiReader(strings.NewReader(gzipped(t, "a body of which only half is there: it is cut off in the middle")[:30]), errReader{broken}))
 	if _, err := io.ReadAll(newInflatedBody(sent, 1000)); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Of a bomb no more is decompressed than shows that it is one, and hardly any memory is taken.
+func TestBody_BombTakesNoMemory(t *testing.T) {
+	size := int64(64 << 20)
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		size = 1 << 30
+	}
+	var bomb bytes.Buffer
+	w, err := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range size >> 20 {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	n, err := io.Copy(io.Discard, newInflatedBody(io.NopCloser(&bomb), 8<<20))
+	runtime.ReadMemStats(&after)
+	if f := failure.Describe(err); f.Code != "body_too_large" || n > minCheckedInflation {
+		t.Errorf("%d bytes were read, then %v", n, err)
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 1<<20 {
+		t.Errorf("%d bytes were allocated", taken)
+	} else {
+		t.Logf("of %d MiB %d KiB were read; %d KiB were allocated", size>>20, n>>10, taken>>10)
 	}
 }
 
