@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench
+.PHONY: run build dev generate pictures emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -145,5 +145,14 @@ torture:
 	M40_LLM_TORTURE=1 go test -race -count $(TORTURE) -shuffle on -timeout $(TORTURE)h $$(go list ./... | grep -v infer/tokenizer)
 	$(MAKE) fuzz FUZZTIME=$(TORTURE)m
 
-bench:
+# The CPU's speed as docs/performance.md has it: about half an hour on two quiet cores, and 4 GB in
+# TMPDIR. PEER_BENCH="env LD_PRELOAD=… llama-bench" measures that program in turn. BENCH_FLAGS=-h
+# lists what can be chosen, as BENCH_FLAGS="-r 1 -types q4_k".
+BENCH_FLAGS ?=
+
+bench: build
+	go run ./infer/bench/table -peer '$(PEER_BENCH)' $(BENCH_FLAGS)
+
+# The benchmarks of all packages.
+microbench:
 	go test -run '^$$' -bench . -benchmem ./...

@@ -24,6 +24,7 @@ random weights with the tensor shapes of a known model.`)
 	shape := f.String("shape", "", strings.Join(bench.Shapes(), "|"), "measure random weights with the shapes of this model instead")
 	quant := f.String("quant", "q4_0", strings.Join(bench.Quants(), "|"), "format of the random weights")
 	lengths := f.String("p", "512", "N,…", "tokens of the prompt; several lengths are measured one after another")
+	contexts := f.String("ctx", "", "N,…", "also measure the answer, and a next turn of 32 tokens, behind contexts of so many tokens; 0: an empty one")
 	answer := f.Int("n", 128, "tokens of the answer")
 	repeat := f.Int("r", 5, "repetitions; the median is reported")
 	parallel := f.Int("parallel", 1, "also measure up to N answers at once")
@@ -32,7 +33,11 @@ random weights with the tensor shapes of a known model.`)
 		return err
 	}
 	kind, err := flags.kind(*parallel)
-	prompts, invalid := parseLengths(*lengths)
+	prompts, invalid := parseLengths("-p", *lengths, 1)
+	var behind []int
+	if *contexts != "" && invalid == nil {
+		behind, invalid = parseLengths("--ctx", *contexts, 0)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -66,7 +71,7 @@ random weights with the tensor shapes of a known model.`)
 		cache = gguf.F32
 	}
 	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
-		Prompts: prompts, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
 	})
 	if err != nil {
 		return err
@@ -75,12 +80,12 @@ random weights with the tensor shapes of a known model.`)
 	return cli.Bench(t.Results(), result, *asJSON)
 }
 
-// parseLengths parses a list such as 128,512,4096.
-func parseLengths(list string) (lengths []int, err error) {
+// parseLengths parses the list of a flag, such as 128,512,4096, of numbers from least on.
+func parseLengths(flag, list string, least int) (lengths []int, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
-		if err != nil || n < 1 {
-			return nil, cli.Usagef("-p %q is not a list of numbers of tokens, such as 512 or 128,512,4096", list)
+		if err != nil || n < least {
+			return nil, cli.Usagef("%s %q is not a list of numbers of tokens, such as 512 or 128,512,4096", flag, list)
 		}
 		lengths = append(lengths, n)
 	}

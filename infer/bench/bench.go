@@ -29,6 +29,7 @@ type Options struct {
 	Prompts  []int     // tokens in the prompt, for each length to measure
 	Answer   int       // tokens to decode after it
 	Repeat   int       // rounds, of which the median is reported
+	Contexts []int     // positions that are in the KV cache already, for each length to measure decode and a next turn at
 	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
 	Cache    gguf.Type // of the KV cache
 
@@ -54,6 +55,21 @@ type Result struct {
 	LogitsHash     string     `json:"logits_hash"`           // of the logits after the first prompt, to compare devices bit for bit
 	Parallel       []Parallel `json:"parallel,omitempty"`    // after the first prompt
 	Lengths        []Speed    `json:"lengths,omitempty"`     // for each length of prompt, if several were measured
+	Contexts       []Context  `json:"contexts,omitempty"`
+}
+
+// TurnTokens is the number of tokens of the next turn in a chat that Context measures.
+const TurnTokens = 32
+
+// Context is the speed of an answer behind a context of some length.
+type Context struct {
+	Context             int     `json:"context_tokens"`
+	PrefillSeconds      float64 `json:"prefill_seconds"` // of the context, once
+	TurnSeconds         float64 `json:"turn_seconds"`    // to the first token after TurnTokens more
+	DecodeTokS          float64 `json:"decode_tok_s"`
+	DecodeBytesPerToken int64   `json:"decode_bytes_per_token"`
+	DecodeGBs           float64 `json:"decode_gb_s"`
+	DecodeShare         float64 `json:"decode_share"`
 }
 
 // Speed is the speed of one answer to a prompt of some length.
@@ -94,9 +110,12 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return r, err
 	}
-	longest := slices.Max(o.Prompts)
-	if most := c.ContextLength; longest+o.Answer > most {
-		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", longest, o.Answer, most)
+	longest, after := max(slices.Max(o.Prompts), slices.Max(append([]int{0}, o.Contexts...))), o.Answer
+	if len(o.Contexts) > 0 {
+		after = max(after, TurnTokens)
+	}
+	if most := c.ContextLength; longest+after > most {
+		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", longest, after, most)
 	}
 	o.Progress("measuring the memory", 0, 0)
 	read, err := readBandwidth(dev)
@@ -104,14 +123,14 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = read / 1e9
-	b := rounds{ctx: ctx, o: o, blocks: (longest + o.Answer + device.BlockSize - 1) / device.BlockSize}
+	b := rounds{ctx: ctx, o: o, blocks: (longest + after + device.BlockSize - 1) / device.BlockSize}
 	begin := time.Now()
 	b.model, err = model.Load(ctx, f, dev, model.Options{
 		CacheType: o.Cache,
 		Blocks:    b.blocks * o.Parallel,
 		MaxRows:   max(chunkRows, o.Parallel),
 		MaxOut:    o.Parallel,
-		Context:   longest + o.Answer,
+		Context:   longest + after,
 		Progress: func(p model.Progress) {
 			if p.KernelsTotal > 0 {
 				o.Progress(fmt.Sprintf("compiling kernels, %d of %d", p.Kernels, p.KernelsTotal), 0, 0)
@@ -127,6 +146,20 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if err := b.run(&r); err != nil {
 		return r, err
 	}
+	r.PeakRSSMB = peakRSS() >> 20
+	o.Progress("measuring the memory", 0, 0)
+	if read, err = readBandwidth(dev); err != nil { // again: other programs may have used it before
+		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
+	}
+	r.ReadGBs = max(r.ReadGBs, read/1e9)
+	for i := range r.Contexts {
+		s := &r.Contexts[i]
+		if s.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, s.Context+o.Answer/2); err != nil {
+			return r, err
+		}
+		s.DecodeGBs = s.DecodeTokS * float64(s.DecodeBytesPerToken) / 1e9
+		s.DecodeShare = s.DecodeGBs / r.ReadGBs
+	}
 	for i := range r.Lengths {
 		s := &r.Lengths[i]
 		if s.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, s.Prompt+o.Answer/2); err != nil {
@@ -138,7 +171,6 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if r.Speed = r.Lengths[0]; len(r.Lengths) == 1 {
 		r.Lengths = nil
 	}
-	r.PeakRSSMB = peakRSS() >> 20
 	return r, nil
 }
 
@@ -171,6 +203,13 @@ func (b *rounds) run(r *Result) error {
 		}
 		r.Lengths = append(r.Lengths, s)
 	}
+	for _, n := range b.o.Contexts {
+		c, err := b.context(n)
+		if err != nil {
+			return err
+		}
+		r.Contexts = append(r.Contexts, c)
+	}
 	for answers := 2; answers <= b.o.Parallel; answers *= 2 {
 		b.o.Progress(fmt.Sprintf("measuring %d answers at once", answers), 0, 0)
 		seconds, err := timed(func() error { return b.decode(answers, first, b.o.Answer) })
@@ -202,6 +241,30 @@ func (b *rounds) speed(prompt, done int) (Speed, error) {
 	return s, nil
 }
 
+// context measures an answer and a turn behind n positions.
+func (b *rounds) context(n int) (Context, error) {
+	c := Context{Context: n}
+	b.o.Progress(fmt.Sprintf("measuring a context of %d", n), 0, 0)
+	var err error
+	if c.PrefillSeconds, err = timed(func() error { return b.prefillFrom(0, n) }); err != nil {
+		return c, err
+	}
+	var turns, decode []float64
+	for range b.o.Repeat {
+		seconds, err := timed(func() error { return b.prefillFrom(n, n+TurnTokens) })
+		if err != nil {
+			return c, err
+		}
+		turns = append(turns, seconds)
+		if seconds, err = timed(func() error { return b.decode(1, n, b.o.Answer) }); err != nil {
+			return c, err
+		}
+		decode = append(decode, float64(b.o.Answer)/seconds)
+	}
+	c.TurnSeconds, c.DecodeTokS = median(turns), median(decode)
+	return c, nil
+}
+
 // table returns the KV-cache block table of answer i.
 func (b *rounds) table(i int) []int32 {
 	t := make([]int32, b.blocks)
@@ -218,18 +281,21 @@ func (b *rounds) token(pos int) int32 {
 }
 
 // prefill runs a prompt of n tokens of the first answer and computes the logits of its last row.
-func (b *rounds) prefill(n int) error {
-	for begin := 0; begin < n; begin += chunkRows {
+func (b *rounds) prefill(n int) error { return b.prefillFrom(0, n) }
+
+// prefillFrom is prefill for positions from to to-1.
+func (b *rounds) prefillFrom(from, to int) error {
+	for begin := from; begin < to; begin += chunkRows {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
 		batch := &device.Batch{Tables: [][]int32{b.table(0)}}
-		for pos := begin; pos < min(begin+chunkRows, n); pos++ {
+		for pos := begin; pos < min(begin+chunkRows, to); pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
 			batch.Seq = append(batch.Seq, 0)
 		}
-		if begin+chunkRows >= n {
+		if begin+chunkRows >= to {
 			batch.Out = []int32{int32(len(batch.Tokens) - 1)}
 		}
 		if err := b.model.Forward(batch); err != nil {

@@ -129,7 +129,7 @@ func TestLogitsAreTheSameWithoutRepacking(t *testing.T) {
 }
 
 func TestRunReportsAllFigures(t *testing.T) {
-	o := bench.Options{Prompts: []int{300}, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
+	o := bench.Options{Prompts: []int{300}, Contexts: []int{0, 70}, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
 	done := map[string]bool{}
 	o.Progress = func(what string, _, _ int64) { done[what] = true }
 	r, err := run(t, context.Background(), 2, o)
@@ -146,6 +146,13 @@ func TestRunReportsAllFigures(t *testing.T) {
 	}
 	if r.Spread < 0 || len(r.Parallel) != 2 || r.Parallel[1].Answers != 4 || !(r.Parallel[1].DecodeTokS > 0) {
 		t.Errorf("spread %v, several answers %+v", r.Spread, r.Parallel)
+	}
+	if len(r.Contexts) != 2 || r.Contexts[0].Context != 0 {
+		t.Fatalf("got contexts %+v, want one of 0 and one of 70 tokens", r.Contexts)
+	}
+	if c := r.Contexts[1]; c.Context != 70 || !(c.PrefillSeconds > 0 && c.TurnSeconds > 0 && c.DecodeTokS > 0 && c.DecodeGBs > 0 && c.DecodeShare > 0) ||
+		c.DecodeBytesPerToken != r.Contexts[0].DecodeBytesPerToken+70*2*2*2*64*2 {
+		t.Errorf("got %+v", r.Contexts)
 	}
 	// All weights, including the tied output, and the KV cache of 302 positions: 2 layers, K and
 	// V, 2 heads of 64 in half precision.

@@ -26,6 +26,7 @@ type shape struct {
 
 var shapes = map[string]shape{
 	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4},
+	"llama-15m":  {"llama", 288, 6, 6, 6, 48, 768, 32000, true, 1e4},
 	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4},
 	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6},
 	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5},
@@ -76,6 +77,15 @@ func (t tensor) bytes() int { return max(t.rows, 1) * t.typ.RowBytes(t.cols) }
 // model of the same shape. It has no vocabulary. The same seed gives the same weights on every
 // machine. free is the available memory in bytes; 0: unknown.
 func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File, error) {
+	data, err := SyntheticFile(shapeName, quantName, seed, free)
+	if err != nil {
+		return nil, err
+	}
+	return gguf.Parse(data)
+}
+
+// SyntheticFile returns the content of a GGUF file with the model of Synthetic.
+func SyntheticFile(shapeName, quantName string, seed uint64, free int64) ([]byte, error) {
 	s, ok := shapes[strings.ToLower(shapeName)]
 	if !ok {
 		return nil, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
@@ -99,7 +109,7 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 	data := make([]byte, size)
 	copy(data, header)
 	draw(data[len(header):], tensors, seed)
-	return gguf.Parse(data)
+	return data, nil
 }
 
 // tensors returns the tensors of the model with their offsets.
@@ -158,6 +168,8 @@ func (s shape) header(name string, tensors []tensor) []byte {
 	}
 	str("general.architecture", s.architecture)
 	str("general.name", "random "+name)
+	str("tokenizer.ggml.model", "no_vocab") // some programs need the key
+	integer("vocab_size", s.vocab)
 	integer("context_length", 1<<17)
 	integer("embedding_length", s.dim)
 	integer("block_count", s.layers)
