@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
-	"handlers/markdown": {"handlers/live", "web"},
+	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
 	"handlers/failure":  {"handlers/access", "handlers/activity", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},

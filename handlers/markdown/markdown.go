@@ -43,7 +43,7 @@ var converter = sync.OnceValue(func() goldmark.Markdown {
 			extension.TaskList,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
-		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{}, 0))),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(inlineFormulas{}, 0)), parser.WithBlockParsers(util.Prioritized(blockFormulas{}, 0))),
 		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
 	)
 })
@@ -65,6 +65,13 @@ var allowed = sync.OnceValue(func() *bluemonday.Policy {
 	p.AllowAttrs("aria-label").Matching(regexp.MustCompile(`^(done|to do)$`)).OnElements("input")
 	p.AllowElements("details", "summary")
 	p.AllowAttrs("class").Matching(regexp.MustCompile(`^thought$`)).OnElements("details")
+	p.AllowNoAttrs().OnElements("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mfrac", "msqrt", "mroot", "msub", "msup", "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd")
+	p.AllowAttrs("display").Matching(regexp.MustCompile(`^block$`)).OnElements("math")
+	p.AllowAttrs("stretchy", "movablelimits").Matching(regexp.MustCompile(`^(true|false)$`)).OnElements("mo")
+	p.AllowAttrs("accent").Matching(regexp.MustCompile(`^true$`)).OnElements("mover")
+	p.AllowAttrs("linethickness").Matching(regexp.MustCompile(`^0$`)).OnElements("mfrac")
+	p.AllowAttrs("width").Matching(regexp.MustCompile(`^-?[0-9.]{1,5}em$`)).OnElements("mspace")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^(aligned|cases)$`)).OnElements("mtable")
 	p.AllowAttrs("href").OnElements("a")
 	p.AllowURLSchemes("mailto")
 	for _, scheme := range []string{"http", "https"} {
@@ -169,53 +176,9 @@ func (plainNodes) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindFencedCodeBlock, renderCodeBlock)
 	r.Register(ast.KindCodeSpan, renderCodeSpan)
 	r.Register(extast.KindTable, renderTable)
+	r.Register(kindFormula, renderFormula)
+	r.Register(kindFormulaBlock, renderFormulaBlock)
 	r.Register(extast.KindTaskCheckBox, renderTask)
-}
-
-// formulas leaves what stands between \( and \), or \[ and \], as the model wrote it: to
-// Markdown its backslashes and underscores would be marks.
-type formulas struct{}
-
-// maxFormula is how many bytes a formula has at most: its end is looked for so far.
-const maxFormula = 4 << 10
-
-func (formulas) Trigger() []byte { return []byte{'\\'} }
-
-func (formulas) Parse(parent ast.Node, block text.Reader, _ parser.Context) ast.Node {
-	line, _ := block.PeekLine()
-	if len(line) < 2 || line[1] != '(' && line[1] != '[' {
-		return nil
-	}
-	end := []byte{'\\', line[1] + 1}
-	if line[1] == '[' {
-		end[1] = ']'
-	}
-	begun, at := block.Position()
-	var pieces []text.Segment
-	for from, size := 2, 0; size < maxFormula; from = 0 {
-		line, segment := block.PeekLine()
-		if line == nil {
-			break
-		}
-		line = line[:min(len(line), maxFormula-size)]
-		if i := bytes.Index(line[from:], end); i >= 0 {
-			stop := from + i + len(end)
-			block.Advance(stop)
-			for _, piece := range pieces {
-				piece = piece.TrimRightSpace(block.Source())
-				lineEnd := ast.NewTextSegment(piece.WithStart(piece.Stop)) // raw text has no line breaks
-				lineEnd.SetSoftLineBreak(true)
-				parent.AppendChild(parent, ast.NewRawTextSegment(piece))
-				parent.AppendChild(parent, lineEnd)
-			}
-			return ast.NewRawTextSegment(segment.WithStop(segment.Start + stop))
-		}
-		pieces = append(pieces, segment)
-		size += len(line)
-		block.AdvanceLine()
-	}
-	block.SetPosition(begun, at)
-	return nil
 }
 
 func linesOf(segments *text.Segments, source []byte) []byte {

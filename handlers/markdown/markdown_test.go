@@ -25,6 +25,7 @@ func FuzzRenderMarkdown(f *testing.F) {
 		f.Add(payload)
 	}
 	f.Add("\\(a\\[<b>\\]\n\\) \\[<script>\\]")
+	f.Add("$$\n\\text{</math><img onerror=x>}\n$$ $a$ \\begin{cases}<b>&c\\\\")
 	f.Fuzz(func(t *testing.T, source string) {
 		for _, rendered := range []string{Text(source), Answer("", source), Answer(source, source)} {
 			if harm := markdowntest.Harms(rendered); harm != "" {
@@ -50,11 +51,20 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"code in a language that is not known is plain", "```klingon\nif \"b\"\n```", "<pre><code class=\"language-klingon\">if &#34;b&#34;</code></pre>\n"},
 		{"characters that turn code around are shown inside of colours, too", "```go\n\"a\u202eb\"\n```", "<pre><code class=\"language-go\"><span class=\"s\">&#34;a<span class=\"ctl\">U+202E</span>b&#34;</span></code></pre>\n"},
 		{"and in code within a sentence", "see `a\u2066b`", "<p>see <code>a<span class=\"ctl\">U+2066</span>b</code></p>\n"},
-		{"prices stay prices", "from $5 to $10 and $x_1$", "<p>from $5 to $10 and $x_1$</p>\n"},
+		{"prices stay prices", "from $5 to $10 and $x_1", "<p>from $5 to $10 and $x_1</p>\n"},
 		{"characters that turn code around are shown", "```\na\u202eb\u200bc\n```", "<pre><code>a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+200B</span>c</code></pre>\n"},
-		{"a formula keeps its backslashes", `so \(a_1 * b_1 \\ c\), then *d*`, "<p>so \\(a_1 * b_1 \\\\ c\\), then <em>d</em></p>\n"},
-		{"a formula of several lines does too", "\\[\n\\frac{a}{b} < \\{c_1\n\\] so", "<p>\\[<br>\n\\frac{a}{b} &lt; \\{c_1<br>\n\\] so</p>\n"},
-		{"without its end it is an escaped bracket", `a \(b *c*`, "<p>a (b <em>c</em></p>\n"},
+		{"a formula", `so \(a_1 * b_1\), then *d*`, "<p>so <math><mrow><msub><mi>a</mi><mn>1</mn></msub><mo>∗</mo><msub><mi>b</mi><mn>1</mn></msub></mrow></math>, then <em>d</em></p>\n"},
+		{"a formula that cannot be converted keeps its backslashes", `so \(a_1 * \unknown \\ c\), then *d*`, "<p>so \\(a_1 * \\unknown \\\\ c\\), then <em>d</em></p>\n"},
+		{"a formula of several lines does too", "\\[\n\\unknown{a}{b} < \\{c_1\n\\] so", "<p>\\[<br>\n\\unknown{a}{b} &lt; \\{c_1<br>\n\\] so</p>\n"},
+		{"a formula on its own line", "$$x$$", "<p><math display=\"block\"><mi>x</mi></math></p>\n"},
+		{"a line of a formula that would be a list", "So\n\\[\nx\n- y\n\\]\nand", "<p>So</p>\n<p><math display=\"block\"><mrow><mi>x</mi><mo>−</mo><mi>y</mi></mrow></math></p>\n<p>and</p>\n"},
+		{"a formula in a list", "- $$\n  x\n  $$\n- $y$", "<ul>\n<li>\n<p><math display=\"block\"><mi>x</mi></math></p>\n</li>\n<li><math><mi>y</mi></math></li>\n</ul>\n"},
+		{"a formula between dollars", `of $n$ and $m^2$, $k$.`, "<p>of <math><mi>n</mi></math> and <math><msup><mi>m</mi><mn>2</mn></msup></math>, <math><mi>k</mi></math>.</p>\n"},
+		{"prices", "It costs $5 and $10, or $5-$10, US$5 a month, AU$7, $ 3 $.", "<p>It costs $5 and $10, or $5-$10, US$5 a month, AU$7, $ 3 $.</p>\n"},
+		{"dollars of code", "`$a$` and $HOME `x$`", "<p><code>$a$</code> and $HOME <code>x$</code></p>\n"},
+		{"a formula that has not ended", "so $$\\frac{a}", "<p>so $$\\frac{a}</p>\n"},
+		{"a formula on lines that has not ended", "$$\n- a\n\n*b*", "<p>$$</p>\n<ul>\n<li>a</li>\n</ul>\n<p><em>b</em></p>\n"},
+		{"markup in a formula", "$\\text{<script>}$ \\(<b>x</b>\\)", "<p><math><mtext>&lt;script&gt;</mtext></math> <math><mrow><mo>&lt;</mo><mi>b</mi><mo>&gt;</mo><mi>x</mi><mo>&lt;</mo><mo stretchy=\"false\">/</mo><mi>b</mi><mo>&gt;</mo></mrow></math></p>\n"},
 		{"a formula ends with its own bracket", `\(a\] *b*`, "<p>(a] <em>b</em></p>\n"},
 		{"line breaks stay", "a\nb", "<p>a<br>\nb</p>\n"},
 	} {

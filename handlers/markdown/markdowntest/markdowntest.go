@@ -402,6 +402,8 @@ var Harmless = map[string]string{
 	"ul": "", "ol": "start", "li": "", "pre": "", "code": "class", "span": "class", "table": "", "thead": "", "tbody": "", "tr": "", "th": "align", "td": "align",
 	"div": "class role tabindex aria-label", "input": "type checked disabled aria-label", "a": "href rel target",
 	"details": "class", "summary": "",
+	"math": "display", "mrow": "", "mi": "", "mn": "", "mo": "stretchy movablelimits", "mtext": "", "mspace": "width", "mfrac": "linethickness", "msqrt": "", "mroot": "", "msub": "", "msup": "",
+	"msubsup": "", "munder": "", "mover": "accent", "munderover": "", "mtable": "class", "mtr": "", "mtd": "",
 }
 
 // HarmlessValues are the values that the attributes may have. Those of class and
@@ -411,6 +413,8 @@ var HarmlessValues = map[string]*regexp.Regexp{
 	"rel": regexp.MustCompile(`^nofollow noreferrer( noopener)?$`), "target": regexp.MustCompile(`^_blank$`), "type": regexp.MustCompile(`^checkbox$`),
 	"checked": regexp.MustCompile(`^$`), "disabled": regexp.MustCompile(`^$`), "role": regexp.MustCompile(`^region$`), "tabindex": regexp.MustCompile(`^0$`),
 	"code class": regexp.MustCompile(`^language-[^\s"'<>&]+$`), "span class": regexp.MustCompile(`^(ctl|k|s|c|gi|gd)$`), "div class": regexp.MustCompile(`^table$`),
+	"display": regexp.MustCompile(`^block$`), "stretchy": regexp.MustCompile(`^(true|false)$`), "movablelimits": regexp.MustCompile(`^true$`), "accent": regexp.MustCompile(`^true$`),
+	"linethickness": regexp.MustCompile(`^0$`), "width": regexp.MustCompile(`^-?[0-9.]{1,5}em$`), "mtable class": regexp.MustCompile(`^(aligned|cases)$`),
 	"details class":  regexp.MustCompile(`^thought$`),
 	"div aria-label": regexp.MustCompile(`^Table$`), "input aria-label": regexp.MustCompile(`^(done|to do)$`),
 }
@@ -442,7 +446,7 @@ func harmOf(node *html.Node) string {
 		return "a comment or doctype"
 	}
 	attributes, known := Harmless[node.Data]
-	if !known || node.Namespace != "" {
+	if math := node.Data == "math" || strings.Contains(" mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd ", " "+node.Data+" "); !known || node.Namespace != "" && !(math && node.Namespace == "math") {
 		return "the element " + node.Namespace + " " + node.Data
 	}
 	values := map[string]string{}

@@ -1,0 +1,203 @@
+package markdown
+
+import (
+	"bytes"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"m40-llm/handlers/markdown/mathml"
+)
+
+// Formulas stand between \( and \), \[ and \], $ and $, or $$ and $$. To Markdown their backslashes and
+// underscores would be marks. One that package mathml cannot convert is shown as the model wrote it.
+
+// maxFormula is how many bytes a formula has at most: its end is looked for so far.
+const maxFormula = 4 << 10
+
+var kindFormula = ast.NewNodeKind("Formula")
+
+// formula is a formula within a line, or on lines of its own.
+type formula struct {
+	ast.BaseInline
+	source []byte // with what stands around it
+	mark   int    // bytes of what stands before it, and after it
+	own    bool   // on lines of its own
+}
+
+func (*formula) Kind() ast.NodeKind              { return kindFormula }
+func (f *formula) Dump(source []byte, level int) { ast.DumpHelper(f, source, level, nil, nil) }
+
+// closing returns how a formula ends that text begins with; nil if it begins with none.
+func closing(text []byte) []byte {
+	switch {
+	case bytes.HasPrefix(text, []byte(`\(`)):
+		return []byte(`\)`)
+	case bytes.HasPrefix(text, []byte(`\[`)):
+		return []byte(`\]`)
+	case bytes.HasPrefix(text, []byte(`$$`)):
+		return []byte(`$$`)
+	case bytes.HasPrefix(text, []byte(`$`)):
+		return []byte(`$`)
+	}
+	return nil
+}
+
+// inlineFormulas parses formulas within paragraphs.
+type inlineFormulas struct{}
+
+func (inlineFormulas) Trigger() []byte { return []byte{'\\', '$'} }
+
+func (inlineFormulas) Parse(_ ast.Node, block text.Reader, _ parser.Context) ast.Node {
+	line, _ := block.PeekLine()
+	shut := closing(line)
+	if shut == nil || len(shut) == 1 && !opensDollar(line, block.PrecendingCharacter()) {
+		return nil
+	}
+	begun, at := block.Position()
+	var source []byte
+	for from := len(shut); len(source) < maxFormula; from = 0 {
+		line, _ := block.PeekLine()
+		if line == nil {
+			break
+		}
+		line = line[:min(len(line), maxFormula-len(source))]
+		if end := findClosing(line[from:], shut); end >= 0 {
+			stop := from + end + len(shut)
+			block.Advance(stop)
+			return &formula{source: append(source, line[:stop]...), mark: len(shut)}
+		}
+		if len(shut) == 1 {
+			break // a single dollar is more often a price
+		}
+		source = append(source, line...)
+		block.AdvanceLine()
+	}
+	block.SetPosition(begun, at)
+	return nil
+}
+
+// opensDollar reports whether a dollar may begin a formula: not one of a price or within a word.
+func opensDollar(line []byte, before rune) bool {
+	next, _ := utf8.DecodeRune(line[1:])
+	return len(line) > 1 && !unicode.IsSpace(next) && !unicode.IsLetter(before) && !unicode.IsDigit(before) && before != '\\'
+}
+
+// findClosing returns where a formula ends; -1 if not in this line.
+func findClosing(line, shut []byte) int {
+	if len(shut) > 1 {
+		return bytes.Index(line, shut)
+	}
+	for i := 0; i < len(line); i++ {
+		switch line[i] {
+		case '\\':
+			i++
+		case '`':
+			return -1 // more likely code
+		case '$':
+			digit := i+1 < len(line) && '0' <= line[i+1] && line[i+1] <= '9'
+			if i == 0 || line[i-1] == ' ' || line[i-1] == '\t' || digit {
+				return -1
+			}
+			return i
+		}
+	}
+	return -1
+}
+
+// blockFormulas parses formulas on lines of their own. They are no paragraphs, in which a line that
+// begins with a minus would be a list.
+type blockFormulas struct{}
+
+var kindFormulaBlock = ast.NewNodeKind("FormulaBlock")
+
+type formulaBlock struct {
+	ast.BaseBlock
+	shut []byte
+	done bool // the last line was read
+}
+
+func (*formulaBlock) Kind() ast.NodeKind              { return kindFormulaBlock }
+func (*formulaBlock) IsRaw() bool                     { return true }
+func (b *formulaBlock) Dump(source []byte, level int) { ast.DumpHelper(b, source, level, nil, nil) }
+
+func (blockFormulas) Trigger() []byte { return []byte{'\\', '$'} }
+
+func (blockFormulas) Open(_ ast.Node, reader text.Reader, context parser.Context) (ast.Node, parser.State) {
+	line, segment := reader.PeekLine()
+	at := context.BlockOffset()
+	if at < 0 {
+		return nil, parser.NoChildren
+	}
+	shut := closing(line[at:])
+	if len(shut) != 2 || shut[1] == ')' {
+		return nil, parser.NoChildren
+	}
+	rest := reader.Source()[segment.Start:]
+	rest = rest[min(len(rest), at+2):min(len(rest), maxFormula)]
+	end := bytes.Index(rest, shut)
+	if end < 0 || bytes.Contains(rest[:end], []byte("\n\n")) {
+		return nil, parser.NoChildren
+	}
+	after, _, _ := bytes.Cut(rest[end+2:], []byte("\n"))
+	if len(bytes.TrimSpace(after)) > 0 {
+		return nil, parser.NoChildren // there is text behind it: it is within a paragraph
+	}
+	block := &formulaBlock{shut: shut, done: !bytes.Contains(rest[:end], []byte("\n"))}
+	block.Lines().Append(segment.WithStart(segment.Start + at))
+	reader.Advance(segment.Len() - 1)
+	return block, parser.NoChildren
+}
+
+func (blockFormulas) Continue(node ast.Node, reader text.Reader, _ parser.Context) parser.State {
+	block := node.(*formulaBlock)
+	if block.done {
+		return parser.Close
+	}
+	line, segment := reader.PeekLine()
+	block.done = bytes.Contains(line, block.shut)
+	block.Lines().Append(segment)
+	reader.Advance(segment.Len() - 1)
+	return parser.Continue | parser.NoChildren
+}
+
+func (blockFormulas) Close(ast.Node, text.Reader, parser.Context) {}
+func (blockFormulas) CanInterruptParagraph() bool                 { return true }
+func (blockFormulas) CanAcceptIndentedLine() bool                 { return false }
+
+func renderFormulaBlock(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if entering {
+		_, _ = w.WriteString("<p>")
+		writeFormula(w, bytes.TrimSpace(linesOf(node.Lines(), source)), 2)
+		_, _ = w.WriteString("</p>\n")
+	}
+	return ast.WalkSkipChildren, nil
+}
+
+func renderFormula(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if f := node.(*formula); entering {
+		writeFormula(w, f.source, f.mark)
+	}
+	return ast.WalkSkipChildren, nil
+}
+
+// writeFormula writes a formula as MathML, or as it is. mark is how many bytes stand before and after it.
+func writeFormula(w util.BufWriter, source []byte, mark int) {
+	if len(source) >= 2*mark {
+		display := source[0] == '$' && mark == 2 || source[1] == '['
+		if math, err := mathml.Render(string(source[mark:len(source)-mark]), display); err == nil {
+			_, _ = w.WriteString(math)
+			return
+		}
+	}
+	for i, line := range bytes.Split(source, []byte("\n")) {
+		if i > 0 {
+			_, _ = w.WriteString("<br>\n")
+		}
+		escape(w, bytes.TrimRight(line, " \t\r"))
+	}
+}
