@@ -100,7 +100,7 @@ const richAnswer = "# A heading\n\nText with *emphasis*, a [link](https://b.exam
 	"```go\n// Add adds.\nfunc Add(a, b int) int { return a + b + 0x10 } // \"text\"\n```\n\n" +
 	"```diff\n@@ -1 +1 @@\n-old\n+new\n```\n\n" +
 	"| Card | Bandwidth | A long line of notes that does not fit |\n|:--|--:|--|\n| M40 | 288 GB/s | averyveryverylongwordthatcannotbebrokenanywhereatall |\n\n" +
-	"- [x] read\n- [ ] write\n\n1. one\n2. two\n\n> A quote.\n\n```\na\u202eb\n```\n"
+	"- [x] read\n- [ ] write\n\n1. one\n2. two\n\n> A quote with $E = mc^2$.\n\n$$\n\\sum_{i=1}^n x_i^2 = \\frac{a + \\sqrt{b}}{2} \\le \\begin{pmatrix} 1 & 0 \\\\ 0 & 1 \\end{pmatrix} \\int_0^\\infty e^{-x}\\,dx\n$$\n\n```\na\u202eb\n```\n"
 
 // TestEverybodyCanUseThePage looks at the page's states in both themes.
 func TestEverybodyCanUseThePage(t *testing.T) {

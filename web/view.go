@@ -16,6 +16,7 @@ import (
 // fetches them in parallel.
 var modules = []string{
 	"app.js",
+	"attach.js",
 	"candidates.js",
 	"chat.js",
 	"context.js",

@@ -1,5 +1,6 @@
 // The entry point of the playground page: sends commands for what the user does, and shows the
 // events of the server.
+import { Attachments } from './attach.js'
 import { Chat, raised, showError } from './chat.js'
 import { Counter, advice, meter } from './context.js'
 import { draftOf, keepDraft } from './drafts.js'
@@ -323,9 +324,12 @@ $('[data-raw]').addEventListener('click', () => {
 
 const counter = new Counter(refresh)
 // recount requests the size of the next prompt.
-const recount = () => counter.soon({ chat: link.chat, text: message.value, system: system.value, raw, model: link.chat ? '' : picker.name })
+const recount = () => counter.soon({ chat: link.chat, text: draft(), system: system.value, raw, model: link.chat ? '' : picker.name })
 // tooLong reports whether the draft was counted and does not fit.
-const tooLong = () => counter.of(message.value)?.over
+const tooLong = () => counter.of(draft())?.over
+const attachments = new Attachments({ changed: recount, failed: fail })
+// draft returns the text of the message with its files.
+const draft = () => attachments.with(message.value)
 
 function showContext() {
   const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
@@ -333,7 +337,7 @@ function showContext() {
     context: picker.elsewhere ? 0 : engine.context || last?.info.context || 0,
     prompt: last?.info.prompt_tokens ?? 0,
     answer: last?.info.tokens ?? 0,
-    draft: message.value.trim() ? counter.last : null,
+    draft: draft().trim() ? counter.last : null,
     over: tooLong(),
     first: chat.empty,
     reading: readings[picker.name || engine.id] ?? 0,
@@ -476,16 +480,17 @@ function usable() {
   return params.values()
 }
 
-async function send(text) {
+async function send(typedText) {
+  const text = attachments.with(typedText)
   if (!text.trim()) {
     message.focus()
     return
   }
-  if (chat.running || (tooLong() && text === message.value)) return
+  if (chat.running || (tooLong() && typedText === message.value)) return
   const settings = usable()
   if (!settings) return
-  const draft = message.value, from = link.chat
-  if (draft === text) setDraft('')
+  const before = message.value, from = link.chat, attach = attachments.take()
+  if (before === typedText) setDraft('')
   typed(null)
   if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
@@ -494,7 +499,8 @@ async function send(text) {
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
   } catch (error) {
-    if (draft === text && !message.value && link.chat === from) setDraft(draft)
+    if (before === typedText && !message.value && link.chat === from) setDraft(before)
+    if (link.chat === from) attach()
     fail(error)
   }
 }

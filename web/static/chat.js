@@ -1,5 +1,6 @@
 // The messages of the chat. Streamed text is appended to one text node. When a block of Markdown
 // is complete, its rendered HTML replaces that text within the same frame, without flicker.
+import { show } from './attach.js'
 import { advice } from './context.js'
 import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
@@ -75,7 +76,7 @@ class Question extends Turn {
       name.textContent = name.title = m.author
       this.el.querySelector('[data-guest]').hidden = false
     }
-    this.el.querySelector('.prose').textContent = m.text
+    show(this.el.querySelector('.prose'), m.text)
   }
 }
 
