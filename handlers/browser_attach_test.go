@@ -64,6 +64,9 @@ func TestAttachingFilesInABrowser(t *testing.T) {
 		b.look(axe(t), "a message with a file")
 		b.size(390, 844, true)
 		b.shot("attach-phone")
+		if b.value("document.querySelector('[data-attach] .i').checkVisibility()") != "true" {
+			t.Error("on a phone the button to attach files has no icon")
+		}
 		if over := b.value("document.documentElement.scrollWidth > innerWidth"); over == "true" {
 			t.Error("on a phone the page scrolls sideways")
 		}
