@@ -11,16 +11,18 @@ import (
 
 // Share is a link under which whoever has it can read a conversation.
 type Share struct {
-	ID           int64
-	Owner        string // of the conversation
-	Conversation string
-	First        int64     // message that it begins with; 0: the first of the conversation
-	Last         int64     // message that it ends with; 0: it follows the branch that is shown, as that grows
-	System       bool      // shows the system prompt
-	Settings     bool      // shows how each answer was sampled
-	Requests     bool      // its readers can ask to write; AddShare sets it
-	Created      time.Time // set by AddShare
-	Expires      time.Time // zero: when it is ended
+	ID            int64
+	Owner         string // of the conversation
+	Conversation  string
+	First         int64     // message that it begins with; 0: the first of the conversation
+	Last          int64     // message that it ends with; 0: it follows the branch that is shown, as that grows
+	LastText      int       // bytes of the text of Last that it shows; negative: all. AddShare sets both,
+	LastReasoning int       // as an answer can be continued
+	System        bool      // shows the system prompt
+	Settings      bool      // shows how each answer was sampled
+	Requests      bool      // its readers can ask to write; AddShare sets it
+	Created       time.Time // set by AddShare
+	Expires       time.Time // zero: when it is ended
 }
 
 // TokenHash is the SHA-256 of the secret part of a link, which itself is never stored.
@@ -41,9 +43,14 @@ func (s *Store) AddShare(ctx context.Context, owner string, share Share, token T
 			if message == 0 {
 				continue
 			}
-			if _, err := findMessage(ctx, tx, owner, share.Conversation, message); err != nil {
+			m, err := findMessage(ctx, tx, owner, share.Conversation, message)
+			if err != nil {
 				return err
 			}
+			share.LastText, share.LastReasoning = len(m.Text), len(m.Reasoning)
+		}
+		if share.Last == 0 {
+			share.LastText, share.LastReasoning = -1, -1
 		}
 		result, err := tx.ExecContext(ctx, `
 			INSERT INTO shares (
@@ -51,15 +58,17 @@ func (s *Store) AddShare(ctx context.Context, owner string, share Share, token T
 				token_hash,
 				first,
 				last,
+				last_text,
+				last_reasoning,
 				system,
 				settings,
 				created_at,
 				expires_at
 			)
-			SELECT seq, ?, ?, ?, ?, ?, ?, ?
+			SELECT seq, ?, ?, ?, nullif(?, -1), nullif(?, -1), ?, ?, ?, ?
 			FROM conversations
 			WHERE id = ? AND owner = ?`,
-			token[:], share.First, share.Last, share.System, share.Settings, share.Created.UnixMilli(), expires,
+			token[:], share.First, share.Last, share.LastText, share.LastReasoning, share.System, share.Settings, share.Created.UnixMilli(), expires,
 			share.Conversation, owner)
 		if err != nil {
 			return err
@@ -79,6 +88,8 @@ const selectShare = `
 			c.id,
 			s.first,
 			s.last,
+			coalesce(s.last_text, -1),
+			coalesce(s.last_reasoning, -1),
 			s.system,
 			s.settings,
 			s.requests,
@@ -90,7 +101,7 @@ const selectShare = `
 
 func scanShare(row interface{ Scan(...any) error }) (share Share, err error) {
 	var created, expires int64
-	err = row.Scan(&share.ID, &share.Owner, &share.Conversation, &share.First, &share.Last, &share.System, &share.Settings, &share.Requests, &created, &expires)
+	err = row.Scan(&share.ID, &share.Owner, &share.Conversation, &share.First, &share.Last, &share.LastText, &share.LastReasoning, &share.System, &share.Settings, &share.Requests, &created, &expires)
 	share.Created = fromMillis(created)
 	if expires != 0 {
 		share.Expires = fromMillis(expires)

@@ -118,6 +118,7 @@ func (f *Following) begin(ctx context.Context, before int64) (*SharedChat, error
 		if err != nil {
 			return nil, storeError(err)
 		}
+		f.cut(&stored[len(stored)-1])
 		turns = storedBranch(stored)
 	}
 	c := f.chat
@@ -132,6 +133,20 @@ func (f *Following) begin(ctx context.Context, before int64) (*SharedChat, error
 		c.readers.add(f.sub, 0)
 	}
 	return f.show(turns, before), nil
+}
+
+// cut removes of the last message that the link shows what it was continued with since the link was
+// made.
+func (f *Following) cut(m *store.Message) {
+	if n := f.share.LastText; n >= 0 && n < len(m.Text) {
+		m.Text = m.Text[:n]
+	}
+	if n := f.share.LastReasoning; n >= 0 && n < len(m.Reasoning) {
+		m.Reasoning = m.Reasoning[:n]
+	}
+	if f.share.LastText >= 0 && m.State == store.Running {
+		m.State = store.Done
+	}
 }
 
 // show returns what the link shows of a branch, with the lock of the chat.

@@ -10,14 +10,11 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"m40-llm/store"
 )
 
 // sharedChat is a chat with links, and their readers, to which its owner does what a test draws.
 type sharedChat struct {
 	*rapid.T
-	db        *store.Store
 	s         *Service
 	engine    *script
 	c         *Chat
@@ -29,7 +26,8 @@ type sharedChat struct {
 
 type testLink struct {
 	Share
-	frozen []int64 // messages of a link to the chat as it is
+	frozen []int64  // messages of a link to the chat as it is
+	texts  []string // of these
 }
 
 type testFollower struct {
@@ -182,6 +180,7 @@ func (p *sharedChat) share() {
 	if !n.Live {
 		for _, m := range from(p.branch(), n.First) {
 			link.frozen = append(link.frozen, m.ID)
+			link.texts = append(link.texts, m.Reasoning+"|"+m.Text)
 		}
 	}
 	p.links = append(p.links, link)
@@ -212,8 +211,10 @@ func (p *sharedChat) followLink(link *testLink) {
 		text += dump(Event{Message: &m})
 	}
 	p.within(f, text)
-	if link.frozen != nil && !slices.Equal(f.ids, link.frozen) {
-		p.Fatalf("a reader of the chat as it was has messages %v, want %v", f.ids, link.frozen)
+	for i, id := range link.frozen {
+		if !slices.Equal(f.ids, link.frozen) || f.texts[id] != link.texts[i] {
+			p.Fatalf("a reader of the chat as it was has messages %v, %q, want %v, %q", f.ids, fmt.Sprint(f.texts), link.frozen, link.texts)
+		}
 	}
 }
 
@@ -319,18 +320,18 @@ func (p *sharedChat) within(f *testFollower, sent string) {
 		p.Fatalf("a reader got the settings: %s", sent)
 	}
 	shown := map[string]bool{}
-	for _, m := range from(p.branch(), f.link.First) {
+	branch := p.branch()
+	if f.link.frozen != nil {
+		branch = nil
+	}
+	for _, m := range from(branch, f.link.First) {
 		for _, word := range words.FindAllString(m.Reasoning+m.Text, -1) {
 			shown[word] = true
 		}
 	}
-	if f.link.frozen != nil { // these messages, of which the last may have been continued
-		path, err := p.db.BranchTo(context.Background(), me.Owner, p.c.ID(), f.link.Last)
-		p.must(err)
-		for _, m := range path[len(path)-len(f.link.frozen):] {
-			for _, word := range words.FindAllString(m.Reasoning+m.Text, -1) {
-				shown[word] = true
-			}
+	for _, text := range f.link.texts {
+		for _, word := range words.FindAllString(text, -1) {
+			shown[word] = true
 		}
 	}
 	for _, word := range words.FindAllString(sent, -1) {

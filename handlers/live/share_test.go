@@ -81,7 +81,7 @@ func TestFollowersReadWhatTheirLinkShowsWhateverTheOwnerDoes(t *testing.T) {
 	total, events := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		engine := newScript()
-		p := &sharedChat{T: t, db: db, engine: engine, s: New(engine, Options{Store: db, QueueEvents: 1 << 20, QueueBytes: 1 << 30})}
+		p := &sharedChat{T: t, engine: engine, s: New(engine, Options{Store: db, QueueEvents: 1 << 20, QueueBytes: 1 << 30})}
 		defer p.close()
 		p.begin()
 		t.Repeat(map[string]func(*rapid.T){
