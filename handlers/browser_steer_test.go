@@ -46,5 +46,61 @@ func TestSteeringTheGuide(t *testing.T) {
 		b.until("!document.querySelector('.micro')")
 		b.press("Escape", 27)
 	})
+	run("another token goes on as a version of the answer, in the same tokens up to there", func(t *testing.T) {
+		before := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')")
+		b.script("document.querySelectorAll('.toks .tok')[6].click()")
+		b.until("document.querySelector('.token [data-place]')?.innerText.startsWith('token 7 ') && document.querySelectorAll('.token .alt').length > 2")
+		other := b.value("[...document.querySelectorAll('.token .alt:not(.chosen)')][0].dataset.id")
+		b.script("document.querySelector('.token .alt:not(.chosen)').click()")
+		b.until("document.querySelector('.turn:last-child .vers')?.innerText.includes('2/2') && " + idle)
+		b.click(".turn:last-child [data-tokens]:not([hidden])")
+		b.until("document.querySelectorAll('.toks .tok').length > 7")
+		if after := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')"); after != before {
+			t.Errorf("the answer begins with %q, want %q", after, before)
+		}
+		b.script("document.querySelectorAll('.toks .tok')[6].click()")
+		b.until("document.querySelector('.token [data-facts]')?.innerText.includes('id " + other + " ')")
+		b.look(source, "a token of a branch", "heading-order", "region", "landmark-unique")
+	})
+
+	run("a text that is typed in goes on too, and one that ends the answer does not", func(t *testing.T) {
+		b.fill(".token .own input", " green")
+		b.click(".token .own button")
+		b.until("document.querySelector('.turn:last-child .vers')?.innerText.includes('3/3') && " + idle)
+		if got := b.text(".turn:last-child .prose"); !strings.Contains(got, "green") {
+			t.Errorf("the answer is %q", got)
+		}
+	})
+
+	run("the tree lists the branches, walks and prunes", func(t *testing.T) {
+		b.click("[data-tree]")
+		b.until("document.querySelectorAll('.tree .node').length === 4 && document.querySelector('.tree').open")
+		b.look(source, "the branches of a chat", "heading-order", "landmark-unique")
+		if got := b.text(".tree li li:nth-child(1) .mono"); !strings.Contains(got, "40 tokens · log p −") {
+			t.Errorf("the first answer says %q", got)
+		}
+		b.shot("branches")
+		b.press("ArrowUp", 38)
+		b.press("Delete", 46)
+		b.until("document.querySelector('.tree .danger')?.innerText === 'Delete 1 message'")
+		b.press("Delete", 46)
+		b.until("document.querySelectorAll('.tree .node').length === 3")
+		b.until("document.querySelector('.turn:last-child .vers').innerText.includes('2/2')")
+		b.press("ArrowUp", 38)
+		b.press("Home", 36)
+		b.press("ArrowDown", 40)
+		b.script("document.activeElement.click()")
+		b.until("!document.querySelector('.tree') && document.querySelector('.turn:last-child .vers').innerText.includes('1/2')")
+		b.size(390, 844, true)
+		b.until("document.querySelector('.turn:last-child .vers').innerText.includes('1/2')")
+		b.answerMenu("[data-branches]")
+		b.until("document.querySelector('.tree')?.open && document.querySelector('.tree [data-prune]:not([hidden])').checkVisibility()")
+		b.look(source, "the branches on a phone", "heading-order", "landmark-unique")
+		b.scheme("dark")
+		b.shot("branches-phone")
+		b.scheme("light")
+		b.press("Escape", 27)
+		b.size(1440, 900, false)
+	})
 	b.clean()
 }

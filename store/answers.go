@@ -23,6 +23,8 @@ type Answer struct {
 	Prefix          int     // bytes of the text that a person wrote: the tokens are those of what follows
 	ReasoningPrefix int     // the same of the reasoning
 	Edited          bool    // a person wrote the beginning of the answer
+	LogProb         float64 // sum of the log probabilities of the first Scored tokens, in the model's own distribution
+	Scored          int     // 0: LogProb is not known
 	Tokens          []int32 // ids; only Messages and Tokens read them
 }
 

@@ -29,6 +29,8 @@ type AnswerJSON struct {
 	Prefix          int             `json:"begun,omitempty"`
 	ReasoningPrefix int             `json:"begun_reasoning,omitempty"`
 	Edited          bool            `json:"edited,omitempty"`
+	LogProb         float64         `json:"logprob,omitempty"`
+	Scored          int             `json:"scored,omitempty"`
 	Tokens          []int32         `json:"tokens,omitempty"`
 }
 
@@ -39,7 +41,8 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), Pace: a.Pace, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited, Tokens: a.Tokens,
+		Timings: a.Timings.Micro(), Pace: a.Pace, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
+		LogProb: a.LogProb, Scored: a.Scored, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
 		j.Chain = &a.Receipt.Params
@@ -54,7 +57,8 @@ func (j AnswerJSON) Answer() Answer {
 	}
 	return Answer{
 		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Receipt: j.Receipt},
-		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited, Tokens: j.Tokens,
+		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited,
+		LogProb: j.LogProb, Scored: j.Scored, Tokens: j.Tokens,
 	}
 }
 
@@ -81,6 +85,8 @@ func (a Answer) check() error {
 		return &InvalidError{"begun", fmt.Sprintf("is %d bytes of the text and %d of the reasoning", a.Prefix, a.ReasoningPrefix)}
 	case a.Pace != nil && !a.Pace.Valid():
 		return &InvalidError{"pace", "is not numbers of tokens in up to 64 intervals of some milliseconds"}
+	case a.Scored < 0 || a.LogProb != a.LogProb:
+		return &InvalidError{"log probability", fmt.Sprintf("is %g of %d tokens", a.LogProb, a.Scored)}
 	case a.EndProb != a.EndProb:
 		return &InvalidError{"end probability", "is not a number"}
 	}

@@ -375,6 +375,8 @@ var shortcuts = []shortcut{
 	{"f", "new chat from there"},
 	{"t", "its tokens and their probabilities"},
 	{"m", "what each sampler did, at a token"},
+	{"1 to 9", "go on with that candidate of a token instead"},
+	{"b", "branches of the chat"},
 	{"p", "choose a preset"},
 	{"?", "this list"},
 }

@@ -198,6 +198,8 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		a.Usage.CompletionTokens++
 		r.turn.ids = append(r.turn.ids, e.Token.ID)
 		r.checkRepetition(e.Token.ID)
+		a.LogProb += e.Token.LogProb
+		a.Scored++
 		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		r.pace.Add(a.Timings.Decode)

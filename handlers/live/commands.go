@@ -228,6 +228,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 	}
 	a.Usage, a.Timings, a.Pace = old.Answer.Usage, old.Answer.Timings, old.Answer.Pace
 	if tokens != nil {
+		a.LogProb, a.Scored = old.Answer.LogProb, old.Answer.Scored
 		a.Receipt.BannedEnds = old.Answer.Receipt.BannedEnds
 	}
 	begun := old.request()
@@ -269,7 +270,7 @@ func (c *Chat) passEnd(ctx context.Context, at int, a *Answer, tokens []int32) (
 	if len(tokens) == 0 || c.metadata.Raw || a.Prefix+a.ReasoningPrefix > 0 {
 		return t.request(), nil
 	}
-	return c.spell(ctx, at, tokens, nil, a.Settings)
+	return c.spell(ctx, at, tokens, nil, nil, a.Settings)
 }
 
 // tokens returns those of an answer that is continued.
@@ -317,7 +318,11 @@ func (c *Chat) Select(ctx context.Context, who Principal, message int64, version
 // show makes a stored branch the one that is shown. Messages that it shares with the
 // one shown so far stay.
 func (c *Chat) show(stored []store.Message) {
-	same := c.branch.common(stored)
+	c.showFrom(stored, c.branch.common(stored))
+}
+
+// showFrom is show for a branch whose first same messages stay.
+func (c *Chat) showFrom(stored []store.Message, same int) {
 	if same == len(stored) && same == len(c.branch) {
 		return
 	}

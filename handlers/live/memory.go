@@ -23,7 +23,7 @@ type memory struct {
 type remembered struct {
 	store.Conversation
 	owner    string
-	messages []*store.Message // by id, which is the index plus one
+	messages []*store.Message // by id, which is the index plus one; nil: deleted
 	chosen   map[int64]int64  // the child shown last
 	children map[int64]int    // 0: those without a parent
 	rows     map[int64][]store.TokenRows
@@ -53,7 +53,7 @@ func (m *memory) in(owner, conversation string, do func(c *remembered) error) er
 
 // message returns the message called id, or store.ErrNotFound.
 func (c *remembered) message(id int64) (*store.Message, error) {
-	if id < 1 || id > int64(len(c.messages)) {
+	if id < 1 || id > int64(len(c.messages)) || c.messages[id-1] == nil {
 		return nil, fmt.Errorf("message %d: %w", id, store.ErrNotFound)
 	}
 	return c.messages[id-1], nil
@@ -201,6 +201,56 @@ func (m *memory) FinishAnswer(_ context.Context, owner, conversation string, id 
 	return ended, err
 }
 
+func (m *memory) DeleteBranch(_ context.Context, owner, conversation string, id int64) error {
+	return m.in(owner, conversation, func(c *remembered) error {
+		message, err := c.message(id)
+		if err != nil {
+			return err
+		}
+		if message.Parent == 0 && c.children[0] == 1 {
+			return &store.InvalidError{Field: "message", Problem: "is the first of the conversation, with all others below it; delete the conversation instead"}
+		}
+		beside := c.remove(message)
+		if _, err := c.message(c.Leaf); err == nil {
+			if c.chosen[message.Parent] == id {
+				c.chosen[message.Parent] = beside
+			}
+			return nil
+		}
+		delete(c.chosen, message.Parent)
+		c.Leaf = message.Parent
+		if beside != 0 {
+			leaf := beside
+			for c.chosen[leaf] != 0 {
+				leaf = c.chosen[leaf]
+			}
+			c.show(beside, leaf)
+		}
+		return nil
+	})
+}
+
+// remove deletes a message and all below it, numbers the versions beside it anew, and returns the last
+// of these; 0 if there is none.
+func (c *remembered) remove(message *store.Message) (beside int64) {
+	gone := map[int64]bool{message.ID: true}
+	for i, other := range c.messages {
+		switch {
+		case other == nil:
+		case gone[other.ID] || gone[other.Parent] && other.Parent != 0:
+			gone[other.ID], c.messages[i] = true, nil
+			delete(c.rows, other.ID)
+		case other.Parent == message.Parent:
+			beside = other.ID
+			if other.Version > message.Version {
+				other.Version--
+			}
+		}
+	}
+	c.children[message.Parent]--
+	return beside
+}
+
 func (m *memory) Select(_ context.Context, owner, conversation string, id int64) (leaf int64, err error) {
 	err = m.in(owner, conversation, func(c *remembered) error {
 		if _, err := c.message(id); err != nil {
@@ -223,7 +273,7 @@ func (m *memory) Sibling(_ context.Context, owner, conversation string, id int64
 			return err
 		}
 		for _, other := range c.messages {
-			if other.Parent == message.Parent && other.Version == version {
+			if other != nil && other.Parent == message.Parent && other.Version == version {
 				sibling = other.ID
 				return nil
 			}
@@ -264,7 +314,9 @@ func (m *memory) Branch(_ context.Context, owner, conversation string) (list []s
 func (m *memory) Messages(_ context.Context, owner, conversation string, after int64) (list []store.Message, err error) {
 	err = m.in(owner, conversation, func(c *remembered) error {
 		for _, message := range c.messages[min(after, int64(len(c.messages))):] {
-			list = append(list, c.view(message))
+			if message != nil {
+				list = append(list, c.view(message))
+			}
 		}
 		return nil
 	})

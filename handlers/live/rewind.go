@@ -11,10 +11,48 @@ import (
 	"m40-llm/store"
 )
 
-// Rewind adds a version of an answer of the branch that has its first tokens, and goes on from there
-// with other settings. If the answer is being written, it is stopped first. With a negative seed the
-// version has that of the answer.
-func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int, s Settings) error {
+// Next is what a person puts in the place of a token: another token, or a text that the model's tokenizer
+// encodes. The zero value leaves the choice to the model.
+type Next struct {
+	Token *int32
+	Text  string
+}
+
+// tokens returns the tokens that a model has for n.
+func (n Next) tokens(ctx context.Context, engine Engine, model string) ([]int32, error) {
+	if n.Token != nil && n.Text != "" {
+		return nil, invalid("token", "give a token or a text, not both")
+	}
+	if n.Token != nil {
+		return []int32{*n.Token}, nil
+	}
+	if n.Text == "" {
+		return nil, nil
+	}
+	if err := checkUTF8("text", n.Text); err != nil {
+		return nil, err
+	}
+	if len(n.Text) > maxNext {
+		return nil, invalid("text", "the text has %d bytes, and at most %d can be put in place of a token; edit the answer instead", len(n.Text), maxNext)
+	}
+	ids, err := engine.Tokenize(ctx, model, n.Text, false, false)
+	if err != nil {
+		return nil, err
+	}
+	pieces, err := engine.Pieces(ctx, model, ids)
+	if err == nil && strings.Join(pieces, "") != n.Text {
+		err = invalid("text", "the tokenizer of this model encodes %q as %q: begin the text as its tokens do, or edit the answer instead", n.Text, strings.Join(pieces, ""))
+	}
+	return ids, err
+}
+
+// maxNext bounds the text that a person puts in the place of a token, in bytes.
+const maxNext = 1024
+
+// Rewind adds a version of an answer of the branch that has its first tokens and then next, and goes on
+// from there with other settings. If the answer is being written, it is stopped first. With a negative
+// seed the version has that of the answer.
+func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int, next Next, s Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -22,6 +60,10 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 		return err
 	}
 	stored, err := c.storedTokens(ctx, answer)
+	if err != nil {
+		return err
+	}
+	added, err := next.tokens(ctx, c.service.engine, stored.model)
 	if err != nil {
 		return err
 	}
@@ -44,27 +86,47 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	panel := Panel{s, c.panel.Preset}
 	panel.Seed = c.panel.Seed
 	t := c.newAnswer(old.Answer.System, s)
-	t.ids = slices.Clone(stored.ids[:keep])
-	begun, err := c.spell(ctx, at, t.ids, stored.ids[keep:], s)
+	if len(added) > 0 && t.Answer.Receipt.Model != stored.model {
+		return invalid("token", "message %d was written by %s, and the next answer is written by %s: choose that model to go on with another of its tokens", old.ID, stored.model, t.Answer.Receipt.Model)
+	}
+	t.ids = append(slices.Clone(stored.ids[:keep]), added...)
+	begun, err := c.spell(ctx, at, t.ids, added, stored.ids[keep:], s)
 	if err != nil {
 		return err
 	}
 	t.inherit(old, begun)
+	if len(t.ids) > 0 {
+		t.inheritRows(stored.rows, len(added))
+	}
 	record := store.NewAnswer{Parent: old.Parent, Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: c.panelChange(panel, c.metadata.System)}
-	var added store.Message
+	var version store.Message
 	err = c.commit(ctx, func(ctx context.Context) (err error) {
-		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
+		version, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
 		return err
 	})
 	if err != nil {
 		return storeError(err)
 	}
 	c.setPanel(panel, c.metadata.System)
-	if len(t.ids) > 0 {
-		t.rows = tokenRows{list: stored.rows[:keep:keep]}
-	}
-	c.place(t, added)
+	c.place(t, version)
 	return nil
+}
+
+// inheritRows takes the rows of the tokens of t from those of the answer that t begins with, whose tokens
+// they share but for the last ones, which are added ones: the candidates in the place of the first of
+// these were the same.
+func (t *turn) inheritRows(rows []store.TokenRow, added int) {
+	t.rows.list = slices.Clone(rows[:min(len(rows), len(t.ids)-max(0, added-1))])
+	for len(t.rows.list) < len(t.ids) {
+		t.rows.list = append(t.rows.list, store.TokenRow{})
+	}
+	a := t.Answer
+	for i, id := range t.ids {
+		if token := describeToken(id, t.rows.list[i], 0); token.Choice != nil {
+			a.LogProb += token.Choice.LogProb
+			a.Scored++
+		}
+	}
 }
 
 // stopAnswer stops an answer if it is being written, and waits until it is stored.
@@ -115,8 +177,8 @@ func (t *turn) inherit(old *turn, begun chat.Message) {
 }
 
 // spell returns what the first tokens of answer number at of the branch spell, with the beginning that
-// a person wrote; rest are its other tokens.
-func (c *Chat) spell(ctx context.Context, at int, first, rest []int32, s Settings) (begun chat.Message, err error) {
+// a person wrote; the last of them may be added ones. rest are the answer's other tokens.
+func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s Settings) (begun chat.Message, err error) {
 	t := c.branch[at]
 	model := t.Answer.Receipt.Model
 	if !c.metadata.Raw && t.Answer.Prefix+t.Answer.ReasoningPrefix == 0 {
@@ -132,7 +194,9 @@ func (c *Chat) spell(ctx context.Context, at int, first, rest []int32, s Setting
 			spelled = view.Begun
 			return err
 		})
-		if err == nil && spelled == nil {
+		if err == nil && spelled == nil && len(added) > 0 {
+			err = invalid("token", "nothing can follow this token: it ends an answer, or completes a stop string")
+		} else if err == nil && spelled == nil {
 			err = invalid("keep", "the first %d tokens of message %d cannot be read by the model any more", len(first), t.ID)
 		}
 		if err != nil {
@@ -140,9 +204,11 @@ func (c *Chat) spell(ctx context.Context, at int, first, rest []int32, s Setting
 		}
 		return *spelled, nil
 	}
-	var pieces []string
+	var pieces, more []string
 	err = c.commit(ctx, func(ctx context.Context) (err error) {
-		pieces, err = c.service.engine.Pieces(ctx, model, rest)
+		if pieces, err = c.service.engine.Pieces(ctx, model, rest); err == nil && len(added) > 0 {
+			more, err = c.service.engine.Pieces(ctx, model, added)
+		}
 		return err
 	})
 	if err != nil {
@@ -158,6 +224,6 @@ func (c *Chat) spell(ctx context.Context, at int, first, rest []int32, s Setting
 	if !ok {
 		return begun, invalid("keep", "the last %d tokens of message %d are not the end of its text; edit the answer instead", len(rest), t.ID)
 	}
-	*text = kept
+	*text = kept + strings.ToValidUTF8(strings.Join(more, ""), "")
 	return begun, nil
 }

@@ -51,7 +51,7 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 		settings := DefaultSettings()
 		settings.DryMultiplier = 0.8
 		rewound := make(chan error, 1)
-		go func() { rewound <- c.Rewind(context.Background(), me, first.ID, 60, settings) }() // it runs
+		go func() { rewound <- c.Rewind(context.Background(), me, first.ID, 60, Next{}, settings) }() // it runs
 		b := <-engine.asked
 		must(t, <-rewound)
 		r := b.request
@@ -92,7 +92,7 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 		}
 		for _, keep := range []int{-1, 100, 1 << 40} {
 			var wrong *infer.Error
-			if err := c.Rewind(context.Background(), me, first.ID, keep, settings); !errors.As(err, &wrong) || wrong.Param != "keep" {
+			if err := c.Rewind(context.Background(), me, first.ID, keep, Next{}, settings); !errors.As(err, &wrong) || wrong.Param != "keep" {
 				t.Errorf("keeping %d tokens of 100 gives %v", keep, err)
 			}
 		}

@@ -18,6 +18,7 @@ type messages interface {
 	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)
 	ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a store.NewAnswer) error
 	FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error)
+	DeleteBranch(ctx context.Context, owner, conversation string, message int64) error
 	Select(ctx context.Context, owner, conversation string, message int64) (leaf int64, err error)
 	Sibling(ctx context.Context, owner, conversation string, message int64, version int) (id int64, err error)
 	Conversation(ctx context.Context, owner, id string) (store.Conversation, error)

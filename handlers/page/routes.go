@@ -51,6 +51,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/export.json", h.exportJSON)
 	e.GET("/c/:id/export.md", h.exportMarkdown)
 	e.GET("/c/:id/code/:answer", h.answerCode)
+	e.GET("/c/:id/tree", h.chatTree)
 	e.GET("/c/:id/tokens/:answer", h.answerTokens)
 	e.GET("/c/:id/tokens/:answer/last", h.lastCandidates)
 	e.GET("/c/:id/tokens/:answer/:index", h.answerToken)

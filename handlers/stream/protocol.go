@@ -31,7 +31,8 @@ import (
 //	{"type":"rewrite","ref":6,"answer":4,"text":…,"reasoning":…}    put words into the model's mouth: a new version of the answer, marked edited
 //	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
 //	{"type":"continue","ref":7,"answer":4,"past_end":true,"settings":{…}}     the same for an answer that the model or a stop string ended: without an end there, or without that stop string
-//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on behind its first 40 tokens: a new version of the answer; seed -1: the seed it had
+//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on behind its first 40 tokens: a new version of the answer; seed -1: the seed it had. With "token":7 or "text":… that token, or those of the text, come next
+//	{"type":"prune","ref":7,"message":4}                        delete this version of a message, and all that follows it
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
@@ -98,6 +99,7 @@ type Command struct {
 	Keep      int            `json:"keep"`
 	Preset    string         `json:"preset"`
 	Answer    int64          `json:"answer"`
+	Token     *int32         `json:"token"`
 	Message   int64          `json:"message"`
 	Version   int            `json:"version"`
 	At        int64          `json:"at"`

@@ -269,7 +269,9 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 		}
 		return reply{}, chat.Continue(ctx, s.who, c.Answer, *c.Settings)
 	case "rewind":
-		return reply{}, chat.Rewind(ctx, s.who, c.Answer, c.Keep, *c.Settings)
+		return reply{}, chat.Rewind(ctx, s.who, c.Answer, c.Keep, live.Next{Token: c.Token, Text: c.Text}, *c.Settings)
+	case "prune":
+		return reply{}, chat.Prune(ctx, s.who, c.Message)
 	case "panel":
 		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err

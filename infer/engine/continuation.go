@@ -82,6 +82,9 @@ func (m *openModel) decodeBegun(r infer.Request, prompt string) (read *reader, s
 	said = &begunText{}
 	read = &reader{model: m, text: newTextBuffer(r.Stop, nil), parser: parser}
 	for i, id := range r.Begun {
+		if m.tokenizer.IsEnd(id) && !r.IgnoreEOS {
+			return nil, nil, infer.Invalid("begun", "token %d of begun ends an answer", i+1)
+		}
 		text, stopString, stopped := read.decode(id)
 		if said.add(read.parse(id, text)); stopped {
 			return nil, nil, infer.Invalid("begun", "token %d of begun completes the stop string %q", i+1, stopString)

@@ -202,6 +202,11 @@ const tokens = new Tokens({
     if (name) following = false
     showInView()
   },
+  fork(answer, at, next) {
+    if (chat.running) return
+    const settings = usable()
+    if (settings) link.command('rewind', { answer: answer.id, keep: at, ...next, settings }).then(toEnd, fail)
+  },
   failed: fail,
 })
 
@@ -249,6 +254,7 @@ function refresh() {
   $('[data-stop]').hidden = !running
   $('[data-send]').hidden = Boolean(running)
   for (const el of $$('[data-chat-menu], [data-rename-title], [data-share]')) el.hidden = !link.chat || temporary
+  $('[data-tree]').hidden = !link.chat
   $('[data-share]').href = `/c/${link.chat}/share`
   $('[data-temporary]').hidden = !empty
   $('[data-fleeting]').hidden = empty || !temporary
@@ -637,6 +643,7 @@ answerMenu({
   use: answer => panel.use(answer.info.settings),
   edit: editTurn,
   fork,
+  tree: openTree,
   share: answer => openShare(link.chat, answer.id),
   replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
   failed: fail,
@@ -698,6 +705,13 @@ system.addEventListener('input', () => {
 })
 
 // ---- dialogs, sheet ----
+
+async function openTree() {
+  if (!link.chat) return
+  const { Tree } = await import('./tree.js')
+  new Tree({ chat: link.chat, command: (type, fields) => link.command(type, fields), failed: fail })
+}
+$('[data-tree]').addEventListener('click', openTree)
 
 const help = $('#help')
 for (const button of $$('[data-help]')) button.addEventListener('click', () => help.showModal())
@@ -761,6 +775,7 @@ const keys = {
     if (phone.matches) drawer('sheet')
     panel.presets.open()
   },
+  b: openTree,
   j: () => step(1),
   k: () => step(-1),
   r: () => here() && (here().info ? again(here()) : answerTo(here())),

@@ -88,6 +88,13 @@ class View {
       this.owner.inspect(this, at)
       return
     }
+    const alternative = /^[1-9]$/.test(e.key) && !e.ctrlKey && !e.altKey && !e.metaKey && this.owner.view === this && this.owner.detail?.alternatives?.[e.key - 1]
+    if (alternative) {
+      e.preventDefault()
+      e.stopPropagation()
+      this.owner.fork({ token: alternative.id })
+      return
+    }
     if (at < 0 || to === undefined || !this.spans[to] || e.ctrlKey || e.altKey || e.metaKey) return
     e.preventDefault()
     e.stopPropagation()
@@ -168,7 +175,7 @@ class View {
 }
 
 export class Tokens {
-  // on: {chat(), inspect(candidates, name), failed(error)}. inspect is called with nothing when no token
+  // on: {chat(), inspect(candidates, name), fork(answer, at, next), failed(error)}. inspect is called with nothing when no token
   // is selected any more.
   constructor(on) {
     this.on = on
@@ -179,8 +186,18 @@ export class Tokens {
     this.pop.querySelector('[data-stages]').addEventListener('click', () => this.inspect(this.view, this.at, true))
     this.pop.querySelector('[data-all]').addEventListener('click', () => {
       this.list(Infinity)
-      this.pop.querySelector('.alts').focus()
+      this.pop.querySelector('.alts button').focus()
     })
+    this.pop.querySelector('.alts').addEventListener('click', e => {
+      const button = e.target.closest('.alt')
+      if (button && !button.disabled) this.fork({ token: Number(button.dataset.id) })
+    })
+    this.pop.querySelector('.own').addEventListener('submit', e => {
+      e.preventDefault()
+      const text = e.target.querySelector('input').value
+      if (text) this.fork({ text })
+    })
+    this.pop.addEventListener('keydown', e => this.walked(e))
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
     document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .insp')) this.close(false) })
   }
@@ -246,6 +263,23 @@ export class Tokens {
     view.spans[at].scrollIntoView({ block: 'nearest' })
   }
 
+  // walked moves between the candidates.
+  walked(e) {
+    const list = [...this.pop.querySelectorAll('.alt')], at = list.indexOf(e.target)
+    const to = list[at + { ArrowDown: 1, ArrowUp: -1 }[e.key]]
+    if (at < 0 || !to) return
+    e.preventDefault()
+    to.focus()
+  }
+
+  // fork goes on with something else in the place of the selected token: {token} or {text}.
+  fork(next) {
+    const { view, at } = this
+    if (next.token === view.tokens[at].id) return
+    this.close(false)
+    this.on.fork(view.answer, at, next)
+  }
+
   // pick selects a token and shows the candidates in its place.
   async pick(view, at) {
     this.view?.mark(-1)
@@ -263,6 +297,7 @@ export class Tokens {
     const bytes = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
     const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
     this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, bytes].join(' · ')
+    this.pop.querySelector('.own input').value = ''
     this.list(8)
     view.el.append(this.pop)
     this.place()
@@ -277,12 +312,14 @@ export class Tokens {
     if (chosen && !shown.includes(chosen)) shown.push(chosen)
     this.pop.querySelector('.alts').replaceChildren(...shown.map(a => {
       const el = copyOf('t-alternative')
-      el.classList.toggle('chosen', a.id === id)
-      if (a.id === id) el.setAttribute('aria-current', 'true')
+      el.firstElementChild.classList.toggle('chosen', a.id === id)
+      const button = el.querySelector('.alt')
+      button.dataset.id = a.id
+      if (a.id === id) button.setAttribute('aria-current', 'true')
+      else button.title = `Write on with this one (id ${a.id})`
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))
       el.querySelector('.mono').textContent = inPercent(a.p)
-      el.title = `id ${a.id}`
       return el
     }))
     const all = this.pop.querySelector('[data-all]')

@@ -1,0 +1,26 @@
+package view
+
+import "m40-llm/handlers/live"
+
+// Node is a message of a chat's tree.
+type Node struct {
+	ID      int64            `json:"id"`
+	Parent  int64            `json:"parent,omitempty"` // none: a first message
+	Version int              `json:"version"`          // among those of its parent, from 1
+	Role    live.Role        `json:"role"`
+	State   live.AnswerState `json:"state,omitempty"` // of an answer
+	Text    string           `json:"text"`            // its beginning; of a further version, from where it differs
+	Tokens  int              `json:"tokens,omitempty"`
+	LogProb float64          `json:"logprob,omitempty"` // sum of the natural logarithms of the probabilities of the tokens that are scored
+	Scored  int              `json:"scored,omitempty"`
+	Shown   bool             `json:"shown,omitempty"` // on the branch that is shown
+}
+
+// NodesOf describes a tree.
+func NodesOf(nodes []live.Node) []Node {
+	list := make([]Node, len(nodes))
+	for i, n := range nodes {
+		list[i] = Node(n)
+	}
+	return list
+}
