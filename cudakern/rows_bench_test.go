@@ -66,6 +66,7 @@ func BenchmarkAttention(b *testing.B) {
 		rows, sequences   int
 		context, capacity int
 	}{
+		{"one row at 128", 1, 1, 128, 1},
 		{"one row at 2k", 1, 1, 2048, 1},
 		{"one row at 8k", 1, 1, 8192, 1},
 		{"one row at 32k", 1, 1, 32768, 1},
