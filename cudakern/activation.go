@@ -53,25 +53,25 @@ func MaxImageBytes(cols, capacity int) int64 {
 }
 
 // Enqueue writes the image of x, rows of cols float32, to dst.
-func (k *Activation) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.plain, s, 0, cols, capacity, dst, x, int32(cols), rows)
+func (k *Activation) Enqueue(to Queue, dst, x Ptr, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.plain, to, 0, cols, capacity, dst, x, int32(cols), rows)
 }
 
 // EnqueueRMSNorm writes the image of the result of Norm.Enqueue.
-func (k *Activation) EnqueueRMSNorm(s *Stream, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
-	return k.launch(k.rmsNorm, s, normBytes, cols, capacity, dst, x, w, eps, int32(cols), rows)
+func (k *Activation) EnqueueRMSNorm(to Queue, dst, x, w Ptr, cols int, eps float32, rows Ptr, capacity int) error {
+	return k.launch(k.rmsNorm, to, normBytes, cols, capacity, dst, x, w, eps, int32(cols), rows)
 }
 
 // EnqueueGLU writes the image of the result of GLU.Enqueue.
-func (k *Activation) EnqueueGLU(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.glu, s, 0, cols, capacity, dst, gate, up, int32(g), int32(cols), rows)
+func (k *Activation) EnqueueGLU(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.glu, to, 0, cols, capacity, dst, gate, up, int32(g), int32(cols), rows)
 }
 
-func (k *Activation) launch(f *Function, s *Stream, shared, cols, capacity int, args ...any) error {
+func (k *Activation) launch(f *Function, to Queue, shared, cols, capacity int, args ...any) error {
 	if err := checkLaunch("Activation", capacity, cols); err != nil {
 		return err
 	}
-	return f.Launch(s, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
+	return f.Launch(to, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
 }
 
 // tilesFor returns the number of tiles that cover cols inputs: tile.cuh.

@@ -122,7 +122,7 @@ func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositio
 // is 0. sinks are attention sinks, heads float32, or 0. dst and q are rows of heads float32 vectors
 // and must differ. workspace has Workspace(capacity, step.Blocks) bytes that nothing else uses
 // meanwhile.
-func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale, limit float32, window int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
+func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, window int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
@@ -152,13 +152,13 @@ func (a *Attention) Enqueue(s *Stream, dst, q Ptr, cache Cache, layer int, scale
 	}
 	last = float32(float64(last) * math.Log2E)
 	shared := 4 * queries * (unitPositions + a.stride + 2*32*a.width + 2*4 + 8)
-	err := attend.Launch(s, grid, Dim3{X: attentionThreads}, shared,
+	err := attend.Launch(to, grid, Dim3{X: attentionThreads}, shared,
 		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
 		last, inner, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 	if err != nil || !split {
 		return err
 	}
-	return a.merge.Launch(s, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
+	return a.merge.Launch(to, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
 		dst, workspace, sinks, int32(a.heads), int32(a.values), int32(window), int32(units(step.Blocks)), step.Pos, step.Rows)
 }

@@ -55,7 +55,7 @@ func CandidateWorkspace(vocab, capacity int) int64 {
 
 // Enqueue reduces every row of logits, vocab float32, to CandidateBytes bytes at dst, which Decode
 // reads. workspace has Workspace(vocab, capacity) bytes that nothing else uses meanwhile.
-func (k *Candidates) Enqueue(s *Stream, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr) error {
+func (k *Candidates) Enqueue(to Queue, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Candidates", capacity, vocab); err != nil {
 		return err
 	}
@@ -63,11 +63,11 @@ func (k *Candidates) Enqueue(s *Stream, dst, logits Ptr, vocab int, rows Ptr, ca
 	if parts > threads {
 		return fmt.Errorf("cannot reduce a vocabulary of %d tokens, the limit is %d", vocab, threads*partLogits)
 	}
-	if err := k.part.Launch(s, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, candidateShared,
+	if err := k.part.Launch(to, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, candidateShared,
 		workspace, logits, int32(vocab), rows); err != nil {
 		return err
 	}
-	return k.merge.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, candidateShared,
+	return k.merge.Launch(to, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, candidateShared,
 		dst, workspace, int32(parts), rows)
 }
 

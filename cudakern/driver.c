@@ -63,9 +63,9 @@ DRIVER_CALLS(DEFINE)
 #undef DEFINE
 
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
-	unsigned shared, CUstream stream, const void *values, const int *offsets, int n) {
+	unsigned shared, CUstream stream, const void *values, int n) {
 	void *params[MAX_PARAMS];
-	for (int i = 0; i < n; i++) params[i] = (char *)values + offsets[i];
+	for (int i = 0; i < n; i++) params[i] = (char *)values + 8 * i;
 	return call_cuLaunchKernel(d, function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
 }
 

@@ -91,9 +91,9 @@ DRIVER_CALLS(DECLARE)
 
 enum { MAX_PARAMS = 32 };
 
-// launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + offsets[i].
+// launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + 8i.
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
-	unsigned shared, CUstream stream, const void *values, const int *offsets, int n);
+	unsigned shared, CUstream stream, const void *values, int n);
 
 // load_module calls cuModuleLoadDataEx and writes the error messages of the driver's compiler to log, which
 // has room for bytes bytes.

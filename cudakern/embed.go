@@ -11,10 +11,10 @@ func NewEmbed(c *Context, weights string) (*Embed, error) {
 
 // Enqueue computes dst[r] = table[tokens[r]], rows of cols float32. The table has the layout that
 // Loader.Load writes for weights of cols inputs.
-func (k *Embed) Enqueue(s *Stream, dst, table Ptr, cols int, step Step, capacity int) error {
+func (k *Embed) Enqueue(to Queue, dst, table Ptr, cols int, step Step, capacity int) error {
 	if err := checkLaunch("Embed", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.rows.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, table, int32(cols), step.Tokens, step.Rows)
 }

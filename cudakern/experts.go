@@ -37,14 +37,14 @@ type Routing struct {
 
 // EnqueueRoute computes the routes of rows of r.Experts logits: the numbers of the r.Used
 // experts with the largest scores, then their weights.
-func (k *Experts) EnqueueRoute(s *Stream, routes, logits Ptr, r Routing, rows Ptr, capacity int) error {
+func (k *Experts) EnqueueRoute(to Queue, routes, logits Ptr, r Routing, rows Ptr, capacity int) error {
 	if r.Experts > MaxExperts || r.Used < 1 || r.Used > r.Experts {
 		return fmt.Errorf("cannot route to %d of %d experts, the limit is %d experts", r.Used, r.Experts, MaxExperts)
 	}
 	if err := checkLaunch("Route", capacity, r.Experts); err != nil {
 		return err
 	}
-	return k.route.Launch(s, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
+	return k.route.Launch(to, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
 		flag(r.Sigmoid), flag(r.ByLogits), int32(r.Groups), int32(r.GroupsUsed), flag(r.Normalize), r.Scale, rows)
 }
 
@@ -57,26 +57,26 @@ func flag(is bool) int32 {
 
 // EnqueueBias computes part i of x += bias[routes[i]] for the used experts of every row. bias is
 // (experts, each) float32.
-func (k *Experts) EnqueueBias(s *Stream, x, bias, routes Ptr, experts, used, each int, rows Ptr, capacity int) error {
+func (k *Experts) EnqueueBias(to Queue, x, bias, routes Ptr, experts, used, each int, rows Ptr, capacity int) error {
 	if err := checkLaunch("ExpertBias", capacity, used*each); err != nil {
 		return err
 	}
-	return k.bias.Launch(s, Dim3{X: blocksFor(used*each, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.bias.Launch(to, Dim3{X: blocksFor(used*each, threads), Y: capacity}, Dim3{X: threads}, 0,
 		x, bias, routes, int32(experts), int32(used), int32(each), rows)
 }
 
 // EnqueueCount computes pairs = rows · used, the number of rows of expert products.
-func (k *Experts) EnqueueCount(s *Stream, pairs Ptr, used int, rows Ptr) error {
-	return k.count.Launch(s, Dim3{X: 1}, Dim3{X: 32}, 0, pairs, int32(used), rows)
+func (k *Experts) EnqueueCount(to Queue, pairs Ptr, used int, rows Ptr) error {
+	return k.count.Launch(to, Dim3{X: 1}, Dim3{X: 32}, 0, pairs, int32(used), rows)
 }
 
 // EnqueueSum computes dst = Σ weight[i] of routes · part i of x over the used experts of every row,
 // rows of cols float32.
-func (k *Experts) EnqueueSum(s *Stream, dst, x, routes Ptr, used, cols int, rows Ptr, capacity int) error {
+func (k *Experts) EnqueueSum(to Queue, dst, x, routes Ptr, used, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("ExpertSum", capacity, cols); err != nil {
 		return err
 	}
-	return k.sum.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.sum.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, x, routes, int32(used), int32(cols), rows)
 }
 
@@ -94,7 +94,7 @@ type ExpertProduct struct {
 // EnqueueExperts computes a product with the weights of experts. x is the image of rows of
 // W.Inputs activations, or of as many times Used with Own; pairs is where EnqueueCount has put
 // their number.
-func (k *MatMul) EnqueueExperts(s *Stream, x, pairs Ptr, capacity int, p ExpertProduct) error {
+func (k *MatMul) EnqueueExperts(to Queue, x, pairs Ptr, capacity int, p ExpertProduct) error {
 	if p.W.Type != k.weights {
 		return fmt.Errorf("a product with %s weights was given %s", k.weights, p.W.Type)
 	}
@@ -108,6 +108,6 @@ func (k *MatMul) EnqueueExperts(s *Stream, x, pairs Ptr, capacity int, p ExpertP
 	// An expert's outputs may begin and end inside of a band.
 	bands := blocksFor(p.W.Outputs, bandOutputs) + 1
 	shared := min(productImages, tilesFor(p.W.Inputs)) * imageBytes[k.image]
-	return k.experts.Launch(s, Dim3{X: capacity * p.Used, Y: blocksFor(bands*bandOutputs, outputs)}, Dim3{X: threads}, shared,
+	return k.experts.Launch(to, Dim3{X: capacity * p.Used, Y: blocksFor(bands*bandOutputs, outputs)}, Dim3{X: threads}, shared,
 		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
 }

@@ -78,7 +78,7 @@ const MaxProducts = 3
 
 // Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
 // of rows of W.Inputs activations.
-func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
+func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
 	if len(products) < 1 || len(products) > MaxProducts {
 		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
 	}
@@ -119,7 +119,7 @@ func (k *MatMul) Enqueue(s *Stream, x Ptr, rows Ptr, capacity int, add bool, pro
 	if add {
 		onto = 1
 	}
-	return group.kernel.Launch(s, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, shared,
+	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, shared,
 		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows)
 }

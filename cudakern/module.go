@@ -78,6 +78,9 @@ type Function struct {
 	function C.CUfunction
 }
 
+// Name returns the name of the kernel.
+func (f *Function) Name() string { return f.name }
+
 // Function returns the kernel called name.
 func (m *Module) Function(name string) (*Function, error) {
 	f := &Function{driver: m.driver, name: name}
@@ -92,18 +95,37 @@ func (m *Module) Function(name string) (*Function, error) {
 // Dim3 is an extent in up to three dimensions.
 type Dim3 struct{ X, Y, Z int }
 
-// Launch enqueues a kernel in the stream: grid blocks of block threads, with shared bytes of dynamic
-// shared memory. Zero extents count as 1. args are the kernel's parameters in order, of the types Ptr,
+// Launch is a launch of a kernel: Grid blocks of Block threads. Zero extents count as 1.
+type Launch struct {
+	Kernel      *Function
+	Grid, Block Dim3
+	Shared      int // bytes of dynamic shared memory of a block
+
+	values [8 * C.MAX_PARAMS]byte // parameters of the kernel, 8 bytes each
+	params int
+}
+
+// Queue receives launches. A Stream runs them, a Recording keeps them.
+type Queue interface{ launch(l *Launch) error }
+
+// Recording is a Queue that keeps launches, in their order, to be enqueued in streams later.
+type Recording struct{ Launches []Launch }
+
+func (r *Recording) launch(l *Launch) error {
+	r.Launches = append(r.Launches, *l)
+	return nil
+}
+
+// Launch enqueues a kernel: grid blocks of block threads, with shared bytes of dynamic shared
+// memory. Zero extents count as 1. args are the kernel's parameters in order, of the types Ptr,
 // int32, uint32, float32, int64 and uint64.
-func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) error {
-	var values [8 * C.MAX_PARAMS]byte
-	var offsets [C.MAX_PARAMS]C.int
-	if len(args) > len(offsets) {
-		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), len(offsets))
+func (f *Function) Launch(to Queue, grid, block Dim3, shared int, args ...any) error {
+	l := &Launch{Kernel: f, Grid: grid, Block: block, Shared: shared, params: len(args)}
+	if len(args) > C.MAX_PARAMS {
+		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), C.MAX_PARAMS)
 	}
 	for i, arg := range args {
-		at := values[8*i:]
-		offsets[i] = C.int(8 * i)
+		at := l.values[8*i:]
 		switch v := arg.(type) {
 		case Ptr:
 			binary.NativeEndian.PutUint64(at, uint64(v))
@@ -121,11 +143,18 @@ func (f *Function) Launch(s *Stream, grid, block Dim3, shared int, args ...any) 
 			return fmt.Errorf("kernel %s: parameter %d has the unsupported type %T", f.name, i, arg)
 		}
 	}
-	g, b := grid.extent(), block.extent()
-	code := C.launch(f.driver.calls, f.function, &g[0], &b[0], C.uint(shared), s.stream, unsafe.Pointer(&values[0]), &offsets[0], C.int(len(args)))
-	runtime.KeepAlive(&values)
-	if err := f.driver.check("cuLaunchKernel", code); err != nil {
-		return fmt.Errorf("kernel %s: %w", f.name, err)
+	return to.launch(l)
+}
+
+// Enqueue enqueues the launch in a stream.
+func (l *Launch) Enqueue(s *Stream) error { return s.launch(l) }
+
+func (s *Stream) launch(l *Launch) error {
+	g, b := l.Grid.extent(), l.Block.extent()
+	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params))
+	runtime.KeepAlive(l)
+	if err := s.driver.check("cuLaunchKernel", code); err != nil {
+		return fmt.Errorf("kernel %s: %w", l.Kernel.name, err)
 	}
 	return nil
 }

@@ -19,21 +19,21 @@ type Parts struct{ Heads, Cols, Weights int }
 
 // Enqueue computes dst = x / sqrt(mean(x²) + eps) · w. dst may be x. All addresses must be multiples
 // of 16.
-func (k *Norm) Enqueue(s *Stream, dst, x, w Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
+func (k *Norm) Enqueue(to Queue, dst, x, w Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
 	if err := checkLaunch("RMSNorm", capacity, p.Heads*p.Cols); err != nil {
 		return err
 	}
-	return k.rms.Launch(s, Dim3{X: p.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
+	return k.rms.Launch(to, Dim3{X: p.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
 		dst, x, w, int32(p.Weights), int32(p.Cols), eps, rows)
 }
 
 // EnqueueLayer computes dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias. bias has as many
 // values as a row, or is 0: none. dst may be x.
-func (k *Norm) EnqueueLayer(s *Stream, dst, x, w, bias Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
+func (k *Norm) EnqueueLayer(to Queue, dst, x, w, bias Ptr, p Parts, eps float32, rows Ptr, capacity int) error {
 	if err := checkLaunch("LayerNorm", capacity, p.Heads*p.Cols); err != nil {
 		return err
 	}
-	return k.layer.Launch(s, Dim3{X: p.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
+	return k.layer.Launch(to, Dim3{X: p.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
 		dst, x, w, bias, int32(p.Weights), int32(p.Cols), eps, rows)
 }
 

@@ -44,12 +44,12 @@ func fraction(t float64) uint64 {
 // Enqueue rotates, in place, the first dims elements of every headDim elements of x, rows of cols
 // float32. Pairs are (2i, 2i+1), or (i, i+dims/2) with neox. angleTable is the uploaded AngleTable. The
 // rotated elements are multiplied by magnitude.
-func (k *RoPE) Enqueue(s *Stream, x Ptr, cols, headDim, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
+func (k *RoPE) Enqueue(to Queue, x Ptr, cols, headDim, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
 	if err := checkLaunch("RoPE", capacity, cols); err != nil {
 		return err
 	}
 	distance, pairStride := pairing(dims, neox)
-	return k.rotate.Launch(s, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
+	return k.rotate.Launch(to, Dim3{X: blocksFor(cols/headDim*dims/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		x, int32(cols), int32(headDim), int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Rows)
 }
 

@@ -14,20 +14,20 @@ func NewAddRows(c *Context) (*AddRows, error) {
 }
 
 // Enqueue computes dst += x, rows of cols float32.
-func (k *AddRows) Enqueue(s *Stream, dst, x Ptr, cols int, rows Ptr, capacity int) error {
+func (k *AddRows) Enqueue(to Queue, dst, x Ptr, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("Add", capacity, cols); err != nil {
 		return err
 	}
-	return k.add.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.add.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, x, int32(cols), rows)
 }
 
 // EnqueueBias computes x[r] += bias for every row r, rows of cols float32.
-func (k *AddRows) EnqueueBias(s *Stream, x, bias Ptr, cols int, rows Ptr, capacity int) error {
+func (k *AddRows) EnqueueBias(to Queue, x, bias Ptr, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("AddBias", capacity, cols); err != nil {
 		return err
 	}
-	return k.bias.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.bias.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		x, bias, int32(cols), rows)
 }
 
@@ -51,11 +51,11 @@ func NewGLU(c *Context) (*GLU, error) {
 }
 
 // Enqueue computes dst = g(gate) · up, rows of cols float32, or g(gate) if up is 0. dst may be gate.
-func (k *GLU) Enqueue(s *Stream, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
+func (k *GLU) Enqueue(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("GLU", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.rows.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, gate, up, int32(g), int32(cols), rows)
 }
 
@@ -82,36 +82,36 @@ func NewScaleRows(c *Context) (*ScaleRows, error) {
 
 // EnqueueScaleByPosition computes x = x · (1 + factor · ln(1 + floor(position / period))), rows of
 // cols float32.
-func (k *ScaleRows) EnqueueScaleByPosition(s *Stream, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
+func (k *ScaleRows) EnqueueScaleByPosition(to Queue, x Ptr, factor float32, period, cols int, step Step, capacity int) error {
 	if err := checkLaunch("ScaleByPosition", capacity, cols); err != nil {
 		return err
 	}
-	return k.byPosition.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.byPosition.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		x, factor, int32(period), int32(cols), step.Pos, step.Rows)
 }
 
 // Enqueue computes x = x · factor, then x = limit · tanh(x / limit) unless limit is 0, rows of cols
 // float32.
-func (k *ScaleRows) Enqueue(s *Stream, x Ptr, factor, limit float32, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.rows, s, cols, capacity, x, factor, limit, int32(cols), rows)
+func (k *ScaleRows) Enqueue(to Queue, x Ptr, factor, limit float32, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.rows, to, cols, capacity, x, factor, limit, int32(cols), rows)
 }
 
 // EnqueueWeights computes x = x · w, rows of cols float32; w has cols values or one.
-func (k *ScaleRows) EnqueueWeights(s *Stream, x, w Ptr, values, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.weights, s, cols, capacity, x, w, int32(values), int32(cols), rows)
+func (k *ScaleRows) EnqueueWeights(to Queue, x, w Ptr, values, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.weights, to, cols, capacity, x, w, int32(values), int32(cols), rows)
 }
 
 // EnqueueGate computes x = x · sigmoid(gate), rows of cols float32; rows of gate have cols
 // values or one.
-func (k *ScaleRows) EnqueueGate(s *Stream, x, gate Ptr, gates, cols int, rows Ptr, capacity int) error {
-	return k.launch(k.gate, s, cols, capacity, x, gate, int32(gates), int32(cols), rows)
+func (k *ScaleRows) EnqueueGate(to Queue, x, gate Ptr, gates, cols int, rows Ptr, capacity int) error {
+	return k.launch(k.gate, to, cols, capacity, x, gate, int32(gates), int32(cols), rows)
 }
 
-func (k *ScaleRows) launch(f *Function, s *Stream, cols, capacity int, args ...any) error {
+func (k *ScaleRows) launch(f *Function, to Queue, cols, capacity int, args ...any) error {
 	if err := checkLaunch("Scale", capacity, cols); err != nil {
 		return err
 	}
-	return f.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0, args...)
+	return f.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0, args...)
 }
 
 // CopyColumns copies columns of activations to columns of others.
@@ -128,11 +128,11 @@ func NewCopyColumns(c *Context) (*CopyColumns, error) {
 type Columns struct{ Parts, PartTo, PartFrom, To, From, Width int }
 
 // Enqueue copies columns of x to dst, rows of float32.
-func (k *CopyColumns) Enqueue(s *Stream, dst, x Ptr, c Columns, rows Ptr, capacity int) error {
+func (k *CopyColumns) Enqueue(to Queue, dst, x Ptr, c Columns, rows Ptr, capacity int) error {
 	if err := checkLaunch("Copy", capacity, c.Parts*c.Width); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: blocksFor(c.Parts*c.Width, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.rows.Launch(to, Dim3{X: blocksFor(c.Parts*c.Width, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, x, int32(c.Parts), int32(c.PartTo), int32(c.PartFrom), int32(c.To), int32(c.From), int32(c.Width), rows)
 }
 
@@ -147,10 +147,10 @@ func NewGatherRows(c *Context) (*GatherRows, error) {
 
 // Enqueue computes dst[i] = x[step.Out[i]], rows of cols float32, for up to capacity
 // rows of step.Outs.
-func (k *GatherRows) Enqueue(s *Stream, dst, x Ptr, cols int, step Step, capacity int) error {
+func (k *GatherRows) Enqueue(to Queue, dst, x Ptr, cols int, step Step, capacity int) error {
 	if err := checkLaunch("GatherRows", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.rows.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, x, int32(cols), step.Out, step.Outs)
 }

@@ -18,19 +18,19 @@ func NewStoreKV(c *Context, half bool) (*StoreKV, error) {
 
 // Enqueue stores every row of keys and values, (KVHeads, HeadDim) float32 each, in layer layer
 // of the cache at the row's position. Float16 is rounded to nearest, ties to even.
-func (k *StoreKV) Enqueue(s *Stream, cache Cache, layer int, keys, values Ptr, step Step, capacity int) error {
+func (k *StoreKV) Enqueue(to Queue, cache Cache, layer int, keys, values Ptr, step Step, capacity int) error {
 	cols := cache.KVHeads * cache.HeadDim
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
 	}
-	return k.store.Launch(s, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.store.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		cache.Data, keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }
 
 // EnqueueRoPE rotates the queries, rows of cols float32, in place as RoPE.Enqueue does, and stores the
 // rotated keys and the values as Enqueue does. keys is not modified. HeadDim must be even.
-func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
+func (k *StoreKV) EnqueueRoPE(to Queue, cache Cache, layer int, queries Ptr, cols int, keys, values Ptr, dims int, neox bool, angleTable Ptr, magnitude float32, step Step, capacity int) error {
 	all := cols + 2*cache.KVHeads*cache.HeadDim
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (k *StoreKV) EnqueueRoPE(s *Stream, cache Cache, layer int, queries Ptr, co
 		return fmt.Errorf("StoreKV cannot rotate heads of %d elements", cache.HeadDim)
 	}
 	distance, pairStride := pairing(dims, neox)
-	return k.rope.Launch(s, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
+	return k.rope.Launch(to, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
 		int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }

@@ -23,27 +23,27 @@ type Mixture struct{ Targets, Sources, To, Width int }
 
 // EnqueueMix computes dst[i] += Σ_j factors[i·Sources+j] · x[j], parts of rows of float32. factors may
 // be 0: all are 1.
-func (k *Streams) EnqueueMix(s *Stream, dst, x, factors Ptr, m Mixture, rows Ptr, capacity int) error {
+func (k *Streams) EnqueueMix(to Queue, dst, x, factors Ptr, m Mixture, rows Ptr, capacity int) error {
 	if err := checkLaunch("Mix", capacity, m.Targets*m.Width); err != nil {
 		return err
 	}
-	return k.mix.Launch(s, Dim3{X: blocksFor(m.Targets*m.Width, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.mix.Launch(to, Dim3{X: blocksFor(m.Targets*m.Width, threads), Y: capacity}, Dim3{X: threads}, 0,
 		dst, x, factors, int32(m.Targets), int32(m.Sources), int32(m.To), int32(m.Width), rows)
 }
 
 // EnqueueMatchRMS computes x = x · sqrt(mean(y²) / max(mean(x²), floor)) for each of parts parts of x,
 // of cols float32 as y.
-func (k *Streams) EnqueueMatchRMS(s *Stream, x, y Ptr, floor float32, parts, cols int, rows Ptr, capacity int) error {
+func (k *Streams) EnqueueMatchRMS(to Queue, x, y Ptr, floor float32, parts, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("MatchRMS", capacity, parts*cols); err != nil {
 		return err
 	}
-	return k.match.Launch(s, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, normBytes, x, y, floor, int32(cols), rows)
+	return k.match.Launch(to, Dim3{X: parts, Y: capacity}, Dim3{X: threads}, normBytes, x, y, floor, int32(cols), rows)
 }
 
 // EnqueueSparsify computes x = max(0, x - mean(x) - factor · sqrt(variance(x))), rows of cols float32.
-func (k *Streams) EnqueueSparsify(s *Stream, x Ptr, factor float32, cols int, rows Ptr, capacity int) error {
+func (k *Streams) EnqueueSparsify(to Queue, x Ptr, factor float32, cols int, rows Ptr, capacity int) error {
 	if err := checkLaunch("Sparsify", capacity, cols); err != nil {
 		return err
 	}
-	return k.sparsify.Launch(s, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, normBytes, x, factor, int32(cols), rows)
+	return k.sparsify.Launch(to, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, normBytes, x, factor, int32(cols), rows)
 }

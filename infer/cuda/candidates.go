@@ -24,14 +24,13 @@ func (l *lowering) candidates(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	vocab, rows, capacity := op.X.Cols, l.rows, l.capacity
-	workspace, err := d.workspace("candidates", reduce.Workspace(vocab, capacity))
+	vocab := op.X.Cols
+	workspace, err := d.workspace("candidates", reduce.Workspace(vocab, l.capacity))
 	if err != nil {
 		return err
 	}
-	l.add(func(s *cudakern.Stream) error { return reduce.Enqueue(s, r.at, at.x, vocab, rows, capacity, workspace) })
 	l.exe.reduced = append(l.exe.reduced, r)
-	return nil
+	return reduce.Enqueue(&l.recording, r.at, at.x, vocab, l.rows, l.capacity, workspace)
 }
 
 // reducedOf returns the memory for the candidates of logits, which all programs share.

@@ -72,13 +72,13 @@ func byHeads(op device.Op) bool { return op.Kind == device.OpRMSNorm && op.W.Col
 func onlyMultiplied(ops []device.Op, op device.Op) bool {
 	changed := false
 	for _, next := range ops {
-		if reads(next, op.Dst) && (changed || next.Kind != device.OpMatMul) {
+		if next.Reads(op.Dst) && (changed || next.Kind != device.OpMatMul) {
 			return false
 		}
-		if writes(next, op.Dst) {
+		if next.Writes(op.Dst) {
 			return true
 		}
-		changed = changed || writes(next, op.X) || writes(next, op.Y)
+		changed = changed || next.Writes(op.X) || next.Writes(op.Y)
 	}
 	return false
 }
@@ -122,26 +122,12 @@ func isSumOf(op device.Op, x device.Tensor) bool {
 // overwritten reports whether ops write t before any of them reads it.
 func overwritten(ops []device.Op, t device.Tensor) bool {
 	for _, op := range ops {
-		if reads(op, t) {
+		if op.Reads(t) {
 			return false
 		}
-		if writes(op, t) {
+		if op.Writes(t) {
 			return true
 		}
 	}
 	return false
-}
-
-// writes reports whether op writes t.
-func writes(op device.Op, t device.Tensor) bool { return !t.None() && op.Dst.ID == t.ID }
-
-// reads reports whether op reads t.
-func reads(op device.Op, t device.Tensor) bool {
-	switch op.Kind {
-	case device.OpAdd, device.OpAddBias, device.OpRoPE, device.OpScale, device.OpScaleByPosition, device.OpGate, device.OpMultiply, device.OpExpertBias, device.OpCopy, device.OpMix, device.OpMatchRMS, device.OpSparsify: // in place
-		if op.Dst.ID == t.ID {
-			return true
-		}
-	}
-	return op.X.ID == t.ID || op.Y.ID == t.ID
 }

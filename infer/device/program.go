@@ -39,13 +39,43 @@ const (
 	OpSparsify
 )
 
-var opNames = [...]string{"", "Embed", "EmbedPositions", "RMSNorm", "LayerNorm", "MatMul", "AddBias", "RoPE", "StoreKV", "Attention", "GLU", "Add", "Scale", "GatherRows", "Candidates", "Route", "ExpertMatMul", "ExpertBias", "ExpertSum", "Gate", "Multiply", "Copy", "ScaleByPosition", "Mix", "MatchRMS", "Sparsify"}
+// operations are the properties of each operation that do not depend on its fields.
+var operations = [...]struct {
+	name    string
+	updates bool // reads the Dst that it writes
+}{
+	OpEmbed:           {name: "Embed"},
+	OpEmbedPositions:  {name: "EmbedPositions"},
+	OpRMSNorm:         {name: "RMSNorm"},
+	OpLayerNorm:       {name: "LayerNorm"},
+	OpMatMul:          {name: "MatMul"},
+	OpAddBias:         {name: "AddBias", updates: true},
+	OpRoPE:            {name: "RoPE", updates: true},
+	OpStoreKV:         {name: "StoreKV"},
+	OpAttention:       {name: "Attention"},
+	OpGLU:             {name: "GLU"},
+	OpAdd:             {name: "Add", updates: true},
+	OpScale:           {name: "Scale", updates: true},
+	OpGatherRows:      {name: "GatherRows"},
+	OpCandidates:      {name: "Candidates"},
+	OpRoute:           {name: "Route"},
+	OpExpertMatMul:    {name: "ExpertMatMul"},
+	OpExpertBias:      {name: "ExpertBias", updates: true},
+	OpExpertSum:       {name: "ExpertSum"},
+	OpGate:            {name: "Gate", updates: true},
+	OpMultiply:        {name: "Multiply", updates: true},
+	OpCopy:            {name: "Copy", updates: true},
+	OpScaleByPosition: {name: "ScaleByPosition", updates: true},
+	OpMix:             {name: "Mix", updates: true},
+	OpMatchRMS:        {name: "MatchRMS", updates: true},
+	OpSparsify:        {name: "Sparsify", updates: true},
+}
 
-func (k OpKind) String() string { return opNames[k] }
+func (k OpKind) String() string { return operations[k].name }
 
 // OpKinds returns all operations.
 func OpKinds() (kinds []OpKind) {
-	for k := range opNames[1:] {
+	for k := range operations[1:] {
 		kinds = append(kinds, OpKind(k+1))
 	}
 	return kinds
@@ -98,6 +128,14 @@ type Op struct {
 	Columns   Columns // OpCopy; OpMix: To and Width
 	Period    int     // OpScaleByPosition
 }
+
+// Reads reports whether op reads the activation t.
+func (op Op) Reads(t Tensor) bool {
+	return !t.None() && (op.X.ID == t.ID || op.Y.ID == t.ID || op.Dst.ID == t.ID && operations[op.Kind].updates)
+}
+
+// Writes reports whether op writes the activation t, or a part of it.
+func (op Op) Writes(t Tensor) bool { return !t.None() && op.Dst.ID == t.ID }
 
 // Program is a recorded forward pass for batches of up to Rows rows, of which up to Out are
 // gathered for their logits. After the first invalid call, calls record nothing and Err returns

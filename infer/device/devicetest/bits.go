@@ -124,7 +124,17 @@ func (n *net) program(rows int) device.Executable {
 	if x := n.programs[bucket]; x != nil {
 		return x
 	}
-	p, b := device.NewProgram(bucket, bucket), n.buffers
+	x, err := n.dev.Compile(n.record(bucket))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.programs[bucket] = x
+	return x
+}
+
+// record returns the forward pass for up to rows rows.
+func (n *net) record(rows int) *device.Program {
+	p, b := device.NewProgram(rows, rows), n.buffers
 	ropes := []device.RoPE{
 		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 1},
 		{HeadDim: n.headDim, Dims: n.headDim, Base: 1e4, Scale: 0.25, Low: 1, High: 6, Magnitude: 1.14, NeoX: true},
@@ -169,12 +179,7 @@ func (n *net) program(rows int) device.Executable {
 	if err := p.Err(); err != nil {
 		n.t.Fatal(err)
 	}
-	x, err := n.dev.Compile(p)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.programs[bucket] = x
-	return x
+	return p
 }
 
 // feed is a sequence that is being fed to a net.

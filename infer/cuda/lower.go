@@ -1,0 +1,435 @@
+package cuda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// lowering turns recorded operations into launches. It allocates and loads everything that they need.
+type lowering struct {
+	device    *cuda
+	exe       *executable
+	step      cudakern.Step
+	recording cudakern.Recording
+
+	// The number of rows of the operations that follow: its address, and its maximum.
+	rows     cudakern.Ptr
+	capacity int
+	out      int // the maximum after GatherRows
+
+	prepared prepared // the current content of the image workspace
+}
+
+// prepared identifies an image.
+type prepared struct {
+	activation int32 // ID of the activation; 0: none
+	producer   *device.Op
+	image      string
+	cols       int // width of a row of the image
+}
+
+// operands are the addresses of an operation's tensors.
+type operands struct{ dst, x, y, w, bias cudakern.Ptr }
+
+func (l *lowering) operands(op device.Op) (at operands, err error) {
+	for _, t := range []struct {
+		named device.Tensor
+		to    *cudakern.Ptr
+	}{{op.Dst, &at.dst}, {op.X, &at.x}, {op.Y, &at.y}} {
+		if t.named.None() {
+			continue
+		}
+		a, err := l.device.activation(t.named)
+		if err != nil {
+			return at, err
+		}
+		*t.to = a.rows
+	}
+	if !op.W.None() {
+		w, err := l.device.weight(op.W)
+		if err != nil {
+			return at, err
+		}
+		form := w.asVector
+		switch op.Kind {
+		case device.OpMatMul, device.OpExpertMatMul, device.OpEmbed, device.OpEmbedPositions:
+			form = w.asMatrix
+		}
+		if at.w, err = form(l.device); err != nil {
+			return at, err
+		}
+	}
+	if !op.Bias.None() {
+		w, err := l.device.weight(op.Bias)
+		if err != nil {
+			return at, err
+		}
+		if at.bias, err = w.asVector(l.device); err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
+// lowerings adds the launches of each kind of operation; at has the addresses of its tensors.
+var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) error{
+	device.OpEmbed:           (*lowering).embed,
+	device.OpEmbedPositions:  (*lowering).embed,
+	device.OpRMSNorm:         (*lowering).norm,
+	device.OpLayerNorm:       (*lowering).norm,
+	device.OpScaleByPosition: (*lowering).scaleByPosition,
+	device.OpMatMul:          (*lowering).matMul,
+	device.OpAddBias:         (*lowering).addBias,
+	device.OpRoPE:            (*lowering).rope,
+	device.OpStoreKV:         (*lowering).storeKV,
+	device.OpAttention:       (*lowering).attention,
+	device.OpGLU:             (*lowering).glu,
+	device.OpAdd:             (*lowering).addRows,
+	device.OpScale:           (*lowering).scale,
+	device.OpGatherRows:      (*lowering).gatherRows,
+	device.OpCandidates:      (*lowering).candidates,
+	device.OpRoute:           (*lowering).route,
+	device.OpExpertMatMul:    (*lowering).expertMatMul,
+	device.OpExpertBias:      (*lowering).expertBias,
+	device.OpExpertSum:       (*lowering).expertSum,
+	device.OpGate:            (*lowering).gate,
+	device.OpMultiply:        (*lowering).multiply,
+	device.OpCopy:            (*lowering).copyColumns,
+	device.OpMix:             (*lowering).mix,
+	device.OpMatchRMS:        (*lowering).matchRMS,
+	device.OpSparsify:        (*lowering).sparsify,
+}
+
+// Check implements device.Checker.
+func (d *cuda) Check(p *device.Program) error {
+	if err := p.Err(); err != nil {
+		return err
+	}
+	for i, op := range p.Ops {
+		if err := check(op); err != nil {
+			return fmt.Errorf("cuda: operation %d, %s: %w", i, op.Kind, err)
+		}
+	}
+	return nil
+}
+
+// check returns an error if op has no kernel.
+func check(op device.Op) (err error) {
+	if lowerings[op.Kind] == nil {
+		return errNoKernel
+	}
+	switch op.Kind {
+	case device.OpGLU:
+		_, err = gateOf(op)
+	case device.OpAttention:
+		l := op.KV.Layout
+		err = cudakern.CheckAttention(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
+	case device.OpRoute:
+		if op.Routing.Experts > cudakern.MaxExperts {
+			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
+		}
+	}
+	return err
+}
+
+var errNoKernel = errors.New("the operation has no kernel")
+
+// lower adds the launches of op.
+func (l *lowering) lower(op operation) error {
+	lower, ok := lowerings[op.Kind]
+	if !ok {
+		return errNoKernel
+	}
+	if op.Kind == device.OpGatherRows {
+		l.rows, l.capacity, l.prepared = l.step.Outs, l.out, prepared{}
+	}
+	if l.capacity == 0 { // after GatherRows in a program without logits
+		return nil
+	}
+	at, err := l.operands(op.Op)
+	if err != nil {
+		return err
+	}
+	if err := lower(l, op, at); err != nil {
+		return err
+	}
+	if op.Dst.ID == l.prepared.activation {
+		l.prepared = prepared{}
+	}
+	return nil
+}
+
+func (l *lowering) embed(op operation, at operands) error {
+	embed, err := l.device.kernels.embed(op.W.Type)
+	if err != nil {
+		return err
+	}
+	step := l.step
+	if op.Kind == device.OpEmbedPositions {
+		step.Tokens = step.Pos
+	}
+	return embed.Enqueue(&l.recording, at.dst, at.w, op.Dst.Cols, step, l.capacity)
+}
+
+func (l *lowering) norm(op operation, at operands) error {
+	norm := l.device.kernels.norm
+	parts := cudakern.Parts{Heads: op.Dst.Cols / op.W.Cols, Cols: op.W.Cols, Weights: op.W.Rows}
+	if op.Kind == device.OpLayerNorm {
+		return norm.EnqueueLayer(&l.recording, at.dst, at.x, at.w, at.bias, parts, op.Eps, l.rows, l.capacity)
+	}
+	return norm.Enqueue(&l.recording, at.dst, at.x, at.w, parts, op.Eps, l.rows, l.capacity)
+}
+
+func (l *lowering) scaleByPosition(op operation, at operands) error {
+	return l.device.kernels.scale.EnqueueScaleByPosition(&l.recording, at.dst, op.Factor, op.Period, op.Dst.Cols, l.step, l.capacity)
+}
+
+func (l *lowering) addBias(op operation, at operands) error {
+	return l.device.kernels.add.EnqueueBias(&l.recording, at.dst, at.w, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) rope(op operation, at operands) error {
+	r := op.RoPE
+	angles, err := l.device.angleTable(r)
+	if err != nil {
+		return err
+	}
+	return l.device.kernels.rope.Enqueue(&l.recording, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.step, l.capacity)
+}
+
+func (l *lowering) storeKV(op operation, at operands) error {
+	cache, err := l.device.cache(op.KV)
+	if err != nil {
+		return err
+	}
+	store, err := l.device.kernels.storeKV(cache.Half)
+	if err != nil {
+		return err
+	}
+	if op.rope != nil {
+		return l.storeRotated(op, store, cache, at)
+	}
+	return store.Enqueue(&l.recording, cache, op.Layer, at.x, at.y, l.step, l.capacity)
+}
+
+func (l *lowering) glu(op operation, at operands) error {
+	gate, err := gateOf(op.Op)
+	if err != nil {
+		return err
+	}
+	return l.device.kernels.glu.Enqueue(&l.recording, at.dst, at.x, at.y, gate, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) addRows(op operation, at operands) error {
+	return l.device.kernels.add.Enqueue(&l.recording, at.dst, at.x, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) scale(op operation, at operands) error {
+	return l.device.kernels.scale.Enqueue(&l.recording, at.dst, op.Factor, op.Cap, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) gatherRows(op operation, at operands) error {
+	return l.device.kernels.gather.Enqueue(&l.recording, at.dst, at.x, op.Dst.Cols, l.step, l.capacity)
+}
+
+func (l *lowering) route(op operation, at operands) error {
+	r := cudakern.Routing{
+		Experts: op.Routing.Experts, Used: op.Routing.Used, Normalize: op.Routing.Normalize, Scale: op.Routing.Scale,
+		Sigmoid: op.Routing.Score == device.ScoreSigmoid, ByLogits: op.Routing.RanksByLogits(),
+	}
+	if !op.Routing.Ungrouped() {
+		r.Groups, r.GroupsUsed = op.Routing.Groups, op.Routing.GroupsUsed
+	}
+	var err error
+	if r.Bias, err = l.vector(op.Routing.Bias); err != nil {
+		return err
+	}
+	if r.Factors, err = l.vector(op.Routing.Scales); err != nil {
+		return err
+	}
+	return l.device.kernels.expert.EnqueueRoute(&l.recording, at.dst, at.x, r, l.rows, l.capacity)
+}
+
+// vector returns the address of a weight in the layout of the file, 0 if named is none.
+func (l *lowering) vector(named device.Tensor) (cudakern.Ptr, error) {
+	if named.None() {
+		return 0, nil
+	}
+	w, err := l.device.weight(named)
+	if err != nil {
+		return 0, err
+	}
+	return w.asVector(l.device)
+}
+
+func (l *lowering) expertBias(op operation, at operands) error {
+	expert, used := l.device.kernels.expert, op.Y.Cols/2
+	return expert.EnqueueBias(&l.recording, at.dst, at.w, at.y, op.W.Rows, used, op.W.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) gate(op operation, at operands) error {
+	return l.device.kernels.scale.EnqueueGate(&l.recording, at.dst, at.x, op.X.Cols, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) multiply(op operation, at operands) error {
+	return l.device.kernels.scale.EnqueueWeights(&l.recording, at.dst, at.w, op.W.Cols, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) copyColumns(op operation, at operands) error {
+	c := cudakern.Columns{
+		Parts: op.Columns.Parts, PartTo: op.Dst.Cols / op.Columns.Parts, PartFrom: op.X.Cols / op.Columns.Parts,
+		To: op.Columns.To, From: op.Columns.From, Width: op.Columns.Width,
+	}
+	return l.device.kernels.copies.Enqueue(&l.recording, at.dst, at.x, c, l.rows, l.capacity)
+}
+
+func (l *lowering) mix(op operation, at operands) error {
+	to, width := op.Columns.To, op.Columns.Width
+	m := cudakern.Mixture{Targets: (op.Dst.Cols - to) / width, Sources: op.X.Cols / width, To: to, Width: width}
+	return l.device.kernels.streams.EnqueueMix(&l.recording, at.dst, at.x, at.y, m, l.rows, l.capacity)
+}
+
+func (l *lowering) matchRMS(op operation, at operands) error {
+	return l.device.kernels.streams.EnqueueMatchRMS(&l.recording, at.dst, at.x, op.Eps, op.Dst.Cols/op.X.Cols, op.X.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) sparsify(op operation, at operands) error {
+	return l.device.kernels.streams.EnqueueSparsify(&l.recording, at.dst, op.Factor, op.Dst.Cols, l.rows, l.capacity)
+}
+
+func (l *lowering) expertSum(op operation, at operands) error {
+	return l.device.kernels.expert.EnqueueSum(&l.recording, at.dst, at.x, at.y, op.Y.Cols/2, op.Dst.Cols, l.rows, l.capacity)
+}
+
+// matMul adds the launch of one or more matrix products, and before it the image that they read.
+func (l *lowering) matMul(op operation, at operands) error {
+	d := l.device
+	product, err := d.kernels.matMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	image, err := l.image(op, product.Image(), at.x, op.X.Cols, l.rows, l.capacity)
+	if err != nil {
+		return err
+	}
+	products := []cudakern.Product{{Dst: at.dst, Weights: at.w, W: weightsOf(op.W)}}
+	for _, other := range op.also {
+		at, err := l.operands(other)
+		if err != nil {
+			return err
+		}
+		products = append(products, cudakern.Product{Dst: at.dst, Weights: at.w, W: weightsOf(other.W)})
+	}
+	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
+}
+
+// expertMatMul adds the launch of a product with the weights of experts, and before it the image
+// that it reads.
+func (l *lowering) expertMatMul(op operation, at operands) error {
+	d := l.device
+	product, err := d.kernels.matMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	p := cudakern.ExpertProduct{
+		Dst: at.dst, Weights: at.w, W: weightsOf(op.W), Experts: op.Experts,
+		Used: op.Dst.Cols / (op.W.Rows / op.Experts), Routes: at.y, Own: op.X.Cols > op.W.Cols,
+	}
+	p.W.Outputs /= op.Experts
+	pairs, err := d.workspace(fmt.Sprint("pairs ", p.Used), 4)
+	if err != nil {
+		return err
+	}
+	if err := d.kernels.expert.EnqueueCount(&l.recording, pairs, p.Used, l.rows); err != nil {
+		return err
+	}
+	imageRows, imageCapacity := l.rows, l.capacity
+	if p.Own {
+		imageRows, imageCapacity = pairs, l.capacity*p.Used
+	}
+	image, err := l.image(op, product.Image(), at.x, op.W.Cols, imageRows, imageCapacity)
+	if err != nil {
+		return err
+	}
+	return product.EnqueueExperts(&l.recording, image, pairs, l.capacity, p)
+}
+
+// image returns the workspace with the image of op's X, which is at x in rows of cols values. It adds
+// the launch that writes the image, unless the workspace has it already.
+func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
+	d := l.device
+	activation, err := d.kernels.activation(kind)
+	if err != nil {
+		return 0, err
+	}
+	image, err := d.workspace("image", activation.Bytes(cols, capacity))
+	want := prepared{op.X.ID, op.producer, kind, cols}
+	if err != nil || l.prepared == want {
+		return image, err
+	}
+	l.prepared = want
+	if op.producer == nil {
+		return image, activation.Enqueue(&l.recording, image, x, cols, rows, capacity)
+	}
+	at, err := l.operands(*op.producer)
+	if err != nil {
+		return 0, err
+	}
+	if op.producer.Kind == device.OpGLU {
+		gate, err := gateOf(*op.producer)
+		if err != nil {
+			return 0, err
+		}
+		return image, activation.EnqueueGLU(&l.recording, image, at.x, at.y, gate, cols, rows, capacity)
+	}
+	return image, activation.EnqueueRMSNorm(&l.recording, image, at.x, at.w, cols, op.producer.Eps, rows, capacity)
+}
+
+// storeRotated adds the launch of RoPE of queries and keys fused with StoreKV.
+func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cudakern.Cache, at operands) error {
+	queries, err := l.device.activation(op.rope.Dst)
+	if err != nil {
+		return err
+	}
+	r := op.rope.RoPE
+	angles, err := l.device.angleTable(r)
+	if err != nil {
+		return err
+	}
+	l.prepared = prepared{} // the image may be of the queries or keys, which change
+	return store.EnqueueRoPE(&l.recording, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.step, l.capacity)
+}
+
+// gateOf returns the activation function of a GLU.
+func gateOf(op device.Op) (cudakern.Gate, error) {
+	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU}[op.GLU]
+	if !ok {
+		return 0, fmt.Errorf("activation %d has no kernel", op.GLU)
+	}
+	return gate, nil
+}
+
+func (l *lowering) attention(op operation, at operands) error {
+	d, a := l.device, op.Attention
+	cache, err := d.cache(op.KV)
+	if err != nil {
+		return err
+	}
+	sinks, err := l.vector(a.Sinks)
+	if err != nil {
+		return err
+	}
+	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent})
+	if err != nil {
+		return err
+	}
+	workspace, err := d.workspace("attention", attend.Workspace(l.capacity, l.step.Blocks))
+	if err != nil {
+		return err
+	}
+	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, sinks, l.step, l.capacity, workspace)
+}
