@@ -135,6 +135,7 @@ fuzz:
 #	infer/grammar    500 texts of each schema, 3,000 random grammars
 #	infer/hub        200 times kill -9 of a download
 #	infer/model      all texts of the Guide on the emulated GPU, on both number paths
+#	cudakern/nvcc    every module compiled anew
 #	infer/cuda, cpu  what every device must keep, all formats of weights on all number paths
 #	infer/tokenizer  a mebibyte of each category of Unicode for each pre-tokenizer, which the
 #	                 race detector would make hours of

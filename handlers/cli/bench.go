@@ -44,6 +44,26 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
 	}
 	row("logits", "%s", r.LogitsHash)
+	if err := table.Flush(); err != nil || len(r.Kernels) == 0 {
+		return err
+	}
+	return kernels(w, r.Kernels)
+}
+
+// kernels prints the kernels of a step, the sum last.
+func kernels(w io.Writer, list []bench.Kernel) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "\nlaunches\tblocks\tread\tµs\tGB/s\tof memory\tof step\t kernel\n")
+	launches, us := 0, 0.0
+	for _, k := range list {
+		read, rate, share := "", "", ""
+		if k.Bytes > 0 {
+			read, rate, share = units.ByteSize(k.Bytes), fmt.Sprintf("%.3g", k.GBs), fmt.Sprintf("%.0f %%", 100*k.Share)
+		}
+		fmt.Fprintf(table, "%d\t%d\t%s\t%.1f\t%s\t%s\t%.0f %%\t %s\n", k.Launches, k.Grid[0]*k.Grid[1]*k.Grid[2], read, k.Microseconds, rate, share, 100*k.OfStep, k.Kernel)
+		launches, us = launches+k.Launches, us+float64(k.Launches)*k.Microseconds
+	}
+	fmt.Fprintf(table, "%d\t\t\t%.1f\t\t\t\t all of a step\n", launches, us)
 	return table.Flush()
 }
 

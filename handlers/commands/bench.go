@@ -28,6 +28,7 @@ random weights with the tensor shapes of a known model.`)
 	answer := f.Int("n", 128, "tokens of the answer")
 	repeat := f.Int("r", 5, "repetitions; the median is reported")
 	parallel := f.Int("parallel", 1, "also measure up to N answers at once")
+	kernels := f.Bool("kernels", "also measure each kernel that a GPU launches for a token of the answer")
 	asJSON := f.Bool("json", "print a JSON object instead of a table")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
@@ -71,7 +72,7 @@ random weights with the tensor shapes of a known model.`)
 		cache = gguf.F32
 	}
 	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
-		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Progress: show,
+		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Kernels: *kernels, Progress: show,
 	})
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ type Options struct {
 	Contexts []int     // positions that are in the KV cache already, for each length to measure decode and a next turn at
 	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
 	Cache    gguf.Type // of the KV cache
+	Kernels  bool      // also measure each kernel of a step of an answer after the first prompt
 
 	// Progress, if set, is called with the current activity and its progress.
 	Progress func(what string, done, total int64)
@@ -56,6 +57,19 @@ type Result struct {
 	Parallel       []Parallel `json:"parallel,omitempty"`    // after the first prompt
 	Lengths        []Speed    `json:"lengths,omitempty"`     // for each length of prompt, if several were measured
 	Contexts       []Context  `json:"contexts,omitempty"`
+	Kernels        []Kernel   `json:"kernels,omitempty"` // in the order of their first launch in a step
+}
+
+// Kernel is the speed of the launches in a step that are alike.
+type Kernel struct {
+	Kernel       string  `json:"kernel"`
+	Grid         [3]int  `json:"grid"`            // blocks
+	Launches     int     `json:"launches"`        // in a step
+	Bytes        int64   `json:"bytes"`           // of weights and KV cache that one of them reads
+	Microseconds float64 `json:"us"`              // of one of them, the mean
+	GBs          float64 `json:"gb_s,omitempty"`  // of these bytes
+	Share        float64 `json:"share,omitempty"` // of ReadGBs
+	OfStep       float64 `json:"of_step"`         // share of the time of all launches
 }
 
 // TurnTokens is the number of tokens of the next turn in a chat that Context measures.
@@ -152,6 +166,9 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = max(r.ReadGBs, read/1e9)
+	for i := range r.Kernels {
+		r.Kernels[i].Share = r.Kernels[i].GBs / r.ReadGBs
+	}
 	for i := range r.Contexts {
 		s := &r.Contexts[i]
 		if s.DecodeBytesPerToken, err = model.StepBytes(f, c, o.Cache, s.Context+o.Answer/2); err != nil {
@@ -196,6 +213,14 @@ func (b *rounds) run(r *Result) error {
 		return err
 	}
 	r.PrepareSeconds = time.Since(begin).Seconds()
+	if b.o.Kernels {
+		b.o.Progress("measuring kernels", 0, 0)
+		list, err := b.kernels()
+		if err != nil {
+			return err
+		}
+		r.Kernels = list
+	}
 	for i, prompt := range b.o.Prompts {
 		s, err := b.speed(prompt, i*b.o.Repeat)
 		if err != nil {
@@ -263,6 +288,37 @@ func (b *rounds) context(n int) (Context, error) {
 	}
 	c.TurnSeconds, c.DecodeTokS = median(turns), median(decode)
 	return c, nil
+}
+
+// kernels measures the kernels of a step of one answer after the first prompt.
+func (b *rounds) kernels() (list []Kernel, err error) {
+	pos := b.o.Prompts[0]
+	times, err := b.model.Profile(&device.Batch{
+		Tokens: []int32{b.token(pos)}, Pos: []int32{int32(pos)}, Seq: []int32{0}, Tables: [][]int32{b.table(0)}, Out: []int32{0},
+	}, 4*b.o.Repeat)
+	if err != nil {
+		return nil, err
+	}
+	total := 0.0
+	for _, t := range times {
+		us := float64(t.Time.Nanoseconds()) / 1e3
+		total += us
+		i := slices.IndexFunc(list, func(k Kernel) bool { return k.Kernel == t.Kernel && k.Grid == t.Grid && k.Bytes == t.Bytes })
+		if i < 0 {
+			i, list = len(list), append(list, Kernel{Kernel: t.Kernel, Grid: t.Grid, Bytes: t.Bytes})
+		}
+		list[i].Launches++
+		list[i].Microseconds += us // the sum until all are counted
+	}
+	for i := range list {
+		k := &list[i]
+		k.OfStep = k.Microseconds / total
+		k.Microseconds /= float64(k.Launches)
+		if k.Bytes > 0 && k.Microseconds > 0 {
+			k.GBs = float64(k.Bytes) / k.Microseconds / 1e3
+		}
+	}
+	return list, nil
 }
 
 // table returns the KV-cache block table of answer i.

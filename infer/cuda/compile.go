@@ -15,7 +15,9 @@ type executable struct {
 	device *cuda
 	limits device.Limits
 	inputs *inputs
-	graph  *cudakern.Executable
+
+	launches []launch
+	graph    *cudakern.Executable // of launches
 
 	reduced []*reduced // candidates that every step copies to the host
 }
@@ -103,7 +105,8 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 			return nil, fmt.Errorf("weights: %w", err)
 		}
 	}
-	if x.graph, err = d.capture(l.recording.Launches); err != nil {
+	x.launches = l.launches
+	if x.graph, err = d.capture(x.launches); err != nil {
 		return nil, err
 	}
 	d.close = append(d.close, x.graph.Close)
@@ -111,7 +114,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 }
 
 // capture captures launches as a graph.
-func (d *cuda) capture(launches []cudakern.Launch) (*cudakern.Executable, error) {
+func (d *cuda) capture(launches []launch) (*cudakern.Executable, error) {
 	runtime.LockOSThread() // a capture must end on the thread that began it
 	defer runtime.UnlockOSThread()
 	if err := d.stream.BeginCapture(); err != nil {

@@ -14,7 +14,8 @@ type lowering struct {
 	device    *cuda
 	exe       *executable
 	step      cudakern.Step
-	recording cudakern.Recording
+	launches  []launch
+	recording cudakern.Recording // of the operation that is being lowered
 
 	// The number of rows of the operations that follow: its address, and its maximum.
 	rows     cudakern.Ptr
@@ -160,7 +161,7 @@ func (l *lowering) lower(op operation) error {
 	if op.Dst.ID == l.prepared.activation {
 		l.prepared = prepared{}
 	}
-	return nil
+	return l.addLaunches(op)
 }
 
 func (l *lowering) embed(op operation, at operands) error {

@@ -5,6 +5,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -198,6 +199,19 @@ func (m *Model) compute(b *device.Batch) error {
 	}
 	m.out = len(b.Out)
 	return nil
+}
+
+// Profile measures the launches of kernels in a step over b. It fails if a device has none, and for a
+// model that is divided among devices.
+func (m *Model) Profile(b *device.Batch, rounds int) ([]device.LaunchTime, error) {
+	if len(m.stages) > 1 {
+		return nil, errors.New("the kernels of a model on several devices cannot be measured")
+	}
+	x, ok := m.stages[0].executable(len(b.Tokens), m.options.MaxRows).(device.Profiler)
+	if !ok {
+		return nil, fmt.Errorf("the device %s has no kernels to measure; use a GPU", m.stages[0].dev.Info().Kind)
+	}
+	return x.Profile(b, rounds)
 }
 
 // handOver copies the first rows rows of the activations that the next stage needs: directly from

@@ -1,0 +1,154 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+)
+
+// launch is a launch of a program with what it reads.
+type launch struct {
+	cudakern.Launch
+	weights int64      // bytes; of weights of experts, those of one expert
+	experts int        // in the weights; 0: the launch reads all of them
+	used    int        // experts of a row
+	attends *device.Op // the attention whose keys and values it reads, or nil
+}
+
+// addLaunches moves the recorded launches of op to the program's.
+func (l *lowering) addLaunches(op operation) error {
+	first := len(l.launches)
+	for _, recorded := range l.recording.Launches {
+		l.launches = append(l.launches, launch{Launch: recorded})
+	}
+	l.recording.Launches = l.recording.Launches[:0]
+	if first == len(l.launches) {
+		return nil
+	}
+	last := &l.launches[len(l.launches)-1] // a product follows its image
+	switch op.Kind {
+	case device.OpMatMul, device.OpExpertMatMul:
+		for _, product := range append([]device.Op{op.Op}, op.also...) {
+			bytes, err := l.device.WeightBytes(product.W.Type, product.W.Rows, product.W.Cols)
+			if err != nil {
+				return err
+			}
+			last.weights += bytes
+		}
+		if op.Kind == device.OpExpertMatMul {
+			last.weights /= int64(op.Experts)
+			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
+		}
+	case device.OpAttention:
+		l.launches[first].attends = &op.Op // the merge follows it
+	}
+	return nil
+}
+
+// bytes returns how many bytes of weights and of the KV cache the launch reads for b.
+func (l *launch) bytes(b *device.Batch) int64 {
+	bytes := l.weights
+	if l.experts > 0 {
+		bytes *= int64(min(l.experts, l.used*len(b.Tokens)))
+	}
+	if l.attends == nil {
+		return bytes
+	}
+	layout := l.attends.KV.Layout
+	perPosition := layout.BlockBytes() / int64(layout.Layers*device.BlockSize)
+	longest := map[int32]int64{} // positions of each sequence: rows of one share its blocks
+	for i, pos := range b.Pos {
+		positions := int64(pos) + 1
+		if window := l.attends.Attention.Window; window > 0 {
+			positions = min(positions, int64(window))
+		}
+		longest[b.Seq[i]] = max(longest[b.Seq[i]], positions)
+	}
+	for _, positions := range longest {
+		bytes += positions * perPosition
+	}
+	return bytes
+}
+
+// Profile implements device.Profiler. It enqueues the launches one by one, with an event before and
+// after each. The GPU is given the whole step first, so that the launches wait for it and not it for them.
+func (x *executable) Profile(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
+	defer mark(&err)
+	if x.device.context == nil {
+		return nil, errClosed
+	}
+	if err := x.Run(b); err != nil {
+		return nil, err
+	}
+	events := make([]*cudakern.Event, len(x.launches)+2)
+	defer func() {
+		for _, e := range events {
+			if e == nil {
+				continue
+			}
+			if closeErr := e.Close(); err == nil {
+				err = closeErr
+			}
+		}
+	}()
+	for i := range events {
+		if events[i], err = x.device.context.NewEvent(); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+	}
+	measured := make([][]time.Duration, len(x.launches))
+	for range rounds {
+		if err := x.profile(events, measured); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+	}
+	for i := range x.launches {
+		l := &x.launches[i]
+		slices.Sort(measured[i])
+		times = append(times, device.LaunchTime{
+			Kernel: l.Kernel.Name(), Grid: [3]int{max(l.Grid.X, 1), max(l.Grid.Y, 1), max(l.Grid.Z, 1)}, Bytes: l.bytes(b), Time: measured[i][len(measured[i])/2],
+		})
+	}
+	return times, nil
+}
+
+// profile runs one round. Nothing is between the first two events: their time is that of an event,
+// which is subtracted from the others.
+func (x *executable) profile(events []*cudakern.Event, measured [][]time.Duration) error {
+	s := x.device.stream
+	if err := x.graph.Launch(s); err != nil {
+		return err
+	}
+	if err := s.Record(events[0]); err != nil {
+		return err
+	}
+	for i := range x.launches {
+		if err := s.Record(events[i+1]); err != nil {
+			return err
+		}
+		if err := x.launches[i].Enqueue(s); err != nil {
+			return err
+		}
+	}
+	if err := s.Record(events[len(events)-1]); err != nil {
+		return err
+	}
+	if err := s.Sync(); err != nil {
+		return err
+	}
+	between, err := events[1].Since(events[0])
+	if err != nil {
+		return err
+	}
+	for i := range x.launches {
+		took, err := events[i+2].Since(events[i+1])
+		if err != nil {
+			return err
+		}
+		measured[i] = append(measured[i], max(0, took-between))
+	}
+	return nil
+}
