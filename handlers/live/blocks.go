@@ -52,7 +52,10 @@ func SplitBlocks(text string) []string {
 // FinishedBlocks are those of the text of an answer that is being written.
 func (m *Message) FinishedBlocks() []string {
 	finished := SplitBlocks(m.Text[:m.Answer.Blocks])
-	return finished[:len(finished)-1] // the last one is empty
+	if last := len(finished) - 1; finished[last] == "" {
+		finished = finished[:last]
+	} // else only the line behind it shows that it has ended
+	return finished
 }
 
 // decide takes the line from at to next and returns where the open block ends, if

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,28 @@ func TestBlocksDoNotDependOnHowTheTextArrives(t *testing.T) {
 		got = append(got, text[s.start:])
 		if strings.Join(got, "|") != strings.Join(want, "|") {
 			t.Fatalf("byte by byte the blocks of %q are %q, at once %q", text, got, want)
+		}
+	})
+}
+
+// The blocks that are finished at any moment of an answer are those that its readers were told of, also
+// where only the line behind a block ends it.
+func TestFinishedBlocks_AreThoseThatWerePublished(t *testing.T) {
+	line := rapid.SampledFrom([]string{"", "word", "# head", "- item", "1. item", "```", "    code", "> quote"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOfN(line, 0, 20).Draw(t, "lines"), "\n")
+		var s splitter
+		var published []string
+		for begin := 0; ; begin = s.start {
+			m := Message{Text: text, Answer: &Answer{Blocks: begin}}
+			if got := m.FinishedBlocks(); !slices.Equal(got, published) {
+				t.Fatalf("at %d of %q the finished blocks are %q, want %q", begin, text, got, published)
+			}
+			end := s.next(text)
+			if end == 0 {
+				return
+			}
+			published = append(published, text[begin:end])
 		}
 	})
 }
