@@ -46,6 +46,21 @@ func TestSteeringTheGuide(t *testing.T) {
 		b.until("!document.querySelector('.micro')")
 		b.press("Escape", 27)
 	})
+	run("the minimap jumps to where the model was unsure", func(t *testing.T) {
+		b.until("document.querySelectorAll('.minimap rect').length > 0")
+		b.click("[data-by=entropy]")
+		b.script("const map = document.querySelector('.minimap'), r = map.querySelector('rect').getBoundingClientRect(); map.dispatchEvent(new MouseEvent('click', { clientX: r.x, clientY: r.y, bubbles: true }))")
+		b.until("document.querySelector('.token [data-place]')")
+		b.until("document.querySelector('.toks .tok[aria-pressed=true]')?.matches('.e2, .e3, .e4, .e5')")
+		b.shot("minimap")
+		b.script("document.querySelector('.toks .tok').focus()")
+		before := b.text(".token [data-place]")
+		b.press("u", 85)
+		b.until("document.querySelector('.token [data-place]').innerText !== '" + before + "'")
+		b.press("Escape", 27)
+		b.click("[data-by=p]")
+	})
+
 	run("another token goes on as a version of the answer, in the same tokens up to there", func(t *testing.T) {
 		before := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')")
 		b.script("document.querySelectorAll('.toks .tok')[6].click()")

@@ -376,6 +376,7 @@ var shortcuts = []shortcut{
 	{"t", "its tokens and their probabilities"},
 	{"m", "what each sampler did, at a token"},
 	{"1 to 9", "go on with that candidate of a token instead"},
+	{"u", "next token at which the model was unsure, with Shift the one before"},
 	{"b", "branches of the chat"},
 	{"p", "choose a preset"},
 	{"?", "this list"},

@@ -82,6 +82,14 @@ class View {
   pressed(e) {
     const at = this.spans.indexOf(e.target)
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: this.spans.length - 1, ArrowUp: this.line(at, -1), ArrowDown: this.line(at, 1), Enter: at, ' ': at }[e.key]
+    if (at >= 0 && e.key.toLowerCase() === 'u' && !e.ctrlKey && !e.altKey && !e.metaKey) {
+      e.preventDefault()
+      e.stopPropagation()
+      const unsure = this.spans.map((_, i) => i).filter(i => this.tokens[i].known && this.tokens[i].entropy >= scales.entropy.bounds[1])
+      const next = e.shiftKey ? unsure.findLast(i => i < at) : unsure.find(i => i > at)
+      if (next !== undefined) this.owner.pick(this, next)
+      return
+    }
     if (at >= 0 && e.key === 'm' && !e.ctrlKey && !e.altKey && !e.metaKey) {
       e.preventDefault()
       e.stopPropagation()
@@ -199,7 +207,7 @@ export class Tokens {
     })
     this.pop.addEventListener('keydown', e => this.walked(e))
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
-    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .insp')) this.close(false) })
+    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp')) this.close(false) })
   }
 
   // shows reports whether the tokens of an answer are shown.
@@ -218,6 +226,9 @@ export class Tokens {
     answer.prose.hidden = true
     answer.prose.after(view.el)
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'true')
+    const { Minimap } = await import('./minimap.js')
+    this.minimap ??= new Minimap(document.querySelector('#scroll'), () => [...this.views.values()].filter(view => view.el.isConnected), (view, at) => this.pick(view, at))
+    this.minimap.soon()
   }
 
   // load returns the tokens of an answer, which come in parts; none if a part does not come.
@@ -241,6 +252,7 @@ export class Tokens {
     this.views.get(answer).el.remove()
     this.views.delete(answer)
     answer.prose.hidden = false
+    this.minimap?.soon()
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'false')
   }
 
