@@ -45,7 +45,7 @@ var forbiddenInThePage = func() string {
 		for (const el of document.querySelectorAll('.answer .prose *')) {
 			if (el.closest('.code > header') || el.matches('.code, .code > pre, .tail')) continue
 			const attributes = allowed[el.localName]
-			if (!attributes || el.namespaceURI !== 'http://www.w3.org/1999/xhtml') found.push(el.localName)
+			if (!attributes || el.namespaceURI !== (el.localName.startsWith('m') ? 'http://www.w3.org/1998/Math/MathML' : 'http://www.w3.org/1999/xhtml')) found.push(el.localName)
 			else for (const a of el.attributes) if (!attributes.includes(a.name)) found.push(el.localName + ' ' + a.name)
 			if (el.localName === 'a' && !['http:', 'https:', 'mailto:'].includes(el.protocol)) found.push(el.href)
 		}

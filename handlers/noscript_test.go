@@ -3,6 +3,8 @@ package handlers
 import (
 	"bufio"
 	"context"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -225,4 +227,53 @@ func TestAPlainChatWithoutScriptsInABrowser(t *testing.T) {
 	b.size(390, 844, true)
 	b.shot("noscript-phone")
 	b.clean()
+}
+
+// A form with files is sent in parts.
+func TestFilesAreAttachedWithoutScripts(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	send := func(text string, files ...string) response {
+		t.Helper()
+		var body strings.Builder
+		form := multipart.NewWriter(&body)
+		if err := form.WriteField("text", text); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(files); i += 2 {
+			part, err := form.CreateFormFile("files", files[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(part, files[i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		form.Close()
+		return post(t, server, "/", body.String(), "Origin", server.URL, "Content-Type", form.FormDataContentType())
+	}
+	for name, c := range map[string]struct {
+		text  string
+		files []string
+		want  string
+	}{
+		"none chosen":  {"Hi", []string{"", ""}, "Hi"},
+		"two files":    {"Hi", []string{"a.go", "x := 1\r\n", "notes", "one ``` two"}, "Hi\n\nFile a.go:\n```go\nx := 1\n```\n\nFile notes:\n````\none ``` two\n````"},
+		"a file alone": {"", []string{"../b.txt", "b"}, "File b.txt:\n```txt\nb\n```"},
+	} {
+		chatOf(t, send(c.text, c.files...))
+		a := engine.next(t)
+		if got := a.request.Messages[0].Content; got != c.want {
+			t.Errorf("%s: the model reads %q, want %q", name, got, c.want)
+		}
+		a.finish()
+	}
+	for _, c := range []struct{ name, content, why string }{
+		{"photo.png", "\x89PNG\x00", "photo.png is not a text file in UTF-8"},
+		{"log.txt", strings.Repeat("a", 160<<10+1), "files have more than"},
+	} {
+		if got := send("Keep this.", c.name, c.content); got.status != http.StatusBadRequest || !strings.Contains(got.body, c.why) || !strings.Contains(got.body, "Keep this.") {
+			t.Errorf("%s: status %d, without %q or the text", c.name, got.status, c.why)
+		}
+	}
 }

@@ -48,7 +48,14 @@ func (h *Handlers) ask(c echo.Context) error {
 		text: lines("text"), system: lines("system"), preset: c.FormValue("preset"), once: c.FormValue("once"),
 		temporary: c.FormValue("temporary") != "", opening: store.Opening{Model: c.FormValue("model"), Raw: c.FormValue("raw") != ""},
 	}
-	chat, err := h.asked.do(q.once, func() (string, error) { return h.send(c, id, q) })
+	chat, err := h.asked.do(q.once, func() (string, error) {
+		sent := q
+		var err error
+		if sent.text, err = withFiles(c, q.text); err != nil {
+			return "", err
+		}
+		return h.send(c, id, sent)
+	})
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/c/"+chat+"?follow=1#end")
 	}

@@ -446,7 +446,8 @@ func harmOf(node *html.Node) string {
 		return "a comment or doctype"
 	}
 	attributes, known := Harmless[node.Data]
-	if math := node.Data == "math" || strings.Contains(" mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd ", " "+node.Data+" "); !known || node.Namespace != "" && !(math && node.Namespace == "math") {
+	// An element of MathML outside of a math element means nothing to a browser.
+	if !known || node.Namespace != "" && (node.Namespace != "math" || !strings.HasPrefix(node.Data, "m")) {
 		return "the element " + node.Namespace + " " + node.Data
 	}
 	values := map[string]string{}
