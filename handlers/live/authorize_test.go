@@ -33,7 +33,7 @@ func TestAChatOfAnotherDoesNotExist(t *testing.T) {
 				"rewrite":    c.Rewrite(ctx, who, 0, "x", ""),
 				"continue":   c.Continue(ctx, who, 0, DefaultSettings()),
 				"past end":   c.ContinuePastEnd(ctx, who, 0, DefaultSettings()),
-				"rewind":     c.Rewind(ctx, who, 0, 0, DefaultSettings()),
+				"rewind":     c.Rewind(ctx, who, 0, 0, Next{}, DefaultSettings()),
 				"select":     c.Select(ctx, who, 1, 0),
 				"stop":       c.Stop(ctx, who, 0),
 				"replay":     c.Replay(ctx, who, 0),

@@ -332,7 +332,7 @@ func TestAWriterWritesAndNothingElse(t *testing.T) {
 		"rewrite":    c.Rewrite(ctx, ada, last.ID, "x", ""),
 		"continue":   c.Continue(ctx, ada, last.ID, DefaultSettings()),
 		"past end":   c.ContinuePastEnd(ctx, ada, last.ID, DefaultSettings()),
-		"rewind":     c.Rewind(ctx, ada, last.ID, 0, DefaultSettings()),
+		"rewind":     c.Rewind(ctx, ada, last.ID, 0, Next{}, DefaultSettings()),
 		"select":     c.Select(ctx, ada, list[0].ID, 0),
 		"stop":       c.Stop(ctx, ada, 0),
 		"replay":     c.Replay(ctx, ada, last.ID),
