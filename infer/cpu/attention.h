@@ -114,6 +114,13 @@ static void merge(struct partial a, struct partial b, int dim)
 	*a.max = max;
 }
 
+// Prefetches a head's part of a block.
+INLINE void fetch_block(const uint8_t *p, size_t bytes)
+{
+	for (size_t k = 0; k < bytes; k += LINE)
+		__builtin_prefetch(p + k, 0, 2);
+}
+
 // mem: see attention_floats
 static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
 {
@@ -144,6 +151,10 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 			int j1 = b * BLOCK + BLOCK < last ? b * BLOCK + BLOCK : last;
 			const uint8_t *k = cache_at(op, block, 0, kv_head) + (size_t)(j0 % BLOCK) * stride;
 			v[b] = cache_at(op, block, op->parts_kv - 1, kv_head);
+			if (split + b * BLOCK + BLOCK <= pos) // the next block is elsewhere in memory
+				fetch_block(cache_at(op, table[split / BLOCK + b + 1], 0, kv_head), BLOCK * stride);
+			if (op->parts_kv > 1)
+				fetch_block(v[b], BLOCK * stride);
 			if (op->type == TYPE_F16)
 				dot_f16(q, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
 			else

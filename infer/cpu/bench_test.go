@@ -135,3 +135,52 @@ func benchModel(b *testing.B, typ gguf.Type, rows, start int) {
 	b.ReportMetric(float64(bytes)/seconds/1e9, "GB/s")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkAttention reports the time of one row's attention in the layers of Llama 3.2 1B, and how
+// fast it reads the cache.
+func BenchmarkAttention(b *testing.B) {
+	const layers, heads, kvHeads, dim = 16, 32, 8, 64
+	for _, path := range cpu.Paths() {
+		for _, c := range []struct{ rows, context int }{{1, 512}, {1, 4096}, {32, 4096}} {
+			b.Run(fmt.Sprintf("%s/rows=%d/context=%d", path, c.rows, c.context), func(b *testing.B) {
+				d, err := cpu.OpenPath(0, path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer d.Close()
+				layout := device.KVLayout{Type: gguf.F16, Blocks: c.context / device.BlockSize, Layers: layers, KVHeads: kvHeads, HeadDim: dim}
+				kv := allocKV(b, d, layout)
+				fill, p := device.NewProgram(device.BlockSize, 1), device.NewProgram(c.rows, 1)
+				rng := rand.New(rand.NewPCG(5, 6))
+				embed := func(p *device.Program, cols int) device.Tensor {
+					x := alloc(b, d, p.Rows, cols)
+					p.Embed(x, upload(b, d, gguf.F32, p.Rows, cols, floatBytes(normal(rng, p.Rows*cols))))
+					return x
+				}
+				k, v := embed(fill, kvHeads*dim), embed(fill, kvHeads*dim)
+				q, y := embed(p, heads*dim), alloc(b, d, c.rows, heads*dim)
+				for l := range layers {
+					fill.StoreKV(kv, l, k, v)
+					p.Attention(y, q, kv, l, device.Attention{Heads: heads, Scale: 0.125})
+				}
+				e := compile(b, d, fill)
+				table := upTo(0, c.context).Tables
+				for start := 0; start < c.context; start += device.BlockSize {
+					batch := upTo(start, device.BlockSize)
+					batch.Tables, batch.Out = table, []int32{0}
+					run(b, e, batch)
+				}
+				e = compile(b, d, p)
+				batch := upTo(c.context-c.rows, c.rows)
+				batch.Out = []int32{0}
+				for b.Loop() {
+					run(b, e, batch)
+				}
+				seconds := b.Elapsed().Seconds() / float64(b.N) / float64(c.rows)
+				b.ReportMetric(1e3*seconds, "ms/row")
+				b.ReportMetric(float64(layout.Bytes())/seconds/1e9, "GB/s")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

@@ -45,6 +45,9 @@ import (
 // line is the alignment of all allocations: a cache line.
 const line = C.LINE
 
+// hugePage is the size of a huge page on most processors.
+const hugePage = 2 << 20
+
 var errClosed = errors.New("cpu: the device is closed")
 
 // tensor is a device.Tensor with its memory.
@@ -275,6 +278,11 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	data, err := d.alloc(l.Bytes())
 	if err != nil {
 		return device.KV{}, fmt.Errorf("cpu: KV cache of %d blocks: %w", l.Blocks, err)
+	}
+	// A head's part of a block may be as small as a page. With smaller blocks, huge pages would take
+	// much more memory than the blocks that are written.
+	if l.BlockBytes() >= hugePage/2 {
+		_ = unix.Madvise(unsafe.Slice((*byte)(data), l.Bytes()), unix.MADV_HUGEPAGE) // fails on kernels without huge pages
 	}
 	cache := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
 	d.kvs = append(d.kvs, kv{cache, data})

@@ -186,7 +186,8 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		e->kernels->row(r, p, i);
 		return;
 	case PHASE_ATTENTION:
-		e->kernels->attention(r, op, i / op->kv_heads, i % op->kv_heads,
+		// One kv head for all rows before the next: rows of a prompt share its part of the cache.
+		e->kernels->attention(r, op, i % phase_rows(r, p), i / phase_rows(r, p),
 		                      r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
 		return;
 	case PHASE_GROUP:
