@@ -136,7 +136,7 @@ func TestNetwork_AServerHasAName(t *testing.T) {
 	if got := phone.statusAs("10.77.0.9", "m40-llm.local"); got != http.StatusOK {
 		t.Errorf("at the new address the server answers %d", got)
 	}
-	if content, err := os.ReadFile(log); err != nil || strings.Contains(string(content), "level=WARN") {
+	if content, err := os.ReadFile(log); err != nil || strings.Contains(string(content), "has no name in the local network") {
 		t.Errorf("the log says (%v): %s", err, content)
 	}
 }
