@@ -73,7 +73,7 @@ func (r *follower) apply(e Event) {
 func TestFollowersReadWhatTheirLinkShowsWhateverTheOwnerDoes(t *testing.T) {
 	walks, steps := "10", "60"
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		walks, steps = "210", "500" // 100,000 steps
+		walks, steps = "240", "500" // more than 100,000 steps
 	}
 	setFlag(t, "rapid.checks", walks)
 	setFlag(t, "rapid.steps", steps)
