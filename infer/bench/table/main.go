@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	var t table
+	t := table{out: os.Stdout}
 	flag.StringVar(&t.ours, "m40", "./m40-llm", "this program's binary")
 	peer := flag.String("peer", "", "llama-bench to compare with, as a command: env LD_PRELOAD=… llama-bench")
 	types := flag.String("types", "q4_0,q4_k,q5_k,q6_k,q8_0,f16,q2_k,q3_k,q5_0,iq4_xs,iq4_nl,iq3_s,iq2_xxs,mxfp4", "formats of weights")
@@ -62,6 +62,7 @@ type table struct {
 
 	rounds, prompt, answer, context, threads int
 
+	out io.Writer
 	dir string // of model files
 }
 
@@ -74,18 +75,18 @@ func (t *table) run(ctx context.Context, types []string) (err error) {
 	return errors.Join(t.formats(ctx, types), t.small(ctx), t.contexts(ctx), t.disturbed(ctx), t.load(ctx))
 }
 
-// print starts a table with a title and the names of its columns.
-func print(title string, columns ...string) (row func(cells ...string), end func()) {
-	fmt.Printf("\n%s\n\n", title)
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
+// start starts a table with a title and the names of its columns.
+func (t *table) start(title string, columns ...string) (row func(cells ...string), end func()) {
+	fmt.Fprintf(t.out, "\n%s\n\n", title)
+	w := tabwriter.NewWriter(t.out, 0, 0, 1, ' ', 0)
 	row = func(cells ...string) { fmt.Fprintf(w, "| %s\t|\n", strings.Join(cells, "\t| ")) }
 	row(columns...)
 	row(slices.Repeat([]string{"---"}, len(columns))...)
 	return row, func() { w.Flush() }
 }
 
-// run1 is what one run of a program measured. Speeds are in tokens a second, 0 where unknown.
-type run1 struct {
+// measurement is what one run of a program measured. Speeds are in tokens a second, 0 where unknown.
+type measurement struct {
 	bench.Result
 	prefill, decode float64
 }
@@ -107,16 +108,16 @@ func (t *table) model(shape, quant string, measure func(path string) error) erro
 }
 
 // measure runs this program's bench with more arguments.
-func (t *table) measure(ctx context.Context, path string, more ...string) (run1, error) {
+func (t *table) measure(ctx context.Context, path string, more ...string) (measurement, error) {
 	args := append([]string{"bench", "--device", "cpu", "--json", "--model", path, "--threads", strconv.Itoa(t.threads), "-r", "1", "-n", strconv.Itoa(t.answer)}, more...)
-	var r run1
+	var r measurement
 	err := output(ctx, &r.Result, t.ours, args...)
 	r.prefill, r.decode = r.PrefillTokS, r.DecodeTokS
 	return r, err
 }
 
 // measurePeer runs llama-bench, which repacks weights if repack is 1.
-func (t *table) measurePeer(ctx context.Context, path string, repack int) (r run1, err error) {
+func (t *table) measurePeer(ctx context.Context, path string, repack int) (r measurement, err error) {
 	args := append(t.peer[1:], "-m", path, "-t", strconv.Itoa(t.threads), "-rtr", strconv.Itoa(repack), "-fa", "0",
 		"-p", strconv.Itoa(t.prompt), "-n", strconv.Itoa(t.answer), "-r", "1", "-o", "json")
 	var tests []struct {
@@ -154,10 +155,10 @@ func output(ctx context.Context, to any, name string, args ...string) error {
 
 // alternate runs both programs in turn, after choosing whether the peer repacks. Without a peer, or
 // if it cannot run the model, theirs is nil.
-func (t *table) alternate(ctx context.Context, path string, more ...string) (ours, theirs []run1, err error) {
+func (t *table) alternate(ctx context.Context, path string, more ...string) (ours, theirs []measurement, err error) {
 	repack := -1
 	if len(t.peer) > 0 {
-		var plain, packed run1
+		var plain, packed measurement
 		if plain, err = t.measurePeer(ctx, path, 0); err == nil {
 			packed, err = t.measurePeer(ctx, path, 1)
 			repack = 0
@@ -191,15 +192,15 @@ func median(list []float64) float64 {
 	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
 }
 
-func column(runs []run1, value func(run1) float64) (list []float64) {
+func column(runs []measurement, value func(measurement) float64) (list []float64) {
 	for _, r := range runs {
 		list = append(list, value(r))
 	}
 	return list
 }
 
-func decode(r run1) float64  { return r.decode }
-func prefill(r run1) float64 { return r.prefill }
+func decode(r measurement) float64  { return r.decode }
+func prefill(r measurement) float64 { return r.prefill }
 
 // spread formats the median of values with their minimum and maximum.
 func spread(format string, values []float64) string {
@@ -207,7 +208,7 @@ func spread(format string, values []float64) string {
 }
 
 // compared returns the cells ours, theirs and ratio of one speed.
-func compared(ours, theirs []run1, value func(run1) float64) []string {
+func compared(ours, theirs []measurement, value func(measurement) float64) []string {
 	cell := func(v float64) string { return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Log10(v))), 64) }
 	a := column(ours, value)
 	if theirs == nil {
@@ -225,7 +226,7 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
 // formats prints one row for each format of weights.
 func (t *table) formats(ctx context.Context, types []string) error {
-	row, end := print(fmt.Sprintf("%s, %d threads, prompt of %d and answer of %d tokens, tok/s", t.shape, t.threads, t.prompt, t.answer),
+	row, end := t.start(fmt.Sprintf("%s, %d threads, prompt of %d and answer of %d tokens, tok/s", t.shape, t.threads, t.prompt, t.answer),
 		"weights", "decode", "peer", "ratio", "share of read bandwidth", "peer", "prefill", "peer", "ratio", "8 answers", "of one", "read GB/s", "load s")
 	defer end()
 	for _, quant := range types {
@@ -234,7 +235,7 @@ func (t *table) formats(ctx context.Context, types []string) error {
 			if err != nil {
 				return err
 			}
-			share, theirShare := column(ours, func(r run1) float64 { return r.DecodeShare }), "-"
+			share, theirShare := column(ours, func(r measurement) float64 { return r.DecodeShare }), "-"
 			if theirs != nil {
 				var shares []float64
 				for i, r := range theirs {
@@ -242,14 +243,14 @@ func (t *table) formats(ctx context.Context, types []string) error {
 				}
 				theirShare = percent(median(shares))
 			}
-			eight := func(r run1) float64 { return r.Parallel[len(r.Parallel)-1].DecodeTokS }
-			read := column(ours, func(r run1) float64 { return r.ReadGBs })
+			eight := func(r measurement) float64 { return r.Parallel[len(r.Parallel)-1].DecodeTokS }
+			read := column(ours, func(r measurement) float64 { return r.ReadGBs })
 			cells := append([]string{quant}, compared(ours, theirs, decode)...)
 			cells = append(append(cells, percent(median(share)), theirShare), compared(ours, theirs, prefill)...)
 			row(append(cells, fmt.Sprintf("%.0f", median(column(ours, eight))),
-				fmt.Sprintf("%.1f", median(column(ours, func(r run1) float64 { return eight(r) / r.decode }))),
+				fmt.Sprintf("%.1f", median(column(ours, func(r measurement) float64 { return eight(r) / r.decode }))),
 				fmt.Sprintf("%.1f to %.1f", slices.Min(read), slices.Max(read)),
-				fmt.Sprintf("%.2f", median(column(ours, func(r run1) float64 { return r.LoadSeconds }))))...)
+				fmt.Sprintf("%.2f", median(column(ours, func(r measurement) float64 { return r.LoadSeconds }))))...)
 			return nil
 		})
 		if err != nil {
@@ -261,7 +262,7 @@ func (t *table) formats(ctx context.Context, types []string) error {
 
 // small prints the decode speeds of small models.
 func (t *table) small(ctx context.Context) error {
-	row, end := print("Small models, q8_0, tok/s", "model", "decode", "peer", "ratio", "share of read bandwidth", "read GB/s")
+	row, end := t.start("Small models, q8_0, tok/s", "model", "decode", "peer", "ratio", "share of read bandwidth", "read GB/s")
 	defer end()
 	for _, shape := range []string{"qwen-0.5b", "llama-110m", "llama-15m"} {
 		err := t.model(shape, "q8_0", func(path string) error {
@@ -269,8 +270,8 @@ func (t *table) small(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			read := column(ours, func(r run1) float64 { return r.ReadGBs })
-			row(append(append([]string{shape}, compared(ours, theirs, decode)...), percent(median(column(ours, func(r run1) float64 { return r.DecodeShare }))),
+			read := column(ours, func(r measurement) float64 { return r.ReadGBs })
+			row(append(append([]string{shape}, compared(ours, theirs, decode)...), percent(median(column(ours, func(r measurement) float64 { return r.DecodeShare }))),
 				fmt.Sprintf("%.1f to %.1f", slices.Min(read), slices.Max(read)))...)
 			return nil
 		})
@@ -283,12 +284,12 @@ func (t *table) small(ctx context.Context) error {
 
 // contexts prints decode behind a long context and the time of a next turn, with Q4_0 and Q8_0.
 func (t *table) contexts(ctx context.Context) error {
-	row, end := print(fmt.Sprintf("Contexts, %s; time of a token relative to that of an empty context, without the bytes of the cache", t.shape),
+	row, end := t.start(fmt.Sprintf("Contexts, %s; time of a token relative to that of an empty context, without the bytes of the cache", t.shape),
 		"weights", "context", "decode tok/s", "time / bytes", fmt.Sprintf("first token of a next turn of %d, s", bench.TurnTokens), "of a cold prefill")
 	defer end()
 	for _, quant := range []string{"q4_0", "q8_0"} {
 		err := t.model(t.shape, quant, func(path string) error {
-			lists := map[int][]run1{}
+			lists := map[int][]measurement{}
 			for range t.rounds {
 				r, err := t.measure(ctx, path, "-p", "8", "--ctx", fmt.Sprintf("0,2048,%d", t.context))
 				if err != nil {
@@ -300,7 +301,7 @@ func (t *table) contexts(ctx context.Context) error {
 			}
 			for i := range len(lists) {
 				get := func(value func(c, empty bench.Context) float64) []float64 {
-					return column(lists[i], func(r run1) float64 { return value(r.Contexts[i], r.Contexts[0]) })
+					return column(lists[i], func(r measurement) float64 { return value(r.Contexts[i], r.Contexts[0]) })
 				}
 				turn, share := "", ""
 				if i > 0 {
@@ -336,7 +337,7 @@ func occupy(core int) {
 
 // disturbed prints how much of the decode speed remains while another process takes one core.
 func (t *table) disturbed(ctx context.Context) error {
-	row, end := print(fmt.Sprintf("One of %d cores taken by another process, %s q4_0, decode tok/s", runtime.NumCPU(), t.shape), "program", "undisturbed", "disturbed", "kept")
+	row, end := t.start(fmt.Sprintf("One of %d cores taken by another process, %s q4_0, decode tok/s", runtime.NumCPU(), t.shape), "program", "undisturbed", "disturbed", "kept")
 	defer end()
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -353,7 +354,7 @@ func (t *table) disturbed(ctx context.Context) error {
 		return err
 	}
 	return t.model(t.shape, "q4_0", func(path string) error {
-		measure := func(name string, one func() (run1, error)) error {
+		measure := func(name string, one func() (measurement, error)) error {
 			var quiet, busy, kept []float64
 			for range t.rounds {
 				a, err := one()
@@ -375,16 +376,16 @@ func (t *table) disturbed(ctx context.Context) error {
 			row(name, fmt.Sprintf("%.1f", median(quiet)), fmt.Sprintf("%.1f", median(busy)), spread("%.0f %%", kept))
 			return nil
 		}
-		if err := measure("m40-llm", func() (run1, error) { return t.measure(ctx, path, "-p", "32") }); err != nil || len(t.peer) == 0 {
+		if err := measure("m40-llm", func() (measurement, error) { return t.measure(ctx, path, "-p", "32") }); err != nil || len(t.peer) == 0 {
 			return err
 		}
-		return measure("peer", func() (run1, error) { return t.measurePeer(ctx, path, 1) })
+		return measure("peer", func() (measurement, error) { return t.measurePeer(ctx, path, 1) })
 	})
 }
 
 // load prints how long a large file takes to its first token, beside one read of it.
 func (t *table) load(ctx context.Context) error {
-	row, end := print("Loading a file in the page cache", "file", "GB", "one read, s", "first token, s", "ratio", "peak memory, GB", "beyond the weights, MB")
+	row, end := t.start("Loading a file in the page cache", "file", "GB", "one read, s", "first token, s", "ratio", "peak memory, GB", "beyond the weights, MB")
 	defer end()
 	const quant = "q8_0"
 	return t.model(t.large, quant, func(path string) error {
