@@ -19,6 +19,15 @@ func TestSteeringTheGuide(t *testing.T) {
 	b.click("[data-tokens]:not([hidden])")
 	b.until("document.querySelectorAll('.toks .tok').length > 20")
 
+	run("the token view says how much is stored, and sets the limits", func(t *testing.T) {
+		b.click(".kept summary")
+		b.until("document.querySelector('[data-kept-sum]').innerText.endsWith(' of 128 MB in all chats, for 30 days')")
+		b.script("const f = document.querySelector('.kept form'); f.days.value = 7; f.megabytes.value = 64; f.requestSubmit()")
+		b.until("document.querySelector('[data-kept-sum]').innerText.endsWith(' of 64 MB in all chats, for 7 days')")
+		b.look(source, "the limits of stored candidates", "heading-order", "region", "landmark-unique")
+		b.click(".kept summary")
+	})
+
 	run("the microscope shows what each sampler did, from stored candidates", func(t *testing.T) {
 		b.script("document.querySelectorAll('.toks .tok')[1].click()")
 		b.until("document.querySelector('.token [data-place]')?.innerText.startsWith('token 2 ')")

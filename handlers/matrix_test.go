@@ -54,7 +54,7 @@ var rules = map[string]rule{
 	"GET /v1/models/*": anybody, "HEAD /v1/models/*": anybody, "GET /models/*": anybody, "HEAD /models/*": anybody,
 	"GET /models": anybody, "HEAD /models": anybody, "GET /v1/status": anybody, "HEAD /v1/status": anybody,
 	"POST /tokenize": anybody, "POST /detokenize": anybody, "POST /apply-template": anybody,
-	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "HEAD /rail": anybody, "POST /count": anybody,
+	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
 	"GET /presets/export.json": anybody, "GET /people": anybody,
@@ -80,7 +80,7 @@ var rules = map[string]rule{
 
 	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
-	"POST /models/find": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
+	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
 	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /people": ownerOnly,
 	"POST /people/:id/limit": managed, "POST /people/:id/remove": managed,
 }

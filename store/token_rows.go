@@ -6,9 +6,11 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // TokenRow is what the samplers got for one token of an answer, in the format of sample.ParseRow.
@@ -44,16 +46,85 @@ func (s *Store) putTokenRows(ctx context.Context, tx *sql.Tx, message int64, lis
 	return nil
 }
 
-// evictTokenRows deletes the oldest rows, of all answers, that exceed the limits of Options.
+// RowLimits are how long, and up to which size, the rows of all tokens are kept.
+type RowLimits struct {
+	Days      int `json:"days"`      // 1 to 3650
+	Megabytes int `json:"megabytes"` // of 2^20 bytes, 0 to 1048576
+}
+
+// rowLimits is the name of the setting, which is the server's.
+const rowLimits = "token_rows"
+
+func (l RowLimits) validate() error {
+	switch {
+	case l.Days < 1 || l.Days > 3650:
+		return &InvalidError{"days", fmt.Sprintf("is %d, but must be from 1 to 3650", l.Days)}
+	case l.Megabytes < 0 || l.Megabytes > 1<<20:
+		return &InvalidError{"megabytes", fmt.Sprintf("is %d, but must be from 0 to %d", l.Megabytes, 1<<20)}
+	}
+	return nil
+}
+
+// readRowLimits returns those that were set, else those of Options.
+func (s *Store) readRowLimits(ctx context.Context, tx *sql.Tx) (age time.Duration, size int64, err error) {
+	var text string
+	err = tx.QueryRowContext(ctx, `SELECT value FROM settings WHERE owner = ? AND name = ?`, OwnerID, rowLimits).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s.opt.RowsAge, s.opt.RowsBytes, nil
+	}
+	var l RowLimits
+	if err == nil {
+		if err = json.Unmarshal([]byte(text), &l); err == nil {
+			err = l.validate()
+		}
+	}
+	return time.Duration(l.Days) * 24 * time.Hour, int64(l.Megabytes) << 20, err
+}
+
+// RowLimits returns the limits, and how many bytes the rows of all answers take.
+func (s *Store) RowLimits(ctx context.Context) (l RowLimits, used int64, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		age, size, err := s.readRowLimits(ctx, tx)
+		if err != nil {
+			return err
+		}
+		l = RowLimits{Days: int(age / (24 * time.Hour)), Megabytes: int(size >> 20)}
+		return tx.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0) FROM token_rows`).Scan(&used)
+	})
+	return l, used, err
+}
+
+// SetRowLimits sets the limits, and deletes the rows that exceed them.
+func (s *Store) SetRowLimits(ctx context.Context, l RowLimits) error {
+	if err := l.validate(); err != nil {
+		return err
+	}
+	value, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `REPLACE INTO settings (owner, name, value) VALUES (?, ?, ?)`, OwnerID, rowLimits, string(value)); err != nil {
+			return err
+		}
+		return s.evictTokenRows(ctx, tx)
+	})
+}
+
+// evictTokenRows deletes the oldest rows, of all answers, that exceed the limits.
 func (s *Store) evictTokenRows(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, `
+	age, size, err := s.readRowLimits(ctx, tx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `
 		DELETE FROM token_rows
 		WHERE created_at < ? OR seq <= (
 			SELECT max(seq)
 			FROM (SELECT seq, sum(bytes) OVER (ORDER BY seq DESC) AS total FROM token_rows)
 			WHERE total > ?
 		)`,
-		s.opt.Now().Add(-s.opt.RowsAge).UnixMilli(), s.opt.RowsBytes)
+		s.opt.Now().Add(-age).UnixMilli(), size)
 	return err
 }
 
@@ -92,14 +163,6 @@ func (s *Store) TokenRows(ctx context.Context, owner, conversation string, messa
 		return rows.Err()
 	})
 	return list, err
-}
-
-// TokenRowsBytes returns how many bytes the rows of all answers take.
-func (s *Store) TokenRowsBytes(ctx context.Context) (total int64, err error) {
-	err = s.read(ctx, func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0) FROM token_rows`).Scan(&total)
-	})
-	return total, err
 }
 
 // pack returns the rows compressed: each row and each changed row after its length, an unsigned varint.

@@ -40,7 +40,7 @@ func TestTokenRowsAreStoredWithTheTextOfAnAnswer(t *testing.T) {
 		t.Error("another owner can read the rows")
 	}
 	mustDo(t, s.Erase(ctx, me, "c"))
-	if n := must[int64](t)(s.TokenRowsBytes(ctx)); n != 0 {
+	if n := rowsBytes(t, s); n != 0 {
 		t.Errorf("an erased conversation leaves %d bytes of rows", n)
 	}
 }
@@ -68,7 +68,7 @@ func TestTheOldestTokenRowsAreDeletedBeyondTheLimits(t *testing.T) {
 	if got, want := stored(), []string{"c", "d"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("beyond 100 kB the rows of %v are left, want %v", got, want)
 	}
-	if n := must[int64](t)(s.TokenRowsBytes(ctx)); n > 100_000 {
+	if n := rowsBytes(t, s); n > 100_000 {
 		t.Errorf("%d bytes of rows are stored, want at most 100000", n)
 	}
 	now = now.Add(25 * time.Hour)
@@ -96,4 +96,40 @@ func FuzzUnpackRows(f *testing.F) {
 			t.Fatalf("got %d rows, want %d", len(rows), tokens)
 		}
 	})
+}
+
+// rowsBytes returns how many bytes the rows of all answers take.
+func rowsBytes(t *testing.T, s *Store) int64 {
+	t.Helper()
+	_, used, err := s.RowLimits(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used
+}
+
+func TestRowLimits_AreAppliedWhenTheyAreSet(t *testing.T) {
+	s := newStore(t)
+	if l, _, err := s.RowLimits(ctx); err != nil || l != (RowLimits{30, 128}) {
+		t.Errorf("the limits are %+v, %v", l, err)
+	}
+	_, a := start(t, s, "a", "Why?")
+	rows := []TokenRows{{Rows: []TokenRow{{Row: []byte("one")}, {Row: []byte("two")}}}}
+	if _, err := s.FinishAnswer(ctx, "me", "a", a.ID, Finish{State: Done, Text: "x", Rows: rows, Answer: Answer{}}); err != nil {
+		t.Fatal(err)
+	}
+	if rowsBytes(t, s) == 0 {
+		t.Fatal("no rows are stored")
+	}
+	for _, wrong := range []RowLimits{{0, 1}, {1, -1}, {4000, 1}, {1, 1 << 21}} {
+		if err := s.SetRowLimits(ctx, wrong); err == nil {
+			t.Errorf("%+v can be set", wrong)
+		}
+	}
+	if err := s.SetRowLimits(ctx, RowLimits{7, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if l, used, err := s.RowLimits(ctx); err != nil || l != (RowLimits{7, 0}) || used != 0 {
+		t.Errorf("the limits are %+v, and %d bytes are kept, %v", l, used, err)
+	}
 }

@@ -3451,39 +3451,7 @@ func tokenTemplates() templ.Component {
 			templ_7745c5c3_Var132 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 342, "<template id=\"t-tokens\"><div class=\"tokview\"><div class=\"tokbar\"><div class=\"seg\" role=\"group\" aria-label=\"Colour by\"><button type=\"button\" data-by=\"p\">Probability</button> <button type=\"button\" data-by=\"rank\">Rank</button> <button type=\"button\" data-by=\"entropy\">Entropy</button></div><span class=\"scale\" aria-hidden=\"true\"></span> <span class=\"dim\" data-sum></span></div><p class=\"judge\" role=\"status\" hidden></p><div class=\"prose toks\" role=\"group\" aria-label=\"Tokens; arrow keys move\"></div></div></template><template id=\"t-token\"><div class=\"token\" role=\"dialog\"><header><code data-name></code> <span class=\"dim\" data-place></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-close-token aria-label=\"Close\">")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = icon("close").Render(ctx, templ_7745c5c3_Buffer)
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 343, "</button></header><ol class=\"alts\" aria-label=\"Candidates, the likeliest first; choose another one to go on with it\"></ol><form class=\"own\"><input class=\"field\" type=\"text\" autocomplete=\"off\" maxlength=\"1024\" placeholder=\"Other text, with its space\" aria-label=\"Other text in the place of this token\"> <button class=\"btn small\" type=\"submit\">")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = icon("fork").Render(ctx, templ_7745c5c3_Buffer)
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 344, "Write on</button></form><footer><span class=\"dim\" data-facts></span> <span class=\"grow\"></span> <button class=\"btn quiet small\" type=\"button\" data-all></button> <button class=\"btn small\" type=\"button\" data-stages title=\"What each sampler did (m)\">")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = icon("stages").Render(ctx, templ_7745c5c3_Buffer)
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 345, "Samplers</button></footer></div></template><template id=\"t-microscope\"><section class=\"micro\" aria-labelledby=\"h-micro\" tabindex=\"-1\"><header><h2 id=\"h-micro\">Sampler microscope</h2><code data-at></code> <span class=\"chip\" data-source hidden></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"-1\" aria-label=\"Previous token\">")
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = icon("left").Render(ctx, templ_7745c5c3_Buffer)
-		if templ_7745c5c3_Err != nil {
-			return templ_7745c5c3_Err
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 346, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"1\" aria-label=\"Next token\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 342, "<template id=\"t-tokens\"><div class=\"tokview\"><div class=\"tokbar\"><div class=\"seg\" role=\"group\" aria-label=\"Colour by\"><button type=\"button\" data-by=\"p\">Probability</button> <button type=\"button\" data-by=\"rank\">Rank</button> <button type=\"button\" data-by=\"entropy\">Entropy</button></div><span class=\"scale\" aria-hidden=\"true\"></span> <span class=\"dim\" data-sum></span></div><details class=\"kept\"><summary>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3491,7 +3459,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 347, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-close-micro aria-label=\"Close the microscope\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 343, "Stored candidates <span data-kept-sum></span></summary><form class=\"row wrap\"><label>Keep for <input class=\"nf\" name=\"days\" type=\"number\" min=\"1\" max=\"3650\"> days</label> <label>and up to <input class=\"nf\" name=\"megabytes\" type=\"number\" min=\"0\" max=\"1048576\"> MB</label> <button class=\"btn small\" type=\"submit\">Save</button></form></details><p class=\"judge\" role=\"status\" hidden></p><div class=\"prose toks\" role=\"group\" aria-label=\"Tokens; arrow keys move\"></div></div></template><template id=\"t-token\"><div class=\"token\" role=\"dialog\"><header><code data-name></code> <span class=\"dim\" data-place></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-close-token aria-label=\"Close\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3499,7 +3467,47 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 348, "</button></header><div class=\"why\" hidden><p></p><button class=\"btn small\" type=\"button\" data-ask></button></div><div class=\"micro-scroll\" tabindex=\"0\" role=\"group\" aria-label=\"What each sampler did\" hidden><p class=\"dim smallp\" data-draw></p><table class=\"wf\"><thead></thead> <tbody></tbody></table><ol class=\"ledger\"></ol></div></section></template><template id=\"t-alternative\"><li><button class=\"alt\" type=\"button\"><code></code> <svg class=\"bar\" aria-hidden=\"true\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\"></rect></svg> <span class=\"mono\"></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 344, "</button></header><ol class=\"alts\" aria-label=\"Candidates, the likeliest first; choose another one to go on with it\"></ol><form class=\"own\"><input class=\"field\" type=\"text\" autocomplete=\"off\" maxlength=\"1024\" placeholder=\"Other text, with its space\" aria-label=\"Other text in the place of this token\"> <button class=\"btn small\" type=\"submit\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("fork").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 345, "Write on</button></form><footer><span class=\"dim\" data-facts></span> <span class=\"grow\"></span> <button class=\"btn quiet small\" type=\"button\" data-all></button> <button class=\"btn small\" type=\"button\" data-stages title=\"What each sampler did (m)\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("stages").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 346, "Samplers</button></footer></div></template><template id=\"t-microscope\"><section class=\"micro\" aria-labelledby=\"h-micro\" tabindex=\"-1\"><header><h2 id=\"h-micro\">Sampler microscope</h2><code data-at></code> <span class=\"chip\" data-source hidden></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"-1\" aria-label=\"Previous token\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("left").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 347, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"1\" aria-label=\"Next token\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("right").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 348, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-close-micro aria-label=\"Close the microscope\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = icon("close").Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 349, "</button></header><div class=\"why\" hidden><p></p><button class=\"btn small\" type=\"button\" data-ask></button></div><div class=\"micro-scroll\" tabindex=\"0\" role=\"group\" aria-label=\"What each sampler did\" hidden><p class=\"dim smallp\" data-draw></p><table class=\"wf\"><thead></thead> <tbody></tbody></table><ol class=\"ledger\"></ol></div></section></template><template id=\"t-alternative\"><li><button class=\"alt\" type=\"button\"><code></code> <svg class=\"bar\" aria-hidden=\"true\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\"></rect></svg> <span class=\"mono\"></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3511,7 +3519,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 349, "</button></li></template><template id=\"t-tree\"><dialog class=\"wide tree\" aria-labelledby=\"h-tree\"><header><h2 id=\"h-tree\">Branches</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close-tree aria-label=\"Close\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 350, "</button></li></template><template id=\"t-tree\"><dialog class=\"wide tree\" aria-labelledby=\"h-tree\"><header><h2 id=\"h-tree\">Branches</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close-tree aria-label=\"Close\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3519,7 +3527,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 350, "</button></header><p class=\"dim smallp\" data-about></p><ul></ul></dialog></template><template id=\"t-node\"><li><div class=\"node\"><button type=\"button\" data-node><b></b> <span class=\"cut-text\" dir=\"auto\"></span> <span class=\"mono dim\"></span></button> <button class=\"btn quiet small\" type=\"button\" data-prune>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 351, "</button></header><p class=\"dim smallp\" data-about></p><ul></ul></dialog></template><template id=\"t-node\"><li><div class=\"node\"><button type=\"button\" data-node><b></b> <span class=\"cut-text\" dir=\"auto\"></span> <span class=\"mono dim\"></span></button> <button class=\"btn quiet small\" type=\"button\" data-prune>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3527,7 +3535,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 351, "<span></span></button></div></li></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 352, "<span></span></button></div></li></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3557,7 +3565,7 @@ func codeTemplate() templ.Component {
 			templ_7745c5c3_Var133 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 352, "<template id=\"t-code\"><div class=\"code\"><header><span></span> <button class=\"btn quiet small\" type=\"button\" data-copy-code>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 353, "<template id=\"t-code\"><div class=\"code\"><header><span></span> <button class=\"btn quiet small\" type=\"button\" data-copy-code>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3565,7 +3573,7 @@ func codeTemplate() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 353, "<span>Copy</span></button></header><pre tabindex=\"0\"><code></code></pre></div></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 354, "<span>Copy</span></button></header><pre tabindex=\"0\"><code></code></pre></div></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3594,7 +3602,7 @@ func versions() templ.Component {
 			templ_7745c5c3_Var134 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 354, "<span class=\"vers\" role=\"group\" aria-label=\"Versions\" hidden><button class=\"btn quiet small icon\" type=\"button\" data-version=\"-1\" data-idle aria-label=\"Earlier version\" title=\"Earlier version ([)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 355, "<span class=\"vers\" role=\"group\" aria-label=\"Versions\" hidden><button class=\"btn quiet small icon\" type=\"button\" data-version=\"-1\" data-idle aria-label=\"Earlier version\" title=\"Earlier version ([)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3602,7 +3610,7 @@ func versions() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 355, "</button> <span class=\"num\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-version=\"1\" data-idle aria-label=\"Later version\" title=\"Later version (])\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 356, "</button> <span class=\"num\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-version=\"1\" data-idle aria-label=\"Later version\" title=\"Later version (])\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3610,7 +3618,7 @@ func versions() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 356, "</button></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 357, "</button></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

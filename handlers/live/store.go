@@ -60,6 +60,8 @@ type Store interface {
 	BranchTo(ctx context.Context, owner, conversation string, last int64) ([]store.Message, error)
 	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
+	RowLimits(ctx context.Context) (limits store.RowLimits, used int64, err error)
+	SetRowLimits(ctx context.Context, limits store.RowLimits) error
 	Present() error
 	Free() (bytes int64, enough bool, err error)
 	DeleteConversation(ctx context.Context, owner, id string) error

@@ -58,6 +58,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/judge", h.judgeAnswer)
+	e.GET("/candidates", h.candidateLimits)
+	e.POST("/candidates", managesModels(h.setCandidateLimits))
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)

@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
+	"m40-llm/store"
 )
 
 // maxTokens is how many tokens of an answer one response has at most.
@@ -100,6 +101,28 @@ func (h *Handlers) judgeAnswer(c echo.Context) error {
 		return err
 	}
 	return c.JSON(http.StatusOK, v)
+}
+
+// candidateLimits answers GET /candidates: how long, and up to which size, candidates are kept, and how
+// many bytes they take.
+func (h *Handlers) candidateLimits(c echo.Context) error {
+	limits, used, err := h.Live.RowLimits(c.Request().Context(), principal(c))
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"days": limits.Days, "megabytes": limits.Megabytes, "bytes": used, "may": mayManageModels(c) == nil})
+}
+
+// setCandidateLimits answers POST /candidates, whose body has days and megabytes.
+func (h *Handlers) setCandidateLimits(c echo.Context) error {
+	var limits store.RowLimits
+	if err := httpio.ReadStrictJSON(c, &limits); err != nil {
+		return err
+	}
+	if err := h.Live.SetRowLimits(c.Request().Context(), limits); err != nil {
+		return err
+	}
+	return h.candidateLimits(c)
 }
 
 func (h *Handlers) tokens(c echo.Context, first, count, top int) ([]live.Token, int, error) {

@@ -1,6 +1,6 @@
 // The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
 import { copyOf } from './html.js'
-import { count, percent } from './format.js'
+import { bytes, count, percent } from './format.js'
 import { request } from './request.js'
 
 // scales have for each way of colouring the bounds of the five steps, and which side of them a token
@@ -32,6 +32,12 @@ class View {
       if (at >= 0) this.owner.pick(this, at)
     })
     this.list.addEventListener('keydown', e => this.pressed(e))
+    const kept = this.el.querySelector('.kept')
+    kept.addEventListener('toggle', () => kept.open && this.keep(null))
+    kept.querySelector('form').addEventListener('submit', e => {
+      e.preventDefault()
+      this.keep({ days: e.target.days.valueAsNumber || 0, megabytes: e.target.megabytes.valueAsNumber || 0 })
+    })
     this.sum()
     this.colour(owner.by)
   }
@@ -77,6 +83,18 @@ class View {
     }
     if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
     this.el.querySelector('[data-sum]').textContent = facts.join(', ')
+  }
+
+  // keep shows how much the stored candidates of all chats take and how long they are kept, after limits, if
+  // any, are set.
+  async keep(limits) {
+    const kept = await request('/candidates', limits, e => this.say(e.message, true))
+    if (!kept) return
+    this.el.querySelector('[data-kept-sum]').textContent = `${bytes(kept.bytes)} of ${count(kept.megabytes)} MB in all chats, for ${count(kept.days)} days`
+    const form = this.el.querySelector('.kept form')
+    form.hidden = !kept.may
+    form.days.value = kept.days
+    form.megabytes.value = kept.megabytes
   }
 
   pressed(e) {
@@ -306,9 +324,9 @@ export class Tokens {
     this.pop.querySelector('[data-name]').textContent = name
     this.pop.querySelector('[data-place]').textContent = `token ${count(at + 1)} of ${count(detail.total)}`
     this.pop.setAttribute('aria-label', `Token ${at + 1}: ${name}`)
-    const bytes = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
+    const hex = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
     const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
-    this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, bytes].join(' · ')
+    this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, hex].join(' · ')
     this.pop.querySelector('.own input').value = ''
     this.list(8)
     view.el.append(this.pop)
