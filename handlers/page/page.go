@@ -234,7 +234,7 @@ var sliders = []web.Param{
 	{Key: "dry_base", Label: "Its base", Group: web.Repetition, Lo: 1, Hi: 4, Step: 0.05, Digits: 2},
 	{Key: "dry_allowed_length", Label: "Its free length", Group: web.Repetition, Lo: 0, Hi: 20, Step: 1},
 	{Key: "dry_penalty_last_n", Label: "Its window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
-	{Key: "pause_repetition", Label: "Pause when it repeats itself", Group: web.Repetition, Lo: 0, Hi: 1, On: 1, Off: "off",
+	{Key: "pause_repetition", Label: "Pause when it repeats itself", Group: web.Repetition, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
 		About: "Stop an answer whose last tokens are the same passage several times; without this the page only says so"},
 }
 

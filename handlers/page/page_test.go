@@ -22,9 +22,12 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 	for _, p := range params(live.DefaultSettings()) {
 		valid := func(v float64) bool {
 			s := live.DefaultSettings()
-			if n, ok := numbers[p.Key]; ok {
+			switch n, ok := numbers[p.Key]; {
+			case ok:
 				n.Set(&s.Params, v)
-			} else {
+			case p.Key == "pause_repetition":
+				s.PauseRepetition = int(v)
+			default:
 				s.MaxTokens = int(v)
 			}
 			return s.Validate() == nil

@@ -1073,7 +1073,7 @@ func TestEngine_TextInAndOut(t *testing.T) {
 func TestRequestAndEventsAreValues(t *testing.T) {
 	end := int32(2)
 	r := infer.Request{
-		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
+		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
 		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
