@@ -68,6 +68,7 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	catalog.SetMachine(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: s.memory.Load()}}} })
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   registry.API.URL,
+		Library:    registry.API.URL,
 		FreeMemory: s.memory.Load,
 		FreeDisk:   func(string) (int64, error) { return s.disk.Load(), nil },
 		Sleep:      func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
@@ -291,9 +292,9 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	run("what cannot be pulled is said beside the name", func(t *testing.T) {
 		b.openModels("/models")
 		for name, want := range map[string]string{
-			"https://example.org/m.gguf": "nly names such as org/repo:quant can be pulled here",
+			"https://example.org/m.gguf": "nly names such as org/repo:quant or model:tag can be pulled here",
 			"../../etc/passwd":           "is neither org/repo",
-			"mistral":                    "the Ollama library",
+			"mistral":                    "the Ollama library has no model mistral with the tag latest",
 			"org/none":                   "does not exist",
 		} {
 			b.lookUp(name)

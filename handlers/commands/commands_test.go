@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +23,7 @@ import (
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/hub/hubtest"
 	"m40-llm/store"
 )
 
@@ -344,20 +343,9 @@ func TestServe(t *testing.T) {
 // removes it.
 func TestModelCommands(t *testing.T) {
 	data := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
-	sum := fmt.Sprintf("%x", sha256.Sum256(data))
-	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/v2/org/repo/manifests/latest", "/v2/org/repo/manifests/Q8_0":
-			fmt.Fprintf(w, `{"schemaVersion":2,"ggufFile":{"rfilename":"tiny-Q8_0.gguf","size":%d,"lfs":{"sha256":%q}}}`, len(data), sum)
-		case "/org/repo/resolve/main/tiny-Q8_0.gguf":
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	defer registry.Close()
+	registry := hubtest.New(t, map[string][]byte{"tiny-Q8_0.gguf": data}, "tiny-Q8_0.gguf")
 	dir := filepath.Join(t.TempDir(), "models")
-	env := map[string]string{"HF_ENDPOINT": registry.URL, "M40_LLM_MODELS": dir}
+	env := map[string]string{"HF_ENDPOINT": registry.API.URL, "OLLAMA_REGISTRY": registry.API.URL, "M40_LLM_MODELS": dir}
 	path := filepath.Join(dir, "org", "repo", "tiny-Q8_0.gguf")
 	for _, c := range []struct {
 		name string
@@ -373,7 +361,10 @@ func TestModelCommands(t *testing.T) {
 		{"it can be removed", "rm tiny-Q8_0", result{0, "removed org/repo/tiny-Q8_0 (", ""}},
 		{"then it is gone", "show tiny-Q8_0", result{1, "", "there is no model called"}},
 		{"a repository that is not there is an error", "pull org/none", result{1, "", "the repository org/none does not exist"}},
-		{"a name of the Ollama library is wrong usage and says what to do", "pull mistral", result{2, "", "pull the model from Hugging Face as org/repo:quant"}},
+		{"a model of the Ollama library is pulled by its name", "pull model", result{0, "model\n", "from-ollama.com/library/model.gguf, "}},
+		{"it is shown by the name with which it was pulled", "show model:latest", result{0, "from-ollama.com/library/model.gguf", ""}},
+		{"a model that the library lacks is an error and says what to do", "pull mistral", result{1, "", "pull from Hugging Face as org/repo:quant"}},
+		{"a name that is none is wrong usage", "pull a/b/c", result{2, "", "is neither org/repo nor org/repo:quant"}},
 		{"pull takes a name", "pull", result{2, "", "name the model to pull"}},
 		{"show takes a name", "show", result{2, "", "name the model to"}},
 		{"rm takes a name", "rm --yes", result{2, "", "name the model to"}},

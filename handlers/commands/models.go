@@ -32,11 +32,13 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 // pullModel executes the command pull.
 func pullModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	f := cli.NewFlags("pull", "NAME", `Downloads a model into the models folder. NAME is a repository on Hugging Face, org/repo or
-org/repo:quant, such as Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0, or the https address of a .gguf file.
+org/repo:quant, such as Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0; a model of the Ollama library, such
+as mistral, llama3.2:1b or ollama.com/namespace/model:tag; or the https address of a .gguf file.
 The same command resumes a download that was stopped.
 
-environment: HF_TOKEN is the access token for repositories that require one, HF_ENDPOINT the
-address of another server with the API of https://huggingface.co.`)
+environment: HF_TOKEN is the access token for repositories that require one. It is sent to Hugging
+Face only. HF_ENDPOINT is the address of another server with the API of https://huggingface.co, a
+mirror, and OLLAMA_REGISTRY that of one with the API of https://registry.ollama.ai.`)
 	dirs := folderFlags(f)
 	force := f.Bool("force", "download the model even if this program cannot run it")
 	rest, err := f.Parse(t, args, 1)
@@ -60,10 +62,11 @@ address of another server with the API of https://huggingface.co.`)
 }
 
 // newPuller returns a puller that downloads into the folder of catalog. addresses says
-// whether it accepts https addresses besides repositories; only the command line may.
+// whether it accepts https addresses besides names; only the command line may.
 func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addresses bool) (*hub.Puller, error) {
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   t.Env("HF_ENDPOINT"),
+		Library:    t.Env("OLLAMA_REGISTRY"),
 		Token:      t.Env("HF_TOKEN"),
 		Version:    version,
 		Addresses:  addresses,

@@ -53,6 +53,13 @@ func newClient(endpoint *url.URL, trusted []string, token, agent string, stall t
 	return c
 }
 
+// clone returns a client with connections of its own.
+func (c *client) clone() *client {
+	other := *c
+	other.transport = c.transport.Clone()
+	return &other
+}
+
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
 func (c *client) trusts(host string) bool {
@@ -82,7 +89,7 @@ func permanent(format string, args ...any) error {
 func requirePublic(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !isPublic(at.Addr()) {
-		return permanent("the address %s is not on the public internet; only an endpoint set in HF_ENDPOINT may be elsewhere", address)
+		return permanent("the address %s is not on the public internet; only an endpoint set in HF_ENDPOINT or OLLAMA_REGISTRY may be elsewhere", address)
 	}
 	return nil
 }
@@ -176,7 +183,7 @@ func (c *client) check(at *url.URL) error {
 	case at.Hostname() == "" || at.Opaque != "" || at.User != nil:
 		return permanent("%.80q is not a host that can be downloaded from", at.Host)
 	case at.Scheme != "https" && !(at.Scheme == "http" && c.trusts(at.Hostname())):
-		return permanent("the address at %q does not begin with https://; only an endpoint set in HF_ENDPOINT may do without", at.Hostname())
+		return permanent("the address at %q does not begin with https://; only an endpoint set in HF_ENDPOINT or OLLAMA_REGISTRY may do without", at.Hostname())
 	}
 	return nil
 }

@@ -29,10 +29,19 @@ func TestParseNameAcceptsRepositoriesAndAddresses(t *testing.T) {
 		{"the address of a file's page", "https://huggingface.co/org/repo/blob/abc/a.gguf", name{org: "org", repo: "repo", revision: "abc", file: "a.gguf"}, ""},
 
 		{"nothing", "", name{}, "the name is empty"},
-		{"a name of the Ollama library", "mistral", name{}, "is a name of the Ollama library, which is not supported yet; pull the model from Hugging Face"},
-		{"a name of the Ollama library with a tag", "llama3.2:1b", name{}, "Ollama library"},
-		{"the host of the Ollama library", "registry.ollama.ai/library/mistral", name{}, "Ollama library"},
-		{"an address of the Ollama library", "https://ollama.com/library/mistral", name{}, "Ollama library"},
+		{"a model of the Ollama library", "mistral", name{org: "library", repo: "mistral", tag: "latest"}, ""},
+		{"one with a tag", "llama3.2:1b", name{org: "library", repo: "llama3.2", tag: "1b"}, ""},
+		{"one with a host", "Registry.Ollama.ai/library/mistral:7b-instruct-q4_K_M", name{org: "library", repo: "mistral", tag: "7b-instruct-q4_K_M"}, ""},
+		{"one of another namespace", "ollama.com/someone/model", name{org: "someone", repo: "model", tag: "latest"}, ""},
+		{"the page of one", "https://ollama.com/library/mistral:7b", name{org: "library", repo: "mistral", tag: "7b"}, ""},
+
+		{"an empty tag", "mistral:", name{}, `"" is not a tag of the Ollama library; give model:tag, such as llama3.2:1b`},
+		{"a tag with a slash", "mistral:a/b", name{}, `"a/b" is not a tag`},
+		{"a digest as the tag", "mistral@sha256:" + strings.Repeat("0", 64), name{}, "is not a name of the Ollama library"},
+		{"a name with ..", "..", name{}, "is not a name of the Ollama library"},
+		{"a name like that of a split file", "model:00001-of-00002", name{}, "looks like a file of a split model"},
+		{"three parts behind the host", "ollama.com/a/b/c", name{}, "is not a name of the Ollama library"},
+		{"the address of a file of the library", "https://registry.ollama.ai/v2/library/mistral/manifests/latest", name{}, "is not a name of the Ollama library"},
 		{"three parts", "a/b/c", name{}, "is neither org/repo"},
 		{"a part with ..", "../repo", name{}, "is neither org/repo"},
 		{"a part that contains ..", "org/a..b", name{}, "is neither org/repo"},
@@ -54,6 +63,13 @@ func TestParseNameAcceptsRepositoriesAndAddresses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the folder and the file of a model of the library", func(t *testing.T) {
+		for in, want := range map[string]string{"mistral": "from-ollama.com/library/mistral.gguf", "ollama.com/a/b:c": "from-ollama.com/a/b-c.gguf"} {
+			if n, err := parseName(in); err != nil || n.folder()+"/"+n.libraryFile() != want {
+				t.Errorf("%s: got %s/%s, %v", in, n.folder(), n.libraryFile(), err)
+			}
+		}
+	})
 	t.Run("an address elsewhere", func(t *testing.T) {
 		n, err := parseName("https://Example.org:8443/models/a.gguf?sig=1#x")
 		if err != nil || n.address.String() != "https://Example.org:8443/models/a.gguf?sig=1" || n.folder() != "from-example.org" {
@@ -102,7 +118,7 @@ func TestQuantisationsAreReadFromFileNames(t *testing.T) {
 
 // FuzzName checks that the file of any name is inside the models folder.
 func FuzzName(f *testing.F) {
-	for _, s := range []string{"org/repo:Q8_0", "hf.co/org/repo", "https://huggingface.co/a/b/resolve/main/c/d.gguf", "https://h/..%2f..%2fx.gguf", "https://[::1]/%00.gguf", "a/..:b", "https://h/a/%2e%2e/x.gguf"} {
+	for _, s := range []string{"org/repo:Q8_0", "hf.co/org/repo", "https://huggingface.co/a/b/resolve/main/c/d.gguf", "https://h/..%2f..%2fx.gguf", "https://[::1]/%00.gguf", "a/..:b", "https://h/a/%2e%2e/x.gguf", "llama3.2:1b", "ollama.com/a/b:c", "https://ollama.com/library/mistral"} {
 		f.Add(s)
 	}
 	dir := f.TempDir()
@@ -112,8 +128,13 @@ func FuzzName(f *testing.F) {
 			checkLine(t, err)
 			return
 		}
+		if again, err := parseName(n.String()); err != nil || again.String() != n.String() {
+			t.Errorf("%q is %q, which is %q, %v", s, n, again, err)
+		}
 		files := []string{path.Base(n.file)}
-		if n.address != nil {
+		if n.tag != "" {
+			files[0] = n.libraryFile()
+		} else if n.address != nil {
 			files[0] = path.Base(n.address.Path)
 			if (n.address.Scheme != "https" && n.address.Scheme != "http") || n.address.User != nil {
 				t.Errorf("%q is pulled from %s", s, n.address)
@@ -186,10 +207,29 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
+// FuzzLibraryManifest checks that a manifest of the Ollama library gives one model with a size and
+// a digest, or an error.
+func FuzzLibraryManifest(f *testing.F) {
+	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:` + strings.Repeat("0", 64) + `","size":5},{"mediaType":"application/vnd.ollama.image.template"}]}`))
+	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.ollama.image.model","digest":"sha256:../..","size":-1}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		layers, err := parseLibraryManifest(data)
+		if err != nil {
+			checkLine(t, err)
+			return
+		}
+		models := slices.DeleteFunc(layers, func(l layer) bool { return l.kind() != "model" })
+		if len(models) != 1 || models[0].Size <= 0 || !digest.MatchString(models[0].sha256()) {
+			t.Errorf("got %+v", models)
+		}
+	})
+}
+
 // FuzzJournal checks that no journal resumes beyond the end of the file.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte(`{"source":"s","size":10,"etag":"\"e\"","offset":5}`))
 	f.Add([]byte(`{"size":10,"offset":-5}`))
+	f.Add([]byte(`{"source":"s","size":10,"etag":"\"e\"","offset":0,"ahead":[{"from":2,"to":3},{"from":5,"to":10}]}`))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root, err := os.OpenRoot(dir)
@@ -202,7 +242,7 @@ func FuzzJournal(f *testing.F) {
 		}
 		j := readJournal(root, "m.gguf")
 		d := infer.Download{Source: "s", Size: 10}
-		if j.resumes(d) && (j.Offset <= 0 || j.Offset > d.Size || j.Size != d.Size || j.ETag == "") {
+		if j.resumes(d) && (j.done() <= 0 || j.done() > d.Size || j.Offset < 0 || j.Size != d.Size || j.ETag == "") {
 			t.Errorf("%+v resumes %+v", j, d)
 		}
 	})

@@ -195,7 +195,8 @@ func (h *Hub) pruneCache(entries []entry) {
 }
 
 // find returns the entry called name. A name with its folder is accepted even if the short
-// name is unambiguous, and that of any file of a split model.
+// name is unambiguous, and that of any file of a split model, and the name with which a model was
+// pulled.
 func find(entries []entry, name string) (entry, error) {
 	var others []string
 	for _, e := range entries {
@@ -209,6 +210,9 @@ func find(entries []entry, name string) (entry, error) {
 	if len(others) > 0 {
 		return entry{}, notFound("%d models are called %q: ask for one of %s", len(others), name, strings.Join(others, ", "))
 	}
+	if i := slices.IndexFunc(entries, pulledAs(name)); i >= 0 {
+		return entries[i], nil
+	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
 		names = append(names, e.name)
@@ -218,6 +222,21 @@ func find(entries []entry, name string) (entry, error) {
 		names = append(names[:most], fmt.Sprintf("and %d more", len(entries)-most))
 	}
 	return entry{}, notFound("there is no model called %.200q; the models here are %s", name, strings.Join(names, ", "))
+}
+
+// pulledAs returns a function that reports whether a model is where pulling name puts it, and has
+// the quantisation that name asks for.
+func pulledAs(name string) func(entry) bool {
+	n, err := parseName(name)
+	return func(e entry) bool {
+		switch {
+		case err != nil || n.address != nil || n.file != "":
+			return false
+		case n.tag != "":
+			return e.qualified == n.folder()+"/"+gguf.ModelName(n.libraryFile())
+		}
+		return path.Dir(e.qualified) == n.folder() && (n.quant == "" || isQuant(filepath.Base(e.path), n.quant))
+	}
 }
 
 func notFound(format string, args ...any) error {

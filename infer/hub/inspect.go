@@ -47,7 +47,7 @@ func (p *Puller) Inspect(ctx context.Context, d infer.Download) (infer.Download,
 		d.Problem = err.Error()
 		return d, nil
 	}
-	d.Fit = p.hub.fit(info)[0].Fit
+	d.Fit, d.Quant = p.hub.fit(info)[0].Fit, cmp.Or(d.Quant, info.Quant)
 	return d, nil
 }
 

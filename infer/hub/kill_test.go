@@ -99,6 +99,53 @@ func TestPull_ResumesAfterBeingKilled(t *testing.T) {
 	}
 }
 
+// Kills pulls with several connections, and lets the last one finish.
+func TestPull_WithSeveralConnectionsResumesAfterBeingKilled(t *testing.T) {
+	kills := 5
+	if os.Getenv("M40_LLM_TORTURE") != "" {
+		kills = 100
+	}
+	dir := filepath.Join(t.TempDir(), "models")
+	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)
+	random := rand.New(rand.NewPCG(1, 2))
+	command := func() *exec.Cmd {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), killDir+"="+dir, killEndpoint+"="+f.API.URL, killSegment+"=1")
+		c.Stderr = new(bytes.Buffer)
+		return c
+	}
+	for range kills {
+		most := 1 + random.IntN(8)
+		silent := make(chan bool, 10)
+		f.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
+			if try <= most {
+				return false
+			}
+			silent <- true
+			hubtest.Hang(r)
+			return true
+		})
+		c := command()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-silent
+		c.Process.Kill()
+		c.Wait()
+		if checkLoadable(t, dir, nil) {
+			t.Fatal("a killed pull left a model")
+		}
+	}
+	f.SetCDN(nil)
+	c := command()
+	if err := c.Run(); err != nil {
+		t.Fatalf("the last pull failed: %v: %s", err, c.Stderr)
+	}
+	if !checkLoadable(t, dir, testModel) || len(filesIn(t, dir)) != 1 {
+		t.Errorf("got files %q", filesIn(t, dir))
+	}
+}
+
 // waitForJournal waits until the journal of a pull has the given offset.
 func waitForJournal(t *testing.T, dir string, offset int64) {
 	t.Helper()

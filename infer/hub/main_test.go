@@ -14,6 +14,7 @@ import (
 const (
 	killDir      = "M40_LLM_TEST_KILL_DIR"
 	killEndpoint = "M40_LLM_TEST_KILL_ENDPOINT"
+	killSegment  = "M40_LLM_TEST_KILL_SEGMENT"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,9 @@ func pullUntilKilled(dir, endpoint string) int {
 		return 1
 	}
 	p.journalEvery = time.Millisecond
+	if os.Getenv(killSegment) != "" {
+		p.segment = testSegment
+	}
 	d, err := p.Resolve(context.Background(), "org/repo:Q8_0")
 	if err == nil {
 		_, err = p.Pull(context.Background(), d, false, nil)

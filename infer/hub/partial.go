@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -45,11 +46,13 @@ type partial struct {
 	total int64     // bytes of all files of the model
 	hash  hash.Hash // of the bytes before offset
 
-	// Only one goroutine downloads; saveEvery writes the journal in another.
-	mu     sync.Mutex
-	etag   string // of the file on the server; empty if it has no strong one
-	offset int64  // bytes downloaded
-	saved  int64  // offset in the journal
+	// Several connections write, and saveEvery writes the journal.
+	mu        sync.Mutex
+	etag      string // of the file on the server; empty if it has no strong one
+	offset    int64  // bytes from the beginning that were downloaded
+	ahead     []span // those downloaded behind offset, in order, none adjacent to another
+	saved     int64  // bytes in the journal, those ahead included
+	savedSome bool   // the journal has bytes ahead
 }
 
 // journal describes the download of a partial file.
@@ -61,12 +64,36 @@ type journal struct {
 	SHA256 string `json:"sha256,omitempty"`
 	ETag   string `json:"etag,omitempty"`
 	Offset int64  `json:"offset"`
+	Ahead  []span `json:"ahead,omitempty"` // downloaded behind Offset
 }
 
 // resumes reports whether d continues the download that j describes.
 func (j journal) resumes(d infer.Download) bool {
 	same := j.SHA256 == d.SHA256 && j.SHA256 != "" || d.SHA256 == "" && j.Source == d.Source && j.ETag != ""
-	return same && j.Size == d.Size && j.Offset > 0 && j.Offset <= j.Size
+	return same && j.Size == d.Size && j.Offset >= 0 && j.Offset <= j.Size && j.done() > 0 && j.validAhead()
+}
+
+// done returns the number of downloaded bytes.
+func (j journal) done() int64 { return j.Offset + length(j.Ahead) }
+
+// validAhead reports whether the spans are in order, apart and inside the file.
+func (j journal) validAhead() bool {
+	end := j.Offset
+	for _, s := range j.Ahead {
+		if s.From <= end || s.To <= s.From || s.To > j.Size {
+			return false
+		}
+		end = s.To
+	}
+	return true
+}
+
+// length returns the number of bytes in spans.
+func length(spans []span) (n int64) {
+	for _, s := range spans {
+		n += s.To - s.From
+	}
+	return n
 }
 
 func readJournal(root *os.Root, name string) (j journal) {
@@ -141,7 +168,8 @@ func (p *partial) resume(ctx context.Context, progress func(done int64)) error {
 	if err := hashFile(ctx, p.hash, p.file, j.Offset, progress); err != nil {
 		return err
 	}
-	p.offset, p.saved, p.etag = j.Offset, j.Offset, j.ETag
+	p.offset, p.ahead, p.etag = j.Offset, j.Ahead, j.ETag
+	p.saved, p.savedSome = j.done(), len(j.Ahead) > 0
 	return nil
 }
 
@@ -176,7 +204,7 @@ func (p *partial) reset() error {
 		return fmt.Errorf("failed to remove the journal of the last download: %w", err)
 	}
 	p.hash.Reset()
-	p.offset, p.saved, p.etag = 0, 0, ""
+	p.offset, p.ahead, p.saved, p.savedSome, p.etag = 0, nil, 0, false, ""
 	if err := p.file.Truncate(0); err != nil {
 		return fmt.Errorf("failed to empty the partial file: %w", err)
 	}
@@ -198,20 +226,102 @@ func (p *partial) allocated() int64 {
 	return 0
 }
 
-// Write appends b to the downloaded bytes.
-func (p *partial) Write(b []byte) (int, error) {
+// writeAt stores downloaded bytes that are at offset at of the file.
+func (p *partial) writeAt(b []byte, at int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, err := p.file.WriteAt(b, p.offset)
-	p.hash.Write(b[:n])
-	p.offset += int64(n)
+	n, err := p.file.WriteAt(b, at)
+	if hashErr := p.extend(b[:n], at); hashErr != nil {
+		return hashErr
+	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return n, fmt.Errorf("the disk of the models folder is full after %d of %d bytes: free some space, then pull again to resume", p.offset, p.want.Size)
+		return fmt.Errorf("the disk of the models folder is full after %d of %d bytes: free some space, then pull again to resume", p.offset+length(p.ahead), p.want.Size)
 	}
 	if err != nil {
-		return n, fmt.Errorf("failed to write the partial file: %w", err)
+		return fmt.Errorf("failed to write the partial file: %w", err)
 	}
-	return n, nil
+	return nil
+}
+
+// extend records that the bytes b at offset at are in the file.
+func (p *partial) extend(b []byte, at int64) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if at != p.offset {
+		p.ahead = merged(p.ahead, span{at, at + int64(len(b))})
+		return nil
+	}
+	p.hash.Write(b)
+	p.offset += int64(len(b))
+	if len(p.ahead) == 0 || p.ahead[0].From != p.offset {
+		return nil
+	}
+	next := p.ahead[0]
+	if _, err := io.Copy(p.hash, io.NewSectionReader(p.file, next.From, next.To-next.From)); err != nil {
+		return fmt.Errorf("failed to read the bytes already downloaded: %w", err)
+	}
+	p.offset, p.ahead = next.To, p.ahead[1:]
+	return nil
+}
+
+// merged returns spans, which are in order, with one more that overlaps none of them.
+func merged(spans []span, s span) []span {
+	i := slices.IndexFunc(spans, func(other span) bool { return other.From >= s.To })
+	if i < 0 {
+		i = len(spans)
+	}
+	spans = slices.Insert(slices.Clone(spans), i, s)
+	if i+1 < len(spans) && spans[i].To == spans[i+1].From {
+		spans[i].To = spans[i+1].To
+		spans = slices.Delete(spans, i+1, i+2)
+	}
+	if i > 0 && spans[i-1].To == spans[i].From {
+		spans[i-1].To = spans[i].To
+		spans = slices.Delete(spans, i, i+1)
+	}
+	return spans
+}
+
+// done returns the number of downloaded bytes.
+func (p *partial) done() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.offset + length(p.ahead)
+}
+
+// missing returns the bytes that were not downloaded.
+func (p *partial) missing() (spans []span) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.offset
+	for _, s := range append(slices.Clone(p.ahead), span{p.want.Size, p.want.Size}) {
+		if at < s.From {
+			spans = append(spans, span{at, s.From})
+		}
+		at = s.To
+	}
+	return spans
+}
+
+// dropAhead forgets the bytes downloaded behind offset, for one connection that downloads them
+// again. The journal must not describe them any more.
+func (p *partial) dropAhead() error {
+	p.mu.Lock()
+	dropped, inJournal := len(p.ahead) > 0, p.savedSome
+	p.ahead = nil
+	p.mu.Unlock()
+	if !dropped && !inJournal {
+		return nil
+	}
+	return p.save()
+}
+
+// tag returns the ETag of the file that is downloaded.
+func (p *partial) tag() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.etag
 }
 
 // setETag records the ETag of the file that is downloaded from now on.
@@ -249,10 +359,11 @@ func (p *partial) saveEvery(every time.Duration) (stop func()) {
 func (p *partial) save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.offset == p.saved {
+	done := p.offset + length(p.ahead)
+	if done == p.saved {
 		return nil
 	}
-	data, err := json.Marshal(journal{p.want.Name, p.want.Source, p.want.Size, p.total, p.want.SHA256, p.etag, p.offset})
+	data, err := json.Marshal(journal{p.want.Name, p.want.Source, p.want.Size, p.total, p.want.SHA256, p.etag, p.offset, p.ahead})
 	if err == nil {
 		err = p.file.Sync()
 	}
@@ -265,20 +376,25 @@ func (p *partial) save() error {
 	if err != nil {
 		return fmt.Errorf("failed to write the journal of the download: %w", err)
 	}
-	p.saved = p.offset
+	p.saved, p.savedSome = done, len(p.ahead) > 0
 	return nil
 }
 
-// makeRoom drops the last downloaded bytes so that the journal can be written on a full disk.
-// If that fails too, the previous journal remains. Only close may be called afterwards.
+// makeRoom drops the last bytes from the beginning, and all behind them, so that the journal can be
+// written on a full disk. If that fails too, the previous journal remains, unless it describes
+// dropped bytes. Only close may be called afterwards.
 func (p *partial) makeRoom() {
 	const room = 64 << 10
-	if p.offset-room <= p.saved {
+	switch {
+	case len(p.ahead) == 0 && !p.savedSome && p.offset-room <= p.saved, p.offset <= room:
 		return // the previous journal has almost as many bytes
+	case p.savedSome && p.root.Remove(p.name+journalSuffix) != nil:
+		return
 	}
 	if p.file.Truncate(p.offset-room) != nil || p.file.Truncate(p.want.Size) != nil {
 		return
 	}
+	p.ahead, p.saved = nil, -1
 	p.offset -= room
 	p.save()
 }

@@ -37,10 +37,10 @@ func (h *Hub) Partials() ([]infer.Download, error) {
 	var list []infer.Download
 	for _, file := range files {
 		j := readJournal(root, file)
-		if j.Size <= 0 || j.Offset < 0 || j.Offset > j.Size {
+		if j.Size <= 0 || j.Offset < 0 || j.Offset > j.Size || !j.validAhead() {
 			continue
 		}
-		d := infer.Download{Name: j.Name, File: file, Source: j.Source, Size: j.Size, SHA256: j.SHA256, Quant: quantOf(file), Partial: j.Offset}
+		d := infer.Download{Name: j.Name, File: file, Source: j.Source, Size: j.Size, SHA256: j.SHA256, Quant: quantOf(file), Partial: j.done()}
 		if parts := gguf.Parts(file); len(parts) > 1 {
 			d.File, d.Source, d.Size, d.SHA256 = parts[0], "", max(j.Total, j.Size), ""
 			d.Partial += sizeOf(root, parts)

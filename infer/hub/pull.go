@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -16,8 +15,8 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +27,7 @@ import (
 
 const (
 	defaultEndpoint = "https://huggingface.co"
+	defaultLibrary  = "https://registry.ollama.ai"
 	defaultStall    = 30 * time.Second
 
 	// Number of retries without progress. The waits start at firstWait and double.
@@ -42,7 +42,8 @@ const (
 // PullOptions configures a Puller. The comments give the defaults of zero values.
 type PullOptions struct {
 	Endpoint   string        // https://huggingface.co; another one may use http or be in a private network
-	Token      string        // none
+	Library    string        // https://registry.ollama.ai; as Endpoint
+	Token      string        // none; sent to Endpoint only
 	Version    string        // "dev"; of this program, in the User-Agent
 	Addresses  bool          // false: only names; true (command line): also addresses of files
 	FreeMemory func() int64  // unknown
@@ -56,21 +57,25 @@ type PullOptions struct {
 // Puller downloads models into the folder of a Hub. It is safe for concurrent use.
 type Puller struct {
 	hub      *Hub
-	endpoint *url.URL
-	explicit bool // the endpoint is not the default
+	endpoint *url.URL // of Hugging Face
+	library  *url.URL // of the Ollama library
+	trusted  []string // hosts of those of them that are not the default
 	options  PullOptions
 
 	tls          *tls.Config // nil: the system's
+	segment      int64       // bytes of a file that one of several connections requests
 	journalEvery time.Duration
 }
 
 // NewPuller returns a Puller that downloads into the models folder of h.
 func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
-	p := &Puller{hub: h, explicit: o.Endpoint != "", options: o, journalEvery: journalEvery}
+	p := &Puller{hub: h, options: o, segment: segmentSize, journalEvery: journalEvery}
 	var err error
-	p.endpoint, err = url.Parse(cmp.Or(o.Endpoint, defaultEndpoint))
-	if err != nil || p.endpoint.Scheme != "https" && p.endpoint.Scheme != "http" || p.endpoint.Hostname() == "" || p.endpoint.User != nil {
-		return nil, invalid("HF_ENDPOINT %.200q is not an address such as %s", o.Endpoint, defaultEndpoint)
+	if p.endpoint, err = p.registryURL("HF_ENDPOINT", o.Endpoint, defaultEndpoint); err != nil {
+		return nil, err
+	}
+	if p.library, err = p.registryURL("OLLAMA_REGISTRY", o.Library, defaultLibrary); err != nil {
+		return nil, err
 	}
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, invalid("HF_TOKEN has invalid characters; check for spaces and line breaks")
@@ -88,6 +93,18 @@ func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
 		p.options.Sleep = sleep
 	}
 	return p, nil
+}
+
+// registryURL parses the address of a registry that was set in variable, and trusts its host.
+func (p *Puller) registryURL(variable, set, standard string) (*url.URL, error) {
+	u, err := url.Parse(cmp.Or(set, standard))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil {
+		return nil, invalid("%s %.200q is not an address such as %s", variable, set, standard)
+	}
+	if set != "" {
+		p.trusted = append(p.trusted, u.Hostname())
+	}
+	return u, nil
 }
 
 func freeDisk(dir string) (int64, error) {
@@ -112,10 +129,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // client returns a client to download n. If n is an address on this machine, it is trusted
 // like an explicit endpoint.
 func (p *Puller) client(n name) *client {
-	var trusted []string
-	if p.explicit {
-		trusted = append(trusted, p.endpoint.Hostname())
-	}
+	trusted := slices.Clone(p.trusted)
 	if n.address != nil && isLoopback(n.address.Hostname()) {
 		trusted = append(trusted, n.address.Hostname())
 	}
@@ -126,14 +140,14 @@ func (p *Puller) client(n name) *client {
 func (p *Puller) parse(s string) (name, error) {
 	n, err := parseName(s)
 	if err == nil && n.address != nil && !p.options.Addresses {
-		return name{}, invalid("only names such as org/repo:quant can be pulled here; pull addresses on the command line, with m40-llm pull")
+		return name{}, invalid("only names such as org/repo:quant or model:tag can be pulled here; pull addresses on the command line, with m40-llm pull")
 	}
 	return n, err
 }
 
 // Resolve looks up the file that name refers to, without downloading it. Names are
-// org/repo[:quant], hf.co/org/repo[:quant] and, with PullOptions.Addresses, the address of a
-// .gguf file. It returns an *infer.Error with CodeInvalid for a malformed name, CodeNotFound
+// org/repo[:quant], hf.co/org/repo[:quant], model[:tag], ollama.com/namespace/model[:tag] and, with
+// PullOptions.Addresses, the address of a .gguf file. It returns an *infer.Error with CodeInvalid for a malformed name, CodeNotFound
 // if there is no such file, and CodeModelFile if it cannot be pulled.
 func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, error) {
 	n, err := p.parse(name)
@@ -143,9 +157,12 @@ func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, erro
 	c := p.client(n)
 	defer c.close()
 	var d infer.Download
-	if n.address != nil {
+	switch {
+	case n.address != nil:
 		d, err = p.resolveAddress(ctx, c, n)
-	} else {
+	case n.tag != "":
+		d, err = p.resolveLibrary(ctx, c, n)
+	default:
 		d, err = p.resolveRepository(ctx, c, n)
 	}
 	if err != nil {
@@ -291,7 +308,7 @@ func (p *Puller) addLocalState(d *infer.Download) {
 				d.Partial += f.Size
 			}
 		case j.resumes(f):
-			d.Partial += j.Offset
+			d.Partial += j.done()
 		}
 	}
 	d.DiskNeed -= d.Partial
@@ -345,6 +362,8 @@ func (p *Puller) isFileOf(n name, f infer.Download) bool {
 		f.Size <= 0 || f.Size > maxSize,
 		f.SHA256 != "" && !digest.MatchString(f.SHA256):
 		return false
+	case n.tag != "":
+		return f.SHA256 != "" && f.File == n.folder()+"/"+n.libraryFile() && f.Source == p.blobAddress(n, f.SHA256)
 	case n.address != nil:
 		return slices.ContainsFunc(n.addresses(), func(address *url.URL) bool { return f.Source == address.String() })
 	}
@@ -408,8 +427,14 @@ type transfer struct {
 	download infer.Download // of the file
 	whole    infer.Download // of the model
 	force    bool
-	meter    *meter
+	retries  retries // of the only connection, or the first
 
+	segments segments
+	single   bool   // one connection requests all bytes
+	ranged   func() // begins further connections; called when the server sends ranges
+
+	mu              sync.Mutex // of what follows, while connections download
+	meter           *meter
 	nextHeaderCheck int64 // the header is checked when so many bytes were downloaded
 	headerChecked   bool
 }
@@ -435,7 +460,7 @@ func (t *transfer) run(ctx context.Context, root *os.Root) error {
 		return t.part.commit()
 	}
 	wrong := (*wrongFile)(nil)
-	if errors.As(err, &wrong) || t.part.offset == 0 { // nothing to resume from
+	if errors.As(err, &wrong) || t.part.done() == 0 { // nothing to resume from
 		if left := t.part.discard(); left != nil {
 			return fmt.Errorf("%w; deleting the partial file failed: %w", err, left)
 		}
@@ -495,149 +520,6 @@ func (t *transfer) checkDisk(root *os.Root) error {
 			float64(free)/1e9, float64(need)/1e9)
 	}
 	return nil
-}
-
-// fetch requests the missing bytes until the file is complete.
-func (t *transfer) fetch(ctx context.Context) error {
-	defer t.part.saveEvery(t.puller.journalEvery)()
-	failures, furthest := 0, t.part.offset
-	for t.part.offset < t.download.Size {
-		err := t.request(ctx)
-		if err == nil {
-			continue
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		transientErr := (*transientError)(nil)
-		if !errors.As(err, &transientErr) {
-			return err
-		}
-		if t.part.offset > furthest {
-			failures, furthest = 0, t.part.offset
-		}
-		if failures == pullRetries {
-			return fmt.Errorf("the download failed %d times at the same position: %w; pull again to resume", failures+1, transientErr.err)
-		}
-		wait := max(firstWait<<failures, transientErr.after)
-		failures++
-		t.meter.report(infer.PhaseWaiting, t.part.offset, fmt.Sprintf("%v; retrying in %s", transientErr.err, wait))
-		if err := t.puller.options.Sleep(ctx, wait); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// request sends one request for the missing bytes and writes what it receives.
-func (t *transfer) request(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := t.puller.options.Stall
-	watchdog := time.AfterFunc(stall, func() { cancel(t.puller.stallError()) })
-	defer watchdog.Stop()
-
-	if t.part.offset > 0 && t.part.etag == "" && t.download.SHA256 == "" {
-		if err := t.part.reset(); err != nil { // nothing would detect that the file has changed
-			return err
-		}
-	}
-	header := http.Header{}
-	if t.part.offset > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", t.part.offset))
-		if t.part.etag != "" {
-			header.Set("If-Range", t.part.etag)
-		}
-	}
-	a, err := t.client.get(ctx, t.download.Source, header)
-	if err != nil {
-		return err
-	}
-	if err := t.accept(a); err != nil {
-		return err
-	}
-	defer a.Body.Close()
-	return t.receive(ctx, a, func() { watchdog.Reset(stall) })
-}
-
-// accept checks a response before its body is read. It closes the response if it returns an
-// error.
-func (t *transfer) accept(a *response) error {
-	fail := func(err error) error {
-		a.Body.Close()
-		return err
-	}
-	restart := func(why string) error {
-		if err := t.part.reset(); err != nil {
-			return fail(err)
-		}
-		return fail(&transientError{err: errors.New(why)})
-	}
-	host := a.Request.URL.Hostname()
-	if e := a.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return fail(permanent("%s compressed the file, which was not requested", host))
-	}
-	etag := strongETag(a.Header)
-	switch a.StatusCode {
-	case http.StatusOK:
-		if a.ContentLength >= 0 && a.ContentLength != t.download.Size {
-			return fail(permanent("%s has %d bytes but announced %d: the file has changed, or the server is broken; pull it again", host, a.ContentLength, t.download.Size))
-		}
-		if t.part.offset > 0 { // the server does not support ranges, or the file has changed
-			if err := t.part.reset(); err != nil {
-				return fail(err)
-			}
-		}
-	case http.StatusPartialContent:
-		start, total, ok := contentRange(a.Header)
-		switch {
-		case !ok || start != t.part.offset:
-			return restart("the server sent another part of the file than requested")
-		case total != t.download.Size:
-			return fail(permanent("%s has %d bytes but announced %d: the file has changed; pull it again", host, total, t.download.Size))
-		case t.part.offset > 0 && t.part.etag != "" && etag != t.part.etag:
-			return restart("the file has changed on the server")
-		}
-	case http.StatusRequestedRangeNotSatisfiable:
-		return restart("the server has fewer bytes than it announced")
-	default:
-		err := a.asError()
-		if status := (*statusError)(nil); errors.As(err, &status) && (status.status == 401 || status.status == 403) {
-			return fmt.Errorf("%w: the file is not public; set HF_TOKEN in the environment to a token that may read it", err)
-		}
-		return err
-	}
-	t.part.setETag(etag)
-	return nil
-}
-
-// receive writes the body of a to the partial file. It calls alive for each read.
-func (t *transfer) receive(ctx context.Context, a *response, alive func()) error {
-	buffer := make([]byte, 256<<10)
-	for {
-		n, err := a.Body.Read(buffer)
-		if int64(n) > t.download.Size-t.part.offset {
-			return &wrongFile{fmt.Sprintf("%s sends more than the %d bytes it announced", a.Request.URL.Hostname(), t.download.Size)}
-		}
-		if n > 0 {
-			alive()
-			if _, err := t.part.Write(buffer[:n]); err != nil {
-				return err
-			}
-			if err := t.checkHeader(); err != nil {
-				return err
-			}
-			t.meter.report(infer.PhaseDownloading, t.part.offset, "")
-		}
-		switch {
-		case t.part.offset == t.download.Size:
-			return nil
-		case err == io.EOF:
-			return &transientError{err: fmt.Errorf("%s closed the connection after %d of %d bytes", a.Request.URL.Hostname(), t.part.offset, t.download.Size)}
-		case err != nil:
-			return connectionError(ctx, a.Request.URL.Hostname(), err)
-		}
-	}
 }
 
 // wrongFile is an error after which the partial file is deleted, because its bytes are wrong.
@@ -705,25 +587,6 @@ func (t *transfer) verify() error {
 	}
 	defer f.Close()
 	return t.checkModel(f)
-}
-
-// strongETag returns the ETag if it is a strong one, else "".
-func strongETag(h http.Header) string {
-	e := h.Get("Etag")
-	if len(e) < 3 || len(e) > 1024 || e[0] != '"' || e[len(e)-1] != '"' {
-		return ""
-	}
-	return e
-}
-
-// contentRange parses "bytes start-end/total".
-func contentRange(h http.Header) (start, total int64, ok bool) {
-	rest, isBytes := strings.CutPrefix(h.Get("Content-Range"), "bytes ")
-	span, size, hasSize := strings.Cut(rest, "/")
-	from, _, hasEnd := strings.Cut(span, "-")
-	start, err := strconv.ParseInt(from, 10, 64)
-	total, err2 := strconv.ParseInt(size, 10, 64)
-	return start, total, isBytes && hasSize && hasEnd && err == nil && err2 == nil && start >= 0 && start < total
 }
 
 // meter reports the progress of a download.

@@ -25,7 +25,8 @@ type Request struct {
 	Host   string
 }
 
-// Registry is a fake registry and the storage that it redirects to. The hooks OnAPI and OnCDN
+// Registry is a fake registry and the storage that it redirects to. It answers as Hugging Face does
+// for the repository org/repo, and as the Ollama library does for its model model. The hooks OnAPI and OnCDN
 // return true if they wrote the response.
 type Registry struct {
 	Files map[string][]byte // of the repository org/repo
@@ -36,6 +37,7 @@ type Registry struct {
 	OnCDN        func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool // try counts from 1
 	Chosen       string                                                                  // file in the manifest; "": no manifest
 	EditManifest func(m map[string]any)                                                  // modifies the file in the manifest
+	EditLayers   func(layers []map[string]any) []map[string]any                          // modifies the layers in the library's manifest
 	CDNHost      string                                                                  // in redirects; the storage's own address if empty
 
 	mu       sync.Mutex
@@ -107,6 +109,8 @@ func (f *Registry) serveAPI(w http.ResponseWriter, r *http.Request) {
 			f.EditManifest(file)
 		}
 		json.NewEncoder(w).Encode(map[string]any{"schemaVersion": 2, "ggufFile": file})
+	case strings.HasPrefix(r.URL.Path, "/v2/"):
+		f.serveLibrary(w, r, strings.TrimPrefix(r.URL.Path, "/v2/library/model/"))
 	case r.URL.Path == "/api/models/org/repo/tree/main":
 		json.NewEncoder(w).Encode(f.listing())
 	case strings.HasPrefix(r.URL.Path, "/org/repo/resolve/main/"):
@@ -119,15 +123,49 @@ func (f *Registry) serveAPI(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("X-Linked-Etag", `"`+Sum(data)+`"`)
 		w.Header().Set("X-Linked-Size", strconv.Itoa(len(data)))
-		host := f.CDNHost
-		if host == "" {
-			host = strings.TrimPrefix(f.CDN.URL, "http://")
-		}
-		http.Redirect(w, r, "http://"+host+"/"+name+"?signature=secret", http.StatusFound)
+		f.redirect(w, r, name, http.StatusFound)
 	default:
 		w.Header().Set("X-Error-Code", "RepoNotFound")
 		w.WriteHeader(http.StatusUnauthorized)
 	}
+}
+
+// redirect sends the client to a file in the storage.
+func (f *Registry) redirect(w http.ResponseWriter, r *http.Request, name string, status int) {
+	host := f.CDNHost
+	if host == "" {
+		host = strings.TrimPrefix(f.CDN.URL, "http://")
+	}
+	http.Redirect(w, r, "http://"+host+"/"+name+"?signature=secret", status)
+}
+
+// serveLibrary answers requests for the model of the library whose tag latest has the chosen file.
+func (f *Registry) serveLibrary(w http.ResponseWriter, r *http.Request, rest string) {
+	const manifest, image = "application/vnd.docker.distribution.manifest.v2+json", "application/vnd.ollama.image."
+	if sum, ok := strings.CutPrefix(rest, "blobs/sha256:"); ok {
+		for name, data := range f.Files {
+			if Sum(data) == sum {
+				f.redirect(w, r, name, http.StatusTemporaryRedirect)
+				return
+			}
+		}
+	}
+	if rest != "manifests/latest" || f.Chosen == "" || r.Header.Get("Accept") != manifest {
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`)
+		return
+	}
+	layer := func(kind string, data []byte) map[string]any {
+		return map[string]any{"mediaType": image + kind, "digest": "sha256:" + Sum(data), "size": len(data)}
+	}
+	layers := []map[string]any{
+		layer("model", f.Files[f.Chosen]), layer("template", []byte("{{ .Prompt }}")), layer("params", []byte(`{"stop":["x"]}`)), layer("license", []byte("free")),
+	}
+	if f.EditLayers != nil {
+		layers = f.EditLayers(layers)
+	}
+	json.NewEncoder(w).Encode(map[string]any{"schemaVersion": 2, "mediaType": manifest, "layers": layers,
+		"config": map[string]any{"mediaType": "application/vnd.docker.container.image.v1+json", "digest": "sha256:" + Sum(nil), "size": 0}})
 }
 
 func (f *Registry) listing() (entries []map[string]any) {
@@ -161,22 +199,32 @@ func Serve(w http.ResponseWriter, r *http.Request, data []byte, etag string) {
 
 // Truncate sends n bytes of the requested range and closes the connection.
 func Truncate(w http.ResponseWriter, r *http.Request, data []byte, n int) {
-	start := RangeStart(r)
+	start, end := Range(r, len(data))
 	w.Header().Set("Etag", `"one"`)
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)-start))
-	if start > 0 {
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, len(data)-1, len(data)))
+	w.Header().Set("Content-Length", strconv.Itoa(end-start))
+	if start > 0 || end < len(data) {
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, end-1, len(data)))
 		w.WriteHeader(http.StatusPartialContent)
 	}
-	w.Write(data[start:min(start+n, len(data))])
+	w.Write(data[start:min(start+n, end)])
 	http.NewResponseController(w).Flush()
 	panic(http.ErrAbortHandler)
 }
 
+// Range returns the requested bytes of a file of size bytes, from start to end-1.
+func Range(r *http.Request, size int) (start, end int) {
+	from, to, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Range"), "bytes="), "-")
+	start, _ = strconv.Atoi(from)
+	if last, err := strconv.Atoi(to); err == nil {
+		return start, min(last+1, size)
+	}
+	return start, size
+}
+
 // RangeStart returns the offset of the first requested byte.
 func RangeStart(r *http.Request) int {
-	n, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(r.Header.Get("Range"), "bytes="), "-"))
-	return n
+	start, _ := Range(r, 0)
+	return start
 }
 
 // Hang sends nothing until the client disconnects.
