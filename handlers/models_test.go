@@ -70,6 +70,9 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 		Endpoint:   registry.API.URL,
 		Library:    registry.API.URL,
 		FreeMemory: s.memory.Load,
+
+		ReadBandwidth: func(context.Context, placement.Machine) []float64 { return []float64{1e9} },
+
 		FreeDisk:   func(string) (int64, error) { return s.disk.Load(), nil },
 		Sleep:      func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
 	})
@@ -294,7 +297,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		for name, want := range map[string]string{
 			"https://example.org/m.gguf": "nly names such as org/repo:quant or model:tag can be pulled here",
 			"../../etc/passwd":           "is neither org/repo",
-			"mistral":                    "the Ollama library has no model mistral with the tag latest",
+			"mistral":                    "he Ollama library has no model mistral with the tag latest",
 			"org/none":                   "does not exist",
 		} {
 			b.lookUp(name)
@@ -322,6 +325,22 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		}
 		b.click("#found form[action$=find] button")
 		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
+	})
+
+	run("the quantisations of a repository are compared, and another one is looked up with a click", func(t *testing.T) {
+		b.openModels("/models")
+		b.lookUp("org/repo")
+		b.until("document.querySelectorAll('#found tbody tr').length === 2")
+		b.shot("models-choices-light")
+		for _, want := range []string{"Q8_0 has the most bits", "about ", "chosen", "weights in TQ1_0 are not supported yet", "Runs on", "Download 727 kB"} {
+			if got := b.text("#found"); !strings.Contains(got, want) {
+				t.Errorf("it says %q, without %q", got, want)
+			}
+		}
+		b.click("#found tbody button")
+		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
+		b.click("#found form[action$=find] button")
+		b.until("document.querySelectorAll('#found tbody tr').length === 2")
 	})
 
 	run("a model that is too large says so with the sums", func(t *testing.T) {

@@ -25,8 +25,21 @@ type Download struct {
 	Notice     string         `json:"notice,omitempty"`      // a sentence for the user about the choice of the file
 	Problem    string         `json:"problem,omitempty"`     // why the model cannot be used here, empty if it can
 	Fit        *placement.Fit `json:"fit,omitempty"`         // nil: unknown
+	Choices    []Quantisation `json:"choices,omitempty"`     // of the repository, by size; none if the name says which one
 	Works      []string       `json:"works,omitempty"`       // if there is a Problem: other quantisations in the repository that can be used
 	Parts      []DownloadPart `json:"parts,omitempty"`       // files of a split model in order; File and Source are those of the first, Size is the total
+}
+
+// Quantisation is one of several files with the same model, and how it would run on this machine.
+type Quantisation struct {
+	Name            string         `json:"name"` // to pull it
+	Quant           string         `json:"quant"`
+	Size            int64          `json:"size"`              // bytes
+	Fit             *placement.Fit `json:"fit,omitempty"`     // nil: it cannot be used
+	On              string         `json:"on,omitempty"`      // the devices that it would be on; empty: it does not fit
+	TokensPerSecond float64        `json:"tok_s,omitempty"`   // expected of one short answer; 0: unknown
+	Problem         string         `json:"problem,omitempty"` // why it cannot be used
+	Chosen          bool           `json:"chosen,omitempty"`  // that of the Download
 }
 
 // DownloadPart is a file of a split model.

@@ -150,8 +150,22 @@ type Found struct {
 	Fits     bool
 	Off      string // why it cannot be downloaded; empty: it can
 	Notice   string
-	Works    []string // names to look up instead
-	Verified bool     // there is a SHA-256 to check it by
+	Works    []string       // names to look up instead
+	Choices  []Quantisation // quantisations of the repository
+	All      string         // repository whose quantisations can be compared; empty: they are, or there is none
+	Verified bool           // there is a SHA-256 to check it by
+}
+
+// Quantisation is one of the quantisations of a repository.
+type Quantisation struct {
+	Name    string // to look it up
+	Quant   string
+	Size    string
+	Context string // the longest that fits; empty: none
+	On      string // devices that it would be on
+	Speed   string // "about 12"
+	Problem string // why it cannot be used, or does not fit
+	Chosen  bool
 }
 
 // Sum compares what a download needs with what is free.

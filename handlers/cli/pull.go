@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +69,10 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 		bar.show(infer.DownloadProgress{Phase: infer.PhaseResolving})
 	}
 	d, err := from.Resolve(ctx, name)
+	if err == nil && len(d.Choices) > 0 {
+		bar.erase()
+		d, err = choose(ctx, t, from, d)
+	}
 	if err == nil {
 		d, err = from.Inspect(ctx, d)
 	}
@@ -80,6 +86,69 @@ func pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 	info, err := from.Pull(ctx, d, force, bar.show)
 	bar.end()
 	return d, info, err
+}
+
+// choose shows the quantisations of a repository. At a terminal it asks for one; elsewhere the
+// download stays as it is.
+func choose(ctx context.Context, t *Terminal, from Downloader, d infer.Download) (infer.Download, error) {
+	if err := quantisations(t.Err, d.Choices); err != nil {
+		return d, err
+	}
+	if !IsTerminal(t.In) || !IsTerminal(t.Err) {
+		return d, nil
+	}
+	lines := readLines(ctx, t.In)
+	for {
+		fmt.Fprintf(t.Err, "quantisation to download [%s]: ", Line(d.Quant))
+		var line string
+		var more bool
+		select {
+		case line, more = <-lines:
+		case <-ctx.Done():
+			return d, ctx.Err()
+		}
+		line = strings.TrimSpace(line)
+		i := slices.IndexFunc(d.Choices, func(q infer.Quantisation) bool { return strings.EqualFold(q.Quant, line) })
+		switch {
+		case !more:
+			return d, errors.New("nothing was downloaded")
+		case line == "" || i >= 0 && d.Choices[i].Chosen:
+			return d, nil
+		case i >= 0:
+			return from.Resolve(ctx, d.Choices[i].Name)
+		}
+		fmt.Fprintf(t.Err, "there is no %s; type one of the table\n", Line(strconv.Quote(line)))
+	}
+}
+
+// quantisations prints a table of quantisations. The chosen one has a star.
+func quantisations(w io.Writer, list []infer.Quantisation) error {
+	rows := [][]string{{"", "QUANT", "SIZE", "CONTEXT", "RUNS ON", "TOK/S"}}
+	for _, q := range list {
+		mark := ""
+		if q.Chosen {
+			mark = "*"
+		}
+		row := []string{mark, Line(q.Quant), units.ByteSize(q.Size)}
+		switch {
+		case q.Fit == nil:
+			row = append(row, "cannot be used: "+Line(q.Problem))
+		case q.Fit.Context == 0:
+			row = append(row, fmt.Sprintf("does not fit: needs %s of %s", units.ByteSize(q.Fit.Needs), units.ByteSize(q.Fit.Free)))
+		default:
+			row = append(row, fmt.Sprint(q.Fit.Context), Line(q.On), expectedSpeed(q.TokensPerSecond))
+		}
+		rows = append(rows, row)
+	}
+	return writeColumns(w, rows)
+}
+
+// expectedSpeed formats a speed in tokens per second; 0: unknown.
+func expectedSpeed(tokens float64) string {
+	if tokens == 0 {
+		return "unknown"
+	}
+	return "about " + units.TokenRate(tokens)
 }
 
 // describeDownload prints what will be downloaded and whether it fits into memory.

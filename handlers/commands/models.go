@@ -6,6 +6,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/placement"
 )
 
 // listModels executes the command list.
@@ -41,6 +42,7 @@ Face only. HF_ENDPOINT is the address of another server with the API of https://
 mirror, and OLLAMA_REGISTRY that of one with the API of https://registry.ollama.ai.`)
 	dirs := folderFlags(f)
 	force := f.Bool("force", "download the model even if this program cannot run it")
+	quant := f.String("quant", "", "Q", "quantisation to download of a repository that has several, such as Q4_K_M; without it, the table of them says which is chosen and why, and at a terminal you can choose another")
 	rest, err := f.Parse(t, args, 1)
 	if err != nil {
 		return err
@@ -48,29 +50,37 @@ mirror, and OLLAMA_REGISTRY that of one with the API of https://registry.ollama.
 	if len(rest) == 0 {
 		return cli.Usagef("name the model to pull; see m40-llm pull -h")
 	}
+	name := rest[0]
+	if *quant != "" {
+		if name, err = hub.WithQuant(name, *quant); err != nil {
+			return cli.Usagef("%v", err)
+		}
+	}
 	catalog, err := dirs.catalog(t, cpu.WeightTypes())
 	if err != nil {
 		return err
 	}
 	machine := thisMachine()
 	catalog.SetMachine(machine)
-	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, true)
+	puller, err := newPuller(t, catalog, machine, probe("auto", 0), true)
 	if err != nil {
 		return err
 	}
-	return cli.Pull(ctx, t, puller, rest[0], *force)
+	return cli.Pull(ctx, t, puller, name, *force)
 }
 
-// newPuller returns a puller that downloads into the folder of catalog. addresses says
-// whether it accepts https addresses besides names; only the command line may.
-func newPuller(t *cli.Terminal, catalog *hub.Hub, freeMemory func() int64, addresses bool) (*hub.Puller, error) {
+// newPuller returns a puller that downloads into the folder of catalog, for a machine whose read
+// bandwidth probe returns. addresses says whether it accepts https addresses besides names; only the command line may.
+func newPuller(t *cli.Terminal, catalog *hub.Hub, machine func() placement.Machine, probe func(context.Context, placement.Machine) []float64, addresses bool) (*hub.Puller, error) {
 	puller, err := hub.NewPuller(catalog, hub.PullOptions{
 		Endpoint:   t.Env("HF_ENDPOINT"),
 		Library:    t.Env("OLLAMA_REGISTRY"),
 		Token:      t.Env("HF_TOKEN"),
 		Version:    version,
 		Addresses:  addresses,
-		FreeMemory: freeMemory,
+		FreeMemory: func() int64 { return machine().Free() },
+
+		ReadBandwidth: probe,
 	})
 	if err != nil {
 		return nil, cli.Usagef("%v", err)

@@ -261,7 +261,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.engine = sharedEngine{s.engine, s.activity.Observe(s.people.Limited(s.engine.Generate))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
-	puller, err := newPuller(t, catalog, func() int64 { return machine().Free() }, false)
+	puller, err := newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false)
 	if err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
 	}

@@ -102,7 +102,7 @@ type workerSettings struct {
 	engineFlags
 	model, load       *string
 	parallel, control *int
-	check             *bool
+	check, probe      *bool
 }
 
 func workerFlags() (*cli.Flags, workerSettings) {
@@ -113,6 +113,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		load:        f.String("load", "", "NAME", "model to load instead, if not empty"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
+		probe:       f.Bool("probe", "only print the read bandwidth of the devices, in JSON"),
 		check:       f.Bool("check", "only check whether --device can be used"),
 	}
 }
@@ -126,6 +127,9 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	}
 	if *flags.check {
 		return checkDevice(flags.deviceFlags)
+	}
+	if *flags.probe {
+		return printBandwidth(t.Out, *flags.device, *flags.threads)
 	}
 	if *flags.control < worker.ControlFD {
 		return cli.Usagef("worker is not for the command line: m40-llm serve starts it")

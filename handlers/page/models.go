@@ -279,7 +279,13 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 	if d.Notice != "" {
 		f.Notice = failure.Sentence(d.Notice)
 	}
-	repository, _, _ := strings.Cut(d.Name, ":")
+	repository, quant, _ := strings.Cut(d.Name, ":")
+	switch {
+	case len(d.Choices) > 0:
+		f.Choices = choicesView(d.Choices)
+	case quant != "" && strings.Contains(repository, "/") && !strings.HasPrefix(d.File, "from-"):
+		f.All = repository
+	}
 	for _, quant := range d.Works {
 		f.Works = append(f.Works, repository+":"+quant)
 	}
@@ -325,6 +331,24 @@ func foundView(d infer.Download, infos []infer.ModelInfo) web.Found {
 		f.Notice = view.Joined(" ", f.Notice, "The memory for the context is known after the download.")
 	}
 	return f
+}
+
+func choicesView(list []infer.Quantisation) (views []web.Quantisation) {
+	for _, q := range list {
+		v := web.Quantisation{Name: q.Name, Quant: q.Quant, Size: units.ByteSize(q.Size), On: q.On, Chosen: q.Chosen, Problem: q.Problem}
+		switch {
+		case q.Fit == nil:
+		case q.Fit.Context == 0:
+			v.Problem = fmt.Sprintf("does not fit: needs %s, and %s are free", units.ByteSize(q.Fit.Needs), units.ByteSize(q.Fit.Free))
+		default:
+			v.Context = web.Thousands(q.Fit.Context)
+		}
+		if q.TokensPerSecond > 0 {
+			v.Speed = "about " + units.TokenRate(q.TokensPerSecond)
+		}
+		views = append(views, v)
+	}
+	return views
 }
 
 // compareSpace compares the bytes that a model needs of memory or disk with those that are

@@ -426,20 +426,30 @@ func hash(logits []float32) string {
 // readBandwidth returns the read bandwidth of dev's memory in bytes per second: the host's if
 // dev has no memory of its own.
 func readBandwidth(dev device.Device) (float64, error) {
+	if _, ok := dev.(bandwidth); ok {
+		return ReadBandwidth(dev)
+	}
+	return HostBandwidth(), nil
+}
+
+// ReadBandwidth returns the read bandwidth of dev's memory in bytes per second; 0 if dev has no
+// memory of its own.
+func ReadBandwidth(dev device.Device) (float64, error) {
 	if d, ok := dev.(bandwidth); ok {
 		return d.ReadBandwidth()
 	}
-	return hostBandwidth(), nil
+	return 0, nil
 }
 
-// hostBandwidth returns the bytes per second that all cores together read from memory, the
-// best of several passes. It searches for a byte that does not occur, which uses vector
+// HostBandwidth returns the bytes per second that all cores together read from memory, the
+// best of several passes. It takes half a gibibyte, and two seconds at most. It searches for a byte that does not occur, which uses vector
 // instructions.
-func hostBandwidth() (best float64) {
+func HostBandwidth() (best float64) {
 	const size = 512 << 20
 	memory := bytes.Repeat([]byte{1}, size)
 	cores := runtime.GOMAXPROCS(0)
-	for range 8 {
+	first := time.Now()
+	for pass := 0; pass < 8 && (pass == 0 || time.Since(first) < 2*time.Second); pass++ {
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for i := range cores {

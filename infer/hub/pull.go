@@ -23,6 +23,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/placement"
 )
 
 const (
@@ -41,13 +42,18 @@ const (
 
 // PullOptions configures a Puller. The comments give the defaults of zero values.
 type PullOptions struct {
-	Endpoint   string        // https://huggingface.co; another one may use http or be in a private network
-	Library    string        // https://registry.ollama.ai; as Endpoint
-	Token      string        // none; sent to Endpoint only
-	Version    string        // "dev"; of this program, in the User-Agent
-	Addresses  bool          // false: only names; true (command line): also addresses of files
-	FreeMemory func() int64  // unknown
-	Stall      time.Duration // 30 s; a request without data for so long is cancelled
+	Endpoint   string       // https://huggingface.co; another one may use http or be in a private network
+	Library    string       // https://registry.ollama.ai; as Endpoint
+	Token      string       // none; sent to Endpoint only
+	Version    string       // "dev"; of this program, in the User-Agent
+	Addresses  bool         // false: only names; true (command line): also addresses of files
+	FreeMemory func() int64 // unknown
+
+	// ReadBandwidth measures the read bandwidth of the memory of each of a machine's devices, in
+	// bytes per second; 0: unknown. It is called before quantisations are compared; nil: unknown.
+	ReadBandwidth func(ctx context.Context, m placement.Machine) []float64
+
+	Stall time.Duration // 30 s; a request without data for so long is cancelled
 
 	FreeDisk func(dir string) (int64, error)                  // statfs
 	Now      func() time.Time                                 // time.Now
@@ -169,6 +175,9 @@ func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, erro
 		return infer.Download{}, err
 	}
 	d.Name = name
+	if i := slices.IndexFunc(d.Choices, func(q infer.Quantisation) bool { return q.Chosen }); i >= 0 {
+		d.Name = d.Choices[i].Name // so that the same file is found again
+	}
 	if p.options.FreeMemory != nil {
 		d.MemoryFree = p.options.FreeMemory()
 	}
@@ -181,22 +190,26 @@ func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infe
 	if err != nil {
 		return infer.Download{}, err
 	}
+	d := p.downloadOf(n, chosen.listedFile)
+	d.Notice, d.Problem, d.Works, d.Choices = chosen.notice, chosen.problem, chosen.supported, chosen.choices
+	return d, nil
+}
+
+// downloadOf returns the download of a file of a repository, with its parts.
+func (p *Puller) downloadOf(n name, f listedFile) infer.Download {
 	d := infer.Download{
-		File:    n.folder() + "/" + path.Base(chosen.Path),
-		Source:  fileAddress(p.endpoint, n, chosen.Path).String(),
-		Size:    chosen.Size,
-		SHA256:  chosen.SHA,
-		Quant:   quantOf(chosen.Path),
-		Notice:  chosen.notice,
-		Problem: chosen.problem,
-		Works:   chosen.supported,
+		File:   n.folder() + "/" + path.Base(f.Path),
+		Source: fileAddress(p.endpoint, n, f.Path).String(),
+		Size:   f.Size,
+		SHA256: f.SHA,
+		Quant:  quantOf(f.Path),
 	}
-	for _, part := range chosen.Parts {
+	for _, part := range f.Parts {
 		d.Parts = append(d.Parts, infer.DownloadPart{
 			File: n.folder() + "/" + path.Base(part.Path), Source: fileAddress(p.endpoint, n, part.Path).String(), Size: part.Size, SHA256: part.SHA,
 		})
 	}
-	return d, nil
+	return d
 }
 
 // resolveAddress asks for the sizes of a model's files.

@@ -15,20 +15,34 @@ var quantLabel = regexp.MustCompile(`(?i)(?:^|[-._/])(i?q[1-9](?:_[a-z0-9]+)*|tq
 // quantOf returns the quantisation in the name of a model file, in upper case, or "". The
 // last one counts, because the name of the model may look like one.
 func quantOf(file string) string {
-	found := ""
 	rest := strings.TrimSuffix(strings.ToLower(file), ".gguf")
-	for _, m := range quantLabel.FindAllStringSubmatchIndex(rest, -1) {
-		if end := m[3]; end == len(rest) || strings.ContainsRune("-._/", rune(rest[end])) {
-			found = strings.ToUpper(rest[m[2]:end])
-		}
-	}
-	switch found {
+	start, end := quantIn(rest)
+	switch found := strings.ToUpper(rest[start:end]); found {
 	case "FP16":
 		return "F16"
 	case "FP32":
 		return "F32"
+	default:
+		return found
 	}
-	return found
+}
+
+// quantIn returns where the last quantisation in the lower-case name of a file begins and ends; the
+// same place if there is none.
+func quantIn(rest string) (start, end int) {
+	for _, m := range quantLabel.FindAllStringSubmatchIndex(rest, -1) {
+		if m[3] == len(rest) || strings.ContainsRune("-._/", rune(rest[m[3]])) {
+			start, end = m[2], m[3]
+		}
+	}
+	return start, end
+}
+
+// stemOf returns the name of a model file without its folder, part and quantisation, in lower case.
+func stemOf(file string) string {
+	base := strings.ToLower(gguf.ModelName(path.Base(file)))
+	start, end := quantIn(base)
+	return strings.Trim(strings.Trim(base[:start], "-._")+"-"+strings.Trim(base[end:], "-._"), "-")
 }
 
 // isQuant reports whether the name of file ends with quant or contains it as quantisation.

@@ -287,10 +287,20 @@ type choice struct {
 	notice    string
 	problem   string
 	supported []string
+	choices   []infer.Quantisation
 }
 
 // choose returns the file of a repository that n names.
 func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error) {
+	if n.file == "" && n.quant == "" && p.hub.machine != nil {
+		files, err := r.list(ctx, n)
+		if err != nil {
+			return choice{}, err
+		}
+		if choices, f, why := p.compare(ctx, r.client, n, files); len(choices) > 0 {
+			return p.withProblem(choice{listedFile: f, notice: why, choices: choices}, files), nil
+		}
+	}
 	if n.file == "" {
 		f, ok, err := r.registryChoice(ctx, n)
 		if err != nil {

@@ -18,6 +18,7 @@ type Shape struct {
 	weights int64 // bytes of all tensors
 	parts   model.Parts
 	types   Types
+	reads   int64 // bytes of weights that are read for a token
 }
 
 // ShapeOf reads the shape of the model in f, whose configuration is c.
@@ -26,7 +27,18 @@ func ShapeOf(f *gguf.File, c model.Config) (*Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts, types: TypesOf(f)}, nil
+	reads, err := model.StepBytes(f, c, gguf.F16, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts, types: TypesOf(f), reads: reads}, nil
+}
+
+// Scaled returns the shape of the same model with weights of type t that are factor times as large.
+func (s *Shape) Scaled(factor float64, t gguf.Type) *Shape {
+	d := Device{Weights: s.weights, Parts: s.parts}
+	d.enlarge(factor)
+	return &Shape{config: s.config, weights: d.Weights, parts: d.Parts, types: Types{t: d.Weights}, reads: int64(float64(s.reads) * factor)}
 }
 
 // Machine is where a model is to be loaded, and how.
@@ -36,6 +48,7 @@ type Machine struct {
 	CacheType     string        // of the KV cache; empty: f16
 	Parallel      int           // answers at once; 0: DefaultAnswers
 	ContextLength int           // requested; 0: none
+	ReadBandwidth []float64     // of the memory of each of Devices, in bytes per second; 0, or none: unknown
 }
 
 // Free returns the free bytes of all devices; 0: unknown.
@@ -62,13 +75,66 @@ type Fit struct {
 
 // Fit returns how the model fits into m.
 func (s *Shape) Fit(m Machine) Fit {
+	f, _, _ := s.place(m)
+	return f
+}
+
+// Estimate is how a model would run on a machine.
+type Estimate struct {
+	Fit             Fit
+	On              string  // the devices that it would be on; empty: it does not fit
+	TokensPerSecond float64 // of one short answer; 0: unknown
+}
+
+// decodeShare is the share of the read bandwidth that decoding is expected to reach. On CPUs it was
+// measured as 0.66 to 0.89; see docs/performance.md.
+const decodeShare = 0.7
+
+// Estimate returns how the model would run on m.
+func (s *Shape) Estimate(m Machine) Estimate {
+	fit, stages, growth := s.place(m)
+	e := Estimate{Fit: fit}
+	seconds, known := 0.0, len(stages) > 0 && !fit.InFile
+	layers := len(s.config.Layers)
+	var names []string
+	for _, stage := range stages {
+		info := m.Devices[stage.Device]
+		name := "CPU"
+		if info.Dedicated {
+			name = info.Name
+		}
+		if stage.Layers < layers {
+			name += fmt.Sprintf(", %d of %d layers", stage.Layers, layers)
+		}
+		names = append(names, name)
+		if stage.Device >= len(m.ReadBandwidth) || m.ReadBandwidth[stage.Device] <= 0 {
+			known = false
+			continue
+		}
+		bytes := float64(s.reads) * float64(stage.Layers) / float64(layers)
+		if info.Dedicated {
+			bytes *= growth
+		}
+		seconds += bytes / (decodeShare * m.ReadBandwidth[stage.Device])
+	}
+	e.On = units.List(names)
+	if known && seconds > 0 {
+		e.TokensPerSecond = 1 / seconds
+	}
+	return e
+}
+
+// place plans the model for m. growth is by how many times its weights are larger on a device with
+// a memory of its own.
+func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
+	growth = s.types.growth(m.Converts)
 	steps := StepLimitsOf(m.Parallel, 0)
 	sizes := ModelOf(s.config, CacheTypes[cmp.Or(m.CacheType, "f16")])
 	var devices []Device
 	for _, info := range m.Devices {
 		d := Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)}
 		if info.Dedicated {
-			d.enlarge(s.types.growth(m.Converts))
+			d.enlarge(growth)
 		}
 		devices = append(devices, d)
 	}
@@ -78,7 +144,7 @@ func (s *Shape) Fit(m Machine) Fit {
 	}
 	alone := p.need(Device{Weights: s.weights, Scratch: steps.Scratch(s.config)}, 0, p.layers())
 	takes := func(context int) int64 { return alone.with(blocksFor(context)) }
-	f := Fit{Trained: p.context, Whole: takes(p.context)}
+	f = Fit{Trained: p.context, Whole: takes(p.context)}
 	limits := Limits{Context: m.ContextLength, Answers: steps.Answers}
 	plan, err := Place(sizes, devices, limits)
 	if last := len(devices) - 1; err != nil && devices[last].Kind == "cpu" {
@@ -90,7 +156,7 @@ func (s *Shape) Fit(m Machine) Fit {
 	}
 	if err != nil {
 		f.Needs, f.Free = takes(min(p.context, shortestContext)), m.Free()
-		return f
+		return f, nil, growth
 	}
 	f.Context, f.Needs = plan.Context, takes(plan.Context)
 	for _, stage := range plan.Stages {
@@ -102,7 +168,7 @@ func (s *Shape) Fit(m Machine) Fit {
 			f.Needs, f.Whole = f.Needs+more, f.Whole+more
 		}
 	}
-	return f
+	return f, plan.Stages, growth
 }
 
 // String returns the fit as a sentence without its full stop.

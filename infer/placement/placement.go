@@ -18,9 +18,9 @@ const (
 	// model that has no room for it is refused.
 	shortestContext = 512
 
-	// commonContext is the length that answers are expected to reach. The KV cache has room for
+	// CommonContext is the length that answers are expected to reach. The KV cache has room for
 	// as many such answers as may run at once, or for one of the whole context if that is more.
-	commonContext = 8192
+	CommonContext = 8192
 
 	// Spare is what a growing KV cache leaves of main memory, in bytes: the rest of the program
 	// and other programs grow too, and Linux kills a process when none is left.
@@ -131,7 +131,7 @@ func (p *placer) least(automatic int) int64 {
 
 // most returns the number of blocks above which more are of no use.
 func (p *placer) most() int64 {
-	return max(blocksFor(p.context), blocksFor(min(p.context, commonContext))*int64(p.limits.Answers))
+	return max(blocksFor(p.context), blocksFor(min(p.context, CommonContext))*int64(p.limits.Answers))
 }
 
 // need is the memory that layers take of a device: fixed, and for each block.
@@ -241,7 +241,7 @@ func (p *placer) plan(stages []Stage, blocks int64) Plan {
 // then fits is false if those are all layers, and the error says how much memory is missing.
 func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 	// One answer of common length must fit: more layers would buy speed with context.
-	least := p.least(commonContext)
+	least := p.least(CommonContext)
 	host := n - 1
 	if p.devices[host].Dedicated {
 		stages, left := p.fill(n, least)
@@ -317,7 +317,7 @@ func (p *placer) free(n int) string {
 // tooLarge returns the error of a model that does not fit on the first n devices.
 func (p *placer) tooLarge(n int) error {
 	d := p.devices[0]
-	least := p.least(commonContext)
+	least := p.least(CommonContext)
 	return &Error{fmt.Sprintf("the model needs %s with a context of %d, more than %d devices hold together: %s; use a smaller model%s",
 		units.ByteSize(p.need(d, 0, p.layers()).with(least)), p.positions(least), n, p.free(n), p.shorter())}
 }

@@ -1,0 +1,102 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+
+	"m40-llm/infer/bench"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/placement"
+	"m40-llm/infer/worker"
+)
+
+const (
+	// probeTime is how long a measurement of the read bandwidth may take.
+	probeTime = 3 * time.Second
+
+	// probeMemory is the free memory in bytes without which main memory is not measured: the
+	// measurement takes half of it.
+	probeMemory = 1 << 30
+)
+
+// readBandwidth is the read bandwidth of the memories of a machine, in bytes per second; 0: unknown.
+type readBandwidth struct {
+	Host float64 `json:"host"`
+	GPU  float64 `json:"gpu,omitempty"`
+}
+
+// printBandwidth prints the read bandwidth of main memory with so many threads, 0 for all, and then,
+// unless device excludes it, also that of the first GPU.
+func printBandwidth(w io.Writer, device string, threads int) error {
+	if threads > 0 {
+		runtime.GOMAXPROCS(threads)
+	}
+	var b readBandwidth
+	if free := cpu.FreeMemory(); free == 0 || free >= probeMemory {
+		b.Host = bench.HostBandwidth()
+	}
+	out := json.NewEncoder(w)
+	if err := out.Encode(b); err != nil || device != "auto" && device != "cuda" {
+		return err
+	}
+	b.GPU = gpuBandwidth()
+	return out.Encode(b)
+}
+
+// gpuBandwidth returns the read bandwidth of the first GPU; 0 if there is none that can be used.
+func gpuBandwidth() float64 {
+	if cuda.Installed() != nil {
+		return 0
+	}
+	gpu, err := cuda.Open()
+	if err != nil {
+		return 0
+	}
+	defer gpu.Close()
+	read, err := bench.ReadBandwidth(gpu)
+	if err != nil {
+		return 0
+	}
+	return read
+}
+
+// probe returns a function that returns the read bandwidths of a machine's devices; see
+// hub.PullOptions. It measures once, in a process of its own, because a broken driver may crash or
+// hang. What is not known within probeTime stays unknown.
+func probe(device string, threads int) func(context.Context, placement.Machine) []float64 {
+	measured := sync.OnceValue(func() (b readBandwidth) {
+		ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+		defer cancel()
+		program, err := worker.Program()
+		if err != nil {
+			return b
+		}
+		// The output is of use even if the process was killed.
+		output, _ := exec.CommandContext(ctx, program, "worker", "--probe", "--device="+device, fmt.Sprintf("--threads=%d", threads)).Output()
+		for line := range bytes.Lines(output) {
+			if json.Unmarshal(line, &b) != nil {
+				break
+			}
+		}
+		return b
+	})
+	return func(_ context.Context, m placement.Machine) (list []float64) {
+		b := measured()
+		for _, info := range m.Devices {
+			if info.Dedicated {
+				list = append(list, b.GPU)
+			} else {
+				list = append(list, b.Host)
+			}
+		}
+		return list
+	}
+}
