@@ -73,8 +73,8 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 
 		ReadBandwidth: func(context.Context, placement.Machine) []float64 { return []float64{1e9} },
 
-		FreeDisk:   func(string) (int64, error) { return s.disk.Load(), nil },
-		Sleep:      func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
+		FreeDisk: func(string) (int64, error) { return s.disk.Load(), nil },
+		Sleep:    func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
 	})
 	if err != nil {
 		t.Fatal(err)
