@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"infer/ref":         {"infer/device", "infer/gguf"},
 	"infer/cpu":         {"infer/cpu/host", "infer/device", "infer/gguf"},
 	"infer/cuda":        {"infer/device", "infer/gguf", "cudakern"},
-	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample"},
+	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/perplexity":  {"infer"},
