@@ -67,6 +67,7 @@ var rules = map[string]rule{
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
 	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
+	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
 	"GET /c/:id/tree": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,

@@ -51,9 +51,14 @@ type Request struct {
 	IgnoreEOS     bool          `json:"ignore_eos,omitempty"`     // end tokens do not end the answer
 	BannedEnds    []int         `json:"banned_ends,omitempty"`    // places in the answer, from 0, at which no end token may come
 	Alternatives  int           `json:"alternatives,omitempty"`   // number of likeliest tokens listed with each token, 0 to 256; with PromptLogProb 0 to 100
-	Rows          bool          `json:"rows,omitempty"`           // store the likeliest tokens in each token of the answer: see sample.Choice.Row
+	Rows          bool          `json:"rows,omitempty"`           // store the likeliest tokens in each token: see sample.Choice.Row
 	Follow        []int32       `json:"follow,omitempty"`         // at most 256 tokens whose probability after each stage each token of the answer reports: see sample.Choice.Followed
-	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too
+	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too, and with Rows their likeliest tokens
+
+	// Against is a model that scores the prompt too, after Model: see Token.Compared. Both need the same
+	// vocabulary, PromptLogProb must be set and MaxTokens be 0. One is loaded after the other.
+	Against       string `json:"against,omitempty"`
+	AgainstDevice string `json:"against_device,omitempty"` // cpu: Against computes on the CPU; empty: on the devices of the server
 }
 
 // Values of Request.ToolChoice other than names of tools.
@@ -124,6 +129,8 @@ type Prefill struct {
 	Done   int `json:"done"`   // tokens in the KV cache, including Cached
 	Total  int `json:"total"`  // tokens
 	Cached int `json:"cached"` // tokens that were in the KV cache before
+
+	Against bool `json:"against,omitempty"` // it is that of the second model
 }
 
 // Token is a token of the answer, or of the prompt if PromptLogProb is set. Top is nil unless the
@@ -135,8 +142,18 @@ type Token struct {
 	Text   string   `json:"text"`                // text emitted with this token: whole runes only, without a possible beginning of a stop string
 	Prompt bool     `json:"prompt,omitempty"`    // a token of the prompt
 
+	Compared *Compared `json:"compared,omitempty"` // with Against, of all tokens of the prompt but the first
+
 	Reasoning string            `json:"reasoning,omitempty"` // with ParseReply, as are Calls
 	Calls     []reply.CallDelta `json:"calls,omitempty"`
+}
+
+// Compared is what the model of Request.Against predicts in the place of a token, where the Choice is
+// that of Request.Model.
+type Compared struct {
+	KL      float64 `json:"kl"`      // Kullback-Leibler divergence of its distribution from that of Model, D(Model || Against), in nats, over the full vocabulary
+	LogProb float64 `json:"logprob"` // of the token, as in sample.Choice
+	Rank    int     `json:"rank"`    // as in sample.Choice
 }
 
 // FinishReason is why an answer ended.

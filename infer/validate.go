@@ -50,6 +50,10 @@ func (r *Request) Validate() error {
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d", r.Alternatives, maxAlternatives)
 	case r.PromptLogProb && r.Alternatives > maxScoredTops:
 		return Invalid("alternatives", "alternatives is %d: must be from 0 to %d with prompt_logprob", r.Alternatives, maxScoredTops)
+	case r.Against != "" && (!r.PromptLogProb || r.MaxTokens != 0):
+		return Invalid("against", "a prompt is compared with against only if prompt_logprob is set and max_tokens is 0")
+	case r.AgainstDevice != "" && (r.Against == "" || r.AgainstDevice != "cpu"):
+		return Invalid("against_device", "against_device is %q: must be cpu, with against, or empty", r.AgainstDevice)
 	case len(r.Follow) > maxAlternatives:
 		return Invalid("follow", "follow has %d tokens: give at most %d", len(r.Follow), maxAlternatives)
 	case slices.ContainsFunc(r.Unset, func(name string) bool { return !slices.Contains(sample.SuggestionNames(), name) }):

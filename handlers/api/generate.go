@@ -1,9 +1,6 @@
 package api
 
 import (
-	"encoding/json"
-	"net/http"
-
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/gate"
@@ -28,33 +25,18 @@ func (api *API) generateStream(c echo.Context) error {
 
 // eventLines writes events as NDJSON.
 type eventLines struct {
-	gate     *gate.Gate
-	response *echo.Response
+	gate  *gate.Gate
+	lines httpio.Lines
 }
 
 func (api *API) openEventLines(c echo.Context) (sink, error) {
-	r := c.Response()
-	r.Header().Set(echo.HeaderContentType, "application/x-ndjson")
-	r.Header().Set("X-Accel-Buffering", "no")
-	r.WriteHeader(http.StatusOK)
-	return eventLines{api.gate, r}, nil
+	return eventLines{api.gate, httpio.OpenLines(c)}, nil
 }
 
-func (l eventLines) event(_ int, e infer.Event) error { return l.line(e) }
+func (l eventLines) event(_ int, e infer.Event) error { return l.lines.Send(e) }
 
-func (l eventLines) fail(err error) error { return l.line(l.gate.EngineError(err)) }
+func (l eventLines) fail(err error) error { return l.lines.Send(l.gate.EngineError(err)) }
 
 func (l eventLines) idle() error { return nil } // this stream needs no keep-alives
 
 func (l eventLines) end() error { return nil }
-
-func (l eventLines) line(v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if _, err := l.response.Write(append(data, '\n')); err != nil {
-		return err
-	}
-	return http.NewResponseController(l.response.Writer).Flush()
-}

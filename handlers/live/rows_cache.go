@@ -1,12 +1,15 @@
 package live
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Limits of the rows that are cached: of the answers in view, so that a slider which is moved does not
-// read them from the store again each time. Together they take at most some 12 MB.
+// read them from the store again each time. Together they take at most some 24 MB.
 const (
 	cachedAnswers = 4
-	cachedTokens  = 4096 // of one answer
+	cachedTokens  = 8192 // of one answer
 )
 
 // rowsKey names an answer, and how many tokens it has, since it may be continued.
@@ -47,6 +50,7 @@ func (c *rowsCache) add(key rowsKey, a *storedAnswer) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.list = slices.DeleteFunc(c.list, func(cached cachedRows) bool { return cached.key == key })
 	c.list = append(c.list, cachedRows{key, a})
 	if len(c.list) > cachedAnswers {
 		c.list = c.list[1:]

@@ -121,6 +121,7 @@ type Service struct {
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
 	rows      rowsCache
+	scored    rowsCache // rows of prompts that were scored, by the answer behind them
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -267,6 +268,7 @@ func (s *Service) forget(c *Chat) {
 	}
 	s.mu.Unlock()
 	s.rows.forget(c.id)
+	s.scored.forget(c.id)
 	if c.temporary {
 		s.memory.forget(c.id)
 	}

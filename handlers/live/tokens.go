@@ -32,8 +32,13 @@ func (c *Chat) Tokens(ctx context.Context, who Principal, answer int64, first, c
 	}
 	total = len(a.ids)
 	first = min(first, total)
-	end := min(total, first+count)
-	list = make([]Token, end-first)
+	list, err = c.describe(ctx, a, first, min(total, first+count), top)
+	return list, total, err
+}
+
+// describe returns tokens first to end of a, each with the top likeliest tokens in its place.
+func (c *Chat) describe(ctx context.Context, a *storedAnswer, first, end, top int) ([]Token, error) {
+	list := make([]Token, end-first)
 	named := a.ids[first:end:end]
 	for i := range list {
 		list[i] = describeToken(a.ids[first+i], a.rows[first+i], top)
@@ -43,14 +48,14 @@ func (c *Chat) Tokens(ctx context.Context, who Principal, answer int64, first, c
 	}
 	pieces, err := c.service.engine.Pieces(ctx, a.model, named)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	rest := pieces[len(list):]
 	for i := range list {
 		n := len(list[i].tops())
 		list[i].Text, list[i].Tops, rest = pieces[i], rest[:n:n], rest[n:]
 	}
-	return list, total, nil
+	return list, nil
 }
 
 // LastRow returns what the samplers that remove candidates got for the last token of an answer; nil if
@@ -122,10 +127,10 @@ func describeToken(id int32, stored store.TokenRow, top int) Token {
 	if err != nil {
 		return t
 	}
-	choice, err := sample.Score(row, math.MaxInt32, id, min(top, len(row.IDs)))
+	choice, err := sample.Score(row, math.MaxInt32, id, min(top, len(row.IDs)), false)
 	if errors.Is(err, sample.ErrNotStored) {
 		last := len(row.IDs) - 1
-		choice, err = sample.Score(row, math.MaxInt32, row.IDs[last], min(top, len(row.IDs)))
+		choice, err = sample.Score(row, math.MaxInt32, row.IDs[last], min(top, len(row.IDs)), false)
 		choice.ID, choice.Rank, t.AtMost = id, len(row.IDs), true
 	}
 	if err != nil {

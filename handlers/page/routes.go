@@ -58,6 +58,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/judge", h.judgeAnswer)
+	e.POST("/c/:id/score/:answer", h.scorePrompt)
+	e.GET("/c/:id/score/:answer/:index", h.scoredToken)
 	e.GET("/candidates", h.candidateLimits)
 	e.POST("/candidates", managesModels(h.setCandidateLimits))
 	e.POST("/folders/rename", h.renameFolder)

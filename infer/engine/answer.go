@@ -31,6 +31,7 @@ type answer struct {
 	reasoningTokens int           // with ParseReply
 	echo            []infer.Event // token events of the prompt, sent when prefill ends
 	echoText        *textBuffer
+	comparison      *comparison // with Against; else nil
 
 	submitted, began, first, last time.Time
 	loading                       time.Duration // the part of the time before began in which the model was loaded
@@ -103,6 +104,9 @@ func (a *answer) fit(n int) error {
 		}
 		return err
 	}
+	if most := maxEchoed / sample.StoredCandidates; a.request.PromptLogProb && a.request.Rows && a.prompt > most {
+		return infer.Invalid("rows", "the prompt has %d tokens: the likeliest tokens of at most %d can be stored", a.prompt, most)
+	}
 	if all := a.request.Alternatives * a.prompt; a.request.PromptLogProb && all > maxEchoed {
 		return infer.Invalid("alternatives", "alternatives is %d: must be from 0 to %d where a prompt of %d tokens is scored", a.request.Alternatives, maxEchoed/a.prompt, a.prompt)
 	}
@@ -137,20 +141,27 @@ func (a *answer) start(now time.Time, b *sample.Buffers) (err error) {
 // reportPrefill sends how much of the prompt is computed, until the first token has been sampled.
 func (a *answer) reportPrefill() {
 	if a.first.IsZero() {
-		p := &infer.Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused}
+		p := &infer.Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused, Against: a.comparison.isSecond()}
 		a.mail.put(infer.Event{Type: infer.EventPrefill, Prefill: p})
 	}
 }
 
 // score scores the next unscored token of the prompt with the row of logits before it.
 func (a *answer) score(row sample.Row) error {
-	c, err := sample.Score(row, a.model.config.Vocab, a.tokens[a.scored], a.request.Alternatives)
-	if err != nil {
-		return err
+	if a.comparison != nil {
+		return a.compare(row)
 	}
+	c, err := a.scoreNext(row)
+	if err == nil {
+		a.echoToken(c)
+	}
+	return err
+}
+
+func (a *answer) scoreNext(row sample.Row) (sample.Choice, error) {
+	c, err := sample.Score(row, a.model.config.Vocab, a.tokens[a.scored], a.request.Alternatives, a.request.Rows)
 	a.scored++
-	a.echoToken(c)
-	return nil
+	return c, err
 }
 
 // echoToken buffers a token of the prompt until prefill has ended.
@@ -200,6 +211,9 @@ func samplingError(err error) *infer.Error {
 		return infer.Invalid(field.Field, "%s", field)
 	case errors.Is(err, sample.ErrNotFinite):
 		return infer.Errorf(infer.CodeNotFinite, "the answer cannot continue: %s; the model file may be damaged, or its numbers overflow on this device", err)
+	}
+	if _, ok := errors.AsType[*comparisonError](err); ok {
+		return infer.Errorf(infer.CodeInternal, "the models cannot be compared: %s", err)
 	}
 	if isConstraintError(err) {
 		return infer.Errorf(infer.CodeGrammar, "no token continues the answer as its grammar requires: %s", err)

@@ -97,7 +97,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
-		models:  &openModels{catalog: o.Catalog, log: o.Logger, open: map[string]*openModel{}},
+		models:  &openModels{catalog: o.Catalog, log: o.Logger, open: map[openName]*openModel{}},
 		inbox:   newInbox(o.Parallel + o.QueueLimit),
 		status:  newStatus(),
 		cancel:  cancel,
@@ -217,10 +217,16 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 		if err != nil {
 			return err
 		}
+		if r.Against != "" {
+			if err := e.compareWith(ctx, a); err != nil {
+				return err
+			}
+		}
 		a.submitted, mail = submitted, a.mail
 		e.models.retain(m) // until the loop ends the answer
 		if err := e.inbox.add(a); err != nil {
 			e.models.release(m)
+			a.comparison.close(e.models)
 			return err
 		}
 		return nil
@@ -238,7 +244,7 @@ func (e *Engine) use(ctx context.Context, name string, f func(*openModel) error)
 			return errNoModel
 		}
 	}
-	m, err := e.models.acquire(ctx, name)
+	m, err := e.models.acquire(ctx, name, "")
 	if err != nil {
 		return err
 	}

@@ -307,7 +307,7 @@ func TestEngine_PromptLogProb(t *testing.T) {
 			continue
 		}
 		fillLogits(logits, historyOf(r.Tokens[:i]))
-		want, err := sample.Score(sample.RowOf(logits), toyVocab, r.Tokens[i], 2)
+		want, err := sample.Score(sample.RowOf(logits), toyVocab, r.Tokens[i], 2, false)
 		if err != nil || !reflect.DeepEqual(got.Choice, want) || len(got.Tops) != 2 {
 			t.Errorf("token %d is scored %+v, want %+v", i, got.Choice, want)
 		}
@@ -1076,7 +1076,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
+		IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}, Followed: [][]float64{{0.5}, {0}}, Drawn: &sample.Drawn{Of: 9, U: 0.5, From: 0.25, To: 1}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
@@ -1084,8 +1084,8 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: []string{"if at #"}}},
 		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 3}},
 		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, Kernels: 3, KernelsTotal: 4}},
-		{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 3, Cached: 1}},
-		{Type: infer.EventToken, Token: &infer.Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Reasoning: "r", Calls: calls}},
+		{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 3, Cached: 1, Against: true}},
+		{Type: infer.EventToken, Token: &infer.Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Compared: &infer.Compared{KL: 0.5, LogProb: -1, Rank: 2}, Reasoning: "r", Calls: calls}},
 		{Type: infer.EventDone, Done: &infer.Done{
 			Text: "t", Reasoning: "r", Calls: calls, Answer: record.Answer{
 				End:     record.End{Reason: infer.FinishStop, StopString: "x", EndToken: &end, EndProb: 0.5, ContextFull: true},

@@ -180,7 +180,7 @@ func TestForm_ARequestThatWaitsToCompileCanLeave(t *testing.T) {
 func openSource(t *testing.T) *openModel {
 	t.Helper()
 	b := newBench(t, nil)
-	m, err := b.models.acquire(t.Context(), "toy")
+	m, err := b.models.acquire(t.Context(), "toy", "")
 	if err != nil {
 		t.Fatal(err)
 	}

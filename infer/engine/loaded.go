@@ -74,7 +74,7 @@ func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.
 
 // loadFirst loads the model that the engine starts with.
 func (l *loop) loadFirst() {
-	m, err := l.models.acquire(l.ctx, l.options.Model)
+	m, err := l.models.acquire(l.ctx, l.options.Model, "")
 	if err != nil {
 		e := infer.AsError(infer.CodeClosed, err)
 		l.notLoaded(l.options.Model, e)
@@ -181,6 +181,10 @@ func (l *loop) place(m *openModel, p *placed) error {
 		if err != nil {
 			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
 		}
+		if m.device != "" && dev.Info().Kind != m.device {
+			l.close([]device.Device{dev})
+			continue
+		}
 		p.devices = append(p.devices, dev)
 		size, err := l.sizeOn(m, dev)
 		if err != nil {
@@ -206,6 +210,9 @@ func (l *loop) place(m *openModel, p *placed) error {
 		if !size.Dedicated {
 			break
 		}
+	}
+	if reason == nil {
+		return infer.Invalid("against_device", "this server computes on no %s", m.device)
 	}
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
 }

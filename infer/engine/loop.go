@@ -201,7 +201,9 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 	if done == nil && a.missing() == 0 {
 		done = a.endIfFull()
 	}
-	if done != nil {
+	if done != nil && a.comparison != nil && !a.comparison.isSecond() {
+		l.scoreWithNext(a)
+	} else if done != nil {
 		l.lengths.add(a.length())
 		a.finish(done, l.loaded.receipt, now)
 		l.end(a, nil, true)
@@ -217,6 +219,7 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	delete(l.answers, a.sequence)
 	a.mail.end(err)
 	l.models.release(a.model)
+	a.comparison.close(l.models)
 	l.inbox.leave(a.client)
 }
 

@@ -26,6 +26,7 @@ import (
 // it.
 type openModel struct {
 	name        string // as it was requested
+	device      string // kind of the only device that it may use; empty: any
 	info        infer.ModelInfo
 	file        *gguf.File
 	config      model.Config
@@ -43,8 +44,8 @@ type openModel struct {
 }
 
 // key identifies the model: two names of one file give one key, a replaced file of the same name
-// another.
-func (m *openModel) key() string { return m.info.Name + "@" + m.hash }
+// another, and a model that may use one device alone a third.
+func (m *openModel) key() string { return m.info.Name + "@" + m.hash + m.device }
 
 // vocabulary implements sample's vocabulary.
 type vocabulary struct{ *openModel }
@@ -60,16 +61,20 @@ type openModels struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	open map[string]*openModel // by the requested name, and by the model's own
+	open map[openName]*openModel // by the requested name, and by the model's own
 }
 
-// acquire returns the model called name, opening it if nobody has. The caller releases it.
-func (l *openModels) acquire(ctx context.Context, name string) (*openModel, error) {
+// openName is the name of a model, with the device that it may use.
+type openName struct{ name, device string }
+
+// acquire returns the model called name, opening it if nobody has. It may use devices of one kind only,
+// unless device is empty. The caller releases it.
+func (l *openModels) acquire(ctx context.Context, name, device string) (*openModel, error) {
 	l.mu.Lock()
-	m, ok := l.open[name]
+	m, ok := l.open[openName{name, device}]
 	if !ok {
-		m = &openModel{name: name, ready: make(chan struct{})}
-		l.open[name] = m
+		m = &openModel{name: name, device: device, ready: make(chan struct{})}
+		l.open[openName{name, device}] = m
 	}
 	m.users++
 	l.mu.Unlock()
@@ -97,9 +102,9 @@ func (l *openModels) publish(m *openModel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m.err != nil {
-		delete(l.open, m.name) // so that the next request tries again
-	} else if l.open[m.info.Name] == nil {
-		l.open[m.info.Name] = m
+		delete(l.open, openName{m.name, m.device}) // so that the next request tries again
+	} else if own := (openName{m.info.Name, m.device}); l.open[own] == nil {
+		l.open[own] = m
 	}
 	close(m.ready)
 }
@@ -132,7 +137,7 @@ func (l *openModels) forget(m *openModel) {
 }
 
 func (l *openModels) withdraw(m *openModel) {
-	maps.DeleteFunc(l.open, func(_ string, other *openModel) bool { return other == m })
+	maps.DeleteFunc(l.open, func(_ openName, other *openModel) bool { return other == m })
 }
 
 func (m *openModel) read(c infer.Catalog) (err error) {

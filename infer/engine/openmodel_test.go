@@ -36,20 +36,20 @@ func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error)
 }
 
 func newSources(c infer.Catalog) *openModels {
-	return &openModels{catalog: c, log: slog.New(slog.DiscardHandler), open: map[string]*openModel{}}
+	return &openModels{catalog: c, log: slog.New(slog.DiscardHandler), open: map[openName]*openModel{}}
 }
 
 func TestSources_OneOpenFileIsShared(t *testing.T) {
 	c := &countingCatalog{file: gguftest.TinyLlama(gguftest.Llama{})}
 	l := newSources(c)
-	first, err := l.acquire(t.Context(), "alias")
+	first, err := l.acquire(t.Context(), "alias", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			m, err := l.acquire(t.Context(), []string{"alias", "m"}[i%2])
+			m, err := l.acquire(t.Context(), []string{"alias", "m"}[i%2], "")
 			if m != first || err != nil {
 				t.Errorf("acquired another source, %v", err)
 				return
@@ -71,7 +71,7 @@ func TestSources_AFailureIsNotRemembered(t *testing.T) {
 	c := &countingCatalog{file: []byte("rubbish")}
 	l := newSources(c)
 	for range 2 {
-		if _, err := l.acquire(t.Context(), "m"); err == nil {
+		if _, err := l.acquire(t.Context(), "m", ""); err == nil {
 			t.Fatal("rubbish was opened")
 		}
 	}
@@ -79,7 +79,7 @@ func TestSources_AFailureIsNotRemembered(t *testing.T) {
 		t.Errorf("%d sources are left after %d tries", len(l.open), c.opens.Load())
 	}
 	c.file = gguftest.TinyLlama(gguftest.Llama{})
-	m, err := l.acquire(t.Context(), "m")
+	m, err := l.acquire(t.Context(), "m", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestSource_Prompt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := gguftest.TinyLlama(gguftest.Llama{Template: tt.template, NoTemplate: tt.template == "", AddBOS: tt.addBOS})
 			l := newSources(&countingCatalog{file: file})
-			m, err := l.acquire(t.Context(), "m")
+			m, err := l.acquire(t.Context(), "m", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newSources(&countingCatalog{file: tt.file})
-			m, err := l.acquire(t.Context(), "m")
+			m, err := l.acquire(t.Context(), "m", "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -75,6 +75,32 @@ func Measure(ctx context.Context, e Engine, model, text string, n int, progress 
 	return r, nil
 }
 
+// Generator is the part of an Engine that scores.
+type Generator interface {
+	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
+}
+
+// Score returns the tokens of r with what the model predicts in their places. Of r, Model and Tokens
+// must be set; Rows, Against, AgainstDevice and Client may be. each is called with the events before
+// the tokens, in this goroutine.
+func Score(ctx context.Context, g Generator, r infer.Request, each func(infer.Event)) (tokens []infer.Token, err error) {
+	r.Params, r.PromptLogProb, r.MaxTokens = infer.DefaultRequest().Params, true, 0
+	for event, err := range g.Generate(ctx, r) {
+		switch {
+		case err != nil:
+			return nil, err
+		case event.Token == nil:
+			each(event)
+		case event.Token.Prompt:
+			tokens = append(tokens, *event.Token)
+		}
+	}
+	if len(tokens) != len(r.Tokens) {
+		return nil, fmt.Errorf("of %d tokens of the text, the model scored %d", len(r.Tokens), len(tokens))
+	}
+	return tokens, nil
+}
+
 // windows cuts tokens into windows of n. first is the index in a window of the first token that
 // is predicted.
 func windows(tokens []int32, n int, hasBOS bool) (list [][]int32, first int) {
@@ -105,31 +131,19 @@ type measurement struct {
 
 // add scores a window.
 func (m *measurement) add(ctx context.Context, window []int32) error {
-	r := infer.DefaultRequest()
-	r.Model, r.Tokens, r.PromptLogProb, r.MaxTokens = m.model, window, true, 0
-	at := 0
-	for event, err := range m.engine.Generate(ctx, r) {
-		if err != nil {
-			return err
+	tokens, err := Score(ctx, m.engine, infer.Request{Model: m.model, Tokens: window}, func(e infer.Event) {
+		if e.Prefill != nil {
+			m.progress(Progress{Done: m.windows*len(window) + e.Prefill.Done, Total: m.total, SoFar: m.result()})
 		}
-		switch event.Type {
-		case infer.EventPrefill:
-			m.progress(Progress{Done: m.windows*len(window) + event.Prefill.Done, Total: m.total, SoFar: m.result()})
-		case infer.EventToken:
-			if !event.Token.Prompt {
-				continue
-			}
-			if at >= m.first {
-				x := event.Token.LogProb
-				m.count++
-				m.sum += x
-				m.squares += x * x
-			}
-			at++
-		}
+	})
+	if err != nil {
+		return err
 	}
-	if at != len(window) {
-		return fmt.Errorf("of %d tokens of the text, the model scored %d", len(window), at)
+	for _, token := range tokens[m.first:] {
+		x := token.LogProb
+		m.count++
+		m.sum += x
+		m.squares += x * x
 	}
 	m.windows++
 	m.length = len(window)

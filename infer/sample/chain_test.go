@@ -487,7 +487,7 @@ func TestChain_RejectsLogitsThatAreNotFinite(t *testing.T) {
 					t.Errorf("Next: %v", err)
 				}
 			}
-			if _, err := Score(RowOf(logits), len(logits), 0, 3); !errors.Is(err, ErrNotFinite) {
+			if _, err := Score(RowOf(logits), len(logits), 0, 3, false); !errors.Is(err, ErrNotFinite) {
 				t.Errorf("Score: %v", err)
 			}
 		})
@@ -512,9 +512,9 @@ func TestChain_RejectsInvalidArguments(t *testing.T) {
 		"a token past the end before DRY":    func() (Choice, error) { return next(d, row, []int32{3, 0}, 0, 0) },
 		"a mask that allows nothing":         func() (Choice, error) { return c.Next(Input{Row: RowOf(row), Mask: Mask{}}) },
 		"a history token past the end":       func() (Choice, error) { return next(c, row, []int32{3, 0}, 0, 0) },
-		"scoring a token past the end":       func() (Choice, error) { return Score(RowOf(row), len(row), 3, 0) },
-		"scoring a negative token":           func() (Choice, error) { return Score(RowOf(row), len(row), -1, 0) },
-		"scoring with negative alternatives": func() (Choice, error) { return Score(RowOf(row), len(row), 0, -1) },
+		"scoring a token past the end":       func() (Choice, error) { return Score(RowOf(row), len(row), 3, 0, false) },
+		"scoring a negative token":           func() (Choice, error) { return Score(RowOf(row), len(row), -1, 0, false) },
+		"scoring with negative alternatives": func() (Choice, error) { return Score(RowOf(row), len(row), 0, -1, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if choice, err := call(); err == nil {
@@ -718,7 +718,7 @@ func TestScore_DescribesATokenWithoutSampling(t *testing.T) {
 		for pos := range 50 {
 			want := mustNext(t, c, logits, []int32{1, 2, 3}, pos, 5)
 			want.Stages = nil
-			got, err := Score(RowOf(logits), len(logits), want.ID, 5)
+			got, err := Score(RowOf(logits), len(logits), want.ID, 5, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -730,7 +730,7 @@ func TestScore_DescribesATokenWithoutSampling(t *testing.T) {
 		}
 	})
 	t.Run("four equal tokens have an entropy of two bits", func(t *testing.T) {
-		got, err := Score(RowOf([]float32{7, 7, 7, 7}), 4, 2, 0)
+		got, err := Score(RowOf([]float32{7, 7, 7, 7}), 4, 2, 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -739,7 +739,7 @@ func TestScore_DescribesATokenWithoutSampling(t *testing.T) {
 		}
 	})
 	t.Run("a certain token has an entropy of 0", func(t *testing.T) {
-		got, err := Score(RowOf([]float32{900, 0, -inf}), 3, 0, 5)
+		got, err := Score(RowOf([]float32{900, 0, -inf}), 3, 0, 5, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -748,7 +748,7 @@ func TestScore_DescribesATokenWithoutSampling(t *testing.T) {
 		}
 	})
 	t.Run("a masked token ranks last and can be encoded as JSON", func(t *testing.T) {
-		got, err := Score(RowOf([]float32{-inf, 0, -inf, 5}), 4, 2, 0)
+		got, err := Score(RowOf([]float32{-inf, 0, -inf, 5}), 4, 2, 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,15 @@ type Row struct {
 // RowOf returns a Row of all logits, which it does not copy.
 func RowOf(logits []float32) Row { return Row{logits: logits} }
 
+// All returns the logits of the whole row, which it fetches if a device has them. As with Fetch, they
+// must not be used after the call that received the row.
+func (r Row) All() ([]float32, error) {
+	if r.Fetch == nil {
+		return r.logits, nil
+	}
+	return r.Fetch()
+}
+
 // table gives access to a row: its tokens in canonical order, and all logits if needed.
 type table struct {
 	logits []float32 // of the whole vocabulary; nil: not fetched

@@ -178,11 +178,11 @@ func TestScore_IsTheSameFromCandidatesAndFromAllLogits(t *testing.T) {
 	logits := randomLogits(rng, 400, 3, 0.2, 0.5)
 	for id := range int32(400) {
 		asked := 0
-		want, err := Score(RowOf(logits), 400, id, 3)
+		want, err := Score(RowOf(logits), 400, id, 3, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Score(reduced(logits, 64, &asked), 400, id, 3)
+		got, err := Score(reduced(logits, 64, &asked), 400, id, 3, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestChain_RejectsInconsistentRows(t *testing.T) {
 					t.Errorf("%s: %v, %+v", name, err, choice)
 				}
 			}
-			if _, err := Score(r, 500, keyID(new(ranker).sort(logits)[499]), 1); err == nil || !strings.Contains(err.Error(), tt.errText) {
+			if _, err := Score(r, 500, keyID(new(ranker).sort(logits)[499]), 1, false); err == nil || !strings.Contains(err.Error(), tt.errText) {
 				t.Errorf("Score: %v", err)
 			}
 		})

@@ -3,8 +3,9 @@ package sample
 import "fmt"
 
 // Score describes a token that was not sampled, such as one of the prompt. r is the model's
-// row for its position, vocab the size of the vocabulary. The Choice has no stages.
-func Score(r Row, vocab int, id int32, top int) (Choice, error) {
+// row for its position, vocab the size of the vocabulary. The Choice has no stages; with store it has
+// the row as ParseRow reads it.
+func Score(r Row, vocab int, id int32, top int, store bool) (Choice, error) {
 	if id < 0 || int(id) >= vocab {
 		return Choice{}, fmt.Errorf("token %d is not in the vocabulary of %d tokens", id, vocab)
 	}
@@ -16,7 +17,12 @@ func Score(r Row, vocab int, id int32, top int) (Choice, error) {
 	if err != nil {
 		return Choice{}, err
 	}
-	return t.describe(&model, id, top, new(ranker))
+	ranks := new(ranker)
+	c, err := t.describe(&model, id, top, ranks)
+	if store && err == nil {
+		c.Row, err = t.appendRow(nil, model, StoredCandidates, ranks), t.err
+	}
+	return c, err
 }
 
 // describe returns the Choice of a token, with the top likeliest tokens and without stages.

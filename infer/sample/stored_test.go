@@ -175,7 +175,7 @@ func randomRow(vocab int) []float32 {
 
 func TestStoredRow_OfALargeVocabularyTakesAtMost1500Bytes(t *testing.T) {
 	for _, vocab := range []int{32000, 128256, 262144} {
-		c, err := Score(RowOf(randomRow(vocab)), vocab, 0, 0)
+		c, err := Score(RowOf(randomRow(vocab)), vocab, 0, 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,35 @@ function upload(address, { method, headers, body }, progress) {
   })
 }
 
+// start sends a POST with an object as JSON, and calls line with each object of the response, which has
+// one in each line. On failure it calls refused with the error. signal cancels it.
+export async function start(address, body, signal, line, refused) {
+  const headers = { Accept: 'application/json', 'Content-Type': 'application/json' }
+  const response = await fetch(address, { method: 'POST', headers, body: JSON.stringify(body), referrerPolicy, signal }).catch(() => null)
+  if (!response?.ok) {
+    if (!signal.aborted) refused(errorOf(response, await response?.json().catch(() => null)))
+    return
+  }
+  try {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+    for (let rest = ''; ;) {
+      const { value, done } = await reader.read()
+      if (done) return
+      const lines = (rest + value).split('\n')
+      rest = lines.pop()
+      for (const text of lines) line(JSON.parse(text))
+    }
+  } catch {
+    if (!signal.aborted) refused(errorOf(null, null))
+  }
+}
+
+const errorOf = (response, said) => ({
+  title: said?.error?.title ?? 'That did not work',
+  message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
+  status: response?.status,
+})
+
 // request sends a POST with a body, which is URLSearchParams, a Blob, or an object to send as JSON;
 // without a body it sends a GET. It resolves to the response as an object or text. On failure it
 // calls refused with the error and resolves to null. progress, if given, is called with the share
@@ -30,10 +59,6 @@ export async function request(address, body, refused, progress) {
   const isJSON = response?.headers.get('Content-Type')?.startsWith('application/json')
   const said = response?.status === 204 ? {} : await (isJSON ? response.json() : response?.text())?.catch(() => null)
   if (response?.ok && said != null) return said
-  refused({
-    title: said?.error?.title ?? 'That did not work',
-    message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
-    status: response?.status,
-  })
+  refused(errorOf(response, said))
   return null
 }

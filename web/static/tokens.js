@@ -9,37 +9,28 @@ const scales = {
   p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['90+', '50–90', '20–50', '5–20', '1–5', '<1 %'] },
   rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: ['1st', '2nd', '3–4', '5–10', '11–40', '41+'] },
   entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['<0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '3.2+ bits'] },
+  kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['<0.001', '0.001–0.01', '0.01–0.05', '0.05–0.2', '0.2–1', '1+ nats'] },
 }
 
 // inPercent returns a probability in percent with two or three digits.
-const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
+export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
 
 // visible returns the text of a token with its white space made visible.
 const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
 
-// View is the answer whose tokens are shown.
-class View {
-  constructor(owner, answer, tokens) {
-    Object.assign(this, { owner, answer, tokens })
-    this.el = copyOf('t-tokens')
-    this.list = this.el.querySelector('.toks')
+// List is a list of tokens, each a button. at is the address of one of them without its number; forks says
+// whether an answer can go on with another token in the place of one.
+export class List {
+  constructor(owner, answer, tokens, list) {
+    Object.assign(this, { owner, answer, tokens, list })
     this.spans = tokens.map((t, i) => this.span(t, i))
     this.list.append(...this.spans)
     this.spans[0].tabIndex = 0
-    for (const button of this.el.querySelectorAll('[data-by]')) button.addEventListener('click', () => this.colour(button.dataset.by))
     this.list.addEventListener('click', e => {
       const at = this.spans.indexOf(e.target.closest('.tok'))
       if (at >= 0) this.owner.pick(this, at)
     })
     this.list.addEventListener('keydown', e => this.pressed(e))
-    const kept = this.el.querySelector('.kept')
-    kept.addEventListener('toggle', () => kept.open && this.keep(null))
-    kept.querySelector('form').addEventListener('submit', e => {
-      e.preventDefault()
-      this.keep({ days: e.target.days.valueAsNumber || 0, megabytes: e.target.megabytes.valueAsNumber || 0 })
-    })
-    this.sum()
-    this.colour(owner.by)
   }
 
   span(t, i) {
@@ -53,16 +44,115 @@ class View {
     return el
   }
 
-  // colour colours the tokens by probability, rank or entropy.
-  colour(by) {
-    this.owner.by = by
-    const { bounds, step, words } = scales[by]
+  // paint colours the tokens by one of the scales.
+  paint(by) {
+    const { bounds, step } = scales[by]
     const family = by === 'entropy' ? 'e' : 'p'
     for (const [i, t] of this.tokens.entries()) {
-      const n = t.known ? step(t, bounds) : 0
+      const known = by === 'kl' ? t.compared : t.known
+      const n = known ? step(t, bounds) : 0
       const marks = ['gone', 'less'].filter(mark => this.spans[i].classList.contains(mark)).map(mark => ` ${mark}`).join('')
-      this.spans[i].className = `tok${n ? ` ${family}${n}` : ''}${t.known ? '' : ' unknown'}${marks}`
+      this.spans[i].className = `tok${n ? ` ${family}${n}` : ''}${known ? '' : ' unknown'}${marks}`
     }
+  }
+
+  pressed(e) {
+    const at = this.spans.indexOf(e.target)
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: this.spans.length - 1, ArrowUp: this.line(at, -1), ArrowDown: this.line(at, 1), Enter: at, ' ': at }[e.key]
+    if (at >= 0 && e.key.toLowerCase() === 'u' && !e.ctrlKey && !e.altKey && !e.metaKey) {
+      e.preventDefault()
+      e.stopPropagation()
+      const unsure = this.spans.map((_, i) => i).filter(i => this.tokens[i].known && this.tokens[i].entropy >= scales.entropy.bounds[1])
+      const next = e.shiftKey ? unsure.findLast(i => i < at) : unsure.find(i => i > at)
+      if (next !== undefined) this.owner.pick(this, next)
+      return
+    }
+    if (at >= 0 && this.forks && e.key === 'm' && !e.ctrlKey && !e.altKey && !e.metaKey) {
+      e.preventDefault()
+      e.stopPropagation()
+      this.owner.inspect(this, at)
+      return
+    }
+    const alternative = this.forks && /^[1-9]$/.test(e.key) && !e.ctrlKey && !e.altKey && !e.metaKey && this.owner.view === this && this.owner.detail?.alternatives?.[e.key - 1]
+    if (alternative) {
+      e.preventDefault()
+      e.stopPropagation()
+      this.owner.fork({ token: alternative.id })
+      return
+    }
+    if (at < 0 || to === undefined || !this.spans[to] || e.ctrlKey || e.altKey || e.metaKey) return
+    e.preventDefault()
+    e.stopPropagation()
+    this.owner.pick(this, to)
+  }
+
+  // line returns the token above (way -1) or below (way 1) another.
+  line(at, way) {
+    const here = this.spans[at]?.getClientRects()[0]
+    if (!here) return at
+    for (let i = at + way, best = at, y = null; ; i += way) {
+      const there = this.spans[i]?.getClientRects()[0]
+      if (!there || y !== null && Math.abs(there.top - y) > here.height / 2) return best
+      if (Math.abs(there.top - here.top) < here.height / 2) continue
+      if (y === null || Math.abs(there.left - here.left) < Math.abs(this.spans[best].getClientRects()[0].left - here.left)) best = i
+      y = there.top
+    }
+  }
+
+  // mark marks a token as the selected one; -1: none.
+  mark(at) {
+    for (const el of this.spans) {
+      el.removeAttribute('aria-pressed')
+      el.tabIndex = -1
+    }
+    const el = this.spans[at] ?? this.spans[0]
+    el.tabIndex = 0
+    if (at < 0) return
+    el.setAttribute('aria-pressed', 'true')
+    el.focus({ preventScroll: true })
+    el.scrollIntoView({ block: 'nearest' })
+  }
+}
+
+// View is the answer whose tokens are shown.
+class View extends List {
+  constructor(owner, answer, tokens) {
+    const el = copyOf('t-tokens')
+    super(owner, answer, tokens, el.querySelector('.toks'))
+    this.el = el
+    this.forks = true
+    for (const button of el.querySelectorAll('[data-by]')) button.addEventListener('click', () => this.colour(button.dataset.by))
+    for (const button of el.querySelectorAll('[data-score], [data-xray]')) button.addEventListener('click', () => this.score(button))
+    const kept = el.querySelector('.kept')
+    kept.addEventListener('toggle', () => kept.open && this.keep(null))
+    kept.querySelector('form').addEventListener('submit', e => {
+      e.preventDefault()
+      this.keep({ days: e.target.days.valueAsNumber || 0, megabytes: e.target.megabytes.valueAsNumber || 0 })
+    })
+    this.sum()
+    this.colour(owner.by)
+  }
+
+  get at() { return `/c/${this.owner.on.chat()}/tokens/${this.answer.id}` }
+
+  // place names a token by its number.
+  place(at, total) { return `token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
+
+  // score scores the prompt, or shows what the answer can be compared with.
+  async score(button) {
+    const { Scoring } = await import('./score.js')
+    this.scoring ??= new Scoring(this)
+    if (button.matches('[data-score]')) this.scoring.ask({})
+    else this.scoring.offer(button)
+  }
+
+  // colour colours the tokens by probability, rank, entropy or divergence.
+  colour(by) {
+    if (by === 'kl' && !this.scoring?.compared) by = 'p'
+    this.by = this.owner.by = by
+    const { words } = scales[by], family = by === 'entropy' ? 'e' : 'p'
+    this.paint(by)
+    this.scoring?.prompt?.paint(by)
     for (const button of this.el.querySelectorAll('[data-by]')) button.setAttribute('aria-pressed', button.dataset.by === by)
     this.el.querySelector('.scale').replaceChildren(...words.map((word, n) => {
       const el = document.createElement('span')
@@ -95,49 +185,6 @@ class View {
     form.hidden = !kept.may
     form.days.value = kept.days
     form.megabytes.value = kept.megabytes
-  }
-
-  pressed(e) {
-    const at = this.spans.indexOf(e.target)
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: this.spans.length - 1, ArrowUp: this.line(at, -1), ArrowDown: this.line(at, 1), Enter: at, ' ': at }[e.key]
-    if (at >= 0 && e.key.toLowerCase() === 'u' && !e.ctrlKey && !e.altKey && !e.metaKey) {
-      e.preventDefault()
-      e.stopPropagation()
-      const unsure = this.spans.map((_, i) => i).filter(i => this.tokens[i].known && this.tokens[i].entropy >= scales.entropy.bounds[1])
-      const next = e.shiftKey ? unsure.findLast(i => i < at) : unsure.find(i => i > at)
-      if (next !== undefined) this.owner.pick(this, next)
-      return
-    }
-    if (at >= 0 && e.key === 'm' && !e.ctrlKey && !e.altKey && !e.metaKey) {
-      e.preventDefault()
-      e.stopPropagation()
-      this.owner.inspect(this, at)
-      return
-    }
-    const alternative = /^[1-9]$/.test(e.key) && !e.ctrlKey && !e.altKey && !e.metaKey && this.owner.view === this && this.owner.detail?.alternatives?.[e.key - 1]
-    if (alternative) {
-      e.preventDefault()
-      e.stopPropagation()
-      this.owner.fork({ token: alternative.id })
-      return
-    }
-    if (at < 0 || to === undefined || !this.spans[to] || e.ctrlKey || e.altKey || e.metaKey) return
-    e.preventDefault()
-    e.stopPropagation()
-    this.owner.pick(this, to)
-  }
-
-  // line returns the token above (way -1) or below (way 1) another.
-  line(at, way) {
-    const here = this.spans[at]?.getClientRects()[0]
-    if (!here) return at
-    for (let i = at + way, best = at, y = null; ; i += way) {
-      const there = this.spans[i]?.getClientRects()[0]
-      if (!there || y !== null && Math.abs(there.top - y) > here.height / 2) return best
-      if (Math.abs(there.top - here.top) < here.height / 2) continue
-      if (y === null || Math.abs(there.left - here.left) < Math.abs(this.spans[best].getClientRects()[0].left - here.left)) best = i
-      y = there.top
-    }
   }
 
   // judge marks what other settings would have made of the tokens. While one question is under way, only
@@ -184,20 +231,6 @@ class View {
     el.hidden = !text
     el.classList.toggle('calm', !warn)
   }
-
-  // mark marks a token as the selected one; -1: none.
-  mark(at) {
-    for (const el of this.spans) {
-      el.removeAttribute('aria-pressed')
-      el.tabIndex = -1
-    }
-    const el = this.spans[at] ?? this.spans[0]
-    el.tabIndex = 0
-    if (at < 0) return
-    el.setAttribute('aria-pressed', 'true')
-    el.focus({ preventScroll: true })
-    el.scrollIntoView({ block: 'nearest' })
-  }
 }
 
 export class Tokens {
@@ -216,7 +249,7 @@ export class Tokens {
     })
     this.pop.querySelector('.alts').addEventListener('click', e => {
       const button = e.target.closest('.alt')
-      if (button && !button.disabled) this.fork({ token: Number(button.dataset.id) })
+      if (button) this.fork({ token: Number(button.dataset.id) })
     })
     this.pop.querySelector('.own').addEventListener('submit', e => {
       e.preventDefault()
@@ -267,6 +300,7 @@ export class Tokens {
   // read shows the text of an answer again.
   read(answer) {
     if (this.view?.answer === answer) this.close(false)
+    this.views.get(answer).scoring?.cancel()
     this.views.get(answer).el.remove()
     this.views.delete(answer)
     answer.prose.hidden = false
@@ -305,7 +339,7 @@ export class Tokens {
   // fork goes on with something else in the place of the selected token: {token} or {text}.
   fork(next) {
     const { view, at } = this
-    if (next.token === view.tokens[at].id) return
+    if (!view.forks || next.token === view.tokens[at].id) return
     this.close(false)
     this.on.fork(view.answer, at, next)
   }
@@ -317,21 +351,24 @@ export class Tokens {
     this.at = at
     view.mark(at)
     if (this.microscope?.open) this.microscope.show(view, at)
-    const detail = await request(`/c/${this.on.chat()}/tokens/${view.answer.id}/${at}`, null, this.on.failed)
+    const detail = await request(`${view.at}/${at}`, null, this.on.failed)
     if (!detail || this.view !== view || this.at !== at) return
     this.detail = detail
     const name = visible(detail.text)
     this.pop.querySelector('[data-name]').textContent = name
-    this.pop.querySelector('[data-place]').textContent = `token ${count(at + 1)} of ${count(detail.total)}`
-    this.pop.setAttribute('aria-label', `Token ${at + 1}: ${name}`)
+    this.pop.querySelector('[data-place]').textContent = view.place(at, detail.total)
+    this.pop.setAttribute('aria-label', `${view.place(at)}: ${name}`)
+    for (const el of this.pop.querySelectorAll('.own, [data-stages]')) el.hidden = !view.forks
     const hex = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
     const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
+    const { compared } = view.tokens[at]
+    if (compared) facts.push(`divergence ${compared.kl.toPrecision(2)} nats`, `other model ${inPercent(compared.p)} %, rank ${count(compared.rank + 1)}`)
     this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, hex].join(' · ')
     this.pop.querySelector('.own input').value = ''
     this.list(8)
     view.el.append(this.pop)
     this.place()
-    this.on.inspect(detail.candidates, `token ${count(at + 1)}, ${name}`)
+    this.on.inspect(detail.candidates, `${view.place(at)}, ${name}`)
   }
 
   // list lists the first alternatives.
@@ -346,6 +383,7 @@ export class Tokens {
       const button = el.querySelector('.alt')
       button.dataset.id = a.id
       if (a.id === id) button.setAttribute('aria-current', 'true')
+      else if (!this.view.forks) button.disabled = true
       else button.title = `Write on with this one (id ${a.id})`
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))

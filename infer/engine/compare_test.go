@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"math"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
+	"m40-llm/infer/ref"
+)
+
+// fullLogits returns the logits (tokens, vocab) of the model in a file, computed without an engine.
+func fullLogits(t *testing.T, file []byte, tokens []int32) (rows [][]float32) {
+	t.Helper()
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(tokens)
+	m, err := model.LoadStages(t.Context(), f, []model.Stage{{Device: ref.New(), Layers: len(config.Layers)}}, model.Options{CacheType: gguf.F16, Blocks: n/device.BlockSize + 1, MaxRows: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := device.Batch{Tokens: tokens, Seq: make([]int32, n), Tables: [][]int32{span(0, int32(n/device.BlockSize+1))}}
+	b.Pos = span(0, int32(n))
+	b.Out = b.Pos
+	ticket, err := m.Submit(&b)
+	if err == nil {
+		_, err = m.Collect(ticket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range tokens {
+		row := make([]float32, config.Vocab)
+		if err := m.Logits(row, i); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// probabilities returns the softmax of a row, by the definition.
+func probabilities(row []float32) []float64 {
+	list, sum := make([]float64, len(row)), 0.0
+	for i, x := range row {
+		list[i] = math.Exp(float64(x))
+		sum += list[i]
+	}
+	for i := range list {
+		list[i] /= sum
+	}
+	return list
+}
+
+// twoModels are a model and the same one in eight bits.
+func twoModels() map[string][]byte {
+	return map[string][]byte{"m": gguftest.TinyLlama(gguftest.Llama{Context: 128}), "q8": gguftest.TinyLlama(gguftest.Llama{Context: 128, Type: gguf.Q8_0}),
+		"wide": gguftest.TinyLlama(gguftest.Llama{Vocab: 352}), "renamed": gguftest.TinyLlama(gguftest.Llama{Controls: []string{"<|x|>"}}), "padded": gguftest.TinyLlama(gguftest.Llama{Rows: 384})}
+}
+
+// openTwo starts an engine that has them all, with m loaded.
+func openTwo(t *testing.T, set func(*Options)) *bench {
+	t.Helper()
+	b := &bench{t: t, files: twoModels()}
+	o := Options{Catalog: catalog{b}, OpenDevice: func(*gguf.File) (device.Device, error) { return ref.New(), nil }, Model: "m"}
+	if set != nil {
+		set(&o)
+	}
+	b.openReady(o)
+	return b
+}
+
+func compared(tokens []int32, against string) infer.Request {
+	r := request(tokens, 0)
+	r.Model, r.PromptLogProb, r.Against, r.Rows = "m", true, against, true
+	return r
+}
+
+func TestRealModel_TheDivergenceOfTwoModelsIsThatOfTheirFullLogits(t *testing.T) {
+	b := openTwo(t, func(o *Options) { o.ChunkRows = 8 })
+	tokens := span(5, 75)
+	files := twoModels()
+	p, q := fullLogits(t, files["m"], tokens), fullLogits(t, files["q8"], tokens)
+	a := b.ask(compared(tokens, "q8"))
+	if a.err != nil || len(a.prompt) != len(tokens) {
+		t.Fatalf("%d tokens are scored, %v", len(a.prompt), a.err)
+	}
+	if a.prompt[0].Compared != nil {
+		t.Errorf("the first token, which nothing predicts, is compared: %+v", a.prompt[0].Compared)
+	}
+	largest := 0.0
+	for i, got := range a.prompt[1:] {
+		was, is := probabilities(p[i]), probabilities(q[i])
+		want := 0.0
+		for id := range was {
+			want += was[id] * math.Log(was[id]/is[id])
+		}
+		largest = max(largest, want)
+		c, id := got.Compared, tokens[i+1]
+		if c == nil || math.Abs(c.KL-want) > 1e-12+1e-9*want {
+			t.Fatalf("token %d: got %+v, want a divergence of %g", i+1, c, want)
+		}
+		if math.Abs(got.LogProb-math.Log(was[id])) > 1e-9 || math.Abs(c.LogProb-math.Log(is[id])) > 1e-9 || len(got.Row) == 0 {
+			t.Errorf("token %d has %g and %g, want %g and %g", i+1, got.LogProb, c.LogProb, math.Log(was[id]), math.Log(is[id]))
+		}
+	}
+	if largest < 1e-6 {
+		t.Errorf("the largest divergence is %g: the models are too much alike to show an error", largest)
+	}
+	for _, e := range a.events {
+		if e.Prefill != nil && e.Prefill.Against {
+			return
+		}
+	}
+	t.Error("no event shows the progress of the second model")
+}
+
+func TestRealModel_AModelDoesNotDivergeFromItself(t *testing.T) {
+	b := openTwo(t, nil)
+	a := b.ask(compared(span(5, 45), "m"))
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	for i, token := range a.prompt[1:] {
+		if c := token.Compared; c.KL != 0 || c.LogProb != token.LogProb || c.Rank != token.Rank {
+			t.Errorf("token %d: got %+v, want no difference from %+v", i+1, c, token.Choice)
+		}
+	}
+}
+
+// namedDevice says that it is of another kind.
+type namedDevice struct {
+	device.Device
+	info device.Info
+}
+
+func (d namedDevice) Info() device.Info { return d.info }
+
+func TestRealModel_OneFileIsComparedOnTwoDevices(t *testing.T) {
+	first := device.Info{Kind: "cuda", Name: "a GPU", Path: "go", Memory: 1 << 30, Dedicated: true}
+	b := openTwo(t, func(o *Options) {
+		o.OpenDevice = func(*gguf.File) (device.Device, error) { return namedDevice{ref.New(), first}, nil }
+		o.MoreDevices = func() iter.Seq2[device.Device, error] {
+			return func(yield func(device.Device, error) bool) {
+				yield(namedDevice{ref.New(), device.Info{Kind: "cpu", Name: "the processor", Path: "go", Memory: 1 << 30}}, nil)
+			}
+		}
+	})
+	r := compared(span(5, 45), "m")
+	r.AgainstDevice = "cpu"
+	a := b.ask(r)
+	if a.err != nil || a.done.Receipt.Device != "the processor" || a.prompt[9].Compared == nil {
+		t.Fatalf("computed on %+v, %v", a.done, a.err)
+	}
+	plain := b.ask(request(span(5, 45), 1))
+	if plain.err != nil || plain.done.Receipt.Device != "a GPU" {
+		t.Errorf("the next answer: %+v, %v", plain.done, plain.err)
+	}
+}
+
+func TestEngine_ComparisonsThatCannotBeMadeAreRefused(t *testing.T) {
+	b := openTwo(t, nil)
+	for _, c := range []struct {
+		name   string
+		change func(*infer.Request)
+		code   infer.ErrorCode
+		says   string
+	}{
+		{"a vocabulary of another size", func(r *infer.Request) { r.Against = "wide" }, infer.CodeInvalid, "m and wide have different vocabularies, so that their probabilities cannot be compared: they have 320 and 352 logits"},
+		{"a vocabulary with another token", func(r *infer.Request) { r.Against = "renamed" }, infer.CodeInvalid, `and "<|x|>"`},
+		{"an output matrix with further rows", func(r *infer.Request) { r.Against = "padded" }, infer.CodeInvalid, "320 and 384 logits"},
+		{"a model that there is not", func(r *infer.Request) { r.Against = "none" }, infer.CodeNotFound, `there is no model "none"`},
+		{"a device that there is not", func(r *infer.Request) { r.AgainstDevice = "cpu" }, infer.CodeInvalid, "this server computes on no cpu"},
+		{"a device of another kind", func(r *infer.Request) { r.AgainstDevice = "cuda" }, infer.CodeInvalid, "must be cpu"},
+		{"an answer behind the prompt", func(r *infer.Request) { r.MaxTokens = 1 }, infer.CodeInvalid, "max_tokens is 0"},
+		{"a prompt that is not scored", func(r *infer.Request) { r.PromptLogProb = false }, infer.CodeInvalid, "prompt_logprob is set"},
+		{"a prompt beyond the context of the second model", func(r *infer.Request) { r.Model, r.Against, r.Tokens = "long", "m", span(0, 200) }, infer.CodeContext, "maximum context length is 128"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b.mu.Lock()
+			b.files["long"] = gguftest.TinyLlama(gguftest.Llama{Context: 256})
+			b.mu.Unlock()
+			r := compared(span(5, 15), "q8")
+			c.change(&r)
+			a := b.ask(r)
+			if a.code() != c.code || !strings.Contains(a.err.Error(), c.says) {
+				t.Errorf("got %v, want %s with %q", a.err, c.code, c.says)
+			}
+		})
+	}
+	if a := b.ask(request(span(5, 15), 2)); a.err != nil || len(a.tokens) != 2 {
+		t.Errorf("the answer after them has %d tokens, %v", len(a.tokens), a.err)
+	}
+}
+
+// A bench checks at its end that no file is open and no request is counted.
+func TestEngine_ACancelledComparisonLeavesNothingOpen(t *testing.T) {
+	for name, stop := range map[string]func(infer.Event) bool{
+		"while the first model scores":  func(e infer.Event) bool { return e.Prefill != nil && !e.Prefill.Against },
+		"while the second model loads":  func(e infer.Event) bool { return e.Loading != nil && e.Loading.Model == "other" },
+		"while the second model scores": func(e infer.Event) bool { return e.Prefill != nil && e.Prefill.Against },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := request(span(10, 90), 0)
+			r.PromptLogProb, r.Against = true, "other"
+			stopped := false
+			a := b.askContext(ctx, r, func(e infer.Event) {
+				if stop(e) {
+					stopped = true
+					cancel()
+				}
+			})
+			if !stopped || a.err == nil {
+				t.Errorf("stopped %v, ended with %v", stopped, a.err)
+			}
+		})
+	}
+	t.Run("at its end", func(t *testing.T) {
+		b := newBench(t, nil)
+		r := request(span(10, 90), 0)
+		r.PromptLogProb, r.Against = true, "other"
+		if a := b.ask(r); a.err != nil || len(a.prompt) != 80 || a.done.Receipt.Model != "other" {
+			t.Errorf("%d tokens, %v", len(a.prompt), a.err)
+		}
+	})
+}

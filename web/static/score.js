@@ -1,0 +1,129 @@
+// Scoring: one pass of the model over the prompt of an answer, or of two models over prompt and answer.
+import { bytes, count, percent } from './format.js'
+import { copyOf } from './html.js'
+import { start } from './request.js'
+import { List } from './tokens.js'
+
+// Prompt is the prompt before an answer whose tokens are shown.
+class Prompt extends List {
+  constructor(view, tokens) {
+    const list = document.createElement('div')
+    list.className = 'prose toks prompt'
+    list.setAttribute('role', 'group')
+    list.setAttribute('aria-label', 'Tokens of the prompt; arrow keys move')
+    super(view.owner, view.answer, tokens, list)
+    this.el = view.el
+  }
+
+  get at() { return `/c/${this.owner.on.chat()}/score/${this.answer.id}` }
+
+  place(at, total) { return `prompt token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
+}
+
+// passOf describes a line of progress: [what, how far, share].
+function passOf({ queued, loading, prefill }, against) {
+  if (queued) return ['Waiting', `${count(queued.position)}. in the queue`, 0]
+  if (loading) return [`Loading ${loading.model}`, loading.total ? `${bytes(loading.done)} of ${bytes(loading.total)}` : '', loading.total ? loading.done / loading.total : 0]
+  const { done, total } = prefill
+  const who = prefill.against ? 'Scoring with the other model' : against ? 'Scoring with the model of the answer' : 'Scoring the prompt'
+  return [who, `${count(done)} of ${count(total)} tokens`, total ? done / total : 0]
+}
+
+// Scoring is the controls of one answer, and what was scored.
+export class Scoring {
+  constructor(view) {
+    this.view = view
+    this.el = copyOf('t-score')
+    this.form = this.find('form')
+    this.find('[data-cancel]').addEventListener('click', () => this.cancel())
+    this.find('[data-worst]').addEventListener('click', () => this.jump())
+    this.form.addEventListener('submit', e => {
+      e.preventDefault()
+      const [against, device] = this.find('select').value.split('\t')
+      this.ask({ against, device })
+    })
+    view.el.querySelector('.scoring').after(this.el)
+  }
+
+  find(q) { return this.el.querySelector(q) }
+
+  // offer lists the models that the answer can be compared with, or hides the list.
+  offer(button) {
+    const show = this.form.hidden
+    this.form.hidden = !show
+    button.setAttribute('aria-expanded', show)
+    if (!show) return
+    const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.dataset.label, `${b.value}\t`))
+    if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option('The same model, on the CPU', '\tcpu'))
+    this.find('select').replaceChildren(...options)
+    const other = options.find(o => o.value !== `${this.view.answer.info.receipt?.model}\t`)
+    if (other) other.selected = true
+    this.find('select').focus()
+  }
+
+  // ask scores, and shows how far that is.
+  async ask(other) {
+    this.cancel()
+    const asked = this.asked = new AbortController()
+    const { view } = this
+    this.progress(['Scoring', '', 0])
+    let said = null
+    await start(`/c/${view.owner.on.chat()}/score/${view.answer.id}`, { against: '', device: '', ...other }, asked.signal, line => {
+      if (line.scored || line.error) said = line
+      else if (this.asked === asked) this.progress(passOf(line, other.against || other.device))
+    }, error => { said = { error } })
+    if (this.asked !== asked) return
+    this.asked = null
+    this.progress(null)
+    if (said?.scored) this.show(said.scored)
+    else view.say(said?.error?.message ?? 'The connection ended before the scores came.', true)
+  }
+
+  cancel() {
+    this.asked?.abort()
+    this.asked = null
+    this.progress(null)
+  }
+
+  // progress shows what a pass does; null: there is none.
+  progress(pass) {
+    this.find('.passing').hidden = !pass
+    for (const button of this.view.el.querySelectorAll('[data-score], .scorebox form button')) button.disabled = Boolean(pass)
+    if (!pass) return
+    const [what, amount, share] = pass
+    this.find('[data-pass]').textContent = what
+    this.find('[data-pass-amount]').textContent = amount
+    this.find('.bar .fg').setAttribute('width', percent(share))
+    this.find('.bar').setAttribute('aria-valuenow', Math.round(100 * share))
+  }
+
+  // show shows the prompt, and what two models differ in.
+  show({ prompt, tokens, kl }) {
+    const { view } = this
+    view.say('')
+    if (view.owner.view === this.prompt) view.owner.close(false)
+    this.prompt?.list.remove()
+    this.prompt = new Prompt(view, tokens.slice(0, prompt))
+    this.find('.klsum').before(this.prompt.list)
+    view.el.querySelector('[data-score]').hidden = true
+    if (kl) this.compare(tokens, prompt, kl)
+    view.colour(kl ? 'kl' : view.by)
+  }
+
+  compare(tokens, prompt, kl) {
+    const { view } = this
+    for (const [i, t] of view.tokens.entries()) t.compared = tokens[prompt + i]?.compared
+    this.compared = true
+    view.el.querySelector('[data-by="kl"]').hidden = false
+    this.worst = kl.worst < prompt ? [this.prompt, kl.worst] : [view, kl.worst - prompt]
+    const most = tokens[kl.worst].compared.kl
+    this.find('[data-kl]').textContent = `Divergence of the other model (Kullback–Leibler, full vocabulary): mean ${kl.mean.toPrecision(3)} nats over ${count(tokens.length - 1)} tokens, worst ${most.toPrecision(3)}.`
+    this.find('[data-worst]').textContent = `Show the worst, ${this.worst[0].place(this.worst[1])}`
+    this.find('.klsum').hidden = false
+    this.form.hidden = true
+    view.el.querySelector('[data-xray]').setAttribute('aria-expanded', 'false')
+  }
+
+  // jump selects the token at which the models differ most.
+  jump() { this.view.owner.pick(...this.worst) }
+}
