@@ -113,12 +113,14 @@ type scriptedAnswer struct {
 	request infer.Request
 	events  chan infer.Event
 	failure chan error
+	ended   chan struct{} // closed when nobody waits for events any more
 	count   int
 }
 
 func (s *script) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-	a := &scriptedAnswer{request: r, events: make(chan infer.Event), failure: make(chan error, 1)}
+	a := &scriptedAnswer{request: r, events: make(chan infer.Event), failure: make(chan error, 1), ended: make(chan struct{})}
 	return func(yield func(infer.Event, error) bool) {
+		defer close(a.ended)
 		s.answers <- a
 		for {
 			select {

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
@@ -207,27 +209,24 @@ func TestEngine_ComparisonsThatCannotBeMadeAreRefused(t *testing.T) {
 
 // A bench checks at its end that no file is open and no request is counted.
 func TestEngine_ACancelledComparisonLeavesNothingOpen(t *testing.T) {
-	for name, stop := range map[string]func(infer.Event) bool{
-		"while the first model scores":  func(e infer.Event) bool { return e.Prefill != nil && !e.Prefill.Against },
-		"while the second model loads":  func(e infer.Event) bool { return e.Loading != nil && e.Loading.Model == "other" },
-		"while the second model scores": func(e infer.Event) bool { return e.Prefill != nil && e.Prefill.Against },
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			r := request(span(10, 90), 0)
-			r.PromptLogProb, r.Against = true, "other"
-			stopped := false
-			a := b.askContext(ctx, r, func(e infer.Event) {
-				if stop(e) {
-					stopped = true
-					cancel()
+	for _, model := range []string{"toy", "other"} {
+		t.Run("while "+model+" scores", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := make(gate)
+				b := newBench(t, func(b *bench, o *Options) { o.ChunkRows, b.onStep = 16, g.wait })
+				r := request(span(10, 90), 0)
+				r.PromptLogProb, r.Against = true, "other"
+				s := b.stream(r, nil)
+				for g.next(2); b.Status().Model.Name != model; {
+					g.next(1)
 				}
+				s.cancel()
+				<-s.ended
+				if !errors.Is(s.reply.err, context.Canceled) || len(s.reply.prompt) > 0 {
+					t.Errorf("%d tokens were scored, %v", len(s.reply.prompt), s.reply.err)
+				}
+				g.open()
 			})
-			if !stopped || a.err == nil {
-				t.Errorf("stopped %v, ended with %v", stopped, a.err)
-			}
 		})
 	}
 	t.Run("at its end", func(t *testing.T) {

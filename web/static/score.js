@@ -56,7 +56,7 @@ export class Scoring {
     const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.dataset.label, `${b.value}\t`))
     if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option('The same model, on the CPU', '\tcpu'))
     this.find('select').replaceChildren(...options)
-    const other = options.find(o => o.value !== `${this.view.answer.info.receipt?.model}\t`)
+    const other = options.find(o => o.value !== `${this.view.answer.info.model}\t`)
     if (other) other.selected = true
     this.find('select').focus()
   }
