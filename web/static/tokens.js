@@ -245,7 +245,8 @@ export class Tokens {
     this.pop.querySelector('[data-stages]').addEventListener('click', () => this.inspect(this.view, this.at, true))
     this.pop.querySelector('[data-all]').addEventListener('click', () => {
       this.list(Infinity)
-      this.pop.querySelector('.alts button').focus()
+      if (this.view.forks) this.pop.querySelector('.alts button').focus()
+      else this.view.spans[this.at].focus()
     })
     this.pop.querySelector('.alts').addEventListener('click', e => {
       const button = e.target.closest('.alt')
@@ -358,6 +359,7 @@ export class Tokens {
     this.pop.querySelector('[data-name]').textContent = name
     this.pop.querySelector('[data-place]').textContent = view.place(at, detail.total)
     this.pop.setAttribute('aria-label', `${view.place(at)}: ${name}`)
+    this.pop.classList.toggle('readonly', !view.forks)
     for (const el of this.pop.querySelectorAll('.own, [data-stages]')) el.hidden = !view.forks
     const hex = [...atob(detail.bytes)].map(c => c.charCodeAt(0).toString(16).padStart(2, '0')).join(' ')
     const facts = detail.known ? [`rank ${detail.at_most ? 'below ' : ''}${count(detail.rank + (detail.at_most ? 0 : 1))}`, `${detail.entropy.toFixed(2)} bits`] : ['probability not stored']
@@ -383,7 +385,7 @@ export class Tokens {
       const button = el.querySelector('.alt')
       button.dataset.id = a.id
       if (a.id === id) button.setAttribute('aria-current', 'true')
-      else if (!this.view.forks) button.disabled = true
+      else if (!this.view.forks) button.title = `id ${a.id}`
       else button.title = `Write on with this one (id ${a.id})`
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))
