@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -12,17 +12,23 @@ run: build
 build:
 	go build -trimpath -o m40-llm .
 
-# Serve, and start anew whenever a page changes.
+# Serve, and start anew whenever a page changes. /dev/states has each state of each component.
 dev:
-	go tool templ generate -path web -watch -cmd "go run -C .. ."
+	go tool templ generate -path web -watch -cmd "go run -C .. -tags states ."
 
 # Write the Go code of the pages; it is committed.
 generate:
 	go tool templ generate -path web
 
-# The pictures of docs/sharing.md, by Chromium.
+# The pictures of docs/sharing.md, and from the storybook those of the README, by Chromium.
 pictures:
 	M40_LLM_PICTURES=$(CURDIR)/docs/sharing go test -count 1 -run '^TestPictures$$' ./handlers
+	M40_LLM_PICTURES=$(CURDIR)/docs go test -count 1 -run '^TestPicturesOfStates$$' ./handlers
+
+# What the storybook's states look like and say, by Chromium: what TestEachState… compares with.
+states:
+	mkdir -p handlers/testdata/states
+	M40_LLM_UPDATE=1 go test -count 1 -run '^TestEachState' ./handlers
 
 # The emulated GPU, bin/libcuda-emu.so: M40_LLM_LIBCUDA=bin/libcuda-emu.so uses it.
 emu:

@@ -178,6 +178,7 @@ func New(cfg Config) *echo.Echo {
 	shared.ReaderRoutes(e)
 	e.Match(getOrHead, "/static/*", page.Asset)
 	e.Match(getOrHead, "/models", forPeople(people.ModelsPage, programs.Models))
+	addStates(e)
 	return e
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/access"
@@ -27,6 +28,7 @@ import (
 	"m40-llm/handlers/share"
 	"m40-llm/infer"
 	"m40-llm/store"
+	"m40-llm/web/states"
 )
 
 // TestPictures makes the pictures of docs/sharing.md, in the folder M40_LLM_PICTURES: each state on a phone
@@ -316,4 +318,28 @@ func (p *photographer) managing() {
 	b.until("!document.querySelector('form[action$=\"/devices/revoke\"]')")
 	other.until("document.querySelector('[data-connbar]').innerText === 'This device was logged out.'")
 	p.take(other, "device-logged-out", true)
+}
+
+// TestPicturesOfStates makes the pictures of the README that show a state of the storybook, in the folder
+// M40_LLM_PICTURES. See make pictures.
+func TestPicturesOfStates(t *testing.T) {
+	dir := os.Getenv("M40_LLM_PICTURES")
+	if dir == "" {
+		t.Skip("M40_LLM_PICTURES names no folder")
+	}
+	b := openBrowser(t, serveStates(t))
+	b.do(emulation.SetTimezoneOverride("UTC"))
+	for state, file := range map[string]string{"microscope": "microscope.png", "models-compared": "divergence.png"} {
+		b.size(1280, 800, false)
+		b.open(states.Path + "/" + state)
+		b.until("'ready' in document.documentElement.dataset")
+		b.do(settle)
+		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), inFewColours(t, shot), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

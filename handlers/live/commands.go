@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -37,8 +38,19 @@ func (q Question) validate() error {
 	return Panel{q.Settings, q.Preset}.validate(q.System)
 }
 
+// attached is the beginning of a file in a message.
+var attached = regexp.MustCompile("(?m)^File ([^\n]{1,200}):\n`{3}")
+
+// title returns the title of a chat that begins with a message: the message without its files, or the
+// name of the first if there is nothing else.
 func title(text string) string {
 	const max = 80
+	if at := attached.FindStringSubmatchIndex(text); at != nil {
+		name := text[at[2]:at[3]]
+		if text = text[:at[0]]; strings.TrimSpace(text) == "" {
+			text = name
+		}
+	}
 	text = strings.Join(strings.Fields(text), " ")
 	if utf8.RuneCountInString(text) <= max {
 		return text

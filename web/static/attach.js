@@ -21,7 +21,7 @@ export function show(el, text) {
   let from = 0
   el.replaceChildren()
   for (const { 0: all, 1: name, 3: content, index } of text.matchAll(part)) {
-    el.append(text.slice(from, index).replace(/\n+$/, '\n'))
+    el.append(text.slice(from, index).replace(from ? /^\n+|\n+$/g : /\n+$/, from ? '' : '\n'))
     const file = copyOf('t-file')
     file.querySelector('[data-name]').textContent = name
     file.querySelector('[data-size]').textContent = bytes(new Blob([content]).size)

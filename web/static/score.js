@@ -104,7 +104,7 @@ export class Scoring {
     if (view.owner.view === this.prompt) view.owner.close(false)
     this.prompt?.list.remove()
     this.prompt = new Prompt(view, tokens.slice(0, prompt))
-    this.find('.klsum').before(this.prompt.list)
+    this.el.append(this.prompt.list)
     view.el.querySelector('[data-score]').hidden = true
     if (kl) this.compare(tokens, prompt, kl)
     view.colour(kl ? 'kl' : view.by)

@@ -9,11 +9,13 @@ const scales = {
   p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['90+', '50–90', '20–50', '5–20', '1–5', '<1 %'] },
   rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: ['1st', '2nd', '3–4', '5–10', '11–40', '41+'] },
   entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['<0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '3.2+ bits'] },
-  kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['<0.001', '0.001–0.01', '0.01–0.05', '0.05–0.2', '0.2–1', '1+ nats'] },
+  kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['<0.001', '–0.01', '–0.05', '–0.2', '–1', '1+ nats'] },
 }
 
 // inPercent returns a probability in percent with two or three digits.
-export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : (100 * p).toPrecision(1)
+export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : p >= 0.0000095 ? (100 * p).toPrecision(1) : '<0.001'
+
+const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
 
 // visible returns the text of a token with its white space made visible.
 const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
@@ -165,11 +167,11 @@ class View extends List {
   // sum shows the figures of all tokens.
   sum() {
     const known = this.tokens.filter(t => t.known)
-    const facts = [`${count(this.tokens.length)} tokens`]
+    const facts = [plural(this.tokens.length)]
     if (known.length) {
       const perplexity = Math.exp(-known.reduce((sum, t) => sum + Math.log(t.p), 0) / known.length)
       const least = known.reduce((a, b) => a.p < b.p ? a : b)
-      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${inPercent(least.p)} %`)
+      facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${inPercent(least.p)} %`.replace('<<', '<'))
     }
     if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
     this.el.querySelector('[data-sum]').textContent = facts.join(', ')
@@ -258,8 +260,9 @@ export class Tokens {
       if (text) this.fork({ text })
     })
     this.pop.addEventListener('keydown', e => this.walked(e))
+    addEventListener('resize', () => this.view && this.place())
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
-    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp')) this.close(false) })
+    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp, [data-worst]')) this.close(false) })
   }
 
   // shows reports whether the tokens of an answer are shown.

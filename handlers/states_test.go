@@ -1,0 +1,207 @@
+package handlers
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/web/states"
+)
+
+// What a state shows is compared with testdata/states, where make states puts it: the text exactly, and
+// the picture as a thumbnail, because another Chromium has other fonts and smooths edges in another way.
+// A thumbnail has a pixel for each square of this many pixels of the page.
+const thumbnail = 10
+
+// A picture is another one if more than maxOther of its thumbnail's pixels differ by more than
+// maxDifference of 255 greys. Fonts alone made at most half as many differ.
+const (
+	maxDifference = 32
+	maxOther      = 0.01
+)
+
+// serveStates starts a server that has the storybook too, whatever the build.
+func serveStates(t *testing.T) *httptest.Server {
+	t.Helper()
+	e := New(Config{Engine: &fakeEngine{}})
+	book := echo.WrapHandler(states.Handler())
+	for _, path := range []string{states.Path, states.Path + "/:name"} {
+		if !slices.ContainsFunc(e.Routes(), func(r *echo.Route) bool { return r.Path == path }) {
+			e.GET(path, book)
+		}
+	}
+	s := httptest.NewServer(e)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
+	update := os.Getenv("M40_LLM_UPDATE") == "1"
+	const dir = "testdata/states"
+	b := openBrowser(t, serveStates(t))
+	b.do(emulation.SetTimezoneOverride("UTC"))
+	texts, err := os.ReadFile(filepath.Join(dir, "texts.txt"))
+	if err != nil && !update {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for _, part := range strings.Split(string(texts), "\n=== ")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		want[name] = strings.TrimSpace(text)
+	}
+	var all strings.Builder
+	for _, s := range states.All() {
+		t.Run(s.Name, func(t *testing.T) {
+			b.size(1280, 800, false)
+			b.open(states.Path + "/" + s.Name)
+			if s.Script {
+				b.until("'ready' in document.documentElement.dataset")
+			}
+			text := strings.TrimSpace(b.value("(document.querySelector('dialog[open]') ?? document.querySelector('main')).innerText.replace(/\\n+/g, '\\n')"))
+			fmt.Fprintf(&all, "\n=== %s\n%s\n", s.Name, text)
+			if text != want[s.Name] && !update {
+				t.Errorf("it says\n%s\n\nwant\n%s", text, want[s.Name])
+			}
+			for name, width := range map[string]int64{"desktop": 1280, "phone": 390} {
+				b.size(width, 800, width < 500)
+				b.do(settle)
+				shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+				if err != nil {
+					t.Fatal(err)
+				}
+				comparePicture(t, filepath.Join(dir, s.Name+"-"+name+".png"), shot, update)
+			}
+		})
+	}
+	if update {
+		if err := os.WriteFile(filepath.Join(dir, "texts.txt"), []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// comparePicture compares a screenshot with the thumbnail in a file, or writes that.
+func comparePicture(t *testing.T, file string, shot []byte, update bool) {
+	t.Helper()
+	picture, err := png.Decode(bytes.NewReader(shot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := small(picture)
+	if update {
+		var out bytes.Buffer
+		if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := otherPixels(got, decoded); share > maxOther {
+		t.Errorf("%.1f %% of the picture differ from %s, at most %.1f %% may; make states makes it anew", 100*share, file, 100*maxOther)
+	}
+}
+
+// grey has 16 greys, as thumbnails do.
+var grey = func() (p color.Palette) {
+	for i := range 16 {
+		p = append(p, color.Gray{uint8(17 * i)})
+	}
+	return p
+}()
+
+// small returns the thumbnail of a picture.
+func small(picture image.Image) *image.Paletted {
+	size := picture.Bounds().Size().Div(thumbnail)
+	out := image.NewPaletted(image.Rectangle{Max: size}, grey)
+	for y := range size.Y {
+		for x := range size.X {
+			sum := 0
+			for i := range thumbnail * thumbnail {
+				sum += int(color.GrayModel.Convert(picture.At(x*thumbnail+i%thumbnail, y*thumbnail+i/thumbnail)).(color.Gray).Y)
+			}
+			out.SetColorIndex(x, y, uint8((sum/(thumbnail*thumbnail)+8)/17))
+		}
+	}
+	return out
+}
+
+// otherPixels returns the share of the pixels that differ; 1 for pictures of different sizes.
+func otherPixels(a, b image.Image) float64 {
+	if a.Bounds() != b.Bounds() {
+		return 1
+	}
+	size, other := a.Bounds().Size(), 0
+	for i := range size.X * size.Y {
+		x, _, _, _ := a.At(i%size.X, i/size.X).RGBA()
+		y, _, _, _ := b.At(i%size.X, i/size.X).RGBA()
+		if d := int(x>>8) - int(y>>8); d > maxDifference || d < -maxDifference {
+			other++
+		}
+	}
+	return float64(other) / float64(size.X*size.Y)
+}
+
+func TestAPictureThatLacksAnElementIsAnotherOne(t *testing.T) {
+	page := image.NewGray(image.Rect(0, 0, 1280, 800))
+	for i := range page.Pix {
+		page.Pix[i] = 250
+	}
+	empty := small(page)
+	for y := 100; y < 140; y++ { // a panel of 400 x 40
+		for x := 100; x < 500; x++ {
+			page.SetGray(x, y, color.Gray{80})
+		}
+	}
+	if share := otherPixels(empty, small(page)); share <= maxOther {
+		t.Errorf("only %g of it differ", share)
+	}
+	if share := otherPixels(empty, empty); share != 0 {
+		t.Errorf("%g differ from itself", share)
+	}
+}
+
+// The storybook is in no release: neither its route nor its package.
+func TestTheStorybookIsOnlyInBuildsForDevelopment(t *testing.T) {
+	for _, c := range []struct {
+		tags string
+		has  bool
+	}{{"", false}, {"states", true}} {
+		out, err := exec.Command("go", "list", "-deps", "-tags", c.tags, "m40-llm").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := slices.Contains(strings.Fields(string(out)), "m40-llm/web/states"); has != c.has {
+			t.Errorf("with the tags %q the program has the storybook: %v, want %v", c.tags, has, c.has)
+		}
+	}
+	e := New(Config{Engine: &fakeEngine{}})
+	s := httptest.NewServer(e)
+	defer s.Close()
+	if got := call(t, s, "GET", states.Path, ""); got.status != http.StatusNotFound {
+		t.Errorf("GET %s: status %d", states.Path, got.status)
+	}
+}
