@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
