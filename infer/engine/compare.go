@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"sync/atomic"
 
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -18,12 +19,14 @@ import (
 // loaded at a time. The rows of the first wait in a file for those of the second, so that the divergence
 // is that of the full vocabulary.
 type comparison struct {
-	next *openModel // the second model until its turn comes; then nil
-	rows *os.File   // (scored tokens, vocab) logits; without a name, so that it is gone with the process
-	raw  []byte     // of one row
+	next *openModel    // the second model until its turn comes; then nil
+	rows *os.File      // (scored tokens, vocab) logits; without a name, so that it is gone with the process
+	size int64         // bytes of rows at its end
+	used *atomic.Int64 // bytes of all comparisons of the engine
+	raw  []byte        // of one row
 }
 
-// maxCompared bounds the file of a comparison, in bytes.
+// maxCompared bounds the files of all comparisons together, in bytes.
 const maxCompared = 2 << 30
 
 // isSecond reports whether the second model scores.
@@ -35,14 +38,19 @@ func (e *Engine) compareWith(ctx context.Context, a *answer) error {
 	if err != nil {
 		return err
 	}
-	a.comparison = &comparison{next: other}
-	err = sameVocabulary(a.model, other)
-	if size := int64(a.prompt) * int64(a.model.config.Vocab) * 4; err == nil && size > maxCompared {
-		err = infer.Invalid("against", "comparing %d tokens of a vocabulary of %d needs a temporary file of %s, and at most %s are used: compare a shorter text",
-			a.prompt, a.model.config.Vocab, units.ByteSize(size), units.ByteSize(maxCompared))
-	}
-	if err == nil {
-		a.comparison.rows, err = temporaryFile()
+	c := &comparison{next: other, size: int64(a.prompt) * int64(a.model.config.Vocab) * 4, used: &e.compared}
+	a.comparison = c
+	used := c.used.Add(c.size)
+	if err = sameVocabulary(a.model, other); err == nil {
+		switch {
+		case c.size > maxCompared:
+			err = infer.Invalid("against", "comparing %d tokens of a vocabulary of %d needs a temporary file of %s, and at most %s are used: compare a shorter text",
+				a.prompt, a.model.config.Vocab, units.ByteSize(c.size), units.ByteSize(maxCompared))
+		case used > maxCompared:
+			err = infer.Errorf(infer.CodeQueueFull, "other comparisons use %s of the %s for temporary files; try again later", units.ByteSize(used-c.size), units.ByteSize(maxCompared))
+		default:
+			c.rows, err = temporaryFile()
+		}
 	}
 	if err != nil {
 		a.comparison.close(e.models)
@@ -85,6 +93,7 @@ func (c *comparison) close(models *openModels) {
 	if c == nil {
 		return
 	}
+	c.used.Add(-c.size)
 	if c.next != nil {
 		models.release(c.next)
 	}

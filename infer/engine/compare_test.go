@@ -202,6 +202,13 @@ func TestEngine_ComparisonsThatCannotBeMadeAreRefused(t *testing.T) {
 			}
 		})
 	}
+	b.compared.Add(maxCompared)
+	if a := b.ask(compared(span(5, 15), "q8")); a.code() != infer.CodeQueueFull || !strings.Contains(a.err.Error(), "try again later") {
+		t.Errorf("a comparison beside many others: %v", a.err)
+	}
+	if n := b.compared.Add(-maxCompared); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
 	if a := b.ask(request(span(5, 15), 2)); a.err != nil || len(a.tokens) != 2 {
 		t.Errorf("the answer after them has %d tokens, %v", len(a.tokens), a.err)
 	}

@@ -23,6 +23,7 @@ import (
 	"iter"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"m40-llm/infer"
@@ -69,6 +70,8 @@ type Engine struct {
 	status  *status
 	cancel  context.CancelFunc // cancels a load
 	done    chan struct{}      // closed when the step loop has ended
+
+	compared atomic.Int64 // bytes of the files of comparisons
 }
 
 // Open starts an engine, which begins to load Options.Model, and returns at once.

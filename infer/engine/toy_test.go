@@ -262,6 +262,9 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 		if b.open != 0 {
 			t.Errorf("%d devices are still open after Close", b.open)
 		}
+		if n := e.compared.Load(); n != 0 {
+			t.Errorf("%d bytes are still counted for comparisons after Close", n)
+		}
 		if e.inbox.count != 0 || len(e.models.open) != 0 {
 			t.Errorf("%d requests and %d files are still open after Close", e.inbox.count, len(e.models.open))
 		}
