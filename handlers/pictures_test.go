@@ -328,7 +328,7 @@ func TestPicturesOfStates(t *testing.T) {
 		t.Skip("M40_LLM_PICTURES names no folder")
 	}
 	b := openBrowser(t, serveStates(t))
-	b.do(emulation.SetTimezoneOverride("UTC"))
+	command(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	for state, file := range map[string]string{"microscope": "microscope.png", "models-compared": "divergence.png"} {
 		b.size(1280, 800, false)
 		b.open(states.Path + "/" + state)

@@ -53,7 +53,7 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 	update := os.Getenv("M40_LLM_UPDATE") == "1"
 	const dir = "testdata/states"
 	b := openBrowser(t, serveStates(t))
-	b.do(emulation.SetTimezoneOverride("UTC"))
+	command(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	texts, err := os.ReadFile(filepath.Join(dir, "texts.txt"))
 	if err != nil && !update {
 		t.Fatal(err)
