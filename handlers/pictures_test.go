@@ -331,7 +331,7 @@ func TestPicturesOfStates(t *testing.T) {
 	command(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	for state, file := range map[string]string{"microscope": "microscope.png", "models-compared": "divergence.png"} {
 		b.size(1280, 800, false)
-		b.open(states.Path + "/" + state)
+		b.do(chromedp.Navigate(b.origin+states.Path+"/"+state), chromedp.WaitReady("main"))
 		b.until("'ready' in document.documentElement.dataset")
 		b.do(settle)
 		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())

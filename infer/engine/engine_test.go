@@ -855,6 +855,7 @@ func TestEngine_LeavesWeightsInTheFileIfCopiesDoNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := b.Status().Device
+			b.Close() // the log is complete then
 			if strings.HasPrefix(got.Notice, notice) != tt.inFile || (got.InFile != "") != tt.inFile || strings.Contains(log.String(), notice) != tt.inFile {
 				t.Errorf("got %+v, log %q", got, log.String())
 			}

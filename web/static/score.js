@@ -40,6 +40,7 @@ export class Scoring {
     this.form.addEventListener('submit', e => {
       e.preventDefault()
       const [against, device] = this.find('select').value.split('\t')
+      this.other = this.find('select').selectedOptions[0].label
       this.ask({ against, device })
     })
     view.el.querySelector('.scoring').after(this.el)
@@ -117,7 +118,7 @@ export class Scoring {
     view.el.querySelector('[data-by="kl"]').hidden = false
     this.worst = kl.worst < prompt ? [this.prompt, kl.worst] : [view, kl.worst - prompt]
     const most = tokens[kl.worst].compared.kl
-    this.find('[data-kl]').textContent = `Divergence of the other model (Kullback–Leibler, full vocabulary): mean ${kl.mean.toPrecision(3)} nats over ${count(tokens.length - 1)} tokens, worst ${most.toPrecision(3)}.`
+    this.find('[data-kl]').textContent = `Divergence of “${this.other}” from ${view.answer.info.name || view.answer.info.model} (Kullback–Leibler, full vocabulary): mean ${kl.mean.toPrecision(3)} nats over ${count(tokens.length - 1)} tokens, worst ${most.toPrecision(3)}`
     this.find('[data-worst]').textContent = `Show the worst, ${this.worst[0].place(this.worst[1])}`
     this.find('.klsum').hidden = false
     this.form.hidden = true
