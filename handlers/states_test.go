@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -54,6 +55,7 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 	update := os.Getenv("M40_LLM_UPDATE") == "1"
 	const dir = "testdata/states"
 	b := openBrowser(t, serveStates(t))
+	b.scheme("light") // without motion
 	command(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "UTC"})
 	texts, err := os.ReadFile(filepath.Join(dir, "texts.txt"))
 	if err != nil && !update {
@@ -87,11 +89,7 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 			}
 			for name, width := range sizes {
 				b.size(width, 800, width < 500)
-				shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-				if err != nil {
-					t.Fatal(err)
-				}
-				comparePicture(t, filepath.Join(dir, s.Name+"-"+name+".png"), shot, update)
+				comparePicture(t, filepath.Join(dir, s.Name+"-"+name+".png"), b.still(), update)
 			}
 		})
 	}
@@ -102,14 +100,32 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 	}
 }
 
-// comparePicture compares a screenshot with the thumbnail in a file, or writes that.
-func comparePicture(t *testing.T, file string, shot []byte, update bool) {
-	t.Helper()
-	picture, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		t.Fatal(err)
+// still returns a thumbnail of the page that is the same a moment later.
+func (b *browser) still() *image.Paletted {
+	b.t.Helper()
+	var last *image.Paletted
+	for deadline := time.Now().Add(hang); time.Now().Before(deadline); {
+		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		picture, err := png.Decode(bytes.NewReader(shot))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		now := small(picture)
+		if last != nil && bytes.Equal(last.Pix, now.Pix) {
+			return now
+		}
+		last = now
 	}
-	got := small(picture)
+	b.t.Fatal("the page does not come to rest")
+	return nil
+}
+
+// comparePicture compares a thumbnail with that in a file, or writes it.
+func comparePicture(t *testing.T, file string, got *image.Paletted, update bool) {
+	t.Helper()
 	if update {
 		var out bytes.Buffer
 		if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, got); err != nil {

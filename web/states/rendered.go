@@ -13,7 +13,7 @@ var day = time.Date(2026, 3, 14, 15, 9, 0, 0, time.UTC)
 func engine() web.Engine {
 	return web.Engine{
 		State: "ready", StateText: "ready", ID: "guide", Name: "Guide", Tag: "demo", Demo: true, Model: "Guide, 14 M parameters, Q8_0",
-		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "nobody waiting", Summary: "Guide · ready", Context: 1024,
+		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "nobody waiting", Cache: "0.9 MB of 67.1 MB planned", Rate: "31.2", Summary: "Guide · ready", Context: 1024,
 		Line: "Guide is ready on this machine.", Ready: "The built-in model is ready.", Headline: "Ask something.", Intro: "Guide is a small model for trying the controls.",
 		TooLongFirst: "Shorten the message, or choose a model with a longer context.", TooLong: "Shorten the message, or fork the chat further up.",
 	}
@@ -43,7 +43,7 @@ func rail() web.Rail {
 
 // chat is a page with one stored chat.
 func chat() web.Page {
-	return web.Page{Chat: "one", Title: "A story about a fox", Engine: engine(), Picker: picker(), Rail: rail(), Once: "x", MaxSeed: 999_999,
+	return web.Page{Chat: "one", Title: "A story about a fox", Engine: engine(), Picker: picker(), Rail: rail(), Once: "x", MaxSeed: 999_999, Presets: []web.Preset{{ID: "balanced", Name: "Balanced", Builtin: true}},
 		Params: []web.Param{
 			{Key: "temperature", Label: "Temperature", Hi: 2, Step: 0.01, Digits: 2, Off: "always the likeliest", Default: 0.7, FieldHi: 2, About: "Higher: less likely tokens more often"},
 			{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, Step: 1, Logarithmic: true, Off: "off", Default: 40, FieldHi: 1000, About: "Keeps the likeliest tokens"},
@@ -120,6 +120,11 @@ func ofModels() []State {
 		Sums: []web.Sum{{Of: "memory", Needs: "6.1 GB", Free: "12 GB", Share: 51}, {Of: "disk", Needs: "5.03 GB", Free: "212 GB", Share: 2}}}
 	large := found
 	large.Verdict, large.Fits, large.Off, large.Sums = "does not fit", false, "It needs 42 GB of memory, and 12 GB are free.", []web.Sum{{Of: "memory", Needs: "42 GB", Free: "12 GB", Over: true, Share: 100}}
+	choices := found
+	choices.Choices = []web.Quantisation{
+		{Name: "Qwen/Qwen3-8B-GGUF:Q8_0", Quant: "Q8_0", Size: "8.71 GB", Context: "16,384", On: "AMD EPYC, 2 threads", Speed: "about 5"},
+		{Name: found.Name, Quant: "Q4_K_M", Size: "5.03 GB", Context: "40,960", On: "AMD EPYC, 2 threads", Speed: "about 9", Chosen: true},
+		{Name: "Qwen/Qwen3-8B-GGUF:F16", Quant: "F16", Size: "16.4 GB", Problem: "It needs 17 GB of memory, and 12 GB are free."}}
 	details := web.ModelDetails{ModelRow: models()[1], Facts: []web.Fact{{Name: "Architecture", Value: "qwen3"}, {Name: "Layers", Value: "36"}}, Types: []web.TensorType{{Type: "Q4_K", Tensors: "216", Weights: "6.9 B", Size: "3.9 GB"}}, Metadata: []web.Fact{{Name: "general.name", Value: "Qwen3 8B"}}}
 	deleting := details
 	deleting.Deleting = true
@@ -133,6 +138,7 @@ func ofModels() []State {
 				{File: "d", State: "done", Share: 100, Title: "Phi-4", Quant: "Q4_K_M", Model: "phi-4", Note: "Its SHA-256 is right."}}
 		}))},
 		{Name: "models-found", Component: web.ModelsPage(page(func(m *web.Models) { m.Find = web.Find{Query: found.Name, Found: &found} }))},
+		{Name: "models-quantisations", Component: web.ModelsPage(page(func(m *web.Models) { m.Find = web.Find{Query: found.Name, Found: &choices} }))},
 		{Name: "models-found-too-large", Component: web.ModelsPage(page(func(m *web.Models) { m.Find = web.Find{Query: found.Name, Found: &large} }))},
 		{Name: "models-not-found", Component: web.ModelsPage(page(func(m *web.Models) {
 			m.Find = web.Find{Query: "nobody/nothing", Problem: "There is no repository nobody/nothing."}

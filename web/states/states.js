@@ -81,7 +81,7 @@ const messages = {
   'answer-writing': [question(), { ...answer({ state: 'writing', ending: undefined }, []), tail: 'This is the story of Sprout, a young' }],
   'answer-thinking': [question(), { ...answer({ state: 'writing', thinking: true, ending: undefined }, []), text: '', reasoning: 'It wants a story.' }],
   'answer-done': [question(), answer()],
-  'answer-figures': [question(), answer({ pace: { every_ms: 200, tokens: [2, 6, 7, 6, 0, 0, 5, 7, 8, 7, 6, 3] } })],
+  'answer-figures': [question(), answer({ tokens: 58, pace: { every_ms: 200, tokens: [2, 6, 7, 6, 0, 0, 5, 7, 8, 7, 6, 3] } })],
   'answer-stopped': [question(), answer({ state: 'stopped', ending: { kind: 'stopped', text: 'stopped by you at 12' } })],
   'answer-length': [question(), answer({ reason: 'length', ending: { kind: 'length', text: 'length limit, 12' } })],
   'answer-stop-string': [question(), answer({ ending: { kind: 'stop_string', text: 'stop string', code: '\n\n' } })],
@@ -146,4 +146,5 @@ await {
   },
   branches: async () => { new Tree({ chat: 'one', command: async () => {}, failed() {} }); await until(() => $('.tree')?.open) },
 }[name]?.()
+for (let frames = 0; frames < 3; frames++) await new Promise(requestAnimationFrame)
 document.documentElement.dataset.ready = ''
