@@ -27,6 +27,7 @@ package handlers
 import (
 	"cmp"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -61,6 +62,8 @@ type Config struct {
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
 	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
 	Alone  bool            // other machines do not reach the server
+
+	OllamaPort int // connections to this port find "Ollama is running" at /; 0: none do
 
 	Fingerprint string // of the self-signed certificate; empty: there is none
 
@@ -108,6 +111,8 @@ var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
 	"/apply-template":      chatBodyLimit,
+	"/api/chat":            chatBodyLimit,
+	"/api/generate":        chatBodyLimit,
 	"/import":              importBodyLimit,
 	"/presets/import":      chatBodyLimit,
 	"/command":             stream.ReadLimit,
@@ -164,6 +169,7 @@ func New(cfg Config) *echo.Echo {
 	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)
+	e.Pre(cfg.ollamaRoot)
 	e.GET("/login", g.Login)
 	e.POST("/login", g.SubmitLogin)
 	e.POST("/logout", g.LogOut)
@@ -203,6 +209,18 @@ func NewShared(cfg Config) *echo.Echo {
 
 func (cfg *Config) shared() *share.Handlers {
 	return &share.Handlers{Live: cfg.Live, Reach: cfg.Reach, PingInterval: cfg.PingInterval}
+}
+
+// ollamaRoot rewrites requests for / that arrive at Ollama's own port.
+func (cfg *Config) ollamaRoot(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if cfg.OllamaPort != 0 && local != nil && local.Port == cfg.OllamaPort && r.URL.Path == "/" {
+			r.URL.Path = api.OllamaRoot
+		}
+		return next(c)
+	}
 }
 
 var getOrHead = []string{http.MethodGet, http.MethodHead}

@@ -230,7 +230,13 @@ func peopleOf(t testing.TB, kept *store.Store, key string) *people.Service {
 // stop the clock of a synctest bubble.
 func serveInMemory(t *testing.T, handler http.Handler, body string) string {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/chat/completions", strings.NewReader(body))
+	return serveInMemoryAt(t, handler, "/v1/chat/completions", body)
+}
+
+// serveInMemoryAt is serveInMemory at another path.
+func serveInMemoryAt(t *testing.T, handler http.Handler, path, body string) string {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "http://localhost"+path, strings.NewReader(body))
 	r.URL.Scheme, r.URL.Host = "", ""
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)

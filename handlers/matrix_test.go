@@ -60,6 +60,11 @@ var rules = map[string]rule{
 	"GET /presets/export.json": anybody, "GET /people": anybody,
 	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,
 
+	"GET /api": anybody, "HEAD /api": anybody, "GET /api/version": anybody, "HEAD /api/version": anybody, "GET /api/tags": anybody, "HEAD /api/tags": anybody,
+	"GET /api/ps": anybody, "HEAD /api/ps": anybody, "POST /api/show": anybody, "POST /api/chat": anybody, "POST /api/generate": anybody,
+	"POST /api/embed": anybody, "POST /api/embeddings": anybody,
+	"POST /api/pull": ownerOnly, "POST /api/copy": ownerOnly, "DELETE /api/delete": ownerOnly,
+
 	"GET /c/:id": ofChat, "HEAD /c/:id": ofChat, "POST /c/:id": ofChat, "POST /c/:id/stop": ofChat, "POST /c/:id/answer": ofChat,
 	"POST /c/:id/show": ofChat, "POST /c/:id/rename": ofChat, "POST /c/:id/model": ofChat, "POST /c/:id/move": ofChat,
 	"POST /c/:id/pin": ofChat, "POST /c/:id/archive": ofChat, "POST /c/:id/delete": ofChat, "POST /c/:id/restore": ofChat,

@@ -108,10 +108,11 @@ type TensorType struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// Template identifies a chat template.
+// Template is a chat template; JSON identifies it, without its source.
 type Template struct {
 	SHA256 string `json:"sha256"`
 	Bytes  int    `json:"bytes"`
+	Source string `json:"-"`
 }
 
 // Metadata is a key of a model file with its value, shortened for people.

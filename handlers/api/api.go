@@ -1,5 +1,7 @@
 // Package api is the API for programs: OpenAI's completions with the fields of llama-server
-// and vLLM, the tools of llama-server, and the engine's own API. docs/api.md describes it.
+// and vLLM, the tools of llama-server, Ollama's API, and the engine's own. docs/api.md describes it.
+//
+// Each API is a pair of functions: one makes infer.Requests of a body, a sink writes infer.Events.
 package api
 
 import (
@@ -71,6 +73,8 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
 	e.POST("/apply-template", api.applyTemplate)
+
+	api.ollamaRoutes(e)
 }
 
 // EngineRoutes adds the engine's own routes to e, which a server uses to call its worker.

@@ -311,10 +311,11 @@ type reasoning struct {
 }
 
 type chatLogProbs struct {
-	Content []chatTokenLogProb `json:"content"`
+	Content []tokenScore `json:"content"`
 }
 
-type chatTokenLogProb struct {
+// tokenScore is a token with its log-probability and those of its alternatives.
+type tokenScore struct {
 	tokenLogProb
 	Top []tokenLogProb `json:"top_logprobs"`
 }
@@ -352,25 +353,22 @@ func (b *chatRequest) logProbs(tokens []infer.Token) *chatLogProbs {
 	if !b.LogProbs {
 		return nil
 	}
-	list := make([]chatTokenLogProb, len(tokens))
-	for i, t := range tokens {
-		list[i] = chatTokenLogProb{
-			tokenLogProb: b.logProb(t.ID, t.Bytes, t.LogProb),
-			Top:          make([]tokenLogProb, len(t.Top)),
-		}
-		for j, candidate := range t.Top {
-			list[i].Top[j] = b.logProb(candidate.ID, spelling(t, j), candidate.LogProb)
-		}
-	}
-	return &chatLogProbs{Content: list}
+	return &chatLogProbs{Content: tokenScores(tokens, b.ReturnTokensAsTokenID)}
 }
 
-func (b *chatRequest) logProb(id int32, spelled []byte, logProb float64) tokenLogProb {
-	return tokenLogProb{
-		Token:   tokenName(id, spelled, b.ReturnTokensAsTokenID),
-		LogProb: finiteLogProb(logProb),
-		Bytes:   byteNumbers(spelled),
+// tokenScores lists tokens with their alternatives; byID: by their ids instead of their texts.
+func tokenScores(tokens []infer.Token, byID bool) []tokenScore {
+	score := func(id int32, spelled []byte, logProb float64) tokenLogProb {
+		return tokenLogProb{Token: tokenName(id, spelled, byID), LogProb: finiteLogProb(logProb), Bytes: byteNumbers(spelled)}
 	}
+	list := make([]tokenScore, len(tokens))
+	for i, t := range tokens {
+		list[i] = tokenScore{tokenLogProb: score(t.ID, t.Bytes, t.LogProb), Top: make([]tokenLogProb, len(t.Top))}
+		for j, candidate := range t.Top {
+			list[i].Top[j] = score(candidate.ID, spelling(t, j), candidate.LogProb)
+		}
+	}
+	return list
 }
 
 // spelling returns the text of alternative i to t.

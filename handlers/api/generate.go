@@ -30,7 +30,8 @@ type eventLines struct {
 }
 
 func (api *API) openEventLines(c echo.Context) (sink, error) {
-	return eventLines{api.gate, httpio.OpenLines(c)}, nil
+	lines, err := httpio.OpenLines(c)
+	return eventLines{api.gate, lines}, err
 }
 
 func (l eventLines) event(_ int, e infer.Event) error { return l.lines.Send(e) }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -52,17 +53,25 @@ func (api *API) Models(c echo.Context) error {
 
 // model answers GET /v1/models/{id}; the id may hold slashes and colons.
 func (api *API) model(c echo.Context) error {
-	id := c.Param("*")
-	infos, err := api.list.List(c.Request().Context())
+	info, err := api.find(c, c.Param("*"))
 	if err != nil {
 		return err
 	}
-	for _, info := range infos {
-		if info.Name == id && info.Error == "" {
-			return c.JSON(http.StatusOK, api.describeModel(info))
-		}
+	return c.JSON(http.StatusOK, api.describeModel(info))
+}
+
+// find returns the usable model called name.
+func (api *API) find(c echo.Context, name string) (infer.ModelInfo, error) {
+	infos, err := api.list.List(c.Request().Context())
+	if err != nil {
+		return infer.ModelInfo{}, err
 	}
-	return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no model called \"" + httpio.Shorten(id) + "\"; GET /v1/models lists those there are"}
+	i := slices.IndexFunc(infos, func(info infer.ModelInfo) bool { return info.Name == name && info.Error == "" })
+	if i < 0 {
+		return infer.ModelInfo{}, &infer.Error{Code: infer.CodeNotFound, Param: "model",
+			Message: "there is no model called \"" + httpio.Shorten(name) + "\"; GET /v1/models lists those there are"}
+	}
+	return infos[i], nil
 }
 
 // describeModel describes a model. Only the loaded one has a known context length.

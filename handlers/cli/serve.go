@@ -98,6 +98,31 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
+// ollamaPort is the port at which Ollama's clients look for it.
+const ollamaPort = "11434"
+
+// OllamaAddr returns the address to listen on for Ollama's clients, beside addr: its host with
+// Ollama's port.
+func OllamaAddr(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port == ollamaPort {
+		return "", Usagef("--ollama listens on port %s as well, which is that of --addr %s already: omit it", ollamaPort, addr)
+	}
+	return net.JoinHostPort(host, ollamaPort), nil
+}
+
+// ListenOllama listens on an address of OllamaAddr.
+func ListenOllama(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("another program listens on %s, perhaps Ollama itself: stop it, or omit --ollama", addr)
+	case err != nil:
+		return nil, fmt.Errorf("failed to listen on %s for --ollama: %w", addr, err)
+	}
+	return l, nil
+}
+
 // Listen listens on addr. If another m40-llm listens there already, the error wraps
 // ErrRunning.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
@@ -161,16 +186,18 @@ const (
 	stopTime  = 4500 * time.Millisecond
 )
 
-// Serve prints url, the server's, and serves on l until ctx is done or a signal arrives; a
+// Serve prints url, the server's, and serves on all of l until ctx is done or a signal arrives; a
 // second signal exits at once. When all requests have ended, at the latest after drainTime, it
 // cancels the rest and calls stop, which must end the answers that do not belong to a request.
-func Serve(ctx context.Context, t *Terminal, server *http.Server, l net.Listener, url string, stop func()) error {
+func Serve(ctx context.Context, t *Terminal, server *http.Server, l []net.Listener, url string, stop func()) error {
 	requests, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	server.Handler = withServerName(server.Handler)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	served := make(chan error, len(l))
+	for _, one := range l {
+		go func() { served <- server.Serve(one) }()
+	}
 	fmt.Fprintf(t.Out, "m40-llm listening on %s\n", url)
 
 	select {

@@ -120,7 +120,7 @@ func server(t *testing.T, handler http.Handler, stop func()) (url string, signal
 	ch, res := make(chan os.Signal, 2), make(chan error, 1)
 	term.Signals = ch
 	go func() {
-		res <- Serve(context.Background(), term, &http.Server{Handler: handler}, l, URL("http", l), stop)
+		res <- Serve(context.Background(), term, &http.Server{Handler: handler}, []net.Listener{l}, URL("http", l), stop)
 	}()
 	return URL("http", l), ch, res
 }
@@ -163,7 +163,7 @@ func TestServe(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		result := make(chan error, 1)
 		go func() {
-			result <- Serve(context.Background(), &Terminal{Out: w, Err: io.Discard, Signals: signals}, &http.Server{Handler: http.NotFoundHandler()}, l, URL("http", l), func() {})
+			result <- Serve(context.Background(), &Terminal{Out: w, Err: io.Discard, Signals: signals}, &http.Server{Handler: http.NotFoundHandler()}, []net.Listener{l}, URL("http", l), func() {})
 		}()
 		line := make([]byte, 200)
 		n, _ := r.Read(line)

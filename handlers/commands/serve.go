@@ -36,7 +36,7 @@ type serveFlags struct {
 	all                         *cli.Flags
 	addr, model, worker, apiKey *string
 	parallel                    *int
-	open, lan, tls              *bool
+	open, lan, tls, ollama      *bool
 	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
 }
@@ -52,6 +52,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
+		ollama:      f.Bool("ollama", "also listen on port 11434, where Ollama's clients look for it"),
 		tls:         f.Bool("tls", "encrypt connections with a self-signed certificate, which is kept in --data"),
 		certFile:    f.String("tls-cert", "", "FILE", "encrypt connections with the certificate and its chain in this PEM file"),
 		keyFile:     f.String("tls-key", "", "FILE", "PEM file with the private key of --tls-cert"),
@@ -93,6 +94,15 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	defer listener.Close()
+	listeners := []net.Listener{listener}
+	if *flags.ollama {
+		ollama, err := flags.listenForOllama(ctx, addr)
+		if err != nil {
+			return err
+		}
+		defer ollama.Close()
+		listeners = append(listeners, ollama)
+	}
 	encryption, err := flags.encryption(t)
 	if err != nil {
 		return err
@@ -119,6 +129,10 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 
 		TrustedProxies: proxies,
 	}
+	if *flags.ollama {
+		config.OllamaPort = listeners[1].Addr().(*net.TCPAddr).Port
+		fmt.Fprintf(t.Err, "m40-llm: Ollama's clients reach the server at %s\n", cli.URL(encryption.scheme(), listeners[1]))
+	}
 	if err := flags.invite(ctx, t, listener, encryption, s.people); err != nil {
 		logger.Warn("failed to invite the owner's devices", "error", err)
 	}
@@ -134,11 +148,23 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		}
 	}
 	var closed error
-	err = cli.Serve(ctx, t, server, handlers.LimitListener(listener, proxies, encryption.config), url, func() { closed = s.close() })
+	for i, l := range listeners {
+		listeners[i] = handlers.LimitListener(l, proxies, encryption.config)
+	}
+	err = cli.Serve(ctx, t, server, listeners, url, func() { closed = s.close() })
 	if closed != nil {
 		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
 	}
 	return err
+}
+
+// listenForOllama listens where Ollama's clients look for it, on the host of addr.
+func (f serveFlags) listenForOllama(ctx context.Context, addr string) (net.Listener, error) {
+	addr, err := cli.OllamaAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	return cli.ListenOllama(ctx, addr)
 }
 
 // asks returns who must show a credential.

@@ -1,6 +1,11 @@
 package failure
 
-import "m40-llm/infer"
+import (
+	"cmp"
+	"net/http"
+
+	"m40-llm/infer"
+)
 
 // Body is OpenAI's shape of a failure, with llama-server's two numbers.
 type Body struct {
@@ -32,4 +37,44 @@ func (f Failure) Body() Body {
 		b.Error.Param = &f.Param
 	}
 	return b
+}
+
+// OllamaBody is Ollama's shape of a failure.
+type OllamaBody struct {
+	Error string `json:"error"`
+}
+
+// Ollama returns f as Ollama's clients expect it.
+func (f Failure) Ollama() OllamaBody { return OllamaBody{f.Message} }
+
+// AnthropicBody is Anthropic's shape of a failure.
+type AnthropicBody struct {
+	Type  string         `json:"type"` // error
+	Error AnthropicError `json:"error"`
+}
+
+// AnthropicError is the one error in an AnthropicBody.
+type AnthropicError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// anthropicTypes are Anthropic's names for the kinds of failure; other statuses below 500 are
+// invalid_request_error, others above it api_error.
+var anthropicTypes = map[int]string{
+	http.StatusUnauthorized:          "authentication_error",
+	http.StatusForbidden:             "permission_error",
+	http.StatusNotFound:              "not_found_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusTooManyRequests:       "rate_limit_error",
+	http.StatusServiceUnavailable:    "overloaded_error",
+}
+
+// Anthropic returns f as Anthropic's clients expect it.
+func (f Failure) Anthropic() AnthropicBody {
+	other := "api_error"
+	if f.Status < http.StatusInternalServerError {
+		other = "invalid_request_error"
+	}
+	return AnthropicBody{Type: "error", Error: AnthropicError{Type: cmp.Or(anthropicTypes[f.Status], other), Message: f.Message}}
 }

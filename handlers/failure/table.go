@@ -28,6 +28,7 @@ const (
 	NoRequests          = "no_requests"
 	NotLoggedIn         = "not_logged_in"
 	NotShared           = "not_shared"
+	NotSupported        = "not_supported"
 	OriginNotAllowed    = "origin_not_allowed"
 	PersonNotFound      = "person_not_found"
 	PresetBuiltin       = "preset_builtin"
@@ -110,6 +111,7 @@ var table = map[string]row{
 	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
 	MissingKey:          {status: http.StatusUnauthorized},
 	NotLoggedIn:         {status: http.StatusUnauthorized, title: "Not logged in"},
+	NotSupported:        {status: http.StatusNotImplemented, final: true},
 	OriginNotAllowed:    {status: http.StatusForbidden},
 	SessionGone:         {status: http.StatusGone},
 	SeveralCredentials:  {status: http.StatusBadRequest},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -53,12 +54,23 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 	case AsksForPage(c.Request()) && !httpio.WantsJSON(c.Request()):
 		return httpio.Render(c, f.Status, web.Message(f.Title, f.Text))
 	default:
-		body := f.Body()
-		if !isAPI(c.Request().URL.Path) {
-			body.Error.Title = f.Title
-		}
-		return c.JSON(f.Status, body)
+		return c.JSON(f.Status, errorBody(c.Request().URL.Path, f))
 	}
+}
+
+// errorBody returns f in the shape of the API that path belongs to.
+func errorBody(path string, f failure.Failure) any {
+	switch {
+	case path == "/api" || strings.HasPrefix(path, "/api/"):
+		return f.Ollama()
+	case path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/"):
+		return f.Anthropic()
+	}
+	body := f.Body()
+	if !isAPI(path) {
+		body.Error.Title = f.Title
+	}
+	return body
 }
 
 // setRetryHeaders tells a client when to retry, or not to. By default OpenAI's clients retry

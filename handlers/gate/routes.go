@@ -18,7 +18,7 @@ var apiPrefixes = func() map[string]bool {
 	known := map[string]bool{}
 	for _, name := range strings.Fields(`
 		api apply-template assistants audio batches chat completion completions detokenize embedding embeddings
-		files fine_tuning health images infill messages metrics moderations openai props rerank reranking responses
+		files fine_tuning health images infill messages metrics moderations openai openapi.json props rerank reranking responses
 		slots threads tokenize v1 vector_stores`) {
 		known[name] = true
 	}
@@ -40,7 +40,7 @@ func AsksForPage(r *http.Request) bool {
 // unsupported says what to do instead of calling routes that other servers have, by their
 // path without /v1.
 var unsupported = map[string]string{
-	"api":         "Ollama's API is not supported; use OpenAI's routes below",
+	"api":         "of Ollama's API, the routes below are supported",
 	"audio":       "audio is not supported",
 	"completion":  "llama-server's route is not supported; use POST /v1/completions",
 	"embedding":   "embeddings are not supported",

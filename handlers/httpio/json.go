@@ -306,6 +306,7 @@ var Ranges = map[string]Range{
 	"max_completion_tokens": {Min: -1, Max: math.MaxInt32},
 	"max_tokens":            {Min: -1, Max: math.MaxInt32},
 	"n":                     {Min: 1, Max: MaxAnswers},
+	"num_predict":           {Min: -1, Max: math.MaxInt32},
 	"top_logprobs":          {Min: 0, Max: MaxChatLogProbs},
 }
 

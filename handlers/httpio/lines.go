@@ -12,13 +12,15 @@ type Lines struct {
 	response *echo.Response
 }
 
-// OpenLines sends the headers, and forbids proxies to buffer what follows.
-func OpenLines(c echo.Context) Lines {
+// OpenLines sends the headers of such a stream at once, because clients time out without them, and
+// forbids proxies to buffer it.
+func OpenLines(c echo.Context) (Lines, error) {
 	r := c.Response()
 	r.Header().Set(echo.HeaderContentType, "application/x-ndjson")
 	r.Header().Set("X-Accel-Buffering", "no")
 	r.WriteHeader(http.StatusOK)
-	return Lines{r}
+	l := Lines{r}
+	return l, l.flush()
 }
 
 // Send writes v as one line.
@@ -30,5 +32,7 @@ func (l Lines) Send(v any) error {
 	if _, err := l.response.Write(append(data, '\n')); err != nil {
 		return err
 	}
-	return http.NewResponseController(l.response.Writer).Flush()
+	return l.flush()
 }
+
+func (l Lines) flush() error { return http.NewResponseController(l.response.Writer).Flush() }

@@ -75,6 +75,36 @@ func (s *Service) Start(ctx context.Context, name string, size int64) error {
 	return s.begin(d)
 }
 
+// Pull downloads the file that name stands for, if it would work here. begun is false if it was being
+// downloaded already. Progress says how far it is.
+func (s *Service) Pull(ctx context.Context, name string) (d infer.Download, begun bool, err error) {
+	if d, err = s.Find(ctx, name); err != nil {
+		return d, false, err
+	}
+	if d.Problem != "" {
+		return d, false, conflict("%s", d.Problem)
+	}
+	if now, err := s.Progress(d.File); err == nil && now.State == Running {
+		return d, false, nil
+	}
+	return d, true, s.begin(d)
+}
+
+// Progress returns the download of a file that this server has started. If it failed, the error says
+// why.
+func (s *Service) Progress(file string) (Download, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.downloads[file]
+	switch {
+	case p == nil:
+		return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "the download was cancelled"}
+	case p.State == Failed:
+		return p.Download, &Failure{errors.New(p.Error)}
+	}
+	return p.Download, nil
+}
+
 // Resume continues a download that is not running.
 func (s *Service) Resume(ctx context.Context, file string) error {
 	old, err := s.find(file)

@@ -30,6 +30,8 @@ type Files interface {
 	// Removable returns the model that Remove would delete.
 	Removable(name string) (infer.ModelInfo, error)
 	Remove(name string) error
+	// Copy gives the model called name another name as well.
+	Copy(name, as string) error
 	// Partials lists the downloads that are not complete.
 	Partials() ([]infer.Download, error)
 	// Discard deletes what is here of the download of a file.
@@ -176,6 +178,21 @@ func (s *Service) Delete(name string) error {
 		return err
 	}
 	if err := s.opt.Files.Remove(info.Name); err != nil {
+		return conflict("%v", err)
+	}
+	s.changed()
+	return nil
+}
+
+// Copy gives the model called name another name as well.
+func (s *Service) Copy(name, as string) error {
+	if s.opt.Files == nil {
+		return errNoFiles
+	}
+	if err := s.opt.Files.Copy(name, as); err != nil {
+		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code != infer.CodeModelFile {
+			return err
+		}
 		return conflict("%v", err)
 	}
 	s.changed()

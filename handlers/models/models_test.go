@@ -112,6 +112,8 @@ func (w *world) Partials() (list []infer.Download, err error) {
 	return list, nil
 }
 
+func (w *world) Copy(name, as string) error { return nil }
+
 func (w *world) Discard(file string) error {
 	w.mu.Lock()
 	delete(w.partials, file)

@@ -33,7 +33,7 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 	d.Types = tensorTypes(f.Tensors())
 	if source, err := f.Str("tokenizer.chat_template"); err == nil {
 		sum := sha256.Sum256([]byte(source))
-		d.Template = &infer.Template{SHA256: hex.EncodeToString(sum[:]), Bytes: len(source)}
+		d.Template = &infer.Template{SHA256: hex.EncodeToString(sum[:]), Bytes: len(source), Source: source}
 	}
 	for _, key := range f.Keys() {
 		d.Metadata = append(d.Metadata, infer.Metadata{Key: shorten(key), Value: valueOf(f, key)})

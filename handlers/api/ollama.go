@@ -1,0 +1,197 @@
+package api
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+)
+
+// This file and the others with this prefix are Ollama's API, below /api. Bodies and errors have
+// Ollama's shape; what is generated goes through the same requests and events as everywhere.
+
+// ollamaVersion is the version of Ollama whose API these routes follow. Some clients use no feature
+// that is newer than the version that they are told.
+const ollamaVersion = "0.12.11"
+
+// ollamaRoutes adds the routes of Ollama's API to e.
+func (api *API) ollamaRoutes(e *echo.Echo) {
+	getOrHead := []string{http.MethodGet, http.MethodHead}
+	e.Match(getOrHead, OllamaRoot, api.ollamaRoot)
+	e.Match(getOrHead, "/api/version", api.ollamaVersion)
+	e.Match(getOrHead, "/api/tags", api.ollamaTags)
+	e.Match(getOrHead, "/api/ps", api.ollamaRunning)
+	e.POST("/api/show", api.ollamaShow)
+	e.POST("/api/chat", api.ollamaChat)
+	e.POST("/api/generate", api.ollamaGenerate)
+	e.POST("/api/embed", api.ollamaEmbed)
+	e.POST("/api/embeddings", api.ollamaEmbed)
+	e.POST("/api/pull", api.ollamaPull)
+	e.POST("/api/copy", api.ollamaCopy)
+	e.DELETE("/api/delete", api.ollamaDelete)
+}
+
+// OllamaRoot is the route that says that Ollama is running. On Ollama's own port it is at / too.
+const OllamaRoot = "/api"
+
+func (api *API) ollamaRoot(c echo.Context) error {
+	return c.String(http.StatusOK, "Ollama is running")
+}
+
+func (api *API) ollamaVersion(c echo.Context) error {
+	return c.JSON(http.StatusOK, OllamaVersion{Version: ollamaVersion, Server: api.fingerprint()})
+}
+
+// OllamaVersion is the response to GET /api/version.
+type OllamaVersion struct {
+	Version string `json:"version"` // of Ollama's API
+	Server  string `json:"server"`
+}
+
+// ollamaModel names the model of a request. Ollama's clients write it into either field.
+type ollamaModel struct {
+	Model string `json:"model"`
+	Name  string `json:"name"`
+}
+
+// name returns the requested name, without the tag that Ollama's clients add to names without one.
+func (m ollamaModel) name() string { return untagged(cmp.Or(m.Model, m.Name)) }
+
+func untagged(name string) string { return strings.TrimSuffix(name, ":latest") }
+
+// ollamaErr replaces the text about an unknown model by Ollama's, which its clients search for.
+func ollamaErr(err error, model string) error {
+	e, ok := errors.AsType[*infer.Error](err)
+	if !ok || e.Code != infer.CodeNotFound || e.Param != "model" {
+		return err
+	}
+	named := *e
+	named.Message = fmt.Sprintf("model '%s' not found: %s", httpio.Shorten(model), e.Message)
+	return &named
+}
+
+// mayManage returns an error unless the person of c may change the models of this server.
+func mayManage(c echo.Context) error {
+	return access.Authorize(access.PrincipalOf(c.Request().Context()), access.ActionManage, access.Object{Kind: access.KindModel})
+}
+
+// OllamaTags is the response to GET /api/tags.
+type OllamaTags struct {
+	Models []OllamaListed `json:"models"`
+}
+
+// OllamaListed is a model in a list.
+type OllamaListed struct {
+	Name         string        `json:"name"`
+	Model        string        `json:"model"`
+	ModifiedAt   time.Time     `json:"modified_at"`
+	Size         int64         `json:"size"`
+	Digest       string        `json:"digest"` // changes with the name, size and time of the file
+	Details      OllamaDetails `json:"details"`
+	Capabilities []string      `json:"capabilities"`
+}
+
+// OllamaDetails are properties of a model.
+type OllamaDetails struct {
+	ParentModel   string   `json:"parent_model"`
+	Format        string   `json:"format"`
+	Family        string   `json:"family"`
+	Families      []string `json:"families"`
+	Parameters    string   `json:"parameter_size"`
+	Quant         string   `json:"quantization_level"`
+	ContextLength int      `json:"context_length,omitempty"`
+}
+
+func ollamaDetails(info infer.ModelInfo) OllamaDetails {
+	return OllamaDetails{
+		Format: "gguf", Family: info.Architecture, Families: []string{info.Architecture},
+		Parameters: parameterSize(info.Parameters), Quant: info.Quant, ContextLength: info.ContextTrain,
+	}
+}
+
+// parameterSize returns a number of weights as Ollama writes it: 494.03M or 7.6B.
+func parameterSize(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1fB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.2fM", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2fK", float64(n)/1e3)
+}
+
+// fileDigest identifies a state of a model's file. It is not a hash of its content, which would take
+// minutes to compute.
+func fileDigest(info infer.ModelInfo) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%d", info.Name, info.Size, info.ModifiedUnix))
+	return hex.EncodeToString(sum[:])
+}
+
+func ollamaListed(info infer.ModelInfo) OllamaListed {
+	return OllamaListed{
+		Name: info.Name, Model: info.Name, ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(), Size: info.Size,
+		Digest: fileDigest(info), Details: ollamaDetails(info), Capabilities: []string{"completion"},
+	}
+}
+
+// ollamaTags answers GET /api/tags with the models that can be used.
+func (api *API) ollamaTags(c echo.Context) error {
+	infos, err := api.list.List(c.Request().Context())
+	if err != nil {
+		return err
+	}
+	tags := OllamaTags{Models: []OllamaListed{}}
+	for _, info := range infos {
+		if info.Error == "" {
+			tags.Models = append(tags.Models, ollamaListed(info))
+		}
+	}
+	return c.JSON(http.StatusOK, tags)
+}
+
+// OllamaProcesses is the response to GET /api/ps.
+type OllamaProcesses struct {
+	Models []OllamaProcess `json:"models"`
+}
+
+// OllamaProcess is the loaded model.
+type OllamaProcess struct {
+	Name          string        `json:"name"`
+	Model         string        `json:"model"`
+	Size          int64         `json:"size"`
+	Digest        string        `json:"digest"`
+	Details       OllamaDetails `json:"details"`
+	ExpiresAt     string        `json:"expires_at"`
+	SizeVRAM      int64         `json:"size_vram"`
+	ContextLength int           `json:"context_length"`
+}
+
+// forever is when a model is unloaded that stays until another one is loaded. It has an offset
+// instead of Z, which older versions of Python cannot parse.
+const forever = "2318-01-01T00:00:00+00:00"
+
+// ollamaRunning answers GET /api/ps with the model that is loaded.
+func (api *API) ollamaRunning(c echo.Context) error {
+	running := OllamaProcesses{Models: []OllamaProcess{}}
+	if s := api.engine.Status(); s.State == infer.StateReady {
+		p := OllamaProcess{
+			Name: s.Model.Name, Model: s.Model.Name, Size: s.Model.Size, Digest: fileDigest(s.Model),
+			Details: ollamaDetails(s.Model), ExpiresAt: forever, ContextLength: s.ContextLength,
+		}
+		if s.Device.Kind == "cuda" {
+			p.SizeVRAM = s.Model.Size
+		}
+		running.Models = append(running.Models, p)
+	}
+	return c.JSON(http.StatusOK, running)
+}

@@ -1,0 +1,556 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
+	"m40-llm/infer/sample"
+)
+
+// ollamaFields are the fields that chats and completions of Ollama's API share.
+type ollamaFields struct {
+	ollamaModel
+	Stream      *bool           `json:"stream"` // absent: true
+	Format      json.RawMessage `json:"format"` // "json" or a schema
+	Options     json.RawMessage `json:"options"`
+	Think       json.RawMessage `json:"think"`      // a bool, or low, medium, high or max
+	KeepAlive   json.RawMessage `json:"keep_alive"` // the loaded model stays until another one is loaded
+	LogProbs    bool            `json:"logprobs"`
+	TopLogProbs *int            `json:"top_logprobs"`
+}
+
+// ollamaOptions are the options that influence an answer. The others, as num_ctx or num_gpu, are
+// about how Ollama loads a model, and are ignored.
+type ollamaOptions struct {
+	sample.Params
+	NumPredict *int            `json:"num_predict"`
+	Stop       json.RawMessage `json:"stop"`
+}
+
+// fillContext is the num_predict that stands for an answer that fills the context.
+const fillContext = -2
+
+// request returns the engine's request for the fields, without its prompt or messages.
+func (f *ollamaFields) request() (infer.Request, error) {
+	options := ollamaOptions{Params: sample.Unset()}
+	if given(f.Options) {
+		if err := httpio.DecodeJSON(f.Options, "options", &options); err != nil {
+			return infer.Request{}, err
+		}
+	}
+	if n := options.NumPredict; n != nil && *n == fillContext {
+		options.NumPredict = new(-1)
+	}
+	fields := generationFields{Model: f.name(), Params: options.Params, Stop: options.Stop}
+	var err error
+	if fields.JSONSchema, err = ollamaFormat(f.Format); err != nil {
+		return infer.Request{}, err
+	}
+	r, err := fields.request()
+	if err != nil {
+		return r, err
+	}
+	if err := setCount(&r.MaxTokens, "num_predict", options.NumPredict); err != nil {
+		return r, err
+	}
+	if err := setCount(&r.Alternatives, "top_logprobs", f.TopLogProbs); err != nil {
+		return r, err
+	}
+	if err := checkKeepAlive(f.KeepAlive); err != nil {
+		return r, err
+	}
+	r.ParseReply, r.WholeCalls = true, true
+	return r, ollamaThink(&r, f.Think)
+}
+
+// streams reports whether the response is streamed.
+func (f *ollamaFields) streams() bool { return f.Stream == nil || *f.Stream }
+
+// ollamaFormat returns the schema that format stands for, nil for none.
+func ollamaFormat(raw json.RawMessage) (json.RawMessage, error) {
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil, nil
+	case '{':
+		return raw, nil
+	case '"':
+		switch string(raw) {
+		case `""`:
+			return nil, nil
+		case `"json"`:
+			return anyObject, nil
+		}
+	}
+	return nil, failure.Invalid("format", `format must be "json" or a JSON schema, an object`)
+}
+
+// ollamaThink sets the template's variables for think.
+func ollamaThink(r *infer.Request, raw json.RawMessage) error {
+	var on bool
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil
+	case '"':
+		levels := []string{"low", "medium", "high", "max"}
+		var level string
+		if err := httpio.DecodeJSON(raw, "think", &level); err != nil {
+			return err
+		}
+		if !slices.Contains(levels, level) {
+			return failure.Invalid("think", "think must be true, false, low, medium, high or max, not %q", httpio.Shorten(level))
+		}
+		if level == "max" {
+			level = "high" // templates know no more
+		}
+		on = true
+		setTemplateVar(r, "reasoning_effort", level)
+	default:
+		if err := httpio.DecodeJSON(raw, "think", &on); err != nil {
+			return err
+		}
+	}
+	setThinking(r, on)
+	return nil
+}
+
+// setThinking sets the variables by which templates switch reasoning on or off.
+func setThinking(r *infer.Request, on bool) {
+	setTemplateVar(r, "enable_thinking", on)
+	setTemplateVar(r, "thinking", on)
+}
+
+// checkKeepAlive checks a duration as Ollama writes them: "5m", a number of seconds, or a negative
+// one for ever. It changes nothing: the loaded model stays until another one is loaded.
+func checkKeepAlive(raw json.RawMessage) error {
+	switch firstByte(raw) {
+	case 0, 'n':
+		return nil
+	case '"':
+		var text string
+		if err := httpio.DecodeJSON(raw, "keep_alive", &text); err != nil {
+			return err
+		}
+		var seconds float64
+		if _, err := time.ParseDuration(text); err == nil || json.Unmarshal([]byte(text), &seconds) == nil {
+			return nil
+		}
+	default:
+		var seconds float64
+		if err := httpio.DecodeJSON(raw, "keep_alive", &seconds); err == nil {
+			return nil
+		}
+	}
+	return failure.Invalid("keep_alive", `keep_alive must be a duration such as "5m", or a number of seconds`)
+}
+
+// unloads reports whether a request without input asks for its model to be unloaded.
+func (f *ollamaFields) unloads() bool {
+	switch string(f.KeepAlive) {
+	case "0", `"0"`, `"0s"`, `"0m"`, "0.0":
+		return true
+	}
+	return false
+}
+
+// OllamaChat is the body of POST /api/chat.
+type OllamaChat struct {
+	ollamaFields
+	Messages []OllamaMessage `json:"messages"`
+	Tools    json.RawMessage `json:"tools"`
+}
+
+// OllamaMessage is a message of a chat. Those of requests have Ollama's or OpenAI's form of calls.
+type OllamaMessage struct {
+	Role       string          `json:"role"`
+	Content    string          `json:"content"`
+	Thinking   string          `json:"thinking,omitempty"`
+	Images     json.RawMessage `json:"images,omitempty"`
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolName   string          `json:"tool_name,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
+}
+
+// ollamaChat answers POST /api/chat.
+func (api *API) ollamaChat(c echo.Context) (err error) {
+	var body OllamaChat
+	defer func() { err = ollamaErr(err, body.name()) }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	r, err := body.request()
+	if err != nil {
+		return err
+	}
+	shape := ollamaShape{model: api.modelName(body.name()), fields: &body.ollamaFields, chat: true}
+	if len(body.Messages) == 0 {
+		return api.ollamaLoad(c, r, shape)
+	}
+	if r.Messages, err = ollamaMessages(body.Messages); err != nil {
+		return err
+	}
+	if _, err := checkTools(body.Tools); err != nil {
+		return err
+	}
+	if firstByte(body.Tools) == '[' {
+		r.Tools = body.Tools
+	}
+	return api.ollamaAnswer(c, r, shape)
+}
+
+// ollamaMessages returns the conversation. Calls and results without ids, as Ollama's clients send
+// them, get ids, since some templates need them.
+func ollamaMessages(list []OllamaMessage) ([]chat.Message, error) {
+	var messages []chat.Message
+	var ids callIDs
+	for i, m := range list {
+		where := fmt.Sprintf("messages[%d]", i)
+		if err := noImages(m.Images, where+".images"); err != nil {
+			return nil, err
+		}
+		content, err := json.Marshal(m.Content)
+		if err != nil {
+			return nil, err
+		}
+		parsed, err := (&chatMessage{Role: m.Role, Content: content, ReasoningContent: m.Thinking, Name: m.ToolName, ToolCallID: m.ToolCallID, ToolCalls: m.ToolCalls}).parse(where)
+		if err != nil {
+			return nil, err
+		}
+		if err := ids.complete(&parsed); err != nil {
+			return nil, err
+		}
+		messages = append(messages, parsed)
+	}
+	return messages, nil
+}
+
+// noImages returns an error if a list of images is not empty.
+func noImages(raw json.RawMessage, param string) error {
+	var images []json.RawMessage
+	if given(raw) {
+		if err := httpio.DecodeJSON(raw, param, &images); err != nil {
+			return err
+		}
+	}
+	if len(images) > 0 {
+		return failure.Invalid(param, "the model cannot see images: remove %s", param)
+	}
+	return nil
+}
+
+// callIDs gives ids to calls without one, and to their results in the order of the calls.
+type callIDs struct {
+	n    int
+	open []namedCall // calls without a result
+}
+
+type namedCall struct{ id, name string }
+
+// complete sets the ids that m lacks.
+func (c *callIDs) complete(m *chat.Message) error {
+	if m.Role == "tool" && m.ToolCallID == "" {
+		m.ToolCallID = c.resultOf(m.Name)
+	}
+	if len(m.ToolCalls) == 0 {
+		return nil
+	}
+	var calls []map[string]json.RawMessage
+	if err := httpio.DecodeJSON(m.ToolCalls, "tool_calls", &calls); err != nil {
+		return err
+	}
+	c.open = nil
+	for _, call := range calls {
+		var id string
+		if json.Unmarshal(call["id"], &id) != nil || id == "" {
+			c.n++
+			id = fmt.Sprintf("call%05d", c.n) // nine characters, which Mistral's templates require
+		}
+		var function struct{ Name string }
+		_ = json.Unmarshal(call["function"], &function) // it was checked
+		c.open = append(c.open, namedCall{id, function.Name})
+		call["id"], _ = json.Marshal(id)
+		call["type"] = json.RawMessage(`"function"`)
+	}
+	var err error
+	m.ToolCalls, err = json.Marshal(calls)
+	return err
+}
+
+// resultOf returns the id of the first call that has no result, of those of the function name if
+// there is one; empty: all have one.
+func (c *callIDs) resultOf(name string) string {
+	i := slices.IndexFunc(c.open, func(call namedCall) bool { return call.name == name })
+	if i < 0 {
+		i = 0
+	}
+	if i >= len(c.open) {
+		return ""
+	}
+	id := c.open[i].id
+	c.open = slices.Delete(c.open, i, i+1)
+	return id
+}
+
+// OllamaGenerate is the body of POST /api/generate.
+type OllamaGenerate struct {
+	ollamaFields
+	Prompt   string          `json:"prompt"`
+	Suffix   string          `json:"suffix"`
+	System   string          `json:"system"`
+	Template string          `json:"template"`
+	Raw      bool            `json:"raw"`
+	Context  json.RawMessage `json:"context"`
+	Images   json.RawMessage `json:"images"`
+}
+
+// ollamaGenerate answers POST /api/generate.
+func (api *API) ollamaGenerate(c echo.Context) (err error) {
+	var body OllamaGenerate
+	defer func() { err = ollamaErr(err, body.name()) }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	r, err := body.request()
+	if err != nil {
+		return err
+	}
+	shape := ollamaShape{model: api.modelName(body.name()), fields: &body.ollamaFields}
+	if err := body.unsupported(); err != nil {
+		return err
+	}
+	switch {
+	case body.Suffix != "":
+		if r.Tokens, err = api.fillIn(c.Request().Context(), r.Model, infill{prefix: body.Prompt, suffix: body.Suffix}); err != nil {
+			return err
+		}
+	case body.Prompt == "":
+		return api.ollamaLoad(c, r, shape)
+	case body.Raw:
+		r.Prompt, r.ParseReply, r.WholeCalls = body.Prompt, false, false
+	default:
+		if body.System != "" {
+			r.Messages = append(r.Messages, chat.Message{Role: "system", Content: body.System})
+		}
+		r.Messages = append(r.Messages, chat.Message{Role: "user", Content: body.Prompt})
+	}
+	return api.ollamaAnswer(c, r, shape)
+}
+
+// unsupported returns an error for the first field that would change the answer but is not supported.
+func (b *OllamaGenerate) unsupported() error {
+	var context []json.RawMessage
+	if given(b.Context) {
+		if err := httpio.DecodeJSON(b.Context, "context", &context); err != nil {
+			return err
+		}
+	}
+	switch {
+	case b.Template != "":
+		return failure.Invalid("template", "template is not supported: the model's own chat template is used; write the prompt yourself with raw")
+	case len(context) > 0:
+		return failure.Invalid("context", "context is not supported: send the conversation to /api/chat")
+	}
+	return noImages(b.Images, "images")
+}
+
+// ollamaLoad answers a request without input, which loads its model.
+func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) error {
+	if shape.fields.unloads() {
+		return failure.Invalid("keep_alive", "the server does not unload models on request: the loaded one stays until another one is used")
+	}
+	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 0, false, false, nil
+	if _, err := api.collect(c, []infer.Request{r}); err != nil {
+		return err
+	}
+	chunk := shape.chunk(ollamaDelta{})
+	chunk.Done, chunk.DoneReason = true, "load"
+	return c.JSON(http.StatusOK, chunk)
+}
+
+// ollamaAnswer answers r, as a stream or as a whole.
+func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape) error {
+	shape.begun = time.Now()
+	if shape.fields.streams() {
+		return api.stream(c, []infer.Request{r}, func() (sink, error) { return api.openOllamaStream(c, shape) })
+	}
+	answers, err := api.collect(c, []infer.Request{r})
+	if err != nil {
+		return err
+	}
+	a := answers[0]
+	chunk := shape.chunk(ollamaDelta{a.text, a.reasoning, a.calls, a.tokens})
+	chunk.finish(a.done, time.Since(shape.begun))
+	return c.JSON(http.StatusOK, chunk)
+}
+
+// ollamaShape is what all parts of one response share.
+type ollamaShape struct {
+	model  string
+	chat   bool // the text is in message, not in response
+	begun  time.Time
+	fields *ollamaFields
+}
+
+// OllamaChunk is the response of a chat or completion, or a line of its stream.
+type OllamaChunk struct {
+	Model      string         `json:"model"`
+	CreatedAt  time.Time      `json:"created_at"`
+	Message    *OllamaMessage `json:"message,omitempty"`  // of a chat
+	Response   *string        `json:"response,omitempty"` // of a completion
+	Thinking   string         `json:"thinking,omitempty"` // of a completion
+	LogProbs   []tokenScore   `json:"logprobs,omitempty"`
+	Done       bool           `json:"done"`
+	DoneReason string         `json:"done_reason,omitempty"` // stop, length or load
+	*OllamaCounts
+}
+
+// OllamaCounts are in the last line. Durations are in nanoseconds.
+type OllamaCounts struct {
+	Total         time.Duration `json:"total_duration"`
+	Load          time.Duration `json:"load_duration"`
+	PromptTokens  int           `json:"prompt_eval_count"` // those that were found in the KV cache included
+	PromptTime    time.Duration `json:"prompt_eval_duration"`
+	AnswerTokens  int           `json:"eval_count"`
+	AnswerTime    time.Duration `json:"eval_duration"`
+	CachedTokens  int           `json:"prompt_cached_count"` // of prompt_eval_count
+	QueueDuration time.Duration `json:"queue_duration"`
+}
+
+// ollamaCall is a call in an answer. Its arguments are an object, not a string.
+type ollamaCall struct {
+	ID       string `json:"id"`
+	Function struct {
+		Index     int             `json:"index"`
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	} `json:"function"`
+}
+
+// ollamaDelta is what a chunk adds to the answer.
+type ollamaDelta struct {
+	text, thinking string
+	calls          []toolCall // whole ones
+	tokens         []infer.Token
+}
+
+func (s ollamaShape) chunk(d ollamaDelta) OllamaChunk {
+	chunk := OllamaChunk{Model: s.model, CreatedAt: time.Now().UTC()}
+	if s.fields.LogProbs {
+		chunk.LogProbs = tokenScores(d.tokens, false)
+	}
+	if !s.chat {
+		chunk.Response, chunk.Thinking = &d.text, d.thinking
+		return chunk
+	}
+	chunk.Message = &OllamaMessage{Role: "assistant", Content: d.text, Thinking: d.thinking}
+	if len(d.calls) > 0 {
+		chunk.Message.ToolCalls = ollamaCalls(d.calls)
+	}
+	return chunk
+}
+
+// ollamaCalls writes calls with their arguments as objects.
+func ollamaCalls(calls []toolCall) json.RawMessage {
+	list := make([]ollamaCall, len(calls))
+	for i, call := range calls {
+		list[i].ID = call.ID
+		f := &list[i].Function
+		f.Index, f.Name, f.Arguments = i, call.Function.Name, json.RawMessage("{}")
+		if call.Index != nil {
+			f.Index = *call.Index
+		}
+		if raw := json.RawMessage(call.Function.Arguments); json.Valid(raw) {
+			f.Arguments = raw
+		}
+	}
+	data, _ := json.Marshal(list) // strings and valid JSON
+	return data
+}
+
+// finish makes the chunk the last one of an answer that took total.
+func (c *OllamaChunk) finish(done infer.Done, total time.Duration) {
+	c.Done, c.DoneReason = true, "stop"
+	if done.Reason == infer.FinishLength {
+		c.DoneReason = "length"
+	}
+	t, u := done.Timings, done.Usage
+	c.OllamaCounts = &OllamaCounts{
+		Total: total, Load: t.Load, QueueDuration: t.Queue,
+		PromptTokens: u.PromptTokens, CachedTokens: u.CachedTokens, PromptTime: t.Prefill,
+		AnswerTokens: u.CompletionTokens, AnswerTime: t.Decode,
+	}
+}
+
+// ollamaStream writes the lines of a stream.
+type ollamaStream struct {
+	lines httpio.Lines
+	shape ollamaShape
+	calls []toolCall
+}
+
+func (api *API) openOllamaStream(c echo.Context, shape ollamaShape) (sink, error) {
+	lines, err := httpio.OpenLines(c)
+	return &ollamaStream{lines: lines, shape: shape}, err
+}
+
+func (s *ollamaStream) event(_ int, e infer.Event) error {
+	switch {
+	case e.Type == infer.EventToken && !e.Token.Prompt:
+		d := ollamaDelta{text: e.Token.Text, thinking: e.Token.Reasoning, calls: s.whole(e.Token.Calls), tokens: []infer.Token{*e.Token}}
+		if d.text == "" && d.thinking == "" && len(d.calls) == 0 && !s.shape.fields.LogProbs {
+			return nil
+		}
+		return s.lines.Send(s.shape.chunk(d))
+	case e.Type == infer.EventDone:
+		d := ollamaDelta{text: e.Done.Text, thinking: e.Done.Reasoning, calls: s.whole(e.Done.Calls)}
+		if d.text != "" || d.thinking != "" || len(d.calls) > 0 {
+			if err := s.lines.Send(s.shape.chunk(d)); err != nil {
+				return err
+			}
+		}
+		last := s.shape.chunk(ollamaDelta{})
+		last.finish(*e.Done, time.Since(s.shape.begun))
+		return s.lines.Send(last)
+	}
+	return nil
+}
+
+// whole returns the calls that an event adds. The request asked for whole calls.
+func (s *ollamaStream) whole(calls []reply.CallDelta) []toolCall {
+	before := len(s.calls)
+	s.calls = joinToolCalls(s.calls, calls)
+	added := slices.Clone(s.calls[before:])
+	for i := range added {
+		added[i].Index = new(before + i)
+	}
+	return added
+}
+
+func (s *ollamaStream) idle() error { return s.lines.Send(s.shape.chunk(ollamaDelta{})) }
+
+func (s *ollamaStream) fail(err error) error { return s.lines.Send(failure.Describe(err).Ollama()) }
+
+func (s *ollamaStream) end() error { return nil }
+
+// ollamaEmbed answers POST /api/embed and /api/embeddings.
+func (api *API) ollamaEmbed(c echo.Context) (err error) {
+	var body ollamaModel
+	defer func() { err = ollamaErr(err, body.name()) }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	info, err := api.find(c, api.modelName(body.name()))
+	if err != nil {
+		return err
+	}
+	return failure.New(failure.NotSupported, "%q does not support embeddings", info.Name)
+}

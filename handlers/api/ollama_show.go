@@ -1,0 +1,141 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/sample"
+)
+
+// OllamaShown is the response to POST /api/show.
+type OllamaShown struct {
+	Modelfile    string         `json:"modelfile"`
+	Parameters   string         `json:"parameters,omitempty"` // a line each, none of them empty: clients parse them
+	Template     string         `json:"template"`
+	License      string         `json:"license,omitempty"`
+	Details      OllamaDetails  `json:"details"`
+	ModelInfo    map[string]any `json:"model_info"`
+	Capabilities []string       `json:"capabilities"`
+	ModifiedAt   time.Time      `json:"modified_at"`
+}
+
+// ollamaShow answers POST /api/show.
+func (api *API) ollamaShow(c echo.Context) (err error) {
+	var body ollamaModel
+	defer func() { err = ollamaErr(err, body.name()) }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	if body.name() == "" {
+		return failure.Invalid("model", "model is missing: it is the name of the model to show")
+	}
+	info, err := api.find(c, body.name())
+	if err != nil {
+		return err
+	}
+	details, err := api.list.Details(info.Name)
+	if err != nil { // a server without a models folder
+		details = infer.ModelDetails{ModelInfo: info}
+	}
+	shown := OllamaShown{
+		Modelfile:  "# This model is the file " + info.Name + ".gguf\nFROM " + info.Name,
+		Parameters: ollamaParameters(api.contextOf(info), info.Sampling),
+		License:    info.License, Details: ollamaDetails(info), ModelInfo: modelInfo(details),
+		Capabilities: []string{"completion"}, ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
+	}
+	if details.Template != nil {
+		shown.Template = details.Template.Source
+		shown.Capabilities = append(shown.Capabilities, templateCapabilities(details.Template.Source)...)
+	}
+	if api.fillsIn(c.Request().Context(), info.Name) {
+		shown.Capabilities = append(shown.Capabilities, "insert")
+	}
+	return c.JSON(http.StatusOK, shown)
+}
+
+// contextOf returns the context of the loaded model, of another one the positions that it was
+// trained on.
+func (api *API) contextOf(info infer.ModelInfo) int {
+	if s := api.engine.Status(); s.Model.Name == info.Name && s.ContextLength > 0 {
+		return s.ContextLength
+	}
+	return info.ContextTrain
+}
+
+// ollamaParameters returns lines as those of a Modelfile, without the word PARAMETER.
+func ollamaParameters(context int, suggested *sample.Suggestion) string {
+	lines := []string{}
+	if context > 0 {
+		lines = append(lines, fmt.Sprintf("%-30s %d", "num_ctx", context))
+	}
+	if suggested != nil {
+		if data, err := json.Marshal(suggested); err == nil {
+			var values map[string]any
+			_ = json.Unmarshal(data, &values)
+			for _, name := range sample.SuggestionNames() {
+				if v, ok := values[name].(float64); ok {
+					lines = append(lines, fmt.Sprintf("%-30s %v", name, v))
+				}
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// modelInfo returns the metadata of a model's file. Lists and long texts, as vocabularies are, are
+// omitted.
+func modelInfo(d infer.ModelDetails) map[string]any {
+	values := map[string]any{
+		"general.architecture":    d.Architecture,
+		"general.parameter_count": d.Parameters,
+	}
+	if d.ContextTrain > 0 {
+		values[d.Architecture+".context_length"] = d.ContextTrain
+	}
+	for _, m := range d.Metadata {
+		if _, there := values[m.Key]; there || strings.HasPrefix(m.Value, "[") || strings.HasSuffix(m.Value, "…") {
+			continue
+		}
+		values[m.Key] = metadataValue(m.Value)
+	}
+	return values
+}
+
+// metadataValue returns a value that was formatted for people as a number or bool if it is one.
+func metadataValue(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && f == f && f-f == 0 {
+		return f
+	}
+	if b, err := strconv.ParseBool(text); err == nil && len(text) > 1 {
+		return b
+	}
+	return text
+}
+
+// templateCapabilities returns Ollama's names for what a chat template supports.
+func templateCapabilities(source string) (names []string) {
+	t, err := chat.Parse(source)
+	if err != nil {
+		return nil
+	}
+	if t.Uses("tools") {
+		names = append(names, "tools")
+	}
+	if t.Uses("enable_thinking") || t.Uses("thinking") || t.Uses("reasoning_effort") || strings.Contains(source, "<think>") {
+		names = append(names, "thinking")
+	}
+	return names
+}
