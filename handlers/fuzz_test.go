@@ -39,9 +39,16 @@ func FuzzChatRequest(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	engine := &fakeEngine{}
-	handler := New(testConfig(engine))
-	paths := []string{"/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template"}
+	fuzzBodies(f, func(body []byte) string {
+		var e failure.Body
+		_ = json.Unmarshal(body, &e) // then there is no message
+		return e.Error.Message
+	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template")
+}
+
+// fuzzBodies sends bodies to paths. reason returns the text of an error.
+func fuzzBodies(f *testing.F, reason func(body []byte) string, paths ...string) {
+	handler := New(testConfig(&fakeEngine{}))
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range paths {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -50,16 +57,61 @@ func FuzzChatRequest(f *testing.F) {
 			handler.ServeHTTP(w, r)
 			switch {
 			case w.Code == http.StatusOK:
-			case w.Code >= http.StatusInternalServerError:
+			case w.Code >= http.StatusInternalServerError && w.Code != http.StatusNotImplemented:
 				t.Errorf("%s: got %d: %s", path, w.Code, w.Body)
-			default:
-				var e failure.Body
-				if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Error.Message == "" {
-					t.Errorf("%s: got %d with no reason: %s", path, w.Code, w.Body)
-				}
+			case reason(w.Body.Bytes()) == "":
+				t.Errorf("%s: got %d with no reason: %s", path, w.Code, w.Body)
 			}
 		}
 	})
+}
+
+func FuzzOllamaRequest(f *testing.F) {
+	for _, seed := range []string{
+		ollamaHello + `,"options":{"temperature":0.3,"top_k":5.0,"seed":-1,"stop":["a"],"num_predict":-2,"mirostat":1},"format":"json","think":"low","keep_alive":"5m"}`,
+		`{"model":"guide","stream":false,"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}},{}]},{"role":"tool","tool_name":"f","content":"1","images":[]}],"tools":[{}]}`,
+		`{"name":"guide:latest","prompt":"x","suffix":"y","raw":true,"system":"s","context":[1],"images":["x"],"keep_alive":-1}`,
+		`{"prompt":"x","format":{"type":"object"},"think":true,"logprobs":true,"top_logprobs":2,"options":null}`,
+		`{"source":"a","destination":"b"}`, `{"options":[]}`, `{"keep_alive":0}`, "{", "null",
+	} {
+		f.Add(seed)
+	}
+	fuzzBodies(f, func(body []byte) string {
+		var e failure.OllamaBody
+		_ = json.Unmarshal(body, &e) // then there is no message
+		return e.Error
+	}, "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/pull", "/api/copy")
+}
+
+func FuzzMessagesRequest(f *testing.F) {
+	for _, seed := range []string{
+		claudeHello + `,"system":[{"type":"text","text":"x"}],"tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124"}],"tool_choice":{"type":"tool","name":"f"},"thinking":{"type":"enabled","budget_tokens":9},"stop_sequences":["a"],"stream":true}`,
+		`{"max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"y"},{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"1"},{"type":"image"}]}]}]}`,
+		`{"max_tokens":1,"messages":[{"role":"assistant","content":"x"}],"output_config":{"format":{"type":"json_schema","schema":{}},"effort":"low"}}`,
+		`{"max_tokens":-1,"messages":[{"content":[null]}]}`, "{", "null",
+	} {
+		f.Add(seed)
+	}
+	fuzzBodies(f, func(body []byte) string {
+		var e failure.AnthropicBody
+		_ = json.Unmarshal(body, &e) // then there is no message
+		return e.Error.Message
+	}, "/v1/messages", "/v1/messages/count_tokens")
+}
+
+func FuzzResponsesRequest(f *testing.F) {
+	for _, seed := range []string{
+		responseHello + `,"instructions":"x","tools":[{"type":"function","name":"f","parameters":{}},{"type":"web_search"},null],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema","schema":{}}},"reasoning":{"effort":"none"},"stream":true}`,
+		`{"input":[{"role":"developer","content":"x"},{"type":"reasoning","summary":[{"text":"x"}]},{"type":"function_call","call_id":"a","name":"f","arguments":"{"},{"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"1"}]},{"type":"item_reference"}]}`,
+		`{"input":[null,{}],"metadata":[],"include":["message.output_text.logprobs"],"top_logprobs":2}`, "{", "null",
+	} {
+		f.Add(seed)
+	}
+	fuzzBodies(f, func(body []byte) string {
+		var e failure.Body
+		_ = json.Unmarshal(body, &e) // then there is no message
+		return e.Error.Message
+	}, "/v1/responses")
 }
 
 // Whatever the head of a request says, only those get through that are addressed to this

@@ -110,12 +110,18 @@ var sharedRoutes = map[string]bool{
 var bodyLimits = map[string]int64{
 	"/v1/chat/completions": chatBodyLimit,
 	"/chat/completions":    chatBodyLimit,
-	"/apply-template":      chatBodyLimit,
-	"/api/chat":            chatBodyLimit,
-	"/api/generate":        chatBodyLimit,
-	"/import":              importBodyLimit,
-	"/presets/import":      chatBodyLimit,
-	"/command":             stream.ReadLimit,
+	"/v1/responses":        chatBodyLimit,
+	"/responses":           chatBodyLimit,
+	"/v1/messages":         chatBodyLimit,
+
+	"/v1/messages/count_tokens": chatBodyLimit,
+
+	"/apply-template": chatBodyLimit,
+	"/api/chat":       chatBodyLimit,
+	"/api/generate":   chatBodyLimit,
+	"/import":         importBodyLimit,
+	"/presets/import": chatBodyLimit,
+	"/command":        stream.ReadLimit,
 }
 
 func (cfg *Config) setDefaults() {

@@ -50,6 +50,7 @@ var rules = map[string]rule{
 	"GET /s/:token/write": public, "HEAD /s/:token/write": public, "POST /s/:token/write": public,
 
 	"POST /v1/generate": anybody, "POST /v1/chat/completions": anybody, "POST /v1/completions": anybody,
+	"POST /v1/responses": anybody, "POST /responses": anybody, "POST /v1/messages": anybody, "POST /v1/messages/count_tokens": anybody,
 	"POST /chat/completions": anybody, "POST /completions": anybody, "GET /v1/models": anybody, "HEAD /v1/models": anybody,
 	"GET /v1/models/*": anybody, "HEAD /v1/models/*": anybody, "GET /models/*": anybody, "HEAD /models/*": anybody,
 	"GET /models": anybody, "HEAD /models": anybody, "GET /v1/status": anybody, "HEAD /v1/status": anybody,

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -180,12 +180,7 @@ func TestOllama_TheRequestIsTheEngines(t *testing.T) {
 			if got := post(t, server(t, engine), c.path, c.body); got.status != http.StatusOK {
 				t.Fatalf("got %d: %s", got.status, got.body)
 			}
-			got, gotErr := json.Marshal(asked)
-			want, wantErr := json.Marshal(c.want)
-			if gotErr != nil || wantErr != nil {
-				t.Fatal(gotErr, wantErr)
-			}
-			sameJSON(t, string(got), string(want))
+			sameRequest(t, *asked, c.want)
 		})
 	}
 }
@@ -314,39 +309,18 @@ func TestOllama_ModelsOfAServerWithFiles(t *testing.T) {
 }
 
 func TestOllama_TheRootOfItsOwnPortSaysThatItRuns(t *testing.T) {
-	var at string
-	s := server(t, &fakeEngine{}, func(c *Config) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, at, _ = net.SplitHostPort(l.Addr().String())
-		l.Close()
-		c.OllamaPort, _ = strconv.Atoi(at)
-	})
-	l, err := net.Listen("tcp", "127.0.0.1:"+at)
-	if err != nil {
-		t.Skip("another program took the port meanwhile")
-	}
-	go s.Config.Serve(l)
-	for _, method := range []string{http.MethodGet, http.MethodHead} {
-		r, err := http.NewRequest(method, "http://127.0.0.1:"+at+"/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := map[string]string{http.MethodGet: "Ollama is running"}[method]
-		if got := do(t, s, r, "Accept", browserAccept); got.status != http.StatusOK || got.body != want {
+	s := httptest.NewUnstartedServer(nil)
+	cfg := testConfig(&fakeEngine{})
+	cfg.OllamaPort = s.Listener.Addr().(*net.TCPAddr).Port
+	s.Config = NewServer(New(cfg), cfg.Logger)
+	s.Start()
+	t.Cleanup(s.Close)
+	for method, want := range map[string]string{http.MethodGet: "Ollama is running", http.MethodHead: ""} {
+		if got := call(t, s, method, "/", "", "Accept", browserAccept); got.status != http.StatusOK || got.body != want {
 			t.Errorf("%s: got %d: %.100s", method, got.status, got.body)
 		}
 	}
-	if got := call(t, s, http.MethodGet, "/", "", "Accept", browserAccept); !strings.Contains(got.body, "<html") {
-		t.Errorf("the page is gone from the server's own port: %.100s", got.body)
-	}
-	r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+at+"/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := do(t, s, r, "Host", "evil.example:"+at); got.status != http.StatusMisdirectedRequest {
+	if got := call(t, s, http.MethodGet, "/", "", "Host", "evil.example"); got.status != http.StatusMisdirectedRequest {
 		t.Errorf("a foreign host gets %d: %s", got.status, got.body)
 	}
 }

@@ -14,18 +14,15 @@ const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*
 func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
 	const routes = "the routes are DELETE /api/delete, GET /api, GET /api/ps, GET /api/tags, GET /api/version, GET /health, GET /v1/activity, GET /v1/models, GET /v1/models/{id}, GET /v1/status, " +
 		"POST /api/chat, POST /api/copy, POST /api/embed, POST /api/embeddings, POST /api/generate, POST /api/pull, POST /api/show, POST /apply-template, POST /detokenize, POST /tokenize, " +
-		"POST /v1/activity/{id}/stop, POST /v1/chat/completions, POST /v1/completions, POST /v1/generate"
+		"POST /v1/activity/{id}/stop, POST /v1/chat/completions, POST /v1/completions, POST /v1/generate, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1/responses"
 	for request, hint := range map[string]string{
 		"GET /v1":                          "",
 		"POST /v1/nothing":                 "",
 		"POST /v1/v1/chat/completions":     "",
 		"POST /v1/embeddings":              "embeddings are not supported",
 		"POST /embeddings":                 "embeddings are not supported",
-		"POST /v1/responses":               "use POST /v1/chat/completions",
-		"POST /responses":                  "use POST /v1/chat/completions",
-		"GET /responses/resp_1":            "use POST /v1/chat/completions",
-		"POST /v1/messages":                "use POST /v1/chat/completions",
-		"POST /messages/":                  "use POST /v1/chat/completions",
+		"GET /responses/resp_1":            "responses are not stored",
+		"POST /messages/":                  "Anthropic's Messages API is at /v1/messages",
 		"POST /v1/audio/speech":            "audio is not supported",
 		"POST /images/generations":         "images are not supported",
 		"POST /moderations":                "moderations are not supported",

@@ -1,5 +1,5 @@
 // Package api is the API for programs: OpenAI's completions with the fields of llama-server
-// and vLLM, the tools of llama-server, Ollama's API, and the engine's own. docs/api.md describes it.
+// and vLLM, the tools of llama-server, Ollama's API, Anthropic's messages, and the engine's own. docs/api.md describes it.
 //
 // Each API is a pair of functions: one makes infer.Requests of a body, a sink writes infer.Events.
 package api
@@ -62,8 +62,11 @@ func (api *API) Routes(e *echo.Echo) {
 	for _, prefix := range []string{"/v1", ""} { // users forget the /v1 in their client's base address
 		e.POST(prefix+"/chat/completions", api.chatCompletions)
 		e.POST(prefix+"/completions", api.completions)
+		e.POST(prefix+"/responses", api.responses)
 		e.Match(getOrHead, prefix+"/models/*", api.model)
 	}
+	e.POST("/v1/messages", api.messages)
+	e.POST("/v1/messages/count_tokens", api.countTokens)
 	e.Match(getOrHead, "/v1/status", api.status)
 	e.Match(getOrHead, "/v1/activity", api.listActivity)
 	e.POST("/v1/activity/:answer/stop", api.stopAnswer)

@@ -66,16 +66,24 @@ func given(raw json.RawMessage) bool { return len(raw) > 0 && firstByte(raw) != 
 // about replaces the engine's name of the schema in an error by response_format, where the
 // schema came from.
 func (f *formFields) about(err error) error {
+	if given(f.JSONSchema) {
+		return err
+	}
+	return renamed(err, "json_schema", "response_format")
+}
+
+// renamed replaces the name of a field in an engine's error by another one.
+func renamed(err error, param, by string) error {
 	e, ok := errors.AsType[*infer.Error](err)
-	if !ok || e.Param != "json_schema" || given(f.JSONSchema) {
+	if !ok || e.Param != param {
 		return err
 	}
 	named := *e
-	named.Param = "response_format"
+	named.Param = by
 	return &named
 }
 
-// maxIgnoredHeader httpio.Range the header in bytes.
+// maxIgnoredHeader bounds the header in bytes.
 const maxIgnoredHeader = 1024
 
 // setIgnoredHeader sets the header that lists which keywords of the schemas are not enforced, if

@@ -276,3 +276,11 @@ func TestNetworkURLs(t *testing.T) {
 		}
 	})
 }
+
+func TestOllamasClientsFindTheServerOnTheSameHost(t *testing.T) {
+	for addr, want := range map[string]string{"127.0.0.1:8080": "127.0.0.1:11434", ":8080": ":11434", "[::1]:0": "[::1]:11434", "127.0.0.1:11434": ""} {
+		if got, err := OllamaAddr(addr); got != want || (err != nil) != (want == "") {
+			t.Errorf("OllamaAddr(%q) = %q, %v; want %q", addr, got, err, want)
+		}
+	}
+}

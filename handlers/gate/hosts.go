@@ -278,8 +278,9 @@ func isWebSocket(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header.Values("Upgrade"), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), "websocket") })
 }
 
-// corsHeaders are the request headers that OpenAI clients in browsers send.
+// corsHeaders are the request headers that OpenAI's and Anthropic's clients in browsers send.
 const corsHeaders = "Authorization, Content-Type, User-Agent, Accept, X-Requested-With, X-Api-Key, OpenAI-Beta, OpenAI-Organization, OpenAI-Project, " +
+	"anthropic-version, anthropic-beta, anthropic-dangerous-direct-browser-access, " +
 	"x-stainless-arch, x-stainless-async, x-stainless-custom-poll-interval, x-stainless-helper-method, x-stainless-lang, x-stainless-os, " +
 	"x-stainless-package-version, x-stainless-poll-helper, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout"
 

@@ -46,11 +46,11 @@ var unsupported = map[string]string{
 	"embedding":   "embeddings are not supported",
 	"embeddings":  "embeddings are not supported",
 	"images":      "images are not supported",
-	"messages":    "Anthropic's Messages API is not supported; use POST /v1/chat/completions",
+	"messages":    "Anthropic's Messages API is at /v1/messages",
 	"moderations": "moderations are not supported",
 	"rerank":      "reranking is not supported",
 	"reranking":   "reranking is not supported",
-	"responses":   "the Responses API is not supported; use POST /v1/chat/completions",
+	"responses":   "responses are not stored; send the whole conversation to POST /v1/responses",
 }
 
 // apiRoutes lists the API's routes of e, such as "POST /v1/completions". A route that exists

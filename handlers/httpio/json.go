@@ -304,6 +304,7 @@ var Ranges = map[string]Range{
 	"best_of":               {Min: 1, Max: MaxAnswers},
 	"logprobs":              {Min: 0, Max: MaxLogProbs},
 	"max_completion_tokens": {Min: -1, Max: math.MaxInt32},
+	"max_output_tokens":     {Min: 1, Max: math.MaxInt32},
 	"max_tokens":            {Min: -1, Max: math.MaxInt32},
 	"n":                     {Min: 1, Max: MaxAnswers},
 	"num_predict":           {Min: -1, Max: math.MaxInt32},

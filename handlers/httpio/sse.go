@@ -33,6 +33,15 @@ func (w SSE) Send(v any) error {
 	return w.Data(data)
 }
 
+// SendNamed writes v as one event with a name.
+func (w SSE) SendNamed(name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return w.write("event: %s\ndata: %s\n\n", name, data)
+}
+
 // Comment writes a line that clients ignore.
 func (w SSE) Comment(format string, args ...any) error {
 	return w.write(": %s\n\n", fmt.Sprintf(format, args...))

@@ -1,0 +1,240 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
+)
+
+// namedEvents returns the events of a stream, "name: data", with ids replaced by ID, without comments.
+func namedEvents(t *testing.T, stream string, ids ...string) (events []string) {
+	t.Helper()
+	for _, frame := range strings.Split(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		if strings.HasPrefix(frame, ": ") {
+			continue
+		}
+		name, data, ok := strings.Cut(frame, "\ndata: ")
+		name, named := strings.CutPrefix(name, "event: ")
+		var typed struct{ Type string }
+		if err := json.Unmarshal([]byte(data), &typed); err != nil || !ok || !named || typed.Type != name {
+			t.Fatalf("the stream has the frame %q (%v)", frame, err)
+		}
+		for _, prefix := range ids {
+			data = replaceIDs(data, prefix)
+		}
+		events = append(events, data)
+	}
+	return events
+}
+
+// replaceIDs replaces random ids that begin with prefix by the prefix.
+func replaceIDs(text, prefix string) string {
+	const random = 26
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, `"`+prefix)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		b.WriteString(`"` + prefix)
+		text = after[min(random, len(after)):]
+	}
+}
+
+const claudeHello = `{"model":"guide","max_tokens":9,"messages":[{"role":"user","content":"Hello"}]`
+
+func TestMessages_AWholeAnswer(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		engine *fakeEngine
+		want   string
+	}{
+		{"text", &fakeEngine{}, `{"type":"message","role":"assistant","model":"guide","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,
+			"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`},
+		{"thinking, text and calls", calling("Let me look."), `{"type":"message","role":"assistant","model":"guide","content":[{"type":"thinking","thinking":"Hm.","signature":""},{"type":"text","text":"Let me look."},
+			{"type":"tool_use","id":"a","name":"f","input":{"x":1}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,
+			"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := post(t, server(t, c.engine), "/v1/messages", claudeHello+"}", "X-Api-Key", "any", "Anthropic-Version", "2023-06-01")
+			sameJSON(t, got.body, c.want)
+		})
+	}
+}
+
+func TestMessages_AStreamHasItsEventsInOrder(t *testing.T) {
+	got := post(t, server(t, calling("Let me look.")), "/v1/messages", claudeHello+`,"stream":true}`)
+	want := []string{
+		`{"message":{"id":"msg_","type":"message","role":"assistant","model":"guide","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}},"type":"message_start"}`,
+		`{"content_block":{"type":"thinking","thinking":"","signature":""},"index":0,"type":"content_block_start"}`,
+		`{"delta":{"thinking":"Hm.","type":"thinking_delta"},"index":0,"type":"content_block_delta"}`,
+		`{"index":0,"type":"content_block_stop"}`,
+		`{"content_block":{"type":"text","text":""},"index":1,"type":"content_block_start"}`,
+		`{"delta":{"text":"Let me look.","type":"text_delta"},"index":1,"type":"content_block_delta"}`,
+		`{"index":1,"type":"content_block_stop"}`,
+		`{"content_block":{"type":"tool_use","id":"a","name":"f","input":{}},"index":2,"type":"content_block_start"}`,
+		`{"delta":{"partial_json":"{\"x\"","type":"input_json_delta"},"index":2,"type":"content_block_delta"}`,
+		`{"delta":{"partial_json":":1}","type":"input_json_delta"},"index":2,"type":"content_block_delta"}`,
+		`{"index":2,"type":"content_block_stop"}`,
+		`{"content_block":{"type":"tool_use","id":"b","name":"g","input":{}},"index":3,"type":"content_block_start"}`,
+		`{"delta":{"partial_json":"{","type":"input_json_delta"},"index":3,"type":"content_block_delta"}`,
+		`{"delta":{"partial_json":"}","type":"input_json_delta"},"index":3,"type":"content_block_delta"}`,
+		`{"index":3,"type":"content_block_stop"}`,
+		`{"delta":{"stop_reason":"tool_use","stop_sequence":null},"type":"message_delta","usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`,
+		`{"type":"message_stop"}`,
+	}
+	if events := namedEvents(t, got.body, "msg_"); !slices.Equal(events, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(events, "\n"), strings.Join(want, "\n"))
+	}
+	counted := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return replay(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 3, Total: 7, Cached: 3}}, wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+	}}
+	if got := post(t, server(t, counted), "/v1/messages", claudeHello+`,"stream":true}`); !strings.Contains(got.body, `"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":0}`) {
+		t.Errorf("the first event lacks the tokens of the prompt: %s", got.body)
+	}
+}
+
+func TestMessages_WhyAnAnswerEnded(t *testing.T) {
+	for want, end := range map[string]record.End{
+		`"stop_reason":"end_turn","stop_sequence":null`:                      {Reason: infer.FinishStop},
+		`"stop_reason":"stop_sequence","stop_sequence":"x"`:                  {Reason: infer.FinishStop, StopString: "x"},
+		`"stop_reason":"max_tokens","stop_sequence":null`:                    {Reason: infer.FinishLength},
+		`"stop_reason":"model_context_window_exceeded","stop_sequence":null`: {Reason: infer.FinishLength, ContextFull: true},
+		`"stop_reason":"refusal","stop_sequence":null`:                       {Reason: infer.FinishBanned},
+		`"stop_reason":"tool_use","stop_sequence":null`:                      {Reason: infer.FinishCalls},
+	} {
+		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			done := doneEvent(end.Reason)
+			done.Done.End = end
+			return replay(wordEvent(1, "Hi"), done)
+		}}
+		if got := post(t, server(t, engine), "/v1/messages", claudeHello+"}"); !strings.Contains(got.body, want) {
+			t.Errorf("got %s, want %s", got.body, want)
+		}
+	}
+}
+
+func TestMessages_TheRequestIsTheEngines(t *testing.T) {
+	plain := infer.DefaultRequest()
+	plain.Model, plain.ParseReply, plain.WholeCalls, plain.MaxTokens = "guide", true, true, 9
+	hi := chat.Message{Role: "user", Content: "Hello"}
+	for _, c := range []struct {
+		name, body string
+		want       func(r *infer.Request)
+	}{
+		{"settings", claudeHello + `,"system":"Be brief.","temperature":0.5,"top_k":3,"top_p":0.4,"stop_sequences":["a"],"metadata":{"user_id":"x"},"thinking":{"type":"disabled"}}`, func(r *infer.Request) {
+			r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Stop = 0.5, 3, 0.4, []string{"a"}
+			r.Messages = []chat.Message{{Role: "system", Content: "Be brief."}, hi}
+			r.TemplateVars = map[string]json.RawMessage{"enable_thinking": json.RawMessage("false"), "thinking": json.RawMessage("false")}
+		}},
+		{"a conversation with calls and results", `{"model":"guide","max_tokens":9,"system":[{"type":"text","text":"Be","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief."}],"messages":[
+			{"role":"user","content":[{"type":"text","text":"Hello"}]},
+			{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"a","name":"f","input":{"x":1}},{"type":"tool_use","id":"b","name":"g","input":{}}]},
+			{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"},{"type":"tool_result","tool_use_id":"b","is_error":true,"content":[{"type":"text","text":"2"}]},{"type":"text","text":"Now?"}]}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{{Role: "system", Content: "Be\nbrief."}, hi,
+				{Role: "assistant", ReasoningContent: "Hm.", Content: "Let me look.", ToolCalls: json.RawMessage(`[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]`)},
+				{Role: "tool", Content: "1", ToolCallID: "a"}, {Role: "tool", Content: "2", ToolCallID: "b"}, {Role: "user", Content: "Now?"}}
+		}},
+		{"tools, of which those of Anthropic are ignored", claudeHello + `,"tools":[{"name":"f","description":"d","input_schema":{"type":"object"}},{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`, func(r *infer.Request) {
+			r.Messages, r.Tools, r.ToolChoice, r.SingleCall = []chat.Message{hi}, json.RawMessage(`[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]`), "required", true
+		}},
+		{"one tool", claudeHello + `,"tools":[{"type":"custom","name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"}}`, func(r *infer.Request) {
+			r.Messages, r.Tools, r.ToolChoice = []chat.Message{hi}, json.RawMessage(`[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]`), "f"
+		}},
+		{"a schema", claudeHello + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"array"}}}}`, func(r *infer.Request) {
+			r.Messages, r.JSONSchema = []chat.Message{hi}, json.RawMessage(`{"type":"array"}`)
+		}},
+		{"an answer that is begun", `{"model":"guide","max_tokens":9,"messages":[{"role":"user","content":"Hello"},{"role":"assistant","content":"{"}]}`, func(r *infer.Request) {
+			r.Messages, r.Continue = []chat.Message{hi, {Role: "assistant", Content: "{"}}, true
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			engine, asked := captured()
+			if got := post(t, server(t, engine), "/v1/messages", c.body); got.status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.status, got.body)
+			}
+			want := plain
+			c.want(&want)
+			sameRequest(t, *asked, want)
+		})
+	}
+}
+
+// sameRequest compares two requests to the engine.
+func sameRequest(t *testing.T, got, want infer.Request) {
+	t.Helper()
+	g, gErr := json.Marshal(got)
+	w, wErr := json.Marshal(want)
+	if gErr != nil || wErr != nil {
+		t.Fatal(gErr, wErr)
+	}
+	sameJSON(t, string(g), string(w))
+}
+
+func TestMessages_TokensAreCounted(t *testing.T) {
+	engine := &fakeEngine{render: func(r infer.Request) (infer.Rendered, error) {
+		return infer.Rendered{Tokens: make([]int32, 10*len(r.Messages))}, nil
+	}}
+	got := post(t, server(t, engine), "/v1/messages/count_tokens", `{"model":"guide","system":"x","messages":[{"role":"user","content":"Hello"}]}`)
+	sameJSON(t, got.body, `{"input_tokens":20}`)
+}
+
+func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
+	broken := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return failing(&infer.Error{Code: infer.CodeQueueFull, Message: "the queue is full"}, wordEvent(1, "Hi"))
+	}}
+	for _, c := range []struct {
+		name, body string
+		engine     *fakeEngine
+		status     int
+		kind, want string
+	}{
+		{"no max_tokens", `{"messages":[{"role":"user","content":"x"}]}`, nil, 400, "invalid_request_error", "max_tokens is missing"},
+		{"no messages", `{"max_tokens":1}`, nil, 400, "invalid_request_error", "at least one message"},
+		{"a role", `{"max_tokens":1,"messages":[{"role":"tool","content":"x"}]}`, nil, 400, "invalid_request_error", "messages[0].role must be user or assistant"},
+		{"an image", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}`, nil, 400, "invalid_request_error", "cannot see images: remove messages[0].content[0]"},
+		{"a document", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`, nil, 400, "invalid_request_error", "cannot read files"},
+		{"a call by the user", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_use","name":"f","input":{}}]}]}`, nil, 400, "invalid_request_error", "cannot be \"tool_use\" in a message of role user"},
+		{"a choice of tools", claudeHello + `,"tool_choice":{"type":"some"}}`, nil, 400, "invalid_request_error", "tool_choice.type must be"},
+		{"a name of a tool", claudeHello + `,"tools":[{"name":"a b"}]}`, nil, 400, "invalid_request_error", "name must be 1 to 64"},
+		{"thinking", claudeHello + `,"thinking":{"type":"hard"}}`, nil, 400, "invalid_request_error", "thinking.type must be"},
+		{"a format", claudeHello + `,"output_format":{"type":"xml"}}`, nil, 400, "invalid_request_error", "output_format must be"},
+		{"a full queue in a stream", claudeHello + `,"stream":true}`, broken, 200, "rate_limit_error", "the queue is full"},
+		{"a full queue", claudeHello + `}`, broken, 429, "rate_limit_error", "the queue is full"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			engine := c.engine
+			if engine == nil {
+				engine = &fakeEngine{}
+			}
+			got := post(t, server(t, engine), "/v1/messages", c.body)
+			data := got.body
+			if i := strings.LastIndex(data, "event: error\ndata: "); i >= 0 {
+				data = data[i+len("event: error\ndata: "):]
+			}
+			var e struct {
+				Type  string
+				Error struct{ Type, Message string }
+			}
+			if err := json.Unmarshal([]byte(data), &e); err != nil || got.status != c.status || e.Type != "error" || e.Error.Type != c.kind || !strings.Contains(e.Error.Message, c.want) {
+				t.Errorf("got %d (%v): %s", got.status, err, got.body)
+			}
+		})
+	}
+	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
+	if got := post(t, locked, "/v1/messages", claudeHello+"}"); got.status != http.StatusUnauthorized || !strings.HasPrefix(got.body, `{"type":"error","error":{"type":"authentication_error"`) {
+		t.Errorf("without the key: got %d: %s", got.status, got.body)
+	}
+	if got := post(t, locked, "/v1/messages", claudeHello+"}", "X-Api-Key", "k"); got.status != http.StatusOK {
+		t.Errorf("with the key: got %d: %s", got.status, got.body)
+	}
+}

@@ -1,0 +1,372 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/sample"
+)
+
+// AnthropicConversation are the fields that POST /v1/messages and /v1/messages/count_tokens share.
+type AnthropicConversation struct {
+	Model      string            `json:"model"`
+	System     json.RawMessage   `json:"system"` // a string, or an array of text blocks
+	Messages   []anthropicInput  `json:"messages"`
+	Tools      []json.RawMessage `json:"tools"`
+	ToolChoice *struct {
+		Type           string `json:"type"` // auto, any, tool, none
+		Name           string `json:"name"`
+		DisableSeveral bool   `json:"disable_parallel_tool_use"`
+	} `json:"tool_choice"`
+	Thinking struct {
+		Type string `json:"type"` // enabled, disabled, adaptive; absent: as the model does by default
+	} `json:"thinking"`
+}
+
+// AnthropicRequest is the body of POST /v1/messages.
+type AnthropicRequest struct {
+	AnthropicConversation
+	sample.Params
+	MaxTokens     *int     `json:"max_tokens"`
+	StopSequences []string `json:"stop_sequences"`
+	Stream        bool     `json:"stream"`
+	OutputConfig  struct {
+		Format anthropicFormat `json:"format"`
+		Effort string          `json:"effort"`
+	} `json:"output_config"`
+	OutputFormat anthropicFormat `json:"output_format"` // the earlier place of output_config.format
+}
+
+// anthropicFormat constrains the answer.
+type anthropicFormat struct {
+	Type   string          `json:"type"` // json_schema
+	Schema json.RawMessage `json:"schema"`
+}
+
+type anthropicInput struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"` // a string, or an array of blocks
+}
+
+// anthropicBlock is a block of a message.
+type anthropicBlock struct {
+	Type      string          `json:"type"`
+	Text      string          `json:"text"`
+	Thinking  string          `json:"thinking"`
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Input     json.RawMessage `json:"input"`
+	ToolUseID string          `json:"tool_use_id"`
+	Content   json.RawMessage `json:"content"`
+	Source    struct {
+		Type string `json:"type"`
+		Data string `json:"data"`
+	} `json:"source"`
+}
+
+// messages answers POST /v1/messages.
+func (api *API) messages(c echo.Context) (err error) {
+	body := AnthropicRequest{Params: sample.Unset()}
+	defer func() { err = renamed(err, "json_schema", "output_config.format.schema") }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	r, err := body.request()
+	if err != nil {
+		return err
+	}
+	model := api.modelName(body.Model)
+	if body.Stream {
+		return api.stream(c, []infer.Request{r}, func() (sink, error) { return openMessageStream(c, model) })
+	}
+	answers, err := api.collect(c, []infer.Request{r})
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, wholeMessage(model, answers[0]))
+}
+
+// countTokens answers POST /v1/messages/count_tokens.
+func (api *API) countTokens(c echo.Context) error {
+	var body AnthropicConversation
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	r := infer.DefaultRequest()
+	if err := body.fill(&r); err != nil {
+		return err
+	}
+	rendered, err := api.engine.Render(c.Request().Context(), r)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, AnthropicCount{len(rendered.Tokens)})
+}
+
+// AnthropicCount is the response to POST /v1/messages/count_tokens.
+type AnthropicCount struct {
+	InputTokens int `json:"input_tokens"`
+}
+
+// request returns the engine's request.
+func (b *AnthropicRequest) request() (infer.Request, error) {
+	stop, err := json.Marshal(b.StopSequences)
+	if err != nil {
+		return infer.Request{}, err
+	}
+	f := generationFields{Model: b.Model, Params: b.Params, MaxTokens: b.MaxTokens, Stop: stop}
+	r, err := f.request()
+	if err != nil {
+		return r, renamed(err, "stop", "stop_sequences")
+	}
+	if b.MaxTokens == nil {
+		return r, failure.Invalid("max_tokens", "max_tokens is missing: it is the most tokens that the answer may have")
+	}
+	if effort := b.OutputConfig.Effort; effort != "" {
+		setTemplateVar(&r, "reasoning_effort", effort)
+	}
+	if err := b.fill(&r); err != nil {
+		return r, err
+	}
+	for param, format := range map[string]anthropicFormat{"output_config.format": b.OutputConfig.Format, "output_format": b.OutputFormat} {
+		switch {
+		case format.Type == "":
+		case format.Type != "json_schema" || !given(format.Schema):
+			return r, failure.Invalid(param, `%s must be {"type":"json_schema","schema":{…}}`, param)
+		default:
+			r.JSONSchema = format.Schema
+		}
+	}
+	r.ParseReply, r.WholeCalls = true, !b.Stream
+	return r, nil
+}
+
+// fill adds the conversation to r.
+func (b *AnthropicConversation) fill(r *infer.Request) error {
+	r.Model = b.Model
+	if len(b.Messages) == 0 {
+		return failure.Invalid("messages", "messages must be an array with at least one message")
+	}
+	system, err := parseContent(b.System, "system")
+	if err != nil {
+		return err
+	}
+	var list conversation
+	if system != "" {
+		list.add(chat.Message{Role: "system", Content: system})
+	}
+	for i := range b.Messages {
+		if err := b.Messages[i].addTo(&list, fmt.Sprintf("messages[%d]", i)); err != nil {
+			return err
+		}
+	}
+	r.Messages = list.end()
+	if last := r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(last.ToolCalls) == 0 {
+		r.Continue = true // Anthropic's way to begin the answer
+	}
+	switch b.Thinking.Type {
+	case "":
+	case "enabled", "adaptive", "disabled":
+		setThinking(r, b.Thinking.Type != "disabled")
+	default:
+		return failure.Invalid("thinking.type", "thinking.type must be enabled, adaptive or disabled, not %q", httpio.Shorten(b.Thinking.Type))
+	}
+	return b.fillTools(r)
+}
+
+// anthropicTool is a tool of a request. Those with a type other than custom are defined by Anthropic.
+type anthropicTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Schema      json.RawMessage `json:"input_schema"`
+	Strict      *bool           `json:"strict"`
+}
+
+// fillTools adds the tools to r. Tools that Anthropic defines are ignored: the model does not know them.
+func (b *AnthropicConversation) fillTools(r *infer.Request) error {
+	tools := []map[string]any{}
+	for i, raw := range b.Tools {
+		var t anthropicTool
+		if err := httpio.DecodeJSON(raw, fmt.Sprintf("tools[%d]", i), &t); err != nil {
+			return err
+		}
+		if t.Type == "" || t.Type == "custom" {
+			tools = append(tools, responseTool{Name: t.Name, Description: t.Description, Parameters: t.Schema, Strict: t.Strict}.nested())
+		}
+	}
+	fields := chatFields{Tools: mustMarshal(tools)}
+	if choice := b.ToolChoice; choice != nil {
+		several := !choice.DisableSeveral
+		fields.ParallelToolCalls = &several
+		switch choice.Type {
+		case "auto", "none":
+			fields.ToolChoice = mustMarshal(choice.Type)
+		case "any":
+			fields.ToolChoice = mustMarshal("required")
+		case "tool":
+			fields.ToolChoice = mustMarshal(responseTool{Name: choice.Name}.nested())
+		default:
+			return failure.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(choice.Type))
+		}
+	}
+	return fields.fillTools(r)
+}
+
+// addTo adds a message, which the field called param holds, to a conversation.
+func (m *anthropicInput) addTo(list *conversation, param string) error {
+	if m.Role != "user" && m.Role != "assistant" && m.Role != "system" {
+		return failure.Invalid(param+".role", "%s.role must be user or assistant, not %q", param, httpio.Shorten(m.Role))
+	}
+	if firstByte(m.Content) != '[' {
+		text, err := parseContent(m.Content, param+".content")
+		if err != nil {
+			return err
+		}
+		list.add(chat.Message{Role: m.Role, Content: text})
+		return nil
+	}
+	var blocks []anthropicBlock
+	if err := httpio.DecodeJSON(m.Content, param+".content", &blocks); err != nil {
+		return err
+	}
+	var text []string
+	for i := range blocks {
+		where := fmt.Sprintf("%s.content[%d]", param, i)
+		said, err := blocks[i].addTo(list, m.Role, where)
+		if err != nil {
+			return err
+		}
+		text = append(text, said...)
+	}
+	if m.Role == "assistant" {
+		list.addText(strings.Join(text, "\n"))
+	} else if len(text) > 0 {
+		list.add(chat.Message{Role: m.Role, Content: strings.Join(text, "\n")})
+	}
+	return nil
+}
+
+// addTo adds the block to the conversation, or returns its text.
+func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []string, err error) {
+	switch {
+	case b.Type == "text":
+		return []string{b.Text}, nil
+	case b.Type == "document" && b.Source.Type == "text":
+		return []string{b.Source.Data}, nil
+	case b.Type == "document":
+		return nil, failure.Invalid(param, "the model cannot read files: remove %s, or send its text", param)
+	case b.Type == "image":
+		return nil, failure.Invalid(param, "the model cannot see images: remove %s", param)
+	case b.Type == "redacted_thinking":
+		return nil, nil
+	case b.Type == "thinking" && role == "assistant":
+		list.addThought(b.Thinking)
+		return nil, nil
+	case b.Type == "tool_use" && role == "assistant":
+		if b.Name == "" || firstByte(b.Input) != '{' {
+			return nil, failure.Invalid(param, "%s must have a name and an input, an object", param)
+		}
+		list.addCall(b.ID, b.Name, string(b.Input))
+		return nil, nil
+	case b.Type == "tool_result" && role == "user":
+		result, err := parseContent(b.Content, param+".content")
+		if err == nil {
+			list.add(chat.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: result})
+		}
+		return nil, err
+	}
+	return nil, failure.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: send text, thinking, tool_use or tool_result", param, httpio.Shorten(b.Type), role)
+}
+
+// AnthropicMessage is the response to POST /v1/messages.
+type AnthropicMessage struct {
+	ID           string            `json:"id"`
+	Type         string            `json:"type"` // message
+	Role         string            `json:"role"`
+	Model        string            `json:"model"`
+	Content      []AnthropicOutput `json:"content"`
+	StopReason   *string           `json:"stop_reason"`
+	StopSequence *string           `json:"stop_sequence"`
+	Usage        AnthropicUsage    `json:"usage"`
+}
+
+// AnthropicOutput is a block of an answer.
+type AnthropicOutput struct {
+	Type      string          `json:"type"`                // thinking, text, tool_use
+	Text      *string         `json:"text,omitempty"`      // of text
+	Thinking  *string         `json:"thinking,omitempty"`  // of thinking
+	Signature *string         `json:"signature,omitempty"` // of thinking: empty, nothing has to be verified
+	ID        string          `json:"id,omitempty"`        // of tool_use
+	Name      string          `json:"name,omitempty"`      // of tool_use
+	Input     json.RawMessage `json:"input,omitempty"`     // of tool_use
+}
+
+// AnthropicUsage counts the tokens of a message.
+type AnthropicUsage struct {
+	InputTokens   int `json:"input_tokens"` // those that were not found in the KV cache
+	CacheCreation int `json:"cache_creation_input_tokens"`
+	CacheRead     int `json:"cache_read_input_tokens"`
+	OutputTokens  int `json:"output_tokens"`
+}
+
+func newMessage(model string) AnthropicMessage {
+	return AnthropicMessage{ID: "msg_" + rand.Text(), Type: "message", Role: "assistant", Model: model, Content: []AnthropicOutput{}}
+}
+
+// blockOf returns a part of an answer as a block.
+func blockOf(p growingPart) AnthropicOutput {
+	switch p.kind {
+	case thoughtPart:
+		return AnthropicOutput{Type: "thinking", Thinking: &p.text, Signature: new("")}
+	case callPart:
+		input := json.RawMessage("{}")
+		if raw := json.RawMessage(p.text); json.Valid(raw) {
+			input = raw
+		}
+		return AnthropicOutput{Type: "tool_use", ID: p.id, Name: p.name, Input: input}
+	}
+	return AnthropicOutput{Type: "text", Text: &p.text}
+}
+
+// stopOf returns why an answer ended, in Anthropic's words, and the stop string that ended it.
+func stopOf(done infer.Done) (reason string, sequence *string) {
+	switch {
+	case done.Reason == infer.FinishCalls:
+		return "tool_use", nil
+	case done.Reason == infer.FinishLength && done.ContextFull:
+		return "model_context_window_exceeded", nil
+	case done.Reason == infer.FinishLength:
+		return "max_tokens", nil
+	case done.Reason == infer.FinishBanned:
+		return "refusal", nil
+	case done.StopString != "":
+		return "stop_sequence", &done.StopString
+	}
+	return "end_turn", nil
+}
+
+func usageOf(done infer.Done) AnthropicUsage {
+	u := done.Usage
+	return AnthropicUsage{InputTokens: u.PromptTokens - u.CachedTokens, CacheRead: u.CachedTokens, OutputTokens: u.CompletionTokens}
+}
+
+// wholeMessage returns the response of an answer that is not streamed.
+func wholeMessage(model string, a answer) AnthropicMessage {
+	m := newMessage(model)
+	for _, p := range a.parts() {
+		m.Content = append(m.Content, blockOf(p))
+	}
+	reason, sequence := stopOf(a.done)
+	m.StopReason, m.StopSequence, m.Usage = &reason, sequence, usageOf(a.done)
+	return m
+}

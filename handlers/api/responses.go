@@ -1,0 +1,486 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+// ResponsesRequest is the body of POST /v1/responses. Fields that do not affect the answer are
+// ignored, and nothing is stored.
+type ResponsesRequest struct {
+	generationFields
+	Input             json.RawMessage   `json:"input"` // a string, or an array of items
+	Instructions      string            `json:"instructions"`
+	MaxOutputTokens   *int              `json:"max_output_tokens"`
+	Tools             []json.RawMessage `json:"tools"`
+	ToolChoice        json.RawMessage   `json:"tool_choice"`
+	ParallelToolCalls *bool             `json:"parallel_tool_calls"`
+	Reasoning         struct {
+		Effort string `json:"effort"`
+	} `json:"reasoning"`
+	Text struct {
+		Format struct {
+			Type   string          `json:"type"`
+			Schema json.RawMessage `json:"schema"`
+			Strict bool            `json:"strict"`
+		} `json:"format"`
+	} `json:"text"`
+	Include            []string        `json:"include"`
+	TopLogProbs        *int            `json:"top_logprobs"`
+	Metadata           json.RawMessage `json:"metadata"`
+	PreviousResponseID string          `json:"previous_response_id"`
+	Conversation       json.RawMessage `json:"conversation"`
+	Prompt             json.RawMessage `json:"prompt"`
+	Background         bool            `json:"background"`
+}
+
+// responses answers POST /v1/responses.
+func (api *API) responses(c echo.Context) (err error) {
+	body := ResponsesRequest{generationFields: newGenerationFields()}
+	defer func() { err = aboutFormat(err) }()
+	if err := httpio.ReadJSON(c, &body); err != nil {
+		return err
+	}
+	r, err := body.request()
+	if err != nil {
+		return err
+	}
+	head := body.head(&r, api.modelName(body.Model))
+	if body.Stream {
+		return api.stream(c, []infer.Request{r}, func() (sink, error) { return openResponseStream(c, head) })
+	}
+	answers, err := api.collect(c, []infer.Request{r})
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, head.whole(answers[0]))
+}
+
+// aboutFormat replaces the engine's name of the schema in an error by the field it came from.
+func aboutFormat(err error) error { return renamed(err, "json_schema", "text.format.schema") }
+
+// request returns the engine's request.
+func (b *ResponsesRequest) request() (infer.Request, error) {
+	r, err := b.generationFields.request()
+	if err != nil {
+		return r, err
+	}
+	if err := b.unsupported(); err != nil {
+		return r, err
+	}
+	if err := setCount(&r.MaxTokens, "max_output_tokens", b.MaxOutputTokens); err != nil {
+		return r, err
+	}
+	if err := setCount(&r.Alternatives, "top_logprobs", b.TopLogProbs); err != nil {
+		return r, err
+	}
+	if r.Messages, err = b.messages(); err != nil {
+		return r, err
+	}
+	if err := b.fillTools(&r); err != nil {
+		return r, err
+	}
+	if effort := b.Reasoning.Effort; effort != "" {
+		setTemplateVar(&r, "reasoning_effort", effort)
+		setThinking(&r, effort != "none")
+	}
+	r.ParseReply, r.WholeCalls = true, !b.Stream
+	return r, b.fillFormat(&r)
+}
+
+// unsupported returns an error for the first field that would change the answer but is not supported.
+func (b *ResponsesRequest) unsupported() error {
+	const stored = "this server stores no responses: send the whole conversation in input"
+	switch {
+	case b.PreviousResponseID != "":
+		return failure.Invalid("previous_response_id", "previous_response_id is not supported: %s", stored)
+	case given(b.Conversation):
+		return failure.Invalid("conversation", "conversation is not supported: %s", stored)
+	case given(b.Prompt):
+		return failure.Invalid("prompt", "prompt is not supported: this server stores no prompts, send instructions and input")
+	case b.Background:
+		return failure.Invalid("background", "background is not supported: %s, and keep the connection open", stored)
+	}
+	return nil
+}
+
+// fillFormat adds text.format to r.
+func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
+	format := &b.Text.Format
+	switch format.Type {
+	case "", "text":
+		return nil
+	case "json_object":
+		r.JSONSchema = anyObject
+	case "json_schema":
+		if !given(format.Schema) {
+			return failure.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer")
+		}
+		r.JSONSchema, r.StrictSchema = format.Schema, format.Strict
+	default:
+		return failure.Invalid("text.format.type", "text.format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
+	}
+	return nil
+}
+
+// responseTool is a tool of a request. Only functions run at the client; the others run at OpenAI.
+type responseTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+	Strict      *bool           `json:"strict,omitempty"`
+}
+
+// nested returns the tool in the shape of chat completions.
+func (t responseTool) nested() map[string]any {
+	function := map[string]any{"name": t.Name}
+	if t.Description != "" {
+		function["description"] = t.Description
+	}
+	if given(t.Parameters) {
+		function["parameters"] = t.Parameters
+	}
+	if t.Strict != nil {
+		function["strict"] = *t.Strict
+	}
+	return map[string]any{"type": "function", "function": function}
+}
+
+// fillTools adds the functions among the tools to r. Tools of other types, which OpenAI runs itself,
+// are ignored: clients offer them to every server.
+func (b *ResponsesRequest) fillTools(r *infer.Request) error {
+	tools := []map[string]any{}
+	for i, raw := range b.Tools {
+		var t responseTool
+		if err := httpio.DecodeJSON(raw, fmt.Sprintf("tools[%d]", i), &t); err != nil {
+			return err
+		}
+		if t.Type == "function" {
+			tools = append(tools, t.nested())
+		}
+	}
+	fields := chatFields{ParallelToolCalls: b.ParallelToolCalls, ToolChoice: b.ToolChoice}
+	if firstByte(b.ToolChoice) == '{' {
+		var named responseTool
+		if err := httpio.DecodeJSON(b.ToolChoice, "tool_choice", &named); err != nil {
+			return err
+		}
+		if named.Type != "function" || named.Name == "" {
+			return failure.Invalid("tool_choice", `tool_choice must be "auto", "none", "required" or {"type":"function","name":"…"}`)
+		}
+		fields.ToolChoice, _ = json.Marshal(responseTool{Name: named.Name}.nested())
+	}
+	var err error
+	if fields.Tools, err = json.Marshal(tools); err != nil {
+		return err
+	}
+	return fields.fillTools(r)
+}
+
+// responseItem is an item of the input.
+type responseItem struct {
+	Type      string          `json:"type"` // absent: message
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	CallID    string          `json:"call_id"`
+	Name      string          `json:"name"`
+	Arguments string          `json:"arguments"`
+	Output    json.RawMessage `json:"output"`
+	Summary   []contentPart   `json:"summary"`
+}
+
+// messages returns the conversation that instructions and input describe.
+func (b *ResponsesRequest) messages() ([]chat.Message, error) {
+	var items []responseItem
+	switch firstByte(b.Input) {
+	case '"':
+		items = []responseItem{{Role: "user", Content: b.Input}}
+	case '[':
+		if err := httpio.DecodeJSON(b.Input, "input", &items); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, failure.Invalid("input", "input must be a string or an array of items")
+	}
+	var list conversation
+	if b.Instructions != "" {
+		list.add(chat.Message{Role: "system", Content: b.Instructions})
+	}
+	for i := range items {
+		if err := items[i].addTo(&list, fmt.Sprintf("input[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	messages := list.end()
+	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return m.Role != "system" }) {
+		return nil, failure.Invalid("input", "input must have at least one message")
+	}
+	return messages, nil
+}
+
+// addTo adds the item, which the field called param holds, to a conversation.
+func (item *responseItem) addTo(list *conversation, param string) error {
+	switch item.Type {
+	case "", "message":
+		m, err := (&chatMessage{Role: item.Role, Content: item.Content}).parse(param)
+		if err != nil {
+			return err
+		}
+		list.add(m)
+	case "reasoning":
+		thought, err := item.reasoning(param)
+		if err != nil {
+			return err
+		}
+		list.addThought(thought)
+	case "function_call":
+		if item.Name == "" || item.CallID == "" {
+			return failure.Invalid(param, "%s must have a call_id and a name", param)
+		}
+		if err := checkArguments(mustMarshal(item.Arguments), param+".arguments"); err != nil {
+			return err
+		}
+		list.addCall(item.CallID, item.Name, item.Arguments)
+	case "function_call_output":
+		text, err := parseContent(item.Output, param+".output")
+		if err != nil {
+			return err
+		}
+		list.add(chat.Message{Role: "tool", ToolCallID: item.CallID, Content: text})
+	case "item_reference":
+		return failure.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
+	default:
+		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output or reasoning, not %q", param, httpio.Shorten(item.Type))
+	}
+	return nil
+}
+
+// reasoning returns the text of a reasoning item, or its summary.
+func (item *responseItem) reasoning(param string) (string, error) {
+	parts := item.Summary
+	if given(item.Content) {
+		if err := httpio.DecodeJSON(item.Content, param+".content", &parts); err != nil {
+			return "", err
+		}
+	}
+	texts := make([]string, len(parts))
+	for i, p := range parts {
+		texts[i] = p.Text
+	}
+	return strings.Join(texts, "\n"), nil
+}
+
+// mustMarshal returns v as JSON. It is for strings and values that were JSON.
+func mustMarshal(v any) json.RawMessage {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// responsesHead is what all parts of one response of this API share, and repeat of its request.
+type responsesHead struct {
+	ID        string
+	created   int64
+	model     string
+	body      *ResponsesRequest
+	asked     infer.Request
+	withScore bool
+}
+
+func (b *ResponsesRequest) head(r *infer.Request, model string) responsesHead {
+	return responsesHead{
+		ID: "resp_" + rand.Text(), created: time.Now().Unix(), model: model, body: b, asked: *r,
+		withScore: slices.Contains(b.Include, "message.output_text.logprobs") || r.Alternatives > 0,
+	}
+}
+
+// Response is the response to POST /v1/responses, and part of the events of its stream.
+type Response struct {
+	ID                string             `json:"id"`
+	Object            string             `json:"object"`
+	CreatedAt         int64              `json:"created_at"`
+	CompletedAt       *int64             `json:"completed_at"`
+	Status            string             `json:"status"` // in_progress, completed, incomplete, failed
+	Error             *ResponseError     `json:"error"`
+	Incomplete        *ResponseShortfall `json:"incomplete_details"`
+	Instructions      *string            `json:"instructions"`
+	MaxOutputTokens   *int               `json:"max_output_tokens"`
+	Metadata          json.RawMessage    `json:"metadata"`
+	Model             string             `json:"model"`
+	Output            []ResponseOutput   `json:"output"`
+	ParallelToolCalls bool               `json:"parallel_tool_calls"`
+	PreviousID        *string            `json:"previous_response_id"`
+	Reasoning         ResponseReasoning  `json:"reasoning"`
+	Store             bool               `json:"store"`
+	Temperature       float64            `json:"temperature"`
+	Text              json.RawMessage    `json:"text"`
+	ToolChoice        json.RawMessage    `json:"tool_choice"`
+	Tools             []json.RawMessage  `json:"tools"`
+	TopP              float64            `json:"top_p"`
+	Truncation        string             `json:"truncation"`
+	Usage             *ResponseUsage     `json:"usage"`
+}
+
+// ResponseReasoning repeats the effort of the request.
+type ResponseReasoning struct {
+	Effort  *string `json:"effort"`
+	Summary *string `json:"summary"`
+}
+
+// ResponseError says why a response failed.
+type ResponseError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// ResponseShortfall says why a response is incomplete.
+type ResponseShortfall struct {
+	Reason string `json:"reason"` // max_output_tokens or content_filter
+}
+
+// ResponseUsage counts the tokens of a response.
+type ResponseUsage struct {
+	InputTokens  int `json:"input_tokens"`
+	InputDetails struct {
+		CachedTokens int `json:"cached_tokens"`
+	} `json:"input_tokens_details"`
+	OutputTokens  int `json:"output_tokens"`
+	OutputDetails struct {
+		ReasoningTokens int `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	TotalTokens int `json:"total_tokens"`
+}
+
+// ResponseOutput is an item of the output: reasoning, a message, or a call.
+type ResponseOutput struct {
+	ID        string                 `json:"id"`
+	Type      string                 `json:"type"` // reasoning, message, function_call
+	Status    string                 `json:"status"`
+	Role      string                 `json:"role,omitempty"`      // of a message
+	Summary   *[]contentPart         `json:"summary,omitempty"`   // of reasoning: empty
+	Content   *[]ResponseContentPart `json:"content,omitempty"`   // of a message or reasoning
+	CallID    string                 `json:"call_id,omitempty"`   // of a call
+	Name      string                 `json:"name,omitempty"`      // of a call
+	Arguments *string                `json:"arguments,omitempty"` // of a call
+}
+
+// ResponseContentPart is the text of a message or of reasoning.
+type ResponseContentPart struct {
+	Type        string        `json:"type"` // output_text, reasoning_text
+	Text        string        `json:"text"`
+	Annotations *[]any        `json:"annotations,omitempty"` // of output_text: empty
+	LogProbs    *[]tokenScore `json:"logprobs,omitempty"`    // of output_text
+}
+
+// response returns the response without its output.
+func (h responsesHead) response(status string) Response {
+	b := h.body
+	r := Response{
+		ID: h.ID, Object: "response", CreatedAt: h.created, Status: status, MaxOutputTokens: b.MaxOutputTokens,
+		Metadata: json.RawMessage("{}"), Model: h.model, Output: []ResponseOutput{},
+		ParallelToolCalls: b.ParallelToolCalls == nil || *b.ParallelToolCalls,
+		Temperature:       h.asked.Params.Temperature, TopP: h.asked.Params.TopP,
+		Text: json.RawMessage(`{"format":{"type":"text"}}`), ToolChoice: json.RawMessage(`"auto"`), Tools: []json.RawMessage{}, Truncation: "disabled",
+	}
+	if b.Instructions != "" {
+		r.Instructions = &b.Instructions
+	}
+	if b.Reasoning.Effort != "" {
+		r.Reasoning.Effort = &b.Reasoning.Effort
+	}
+	if firstByte(b.Metadata) == '{' {
+		r.Metadata = b.Metadata
+	}
+	if f := &b.Text.Format; f.Type != "" {
+		format := map[string]any{"type": f.Type}
+		if given(f.Schema) {
+			format["schema"], format["name"] = f.Schema, "answer"
+		}
+		r.Text = mustMarshal(map[string]any{"format": format})
+	}
+	if given(b.ToolChoice) {
+		r.ToolChoice = b.ToolChoice
+	}
+	if len(b.Tools) > 0 {
+		r.Tools = b.Tools
+	}
+	return r
+}
+
+// finish sets what the end of an answer determines.
+func (r *Response) finish(done infer.Done) {
+	now := time.Now().Unix()
+	r.Status, r.CompletedAt = "completed", &now
+	switch done.Reason {
+	case infer.FinishLength:
+		r.Status, r.Incomplete = "incomplete", &ResponseShortfall{"max_output_tokens"}
+	case infer.FinishBanned:
+		r.Status, r.Incomplete = "incomplete", &ResponseShortfall{"content_filter"}
+	}
+	u := &ResponseUsage{InputTokens: done.Usage.PromptTokens, OutputTokens: done.Usage.CompletionTokens}
+	u.InputDetails.CachedTokens, u.OutputDetails.ReasoningTokens = done.Usage.CachedTokens, done.Usage.ReasoningTokens
+	u.TotalTokens = u.InputTokens + u.OutputTokens
+	r.Usage = u
+}
+
+// whole returns the response of an answer that is not streamed.
+func (h responsesHead) whole(a answer) Response {
+	r := h.response("completed")
+	for _, p := range a.parts() {
+		if p.kind == textPart && h.withScore {
+			p.score = tokenScores(a.tokens, h.body.ReturnTokensAsTokenID)
+		}
+		r.Output = append(r.Output, outputOf(newItemID(p.kind), p, "completed"))
+	}
+	r.finish(a.done)
+	if r.Status == "incomplete" && len(r.Output) > 0 {
+		r.Output[len(r.Output)-1].Status = "incomplete"
+	}
+	return r
+}
+
+// newItemID returns an id as OpenAI's are.
+func newItemID(kind partKind) string {
+	return map[partKind]string{thoughtPart: "rs_", textPart: "msg_", callPart: "fc_"}[kind] + rand.Text()
+}
+
+// outputOf returns a part of an answer as an item.
+func outputOf(id string, p growingPart, status string) ResponseOutput {
+	item := ResponseOutput{ID: id, Status: status}
+	switch p.kind {
+	case thoughtPart:
+		item.Type, item.Summary, item.Content = "reasoning", &[]contentPart{}, &[]ResponseContentPart{contentOf(p)}
+	case callPart:
+		item.Type, item.CallID, item.Name, item.Arguments = "function_call", p.id, p.name, &p.text
+	default:
+		item.Type, item.Role, item.Content = "message", "assistant", &[]ResponseContentPart{contentOf(p)}
+	}
+	return item
+}
+
+// contentOf returns the text of a part.
+func contentOf(p growingPart) ResponseContentPart {
+	if p.kind == thoughtPart {
+		return ResponseContentPart{Type: "reasoning_text", Text: p.text}
+	}
+	score := p.score
+	if score == nil {
+		score = []tokenScore{}
+	}
+	return ResponseContentPart{Type: "output_text", Text: p.text, Annotations: &[]any{}, LogProbs: &score}
+}
