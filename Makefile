@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits clients fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -114,6 +114,13 @@ fidelity-logits:
 	echo "$$out" | awk '/fidelity: / { sub(/.*fidelity: /, ""); print; if (/NOT COVERED/) missing++; else rows++ } \
 		END { printf "%d rows hold or are named below, %d are not covered\n", rows, missing }'; \
 	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== \|fidelity: '; exit $$status; fi
+
+# Published clients of npm and Go against the server: installs them in .ci/clients, and prints which of
+# their features work.
+clients:
+	.ci/clients/install
+	cd .ci/clients/go && go build -o ../../../bin/clients .
+	M40_LLM_CLIENTS=$(CURDIR)/.ci/clients/node_modules M40_LLM_CLIENTS_GO=$(CURDIR)/bin/clients go test -count 1 -v -run '^TestClients$$' ./handlers
 
 # Each fuzz target for FUZZTIME. Go spends up to a minute on making one interesting input smaller,
 # in which it tries nothing else: here it gets 1,000 tries.

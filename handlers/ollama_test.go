@@ -173,7 +173,7 @@ func TestOllama_TheRequestIsTheEngines(t *testing.T) {
 		{"a raw completion is its prompt", "/api/generate", `{"model":"guide","prompt":"Hello","raw":true}`,
 			with(func(r *infer.Request) { r.Prompt, r.ParseReply, r.WholeCalls = "Hello", false, false })},
 		{"a request that loads computes no more than it must", "/api/chat", `{"model":"guide","messages":[]}`,
-			with(func(r *infer.Request) { r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls = ".", 0, false, false })},
+			with(func(r *infer.Request) { r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls = ".", 1, false, false })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engine, asked := captured()

@@ -367,7 +367,7 @@ func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) e
 	if shape.fields.unloads() {
 		return failure.Invalid("keep_alive", "the server does not unload models on request: the loaded one stays until another one is used")
 	}
-	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 0, false, false, nil
+	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 1, false, false, nil // an answer of no tokens needs no model
 	if _, err := api.collect(c, []infer.Request{r}); err != nil {
 		return err
 	}

@@ -47,7 +47,10 @@ func (h *Handlers) scorePrompt(c echo.Context) error {
 	var last time.Time
 	send := func(line scoreLine) error {
 		if lines == nil {
-			opened := httpio.OpenLines(c)
+			opened, err := httpio.OpenLines(c)
+			if err != nil {
+				return err
+			}
 			lines = &opened
 		}
 		return lines.Send(line)
