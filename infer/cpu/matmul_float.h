@@ -52,14 +52,13 @@ INLINE void dot_tile(const int type, const int rows, const int outs, const float
 				acc[r][o] = vf_fma(a, v[o], acc[r][o]);
 		}
 	}
-	UNROLL for (int r = 0; r < rows; r++) {
-		if (outs == 4) {
-			vf_sum4(acc[r], y + r * ys);
-			continue;
-		}
+	if (rows == TILE_ROWS && outs == TILE_OUTS) {
+		vf_sum_tile(acc, y, ys);
+		return;
+	}
+	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int o = 0; o < outs; o++)
 			y[r * ys + o] = vf_sum(acc[r][o]);
-	}
 }
 
 // A row of tiles: rows is a constant, outs is not.

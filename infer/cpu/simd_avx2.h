@@ -66,11 +66,19 @@ INLINE float vf_sum(vf a)
 	return _mm_cvtss_f32(_mm_hadd_ps(s, s));
 }
 
-// The sums of four vectors, bit-identical to vf_sum of each.
-INLINE void vf_sum4(const vf a[4], float *y)
+// The sums of a whole tile, y[r·ys + o] = vf_sum(a[r][o]), in the same order of additions.
+INLINE void vf_sum_tile(const vf a[TILE_ROWS][TILE_OUTS], float *y, size_t ys)
 {
-	__m128 lo = _mm_hadd_ps(fold(a[0]), fold(a[1])), hi = _mm_hadd_ps(fold(a[2]), fold(a[3]));
-	_mm_storeu_ps(y, _mm_hadd_ps(lo, hi));
+	vf row[TILE_ROWS]; // half o: four lanes of output o
+	UNROLL for (int r = 0; r < TILE_ROWS; r++)
+		row[r] = _mm256_add_ps(_mm256_permute2f128_ps(a[r][0], a[r][1], 0x20), _mm256_permute2f128_ps(a[r][0], a[r][1], 0x31));
+	const vf sums = _mm256_hadd_ps(_mm256_hadd_ps(row[0], row[1]), _mm256_hadd_ps(row[2], row[3]));
+	const __m128 first = _mm256_castps256_ps128(sums), second = _mm256_extractf128_ps(sums, 1);
+	const __m128 lo = _mm_unpacklo_ps(first, second), hi = _mm_unpackhi_ps(first, second);
+	_mm_storel_pi((__m64 *)y, lo);
+	_mm_storeh_pi((__m64 *)(y + ys), lo);
+	_mm_storel_pi((__m64 *)(y + 2 * ys), hi);
+	_mm_storeh_pi((__m64 *)(y + 3 * ys), hi);
 }
 
 INLINE float vf_maximum(vf a)

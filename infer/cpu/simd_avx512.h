@@ -47,6 +47,9 @@ INLINE __m128 fold(vf a)
 	return _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
 }
 
+// As _mm_hadd_ps in each quarter.
+INLINE vf add_neighbours(vf a, vf b) { return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd)); }
+
 INLINE float vf_sum(vf a)
 {
 	__m128 s = fold(a);
@@ -54,11 +57,26 @@ INLINE float vf_sum(vf a)
 	return _mm_cvtss_f32(_mm_hadd_ps(s, s));
 }
 
-// The sums of four vectors, bit-identical to vf_sum of each.
-INLINE void vf_sum4(const vf a[4], float *y)
+// The sums of a whole tile, y[r·ys + o] = vf_sum(a[r][o]), in the same order of additions: quarters 0
+// and 2, 1 and 3, both; neighbours; pairs of neighbours.
+INLINE void vf_sum_tile(const vf a[TILE_ROWS][TILE_OUTS], float *y, size_t ys)
 {
-	__m128 lo = _mm_hadd_ps(fold(a[0]), fold(a[1])), hi = _mm_hadd_ps(fold(a[2]), fold(a[3]));
-	_mm_storeu_ps(y, _mm_hadd_ps(lo, hi));
+	vf row[TILE_ROWS]; // quarter o: four lanes of output o
+	UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+		vf half[2];
+		UNROLL for (int k = 0; k < 2; k++) {
+			const vf b = a[r][2 * k], c = a[r][2 * k + 1];
+			half[k] = _mm512_add_ps(_mm512_shuffle_f32x4(b, c, 0x44), _mm512_shuffle_f32x4(b, c, 0xee));
+		}
+		row[r] = _mm512_add_ps(_mm512_shuffle_f32x4(half[0], half[1], 0x88), _mm512_shuffle_f32x4(half[0], half[1], 0xdd));
+	}
+	const vf first = add_neighbours(row[0], row[1]), last = add_neighbours(row[2], row[3]);
+	const __m512i by_row = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	const vf sums = _mm512_permutexvar_ps(by_row, add_neighbours(first, last));
+	_mm_storeu_ps(y, _mm512_castps512_ps128(sums));
+	_mm_storeu_ps(y + ys, _mm512_extractf32x4_ps(sums, 1));
+	_mm_storeu_ps(y + 2 * ys, _mm512_extractf32x4_ps(sums, 2));
+	_mm_storeu_ps(y + 3 * ys, _mm512_extractf32x4_ps(sums, 3));
 }
 
 INLINE float vf_maximum(vf a) { return _mm512_reduce_max_ps(a); }

@@ -62,8 +62,12 @@ INLINE float vf_sum(vf a)
 	return vgetq_lane_f32(vpaddq_f32(pairs, pairs), 0);
 }
 
-// The sums of four vectors, bit-identical to vf_sum of each.
-INLINE void vf_sum4(const vf a[4], float *y) { vst1q_f32(y, vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]))); }
+// The sums of a whole tile, y[r·ys + o] = vf_sum(a[r][o]), in the same order of additions.
+INLINE void vf_sum_tile(const vf a[TILE_ROWS][TILE_OUTS], float *y, size_t ys)
+{
+	UNROLL for (int r = 0; r < TILE_ROWS; r++)
+		vst1q_f32(y + r * ys, vpaddq_f32(vpaddq_f32(a[r][0], a[r][1]), vpaddq_f32(a[r][2], a[r][3])));
+}
 
 INLINE float vf_maximum(vf a) { return vmaxvq_f32(a); }
 

@@ -120,10 +120,12 @@ INLINE vf vf_scale2(vf a, vf n)
 
 INLINE float vf_sum(vf a) { return (a[0] + a[1]) + (a[2] + a[3]); }
 
-INLINE void vf_sum4(const vf a[4], float *y)
+// The sums of a whole tile: y[r·ys + o] = vf_sum(a[r][o]).
+INLINE void vf_sum_tile(const vf a[TILE_ROWS][TILE_OUTS], float *y, size_t ys)
 {
-	for (int i = 0; i < 4; i++)
-		y[i] = vf_sum(a[i]);
+	for (int r = 0; r < TILE_ROWS; r++)
+		for (int o = 0; o < TILE_OUTS; o++)
+			y[r * ys + o] = vf_sum(a[r][o]);
 }
 
 INLINE float vf_maximum(vf a)
