@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
@@ -28,11 +28,11 @@ var mayImport = map[string][]string{
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models", "web/states"},
 	"web/states":       {"web"},
 	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/perplexity", "infer/record", "infer/sample"},
-	"handlers/models":  {"infer"},
+	"handlers/models":  {"infer", "infer/suggest"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/units", "store", "web"},
+	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/suggest", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model"},
 	"infer/bench/table": {"infer/bench"},
+	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
 	"infer/worker":      {"infer", "infer/chat", "infer/sample"},
 
@@ -70,13 +71,14 @@ var mayImport = map[string][]string{
 // soleImporters says which packages or files alone may import a package of others, or
 // one below it.
 var soleImporters = map[string][]string{
-	"github.com/labstack/echo":    {"handlers", "handlers/account", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
-	"nhooyr.io/websocket":         {"handlers/stream/socket.go"},
-	"github.com/pion":             {"handlers/mdns"},
-	"github.com/alexedwards":      {"handlers/people"},
-	"github.com/mattn/go-sqlite3": {"store"},
-	"database/sql":                {"store"},
-	"github.com/chromedp":         {},
+	"github.com/labstack/echo":     {"handlers", "handlers/account", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
+	"nhooyr.io/websocket":          {"handlers/stream/socket.go"},
+	"github.com/pion":              {"handlers/mdns"},
+	"github.com/alexedwards":       {"handlers/people"},
+	"github.com/mattn/go-sqlite3":  {"store"},
+	"database/sql":                 {"store"},
+	"github.com/pelletier/go-toml": {"handlers/cli"},
+	"github.com/chromedp":          {},
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.

@@ -31,6 +31,7 @@ import (
 	"m40-llm/infer/hub"
 	"m40-llm/infer/hub/hubtest"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/suggest"
 	"m40-llm/store"
 )
 
@@ -93,7 +94,10 @@ func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	chats := live.New(engine, live.Options{Log: log, Store: kept})
-	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: log})
+	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: log, Reload: engine.Reload,
+		Suggest: func() ([]suggest.Suggestion, error) {
+			return suggest.For(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: s.memory.Load()}}})
+		}})
 	cfg := Config{Engine: engine, Live: chats, Models: onDisk, Logger: log}
 	for _, f := range change {
 		f(&cfg)
@@ -205,6 +209,38 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 			}
 		}
 		b.shot("models-light")
+	})
+
+	run("models for this machine are suggested while only the built-in one is here", func(t *testing.T) {
+		if got := b.text("#find"); strings.Contains(got, "For this machine") {
+			t.Errorf("with another model the page says %q", got)
+		}
+		alone := serveModels(t, t.TempDir(), registry)
+		other := openBrowser(t, alone.Server)
+		for _, address := range []string{"/", "/models"} {
+			other.do(chromedp.Navigate(other.origin+address), chromedp.WaitVisible(".suggested"))
+			for _, want := range []string{"Qwen3 4B", "Apache 2.0", "2.5 GB", "fits with a context of"} {
+				if got := other.text(".suggested"); !strings.Contains(got, want) {
+					t.Errorf("%s suggests %q, without %q", address, got, want)
+				}
+			}
+			other.shot("models-suggested-" + strings.Trim(address, "/"))
+		}
+	})
+
+	run("the setup is changed on the page, and what is wrong with it is said", func(t *testing.T) {
+		b.openModels("/models")
+		b.fill("#setup-context", "many")
+		b.click("form[action='/models/setup'] button")
+		b.until("document.querySelector('#problem').innerText.includes('is not a whole number')")
+		b.fill("#setup-context", "128")
+		b.click("form[action='/models/setup'] button")
+		b.until("document.querySelector('.setup').innerText.includes('The context is 128 tokens now')")
+		b.shot("models-setup-light")
+		b.fill("#setup-context", "0")
+		b.click("form[action='/models/setup'] button")
+		b.until("!document.querySelector('.setup').innerText.includes('The context is 128 tokens now')")
+		b.forgive("the server responded with a status of 400") // of the context that is no number
 	})
 
 	run("a name is looked up before anything is downloaded", func(t *testing.T) {

@@ -59,10 +59,21 @@ const (
 	StateReady   State = "ready"
 	StateFailed  State = "failed"
 
+	// StateUnloaded is the state after a model was unloaded because nobody had used it for a while.
+	// The next request loads it again.
+	StateUnloaded State = "unloaded"
+
 	// StateRestarting is the state after the engine's process has ended, until the next process
 	// is ready.
 	StateRestarting State = "restarting"
 )
+
+// Setup is how models are loaded. A field that is 0 or empty means the default.
+type Setup struct {
+	ContextLength int    `json:"context_length"` // requested; 0: the model's own, or as much as fits
+	CacheType     string `json:"cache_type"`     // of the KV cache, f16 or f32
+	Threads       int    `json:"threads"`        // of the CPU; 0: one for each core
+}
 
 // Status is a snapshot of the engine.
 type Status struct {
@@ -78,10 +89,15 @@ type Status struct {
 	ContextLength int         `json:"context_length"` // maximum positions of an answer, its prompt included
 	Cache         Cache       `json:"cache"`
 	LoadMS        float64     `json:"load_ms"`
-	Running       int         `json:"running"`      // running answers
-	Queued        int         `json:"queued"`       // waiting requests
-	WaitS         float64     `json:"wait_s"`       // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
-	Decode        float64     `json:"decode_tok_s"` // decode speed of the last steps, all sequences together; 0 when idle
+	Setup         Setup       `json:"setup"`                  // with which models are loaded
+	Reload        *Setup      `json:"reload,omitempty"`       // with which the model is loaded again when the running answers have ended; nil: it is not
+	SetupNotice   string      `json:"setup_notice,omitempty"` // why the last change of the setup was undone
+	KeepAliveS    float64     `json:"keep_alive_s,omitempty"` // seconds without a request after which the model is unloaded; 0: it is not
+	UnloadUnix    int64       `json:"unload_at,omitempty"`    // when that is, in seconds; 0: it is used, or stays
+	Running       int         `json:"running"`                // running answers
+	Queued        int         `json:"queued"`                 // waiting requests
+	WaitS         float64     `json:"wait_s"`                 // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
+	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 }
 

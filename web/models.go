@@ -10,18 +10,39 @@ import (
 
 // Models is the page about the models on this machine.
 type Models struct {
-	Manages   bool // who looks at it may download and delete models
-	Engine    Engine
-	Picker    Picker
-	Rows      []ModelRow
-	Downloads []Download
-	Shown     *ModelDetails // beside the list
-	Open      bool          // on a small screen Shown is open over the list
-	Find      Find
-	Problem   string // why the requested change failed
-	Folder    string // where models are downloaded to
-	Taken     string // "26.1 GB in 6 files"
-	Free      string // "212 GB free"
+	Manages     bool // who looks at it may download and delete models
+	Engine      Engine
+	Picker      Picker
+	Rows        []ModelRow
+	Downloads   []Download
+	Shown       *ModelDetails // beside the list
+	Open        bool          // on a small screen Shown is open over the list
+	Find        Find
+	Problem     string // why the requested change failed
+	Suggestions []Suggestion
+	Setup       *Setup // how models are loaded; nil: it cannot be changed by who looks at it
+	Folder      string // where models are downloaded to
+	Taken       string // "26.1 GB in 6 files"
+	Free        string // "212 GB free"
+}
+
+// Suggestion is a model that suits this machine.
+type Suggestion struct {
+	Name  string // to look it up
+	Title string
+	Facts string // family, parameters, quantisation, size, licence
+	Fits  string // with which context, and where
+}
+
+// Setup is how models are loaded. An empty field means the default.
+type Setup struct {
+	Context   string
+	Cache     string // f16 or f32
+	Threads   string
+	Now       string // what the loaded model has
+	KeepAlive string // when models are unloaded
+	Warning   string // what a change does to running answers; empty: none run
+	Problem   string // why the last change was undone
 }
 
 // Picker is the menu of models in the top bar. Version changes with the list.

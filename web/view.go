@@ -60,14 +60,15 @@ type Page struct {
 	Folder      string
 	Raw         bool // the chat is sent to the model without a chat template
 	System      string
-	Draft       string  // text that could not be sent
-	Problem     Problem // why it could not be sent
-	Once        string  // id of the composer's form, so that submitting it twice sends one message
-	Follows     bool    // the page contains GrowingAnswerMark in place of the running answer
-	Asks        int     // requests to write that wait
-	Temporary   bool    // not stored and not listed in the rail
-	Preset      string  // id of the preset for a new chat; empty: the settings used last
-	Newcomer    bool    // the server has no chat yet
+	Draft       string       // text that could not be sent
+	Problem     Problem      // why it could not be sent
+	Once        string       // id of the composer's form, so that submitting it twice sends one message
+	Follows     bool         // the page contains GrowingAnswerMark in place of the running answer
+	Asks        int          // requests to write that wait
+	Temporary   bool         // not stored and not listed in the rail
+	Preset      string       // id of the preset for a new chat; empty: the settings used last
+	Suggestions []Suggestion // models for this machine; none if others than the built-in one are here
+	Newcomer    bool         // the server has no chat yet
 	Turns       []Turn
 	Older       bool   // the chat has messages before the first of Turns
 	Later       bool   // the chat has messages after the last of Turns

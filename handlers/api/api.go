@@ -86,6 +86,7 @@ func (api *API) EngineRoutes(e *echo.Echo) {
 	e.POST("/v1/render", api.renderRequest)
 	e.GET("/v1/status", api.status)
 	e.GET("/v1/catalog", api.catalog)
+	e.POST("/v1/reload", api.reload)
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
 }

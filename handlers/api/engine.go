@@ -1,6 +1,9 @@
 package api
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"unicode/utf8"
 
@@ -21,6 +24,24 @@ func (api *API) status(c echo.Context) error {
 		s.Error = &shown
 	}
 	return c.JSON(http.StatusOK, s)
+}
+
+// reload answers POST /v1/reload, whose body is an infer.Setup, for the server of a worker.
+func (api *API) reload(c echo.Context) error {
+	engine, ok := api.engine.(interface {
+		Reload(ctx context.Context, s infer.Setup) error
+	})
+	if !ok {
+		return echo.ErrNotFound
+	}
+	var s infer.Setup
+	if err := json.NewDecoder(c.Request().Body).Decode(&s); err != nil {
+		return &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf("the setup is not valid JSON: %v", err)}
+	}
+	if err := engine.Reload(c.Request().Context(), s); err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, struct{}{})
 }
 
 // catalog answers GET /v1/catalog with the engine's list of infer.ModelInfo, broken files

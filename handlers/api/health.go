@@ -17,7 +17,8 @@ type healthBody struct {
 	DeviceNotice  string `json:"device_notice,omitempty"`
 	ContextLength int    `json:"n_ctx"`
 
-	Cache infer.Cache `json:"kv_cache"`
+	Cache    infer.Cache `json:"kv_cache"`
+	Unloaded bool        `json:"unloaded,omitempty"` // the next request loads the model
 
 	Running int    `json:"running"`
 	Queued  int    `json:"queued"`
@@ -38,7 +39,7 @@ type notReadyBody struct {
 // after a failure.
 func (api *API) health(c echo.Context) error {
 	s := api.engine.Status()
-	if s.State == infer.StateReady {
+	if s.State == infer.StateReady || s.State == infer.StateUnloaded {
 		return c.JSON(http.StatusOK, healthBody{
 			Status:        "ok",
 			Model:         s.Model.Name,
@@ -47,6 +48,7 @@ func (api *API) health(c echo.Context) error {
 			DeviceNotice:  s.Device.Notice,
 			ContextLength: s.ContextLength,
 			Cache:         s.Cache,
+			Unloaded:      s.State == infer.StateUnloaded,
 			Running:       s.Running,
 			Queued:        s.Queued,
 			Notice:        s.Notice,

@@ -170,7 +170,7 @@ func (api *API) ollamaCopy(c echo.Context) (err error) {
 	if body.Source == "" || body.Destination == "" {
 		return failure.Invalid("destination", "source and destination are the names of the model and of its copy")
 	}
-	if err := api.list.Copy(untagged(body.Source), untagged(body.Destination)); err != nil {
+	if err := api.list.Copy(c.Request().Context(), untagged(body.Source), untagged(body.Destination)); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusOK)

@@ -11,13 +11,15 @@ import (
 var ErrHelp = flag.ErrHelp
 
 // Flags are the flags of one command. Each can also be set by an environment variable,
-// M40_LLM_ and its name in capitals; the command line takes precedence.
+// M40_LLM_ and its name in capitals, and by a configuration file; the command line takes
+// precedence, then the environment.
 type Flags struct {
 	command string
 	args    string // the command's arguments as its help shows them
 	about   string
 	set     *flag.FlagSet
 	order   []described
+	sources map[string]string // of the values that are not the default, by the flag's name: "flag", the name of a variable, the path of a file
 }
 
 type described struct {
@@ -30,7 +32,7 @@ func NewFlags(command, args, about string) *Flags {
 	set := flag.NewFlagSet(command, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.Usage = func() {}
-	return &Flags{command: command, args: args, about: about, set: set}
+	return &Flags{command: command, args: args, about: about, set: set, sources: map[string]string{}}
 }
 
 func (f *Flags) describe(name, value, about string) {
@@ -88,7 +90,14 @@ func (l *list) Set(s string) error {
 	return nil
 }
 
-// Given reports whether the flag was set, on the command line or in the environment.
+// OnLine reports whether the flag was set on the command line.
+func (f *Flags) OnLine(name string) bool { return f.sources[name] == onLine }
+
+// onLine is the source of values on the command line.
+const onLine = "flag"
+
+// Given reports whether the flag was set, on the command line, in the environment or in the
+// configuration file.
 func (f *Flags) Given(name string) (given bool) {
 	f.set.Visit(func(s *flag.Flag) { given = given || s.Name == name })
 	return given
@@ -105,8 +114,12 @@ func (f *Flags) Shared(other *Flags) (args []string) {
 }
 
 // Parse sets the flags from args, where they may stand anywhere, and the others from the
-// environment. It returns the arguments that are not flags; more than maxRest are an error.
+// environment and the configuration file. It returns the arguments that are not flags; more than maxRest are an error.
 func (f *Flags) Parse(t *Terminal, args []string, maxRest int) (rest []string, err error) {
+	if t.Describe != nil {
+		t.Describe(f)
+		return nil, ErrHelp
+	}
 	for len(args) > 0 {
 		if err := f.set.Parse(args); err != nil {
 			return nil, f.explain(t, err)
@@ -124,7 +137,11 @@ func (f *Flags) Parse(t *Terminal, args []string, maxRest int) (rest []string, e
 	if len(rest) > maxRest {
 		return nil, Usagef("%q is one argument too many; see m40-llm %s -h", rest[maxRest], f.command)
 	}
-	return rest, f.readEnv(t)
+	f.set.Visit(func(s *flag.Flag) { f.sources[s.Name] = onLine })
+	if err := f.readEnv(t); err != nil {
+		return nil, err
+	}
+	return rest, f.readConfig(t)
 }
 
 // explain returns the error for the user of an error of package flag. It prints the help if
@@ -159,6 +176,7 @@ func (f *Flags) readEnv(t *Terminal) error {
 		if err := f.set.Set(d.name, value); err != nil {
 			return Usagef("invalid value %q in the environment variable %s%s", value, name, strings.TrimSuffix(": "+err.Error(), parseError))
 		}
+		f.sources[d.name] = name
 	}
 	return nil
 }
@@ -181,6 +199,8 @@ commands (m40-llm COMMAND -h explains each):
   pull       download a model
   show       show the properties and metadata of a model
   rm         delete a downloaded model
+  cp         give a model a second name
+  ps         show which model a server has loaded, and who uses it
   passphrase set the passphrase with which you log in on other machines
   restore    restore a backup of the chats
   export     write everything of one person into a folder
@@ -188,6 +208,7 @@ commands (m40-llm COMMAND -h explains each):
   perplexity measure how well a model predicts a text
   tokenize   print the token ids of a text
   template   print the prompt that a chat template renders
+  completion print a script that completes commands and flags in a shell
   version    print the version of this program
 
 `)

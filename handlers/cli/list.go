@@ -38,6 +38,16 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	return writeColumns(w, rows)
 }
 
+// Names prints the names of models, one a line.
+func Names(w io.Writer, models []infer.ModelInfo) error {
+	for _, m := range models {
+		if _, err := fmt.Fprintln(w, Line(m.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeColumns writes rows as columns that are aligned on a terminal. The last cell of a row
 // may be wider than its column. After a cell wider than widest, the row continues on the next
 // line.

@@ -284,3 +284,9 @@ func TestOllamasClientsFindTheServerOnTheSameHost(t *testing.T) {
 		}
 	}
 }
+
+func TestAServerStopsWithinFiveSeconds(t *testing.T) {
+	if drainTime >= stopTime || stopTime > 5*time.Second {
+		t.Errorf("answers have %s to end, and all %s", drainTime, stopTime)
+	}
+}

@@ -29,6 +29,12 @@ type Terminal struct {
 	Env     func(name string) string
 	Signals <-chan os.Signal // interrupt and terminate
 
+	// Commands returns the flags of each command, by its name; nil: unknown.
+	Commands func() map[string]*Flags
+
+	// Describe gets the flags of a command that would be executed otherwise; nil: it is executed.
+	Describe func(*Flags)
+
 	// EndOnSignal makes a signal end the process from now on, for commands that do not read
 	// Signals; nil: it does not.
 	EndOnSignal func()

@@ -46,7 +46,7 @@ random weights with the tensor shapes of a known model.`)
 		return invalid
 	case min(*answer, *repeat, *parallel) < 1:
 		return cli.Usagef("-n, -r and --parallel must be at least 1")
-	case *shape != "" && *name != "" && *name != t.Env(cli.EnvName("model")): // the environment's model is ignored with --shape
+	case *shape != "" && f.OnLine("model"): // the model of the environment or the configuration is ignored with --shape
 		return cli.Usagef("--model and --shape exclude each other")
 	}
 	show, end := cli.BenchProgress(t)

@@ -39,6 +39,8 @@ var commands = map[string]command{
 	"pull":       pullModel,
 	"show":       showModel,
 	"rm":         removeModel,
+	"cp":         copyModel,
+	"ps":         showLoaded,
 	"passphrase": setPassphrase,
 	"restore":    restoreChats,
 	"export":     exportPerson,
@@ -48,6 +50,37 @@ var commands = map[string]command{
 	"template":   template,
 	"version":    printVersion,
 	"worker":     runWorker,
+}
+
+func init() { commands["completion"] = printCompletion } // it refers to commands
+
+// flagsOf returns the flags of each command that people use.
+func flagsOf() map[string]*cli.Flags {
+	list := map[string]*cli.Flags{}
+	for name, execute := range commands {
+		if name == "worker" {
+			continue
+		}
+		t := &cli.Terminal{Env: func(string) string { return "" }, Describe: func(f *cli.Flags) { list[name] = f }}
+		execute(context.Background(), t, nil)
+	}
+	return list
+}
+
+// printCompletion executes the command completion.
+func printCompletion(_ context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("completion", "bash|zsh|fish", `Prints a script that completes commands and flags in a shell. To load it:
+  bash: source <(m40-llm completion bash)
+  zsh:  source <(m40-llm completion zsh)
+  fish: m40-llm completion fish | source`)
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(rest) == 0 {
+		return cli.Usagef("name the shell: bash, zsh or fish")
+	}
+	return cli.Completion(t.Out, rest[0], flagsOf())
 }
 
 // readsSignals names the commands that end in their own way on a signal.
@@ -72,6 +105,7 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	if !ok {
 		return t.Exit(cli.Usagef("there is no command %q; see m40-llm -h", name))
 	}
+	t.Commands = flagsOf
 	if t.EndOnSignal != nil && !readsSignals[name] {
 		t.EndOnSignal()
 	}

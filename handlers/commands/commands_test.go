@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -307,6 +308,14 @@ func TestServe(t *testing.T) {
 			t.Errorf("status %d, %+v, %v", response.StatusCode, answer, err)
 		}
 	})
+	t.Run("ps shows the model, and who uses it", func(t *testing.T) {
+		got := execute(t, nil, "", "ps", "--addr", strings.TrimPrefix(url, "http://"))
+		for _, want := range []string{"tiny", "ready", "nobody", "another is needed"} {
+			if got.code != 0 || !strings.Contains(got.out, want) {
+				t.Errorf("got %+v, without %q", got, want)
+			}
+		}
+	})
 	t.Run("a path is no model name over the API", func(t *testing.T) {
 		response, err := client.Post(url+"/v1/chat/completions", "application/json",
 			strings.NewReader(fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]}`, tinyModel(t))))
@@ -357,6 +366,10 @@ func TestModelCommands(t *testing.T) {
 		{"the list has it", "list", result{0, "tiny-Q8_0", ""}},
 		{"it can be shown", "show tiny-Q8_0", result{0, path, ""}},
 		{"it can be shown by its path, as JSON", "show --json " + path, result{0, `"architecture": "llama"`, ""}},
+		{"it gets a second name", "cp tiny-Q8_0 own/mine", result{0, "mine\n", ""}},
+		{"which works", "rm --yes mine", result{0, "removed own/mine (", ""}},
+		{"cp takes two names", "cp tiny-Q8_0", result{2, "", "name the model and its copy"}},
+		{"the list has names only", "list --names", result{0, "guide\n", ""}},
 		{"it answers", "run tiny-Q8_0 hi --max-tokens 3", result{0, "\n", ""}},
 		{"it can be removed", "rm tiny-Q8_0", result{0, "removed org/repo/tiny-Q8_0 (", ""}},
 		{"then it is gone", "show tiny-Q8_0", result{1, "", "there is no model called"}},
@@ -488,4 +501,64 @@ func form(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return name
+}
+
+func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
+	for shell, want := range map[string][]string{
+		"bash": {"complete -o default -F _m40_llm m40-llm", `"serve --device") COMPREPLY=($(compgen -W "auto cpu cuda ref"`, "--keep-alive", " pull ", "--quant"},
+		"zsh":  {"#compdef m40-llm", "--keep-alive"},
+		"fish": {"complete -c m40-llm -n '__fish_seen_subcommand_from serve' -l keep-alive -r", "-l kv -r -f -a 'f16 f32'"},
+	} {
+		t.Run(shell, func(t *testing.T) {
+			got := execute(t, nil, "", "completion", shell)
+			for _, part := range want {
+				if got.code != 0 || !strings.Contains(got.out, part) {
+					t.Errorf("code %d, without %q", got.code, part)
+				}
+			}
+			if strings.Contains(got.out, "worker)") || strings.Contains(got.out, "--control") {
+				t.Error("it completes the command worker, which is not for people")
+			}
+		})
+	}
+	if got := execute(t, nil, "", "completion", "tcsh"); got.code != cli.ExitUsage || !strings.Contains(got.errs, "there is one for bash, zsh, fish") {
+		t.Errorf("got %+v", got)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	script := execute(t, nil, "", "completion", "bash").out + "\nCOMP_WORDS=(m40-llm serve --ke); COMP_CWORD=2; _m40_llm; echo \"${COMPREPLY[@]}\"\n" +
+		"COMP_WORDS=(m40-llm pu); COMP_CWORD=1; _m40_llm; echo \"${COMPREPLY[@]}\"\nCOMP_WORDS=(m40-llm serve --kv f); COMP_CWORD=3; _m40_llm; echo \"${COMPREPLY[@]}\"\n"
+	out, err := exec.Command(bash, "-c", script).CombinedOutput()
+	if err != nil || string(out) != "--keep-alive\npull\nf16 f32\n" {
+		t.Errorf("bash completes %q, %v", out, err)
+	}
+}
+
+func TestAConfigurationFileSetsFlags(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "c.toml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("device = \"toaster\"\n[run]\nmax-tokens = 2\n")
+	if got := execute(t, nil, "", "run", "--config", config, tinyModel(t), "hi"); got.code != cli.ExitUsage || !strings.Contains(got.errs, `--device "toaster" is not one of`) {
+		t.Errorf("got %+v", got)
+	}
+	write("device = \"ref\"\n[run]\nmax-tokens = 2\n")
+	if got := execute(t, nil, "", "run", "--config", config, tinyModel(t), "hi"); got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	write("devise = \"ref\"")
+	if got := execute(t, nil, "", "list", "--config", config); got.code != cli.ExitUsage || !strings.Contains(got.errs, "no command has a flag --devise (did you mean device?)") {
+		t.Errorf("got %+v", got)
+	}
+	for _, value := range []string{"soon", "0", "-1m", "10ms"} {
+		if got := execute(t, nil, "", "serve", "--addr", ":0", "--keep-alive", value); got.code != cli.ExitUsage || !strings.Contains(got.errs, "--keep-alive") {
+			t.Errorf("--keep-alive %s: %+v", value, got)
+		}
+	}
 }

@@ -166,6 +166,9 @@ func probeGPU() device.Info {
 func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
 	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx, Converts: cuda.Converts}
+	if s.Setup.CacheType != "" { // it may have been changed on the page
+		m.CacheType, m.ContextLength = s.Setup.CacheType, s.Setup.ContextLength
+	}
 	if s.Device.Dedicated {
 		m.Devices = []device.Info{s.Device, host}
 		return m

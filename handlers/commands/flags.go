@@ -25,6 +25,7 @@ type folders struct {
 }
 
 func folderFlags(f *cli.Flags) folders {
+	f.String("config", "", "FILE", "file with the values of flags, in TOML (default config.toml in --data)")
 	return folders{
 		data:   f.String("data", "", "DIR", "folder for this program's files (default ~/.m40-llm)"),
 		models: f.String("models", "", "DIR", "folder of model files (default models in --data)"),
@@ -129,9 +130,12 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	if err != nil {
 		return engine.Options{}, err
 	}
+	host := f.host() // the engine opens devices in the goroutine in which it sets the threads
 	o := engine.Options{
 		Catalog:       catalog,
-		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, f.host(), logger) },
+		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, host, logger) },
+		Threads:       host.Threads,
+		SetThreads:    func(n int) { host.Threads = n },
 		Model:         name,
 		ContextLength: *f.ctx,
 		CacheType:     *f.kv,
@@ -141,7 +145,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		FreeMemory:    cpu.FreeMemory,
 	}
 	if kind.gpu {
-		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(f.host(), logger) }
+		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(host, logger) }
 	}
 	return o, nil
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"fmt"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/cpu"
@@ -14,6 +15,7 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	f := cli.NewFlags("list", "", "Lists the models on this machine, the built-in one included.")
 	dirs := folderFlags(f)
 	asJSON := f.Bool("json", "print a JSON array instead of a table")
+	onlyNames := f.Bool("names", "print the names only, one a line")
 	if _, err := f.Parse(t, args, 0); err != nil {
 		return err
 	}
@@ -26,6 +28,9 @@ func listModels(ctx context.Context, t *cli.Terminal, args []string) error {
 	models, err := catalog.Models(ctx)
 	if err != nil {
 		return err
+	}
+	if *onlyNames {
+		return cli.Names(t.Results(), models)
 	}
 	return cli.List(t.Results(), models, *asJSON)
 }
@@ -114,6 +119,33 @@ func showModel(_ context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	return cli.Show(t.Results(), details, *asJSON)
+}
+
+// copyModel executes the command cp.
+func copyModel(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("cp", "NAME COPY", "Gives a model a second name, COPY, in the models folder. On one disk both share their data, and each stays when the other is removed.")
+	dirs := folderFlags(f)
+	rest, err := f.Parse(t, args, 2)
+	if err != nil {
+		return err
+	}
+	if len(rest) < 2 {
+		return cli.Usagef("name the model and its copy; m40-llm list lists the models")
+	}
+	catalog, err := dirs.catalog(t, cpu.WeightTypes())
+	if err != nil {
+		return err
+	}
+	from, err := catalog.Name(rest[0])
+	if err != nil {
+		return err
+	}
+	model, err := catalog.Copy(ctx, from, rest[1])
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(t.Out, cli.Line(model.Name))
+	return err
 }
 
 // removeModel executes the command rm.

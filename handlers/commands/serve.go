@@ -27,8 +27,12 @@ import (
 	"m40-llm/handlers/share"
 	"m40-llm/infer"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/suggest"
 	"m40-llm/store"
 )
+
+// defaultAddr is where a server listens by default.
+const defaultAddr = "127.0.0.1:8080"
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
@@ -37,6 +41,7 @@ type serveFlags struct {
 	addr, model, worker, apiKey *string
 	parallel                    *int
 	open, lan, tls, ollama      *bool
+	keepAlive                   *string
 	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
 }
@@ -45,9 +50,10 @@ func addServeFlags(f *cli.Flags) serveFlags {
 	return serveFlags{
 		engineFlags: addEngineFlags(f),
 		all:         f,
-		addr:        f.String("addr", "127.0.0.1:8080", "HOST:PORT", "address to listen on; port 0 picks a free port"),
+		addr:        f.String("addr", defaultAddr, "HOST:PORT", "address to listen on; port 0 picks a free port"),
 		model:       f.String("model", "", "NAME|PATH", "model to load at the start (default: the one used last, else "+guideName+")"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
+		keepAlive:   keepAliveFlag(f),
 		worker:      f.String("worker", "always", "always|never", "run models in a separate process, so that a crash there does not stop the server"),
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
@@ -113,6 +119,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(t.Err, "m40-llm: configuration: %s\n", cli.Line(flags.all.Effective()))
 	config := handlers.Config{
 		Engine:      s.engine,
 		Activity:    s.activity,
@@ -297,7 +304,8 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
 	s.inBackground(s.people.Run)
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
-	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger})
+	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger, Reload: s.engine.Reload,
+		Suggest: func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }})
 	s.chats = live.New(s.engine, live.Options{Store: s.db, Log: logger})
 	return s, nil
 }

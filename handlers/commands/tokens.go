@@ -75,7 +75,7 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	var parsed *chat.Template
 	switch {
-	case *source != "" && *model != "" && *model != t.Env(cli.EnvName("model")): // the environment's model is ignored with --template
+	case *source != "" && f.OnLine("model"): // the model of the environment or the configuration is ignored with --template
 		return cli.Usagef("--model and --template exclude each other")
 	case *source != "":
 		text, err := os.ReadFile(*source)

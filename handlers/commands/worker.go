@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
+	"m40-llm/infer"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/worker"
@@ -24,6 +25,7 @@ import (
 // closableEngine is an engine in this process or in a worker.
 type closableEngine interface {
 	handlers.Engine
+	Reload(ctx context.Context, s infer.Setup) error
 	Close() error
 }
 
@@ -31,6 +33,9 @@ type closableEngine interface {
 func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (closableEngine, error) {
 	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
+		return nil, err
+	}
+	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
 		return nil, err
 	}
 	kind, err := flags.kind(*flags.parallel)
@@ -57,8 +62,11 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...), "--model="+*flags.model),
 		Model:    options.Model,
 		LoadFlag: "load",
-		Log:      logger,
-		Stderr:   log,
+		SetupArgs: func(s infer.Setup) []string {
+			return []string{fmt.Sprintf("--ctx=%d", s.ContextLength), "--kv=" + s.CacheType, fmt.Sprintf("--threads=%d", s.Threads)}
+		},
+		Log:    logger,
+		Stderr: log,
 	}
 	if kind.gpu {
 		o.Fallback = &worker.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
@@ -101,6 +109,7 @@ func checkInSubprocess(name string) error {
 type workerSettings struct {
 	engineFlags
 	model, load       *string
+	keepAlive         *string
 	parallel, control *int
 	check, probe      *bool
 }
@@ -112,6 +121,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		model:       f.String("model", guideName, "NAME|PATH", "value of the server's --model"),
 		load:        f.String("load", "", "NAME", "model to load instead, if not empty"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
+		keepAlive:   keepAliveFlag(f),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
 		probe:       f.Bool("probe", "only print the read bandwidth of the devices, in JSON"),
 		check:       f.Bool("check", "only check whether --device can be used"),
@@ -149,6 +159,9 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
+		return err
+	}
 	if *flags.load != "" {
 		options.Model = *flags.load
 	}
@@ -174,6 +187,25 @@ func checkDevice(f deviceFlags) error {
 		return err
 	}
 	return kind.check()
+}
+
+// always is the value of --keep-alive with which models are not unloaded.
+const always = "always"
+
+func keepAliveFlag(f *cli.Flags) *string {
+	return f.String("keep-alive", always, "TIME|always", "unload a model that nobody has used for that time, such as 30m; the next request loads it again")
+}
+
+// keepAlive parses the value of --keep-alive; 0: always.
+func keepAlive(value string) (time.Duration, error) {
+	if value == always {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < time.Second {
+		return 0, cli.Usagef("--keep-alive %q is neither a time of a second or more, such as 30m or 1h30m, nor always", value)
+	}
+	return d, nil
 }
 
 func newLogger(w io.Writer) *slog.Logger {

@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/suggest"
 )
 
 // Engine is the part of an engine that this package uses.
@@ -31,7 +33,7 @@ type Files interface {
 	Removable(name string) (infer.ModelInfo, error)
 	Remove(name string) error
 	// Copy gives the model called name another name as well.
-	Copy(name, as string) error
+	Copy(ctx context.Context, name, as string) (infer.ModelInfo, error)
 	// Partials lists the downloads that are not complete.
 	Partials() ([]infer.Download, error)
 	// Discard deletes what is here of the download of a file.
@@ -67,6 +69,12 @@ type Options struct {
 	Files  Files
 	Puller Puller
 	Log    *slog.Logger // default: nothing is logged
+
+	// Suggest returns models for this machine; nil: none are suggested.
+	Suggest func() ([]suggest.Suggestion, error)
+
+	// Reload loads the model again with another setup; nil: that cannot be changed.
+	Reload func(ctx context.Context, s infer.Setup) error
 
 	Patience time.Duration // longest wait for the engine to list the models, default 300 ms
 }
@@ -165,7 +173,7 @@ func (s *Service) deletable(name string) (infer.ModelInfo, error) {
 		return info, err
 	}
 	status := s.opt.Engine.Status()
-	if status.Model.Path == info.Path && status.State != infer.StateFailed {
+	if status.Model.Path == info.Path && status.State != infer.StateFailed && status.State != infer.StateUnloaded {
 		return info, conflict("%s is loaded: let another model answer, then delete it", status.Model.Name)
 	}
 	return info, nil
@@ -185,17 +193,51 @@ func (s *Service) Delete(name string) error {
 }
 
 // Copy gives the model called name another name as well.
-func (s *Service) Copy(name, as string) error {
+func (s *Service) Copy(ctx context.Context, name, as string) error {
 	if s.opt.Files == nil {
 		return errNoFiles
 	}
-	if err := s.opt.Files.Copy(name, as); err != nil {
+	if _, err := s.opt.Files.Copy(ctx, name, as); err != nil {
 		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code != infer.CodeModelFile {
 			return err
 		}
 		return conflict("%v", err)
 	}
 	s.changed()
+	return nil
+}
+
+// Suggestions returns models for this machine while only built-in models are here.
+func (s *Service) Suggestions(here []infer.ModelInfo) ([]suggest.Suggestion, error) {
+	if s.opt.Suggest == nil || slices.ContainsFunc(here, func(m infer.ModelInfo) bool { return m.Path != "" && m.Error == "" }) {
+		return nil, nil
+	}
+	return s.opt.Suggest()
+}
+
+// Reloads reports whether the setup can be changed.
+func (s *Service) Reloads() bool { return s.opt.Reload != nil }
+
+// Reload loads the model again with another setup, when the running answers have ended. It waits for
+// that a moment, so that the caller sees the result if it is quick.
+func (s *Service) Reload(ctx context.Context, setup infer.Setup) error {
+	if s.opt.Reload == nil {
+		return conflict("the engine of this server cannot change how models are loaded")
+	}
+	if err := s.opt.Reload(ctx, setup); err != nil {
+		return err
+	}
+	asked, cancel := context.WithTimeout(ctx, s.opt.Patience)
+	defer cancel()
+	tick := time.NewTicker(s.opt.Patience / 20)
+	defer tick.Stop()
+	for now := s.opt.Engine.Status(); now.Reload != nil || now.State == infer.StateLoading; now = s.opt.Engine.Status() {
+		select {
+		case <-tick.C:
+		case <-asked.Done():
+			return ctx.Err()
+		}
+	}
 	return nil
 }
 

@@ -112,7 +112,9 @@ func (w *world) Partials() (list []infer.Download, err error) {
 	return list, nil
 }
 
-func (w *world) Copy(name, as string) error { return nil }
+func (w *world) Copy(context.Context, string, string) (infer.ModelInfo, error) {
+	return infer.ModelInfo{}, nil
+}
 
 func (w *world) Discard(file string) error {
 	w.mu.Lock()

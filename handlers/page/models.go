@@ -37,6 +37,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	infos, err := h.Models.List(c.Request().Context())
 	if err == nil && m.Manages {
 		describeFolder(&m, h.Models, infos)
+		m.Suggestions = h.suggestions(c, infos)
 	}
 	list, err := h.Models.Downloads()
 	if err != nil {
@@ -60,6 +61,9 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 		}
 	} else if m.Open {
 		m.Open, m.Problem, status = false, "There is no model called “"+httpio.Shorten(name)+"” on this machine any more.", http.StatusNotFound
+	}
+	if m.Manages && h.Models.Reloads() {
+		m.Setup = setupView(engine)
 	}
 	change(&m)
 	return httpio.Render(c, status, web.ModelsPage(m))
@@ -113,6 +117,66 @@ func (h *Handlers) resumeDownload(c echo.Context) error {
 
 func (h *Handlers) cancelDownload(c echo.Context) error {
 	return h.changeModels(c, h.Models.Cancel(c.Request().Context(), c.FormValue("file")))
+}
+
+// setUpModels answers POST /models/setup.
+func (h *Handlers) setUpModels(c echo.Context) error {
+	var s infer.Setup
+	for _, field := range []struct {
+		name  string
+		value *int
+	}{{"context", &s.ContextLength}, {"threads", &s.Threads}} {
+		text := strings.TrimSpace(c.FormValue(field.name))
+		if text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return h.refuseModels(c, failure.Invalid(field.name, "%q is not a whole number; leave the field empty for the default", httpio.Shorten(text)))
+		}
+		*field.value = n
+	}
+	s.CacheType = c.FormValue("cache")
+	return h.changeModels(c, h.Models.Reload(c.Request().Context(), s))
+}
+
+// setupView describes how models are loaded.
+func setupView(s infer.Status) *web.Setup {
+	number := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Threads: number(s.Setup.Threads)}
+	if s.ContextLength > 0 {
+		v.Now = fmt.Sprintf("The context is %s tokens now", web.Thousands(s.ContextLength))
+		if s.Device.Threads > 0 {
+			v.Now += fmt.Sprintf(", on %d threads", s.Device.Threads)
+		}
+		v.Now += "."
+	}
+	switch {
+	case s.KeepAliveS == 0:
+		v.KeepAlive = "A model stays in memory until another one is needed; --keep-alive frees it earlier."
+	case s.State == infer.StateUnloaded:
+		v.KeepAlive = "The model was unloaded, as nobody used it for " + units.Roughly(s.KeepAliveS) + ". The next message loads it."
+	default:
+		v.KeepAlive = "A model that nobody uses for " + units.Roughly(s.KeepAliveS) + " is unloaded (--keep-alive)."
+	}
+	if n := s.Running; n > 0 {
+		v.Warning = fmt.Sprintf("%d answers are being written: the model is loaded again when they have ended, and new ones wait for it.", n)
+		if n == 1 {
+			v.Warning = "An answer is being written: the model is loaded again when it has ended, and new ones wait for it."
+		}
+	}
+	switch {
+	case s.Reload != nil:
+		v.Warning = "The model is loaded again as soon as the running answers have ended."
+	case s.SetupNotice != "":
+		v.Problem = "The last change was undone: " + failure.Sentence(s.SetupNotice)
+	}
+	return v
 }
 
 func (h *Handlers) deleteModel(c echo.Context) error {
@@ -176,6 +240,30 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		row.State = "built in"
 	}
 	return row
+}
+
+// suggestions describes models to download, if only the built-in one is here and the person may
+// download others.
+func (h *Handlers) suggestions(c echo.Context, here []infer.ModelInfo) (views []web.Suggestion) {
+	if mayManageModels(c) != nil {
+		return nil
+	}
+	list, err := h.Models.Suggestions(here)
+	if err != nil {
+		h.Log.WarnContext(c.Request().Context(), "failed to choose suggestions", "error", err)
+		return nil
+	}
+	for _, s := range list {
+		v := web.Suggestion{Name: s.Name, Title: s.Title, Facts: view.Joined(" · ", s.Family, s.Parameters+" parameters", s.Quant, units.ByteSize(s.Size), s.License)}
+		switch {
+		case s.Fit.Context == 0:
+			v.Fits = fmt.Sprintf("does not fit: it needs %s, and %s are free", units.ByteSize(s.Fit.Needs), units.ByteSize(s.Fit.Free))
+		default:
+			v.Fits = fmt.Sprintf("fits with a context of %s, on the %s", web.Thousands(s.Fit.Context), s.On)
+		}
+		views = append(views, v)
+	}
+	return views
 }
 
 func describeFolder(m *web.Models, service *models.Service, infos []infer.ModelInfo) {

@@ -175,6 +175,10 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	for i, p := range presets {
 		choices[i] = web.Preset{ID: p.ID, Name: p.Name}
 	}
+	var suggested []web.Suggestion
+	if here, err := h.Models.List(c.Request().Context()); newcomer && err == nil {
+		suggested = h.suggestions(c, here)
+	}
 	return web.Page{
 		Chat:     chat,
 		Title:    "New chat",
@@ -189,6 +193,8 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Lists:    textLists,
 		Stages:   stages(),
 		Presets:  choices,
+
+		Suggestions: suggested,
 	}, errors.Join(err, newcomerErr)
 }
 

@@ -74,6 +74,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/models/pause", managesModels(h.pauseDownload))
 	e.POST("/models/resume", managesModels(h.resumeDownload))
 	e.POST("/models/cancel", managesModels(h.cancelDownload))
+	e.POST("/models/setup", managesModels(h.setUpModels))
 	e.POST("/models/delete", managesModels(h.deleteModel))
 
 	e.Match(getOrHead, "/presets", h.presetsPage)

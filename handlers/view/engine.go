@@ -68,6 +68,10 @@ func Engine(s infer.Status) web.Engine {
 		e.Line = "The engine is being restarted."
 		e.StateText, e.Ready, e.Headline = "restarting", "The engine is being restarted.", name+" will be back in a moment"
 		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
+	case infer.StateUnloaded:
+		e.Line = name + " is not in memory."
+		e.StateText, e.Ready, e.Headline = "not in memory", "It is loaded with the next message.", name+" is loaded with the next message"
+		e.Intro = "Nobody had used it for a while, so its memory was freed."
 	case infer.StateFailed:
 		e.Line = "No model is loaded."
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"

@@ -31,6 +31,11 @@ var shapes = map[string]shape{
 	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6},
 	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5},
 	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5},
+	"qwen3-0.6b": {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, true, 1e6},
+	"qwen3-1.7b": {"qwen3", 2048, 28, 16, 8, 128, 6144, 151936, true, 1e6},
+	"qwen3-4b":   {"qwen3", 2560, 36, 32, 8, 128, 9728, 151936, true, 1e6},
+	"qwen3-8b":   {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, false, 1e6},
+	"qwen3-14b":  {"qwen3", 5120, 40, 40, 8, 128, 17408, 151936, false, 1e6},
 	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6},
 	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5},
 }
@@ -100,7 +105,7 @@ func SyntheticFile(shapeName, quantName string, seed uint64, free int64) ([]byte
 			return nil, fmt.Errorf("%s cannot be in %s: its rows of %d values are not whole blocks of %d; use q8_0 or q4_0", shapeName, quantName, t.cols, elements)
 		}
 	}
-	header := s.header(shapeName, tensors)
+	header := s.header(shapeName, tensors, syntheticContext)
 	last := tensors[len(tensors)-1]
 	size := len(header) + last.at + last.bytes()
 	if free > 0 && int64(size) > free {
@@ -110,6 +115,33 @@ func SyntheticFile(shapeName, quantName string, seed uint64, free int64) ([]byte
 	copy(data, header)
 	draw(data[len(header):], tensors, seed)
 	return data, nil
+}
+
+// syntheticContext is the context of synthetic models, in tokens: as long as one may want to measure.
+const syntheticContext = 1 << 17
+
+// Header returns a model of a published shape and context without its weights.
+func Header(shapeName, quantName string, context int) (*gguf.File, error) {
+	s, ok := shapes[shapeName]
+	if !ok {
+		return nil, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
+	}
+	typ, err := typeOf(quantName)
+	if err != nil {
+		return nil, err
+	}
+	tensors := s.tensors(typ)
+	header := s.header(shapeName, tensors, context)
+	last := tensors[len(tensors)-1]
+	return gguf.ReadHeader(withoutWeights(header), len(header)+last.at+last.bytes())
+}
+
+// withoutWeights is a file with a header, and zeros behind it.
+type withoutWeights []byte
+
+func (h withoutWeights) ReadAt(p []byte, at int64) (int, error) {
+	clear(p[copy(p, h[min(at, int64(len(h))):]):])
+	return len(p), nil
 }
 
 // tensors returns the tensors of the model with their offsets.
@@ -134,6 +166,10 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 			add(name("attn_k.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
 			add(name("attn_v.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
 		}
+		if s.architecture == "qwen3" {
+			add(name("attn_q_norm.weight"), 0, s.headDim, gguf.F32, 0)
+			add(name("attn_k_norm.weight"), 0, s.headDim, gguf.F32, 0)
+		}
 		add(name("ffn_norm.weight"), 0, s.dim, gguf.F32, 0)
 		matrix(name("ffn_gate.weight"), s.hidden, s.dim)
 		matrix(name("ffn_up.weight"), s.hidden, s.dim)
@@ -147,7 +183,7 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 }
 
 // header returns the GGUF header, padded to the data section.
-func (s shape) header(name string, tensors []tensor) []byte {
+func (s shape) header(name string, tensors []tensor, context int) []byte {
 	le := binary.LittleEndian
 	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
 	const kindUint32, kindFloat32, kindString = 4, 6, 8
@@ -170,7 +206,7 @@ func (s shape) header(name string, tensors []tensor) []byte {
 	str("general.name", "random "+name)
 	str("tokenizer.ggml.model", "no_vocab") // some programs need the key
 	integer("vocab_size", s.vocab)
-	integer("context_length", 1<<17)
+	integer("context_length", context)
 	integer("embedding_length", s.dim)
 	integer("block_count", s.layers)
 	integer("feed_forward_length", s.hidden)

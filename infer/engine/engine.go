@@ -52,10 +52,19 @@ type Options struct {
 
 	Model         string // the model to load at the start; none if empty
 	ContextLength int    // positions of one answer, prompt included; 0: the model's maximum, or what memory allows
+	Threads       int    // of the CPU, for the status only; OpenDevice uses them
 	CacheType     string // element type of the KV cache, f16 or f32; empty: f16
 	Parallel      int    // answers running at once; 0: 16
 	QueueLimit    int    // requests that may wait; 0: 256
 	ChunkRows     int    // maximum tokens of a step, prefill and decode together; 0: 256
+
+	// KeepAlive is how long a model stays loaded without a request; 0: until another one is
+	// requested.
+	KeepAlive time.Duration
+
+	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from
+	// now on; nil: the threads cannot be changed.
+	SetThreads func(threads int)
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
@@ -114,6 +123,10 @@ func open(o Options, load loadFunc) (*Engine, error) {
 			s.State, s.Model.Name, s.Loading.Model = infer.StateLoading, o.Model, o.Model
 		})
 	}
+	e.status.update(func(s *infer.Status) {
+		s.Setup = infer.Setup{ContextLength: o.ContextLength, CacheType: o.CacheType, Threads: o.Threads}
+		s.KeepAliveS = o.KeepAlive.Seconds()
+	})
 	l := &loop{
 		options: o,
 		cache:   cacheType,
@@ -148,6 +161,32 @@ func (e *Engine) Close() error {
 	<-e.done
 	return nil
 }
+
+// Reload loads the model again with another setup, which later models get too. Running answers end
+// first; those that wait, wait for it. It returns when the change is accepted; Status shows how it
+// goes on. If the model cannot be loaded with s, the change is undone.
+func (e *Engine) Reload(_ context.Context, s infer.Setup) error {
+	setDefault(&s.CacheType, "f16")
+	invalid := func(field, format string, args ...any) error {
+		return &infer.Error{Code: infer.CodeInvalid, Param: field, Message: fmt.Sprintf(format, args...)}
+	}
+	switch _, known := placement.CacheTypes[s.CacheType]; {
+	case !known:
+		return invalid("cache_type", "the cache type %q is neither f16 nor f32", s.CacheType)
+	case s.ContextLength < 0 || s.ContextLength > maxContext:
+		return invalid("context_length", "a context of %d tokens is not possible; give 0 for the model's own, or up to %d", s.ContextLength, maxContext)
+	case s.Threads < 0 || s.Threads > maxThreads:
+		return invalid("threads", "%d threads are not possible; give 0 for one for each core, or up to %d", s.Threads, maxThreads)
+	}
+	e.status.update(func(now *infer.Status) { now.Reload, now.SetupNotice = &s, "" })
+	return e.inbox.setUp(s)
+}
+
+// Limits of a Setup.
+const (
+	maxContext = 1 << 24
+	maxThreads = 1024
+)
 
 // WaitReady waits until the model is loaded. It returns the *Error for which that failed.
 func (e *Engine) WaitReady(ctx context.Context) error { return e.status.wait(ctx) }

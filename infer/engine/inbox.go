@@ -15,6 +15,7 @@ type inbox struct {
 	count    int            // requests inside
 	byClient map[string]int // the same for each client
 	fresh    []*answer
+	setup    *infer.Setup // to reload the model with; nil: none
 	closed   bool
 	wake     chan struct{} // one signal for everything since the last take
 }
@@ -68,11 +69,23 @@ func (b *inbox) add(a *answer) error {
 	return nil
 }
 
-func (b *inbox) take() (fresh []*answer, closed bool) {
+// setUp hands the loop a setup to reload the model with. It fails after close.
+func (b *inbox) setUp(s infer.Setup) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fresh, b.fresh = b.fresh, nil
-	return fresh, b.closed
+	if b.closed {
+		return errClosed
+	}
+	b.setup = &s
+	b.signal()
+	return nil
+}
+
+func (b *inbox) take() (fresh []*answer, setup *infer.Setup, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fresh, b.fresh, setup, b.setup = b.fresh, nil, b.setup, nil
+	return fresh, setup, b.closed
 }
 
 func (b *inbox) close() {

@@ -96,6 +96,46 @@ func (l *loop) notLoaded(name string, e *infer.Error) {
 // switchTo loads m in place of the loaded model. If that fails, no model is loaded, and the
 // answers that wait for m end with the error.
 func (l *loop) switchTo(m *openModel) {
+	if e := l.replace(m); e != nil {
+		l.giveUp(m, e)
+	}
+}
+
+// reload applies the setup that was requested, and loads the model again if one is loaded. If that
+// fails, it undoes the change.
+func (l *loop) reload() {
+	before, after := l.setupNow(), *l.setup
+	l.setup, l.sched.draining = nil, false
+	l.apply(after)
+	if l.loaded == nil {
+		return
+	}
+	m := l.models.retain(l.loaded.model)
+	defer l.models.release(m)
+	if e := l.replace(m); e != nil {
+		l.options.Logger.Warn("setup undone", "setup", after, "error", e.Message)
+		l.apply(before)
+		l.status.setSetupNotice(e.Message)
+		l.switchTo(m)
+	}
+}
+
+// setupNow returns the setup with which models are loaded.
+func (l *loop) setupNow() infer.Setup {
+	return infer.Setup{ContextLength: l.options.ContextLength, CacheType: l.options.CacheType, Threads: l.options.Threads}
+}
+
+func (l *loop) apply(s infer.Setup) {
+	l.options.ContextLength, l.options.CacheType, l.cache = s.ContextLength, s.CacheType, placement.CacheTypes[s.CacheType]
+	if l.options.SetThreads != nil {
+		l.options.Threads = s.Threads
+		l.options.SetThreads(s.Threads)
+	}
+	l.status.setSetup(l.setupNow())
+}
+
+// replace loads m in place of the loaded model.
+func (l *loop) replace(m *openModel) *infer.Error {
 	l.unload(errClosed)
 	begin := l.options.Now()
 	l.status.setLoading(m)
@@ -116,8 +156,7 @@ func (l *loop) switchTo(m *openModel) {
 	if err != nil {
 		e := infer.AsError(infer.CodeModelFile, err)
 		l.notLoaded(m.info.Name, e)
-		l.giveUp(m, e)
-		return
+		return e
 	}
 	l.loaded = r
 	b := newBlocks(r.plan.Blocks, device.BlockSize)
@@ -135,6 +174,7 @@ func (l *loop) switchTo(m *openModel) {
 	for _, a := range l.waitingFor(m) {
 		l.fit(a)
 	}
+	return nil
 }
 
 // open opens devices and loads m on them.

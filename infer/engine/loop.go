@@ -30,6 +30,7 @@ type loop struct {
 	batch    device.Batch
 	failures int // consecutive failed steps
 	lengths  lengths
+	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
 }
 
 // run runs steps until the inbox is closed.
@@ -57,15 +58,37 @@ func (l *loop) receive() bool {
 		if closed {
 			return false
 		}
-		if len(l.sched.running)+len(l.sched.waiting) > 0 {
+		if len(l.sched.running)+len(l.sched.waiting) > 0 || l.setup != nil {
 			return true
 		}
+		l.idle()
+	}
+}
+
+// idle waits for a request. If none comes for the time of KeepAlive, it unloads the model.
+func (l *loop) idle() {
+	if l.loaded == nil || l.options.KeepAlive <= 0 {
 		<-l.inbox.wake
+		return
+	}
+	timer := time.NewTimer(l.options.KeepAlive)
+	defer timer.Stop()
+	l.status.setUnload(l.options.Now().Add(l.options.KeepAlive))
+	defer l.status.setUnload(time.Time{})
+	select {
+	case <-l.inbox.wake:
+	case <-timer.C:
+		l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.options.KeepAlive)
+		l.unload(errClosed)
+		l.status.setUnloaded()
 	}
 }
 
 func (l *loop) takeRequests() (closed bool) {
-	fresh, closed := l.inbox.take()
+	fresh, setup, closed := l.inbox.take()
+	if setup != nil {
+		l.setup, l.sched.draining = setup, true
+	}
 	for _, a := range fresh {
 		l.answers[a.sequence] = a
 		l.sched.add(a.sequence)
@@ -86,6 +109,11 @@ func (l *loop) fit(a *answer) {
 // iterate loads the model that is wanted, if another one is loaded, or computes one step.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	if l.setup != nil && l.sched.drained() {
+		l.reportPositions()
+		l.reload()
+		return nil
+	}
 	if q := l.sched.wanted(); q != nil {
 		l.reportPositions()
 		l.switchTo(l.answers[q].model)

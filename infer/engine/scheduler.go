@@ -28,6 +28,8 @@ type scheduler struct {
 	running []*sequence // oldest first
 	clock   int64       // counts arrivals and preemptions
 
+	draining bool // sequences that have not begun wait
+
 	decodeTime time.Duration // of the last step without prefill
 }
 
@@ -152,6 +154,11 @@ func (s *scheduler) wanted() *sequence {
 // mayRunFirst reports whether q may run although one for another model is before it.
 func (s *scheduler) mayRunFirst(q *sequence) bool { return q.begun && q.modelKey == s.model }
 
+// drained reports whether no sequence has begun and not ended.
+func (s *scheduler) drained() bool {
+	return len(s.running) == 0 && !slices.ContainsFunc(s.waiting, s.mayRunFirst)
+}
+
 // starved returns the next sequence if there is too little memory for it though no other runs,
 // else nil. The caller has got an empty plan.
 func (s *scheduler) starved() *sequence {
@@ -274,7 +281,7 @@ func (s *scheduler) countClients() map[string]int {
 // it that have not begun.
 func (s *scheduler) admit() {
 	s.order()
-	for i, held := 0, false; i < len(s.waiting); {
+	for i, held := 0, s.draining; i < len(s.waiting); {
 		q := s.waiting[i]
 		held = held || q.modelKey != s.model
 		if held && !s.mayRunFirst(q) || len(q.table.ids) == 0 && s.prefixUnderway(q) {
@@ -294,7 +301,7 @@ func (s *scheduler) admit() {
 		}
 		s.start(q)
 		s.order()
-		i, held = 0, false
+		i, held = 0, s.draining
 	}
 }
 

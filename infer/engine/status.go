@@ -107,7 +107,8 @@ func (s *status) stepTime() time.Duration {
 func (s *status) setLoading(m *openModel) {
 	s.update(func(now *infer.Status) {
 		s.requested = m.name
-		*now = infer.Status{State: infer.StateLoading, Model: m.info, Notice: m.notices(), TemplateVars: m.format.ThinkingVars(), Running: now.Running, Queued: now.Queued}
+		*now = infer.Status{State: infer.StateLoading, Model: m.info, Notice: m.notices(), TemplateVars: m.format.ThinkingVars(), Running: now.Running, Queued: now.Queued,
+			Setup: now.Setup, SetupNotice: now.SetupNotice, KeepAliveS: now.KeepAliveS}
 		now.Loading = infer.Loading{Model: m.info.Name, Total: model.WeightBytes(m.file)}
 	})
 }
@@ -122,6 +123,31 @@ func (s *status) setReady(l *loadedModel, took time.Duration) {
 		now.Notice = strings.Trim(now.Notice+"; "+l.plan.Notice, "; ")
 		now.LoadMS = record.Milliseconds(took)
 	})
+}
+
+// setUnloaded records that the model is not in memory any more.
+func (s *status) setUnloaded() {
+	s.update(func(now *infer.Status) { now.State, now.Cache, now.LoadMS = infer.StateUnloaded, infer.Cache{}, 0 })
+}
+
+// setUnload records when the model will be unloaded; the zero time: it will not.
+func (s *status) setUnload(at time.Time) {
+	s.update(func(now *infer.Status) {
+		now.UnloadUnix = 0
+		if !at.IsZero() {
+			now.UnloadUnix = at.Unix()
+		}
+	})
+}
+
+// setSetup records the setup with which models are loaded from now on.
+func (s *status) setSetup(setup infer.Setup) {
+	s.update(func(now *infer.Status) { now.Setup, now.Reload = setup, nil })
+}
+
+// setSetupNotice records why a setup was undone.
+func (s *status) setSetupNotice(why string) {
+	s.update(func(now *infer.Status) { now.SetupNotice = why })
 }
 
 func (s *status) setFailed(e *infer.Error) {
@@ -160,7 +186,7 @@ func (s *status) wait(ctx context.Context) error {
 		now, changed := s.current, s.changed
 		s.mu.Unlock()
 		switch now.State {
-		case infer.StateReady:
+		case infer.StateReady, infer.StateUnloaded:
 			return nil
 		case infer.StateFailed:
 			return now.Error

@@ -1,77 +1,127 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-	"regexp"
+	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/gguf"
 )
 
-// copyName is what a copy of a model may be called: it becomes the name of a file.
-var copyName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,95}$`)
-
-// Copy gives the model called name another name as well. Both are the same file on the disk, which is
-// there until both are removed.
-func (h *Hub) Copy(name, as string) error {
-	if !copyName.MatchString(as) {
-		return &infer.Error{Code: infer.CodeInvalid, Param: "destination",
-			Message: fmt.Sprintf("%.100q cannot be the name of a copy: use up to 96 letters, digits, dots, colons, _ and -, the first a letter or digit", as)}
-	}
-	if h.dir == "" {
-		return errors.New("there is no models folder to copy to; set one with --models")
-	}
+// Copy gives the model called from a second name, to, in the models folder, and returns the model
+// under it. Where the file system can, both share the same data on the disk. to is a name, with one
+// or two folders before it if it has slashes, and must not exist yet.
+func (h *Hub) Copy(ctx context.Context, from, to string) (infer.ModelInfo, error) {
 	entries, err := h.entries()
 	if err != nil {
-		return err
+		return infer.ModelInfo{}, err
 	}
-	e, err := find(entries, name)
-	switch {
-	case err != nil:
-		return err
-	case len(e.path) > 0 && len(e.files()) > 1:
-		return unusable("%q is split into %d files, and such models cannot be copied", name, len(e.files()))
-	}
-	if _, err := find(entries, as); err == nil {
-		return unusable("a model called %q exists already: remove it first, or choose another name", as)
-	}
-	if err := os.MkdirAll(h.dir, 0o755); err != nil {
-		return fmt.Errorf("failed to make the models folder: %w", err)
-	}
-	return e.linkTo(filepath.Join(h.dir, as+".gguf"))
-}
-
-// linkTo makes path another name of the model's file; a built-in model is written to it.
-func (e entry) linkTo(path string) error {
-	if e.path == "" {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-		if err != nil {
-			return copyFailed(err)
-		}
-		_, err = f.Write(e.data)
-		if err = errors.Join(err, f.Close()); err != nil {
-			os.Remove(path)
-			return copyFailed(err)
-		}
-		return nil
-	}
-	source, err := filepath.EvalSymlinks(e.path)
+	e, err := find(entries, from)
 	if err != nil {
-		return copyFailed(err)
+		return infer.ModelInfo{}, err
 	}
-	return copyFailed(os.Link(source, path))
+	if _, err := find(entries, to); err == nil {
+		return infer.ModelInfo{}, unusable("a model called %.80q exists already: remove it first, or give another name", to)
+	}
+	files, err := h.copies(e, to)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return infer.ModelInfo{}, fmt.Errorf("failed to create the models folder: %w", err)
+	}
+	root, err := os.OpenRoot(h.dir)
+	if err != nil {
+		return infer.ModelInfo{}, fmt.Errorf("failed to open the models folder: %w", err)
+	}
+	defer root.Close()
+	for i, file := range files {
+		if err = copyInto(ctx, root, h.dir, e, i, file); err != nil {
+			for _, made := range files[:i] {
+				err = errors.Join(err, removeIfExists(root, made))
+			}
+			removeEmpty(root, path.Dir(file))
+			return infer.ModelInfo{}, fmt.Errorf("failed to copy %s: %w", from, err)
+		}
+	}
+	return h.modelAt(filepath.Join(h.dir, filepath.FromSlash(files[0])))
 }
 
-// copyFailed returns err, unless it is nil, for people.
-func copyFailed(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrExist):
-		return unusable("the file of the copy exists already: remove it first, or choose another name")
+// copies returns the files of the copy of e called to, relative to the models folder.
+func (h *Hub) copies(e entry, to string) (files []string, err error) {
+	base := strings.TrimSuffix(to, ".gguf") + ".gguf"
+	switch err := checkFile(base); {
+	case h.dir == "":
+		return nil, errors.New("there is no models folder to copy to; set one with --models")
+	case err != nil || strings.Count(base, "/") > 2 || strings.Contains("/"+base, "/.") || len(gguf.Parts(base)) > 1:
+		return nil, &infer.Error{Code: infer.CodeInvalid, Param: "destination", Message: fmt.Sprintf("%.80q cannot be the name of a model; give one such as mine, or folder/mine", to)}
 	}
-	return fmt.Errorf("failed to copy the model, whose file must be on the disk of the models folder: %w", err)
+	files = []string{base}
+	if count := len(e.files()); count > 1 {
+		files = nil
+		for i := range count {
+			files = append(files, fmt.Sprintf("%s-%05d-of-%05d.gguf", strings.TrimSuffix(base, ".gguf"), i+1, count))
+		}
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(filepath.Join(h.dir, filepath.FromSlash(file))); !errors.Is(err, fs.ErrNotExist) {
+			return nil, unusable("the file of a model called %.80q exists already: remove it first, or give another name", to)
+		}
+	}
+	return files, nil
+}
+
+// copyInto makes file, inside root, a copy of file i of the model e: a link if that is possible.
+func copyInto(ctx context.Context, root *os.Root, dir string, e entry, i int, file string) error {
+	if err := root.MkdirAll(path.Dir(file), 0o700); err != nil {
+		return err
+	}
+	var from io.Reader = strings.NewReader(string(e.data))
+	if e.path != "" {
+		source, err := filepath.EvalSymlinks(e.files()[i])
+		if err != nil {
+			return err
+		}
+		if inside, err := filepath.Rel(dir, source); err == nil && filepath.IsLocal(inside) && root.Link(inside, file) == nil {
+			return nil
+		}
+		f, err := os.Open(source)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		from = f
+	}
+	return writeCopy(ctx, root, from, file)
+}
+
+// writeCopy copies from to a partial file and renames that to file.
+func writeCopy(ctx context.Context, root *os.Root, from io.Reader, file string) error {
+	partial := file + ".copy"
+	out, err := root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		if err = context.Cause(ctx); err == nil {
+			_, err = io.CopyN(out, from, 64<<20)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err = errors.Join(err, out.Sync(), out.Close()); err == nil {
+		err = errors.Join(root.Chmod(partial, 0o444), root.Rename(partial, file))
+	}
+	if err != nil {
+		root.Remove(partial)
+	}
+	return err
 }

@@ -129,6 +129,10 @@ func (c *client) models(ctx context.Context) (list []infer.ModelInfo, err error)
 	return list, err
 }
 
+func (c *client) reload(ctx context.Context, s infer.Setup) error {
+	return c.call(ctx, http.MethodPost, "/v1/reload", s, &struct{}{})
+}
+
 func (c *client) tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error) {
 	var result struct {
 		Tokens []int32 `json:"tokens"`

@@ -59,10 +59,11 @@ import (
 
 // Options say how to start a worker.
 type Options struct {
-	Args     []string // with which the program becomes a worker
-	Model    string   // name of the model that it loads first
-	LoadFlag string   // flag for the name of the model that a later worker loads first
-	Fallback *Fallback
+	Args      []string                   // with which the program becomes a worker
+	Model     string                     // name of the model that it loads first
+	SetupArgs func(infer.Setup) []string // arguments of a worker with that setup, beside Args
+	LoadFlag  string                     // flag for the name of the model that a later worker loads first
+	Fallback  *Fallback
 
 	Log    *slog.Logger // nil: nothing is logged
 	Stderr io.Writer    // gets the worker's log; nil: it is dropped
@@ -98,7 +99,8 @@ type Engine struct {
 	fallen  string       // why the fallback has taken over; empty: it has not
 	failed  *infer.Error // why no worker is started until the next request
 	closed  bool
-	model   string // the last model that was ready
+	model   string       // the last model that was ready
+	setup   *infer.Setup // with which it was loaded; nil: none was ready
 
 	// The supervisor owns the fields below.
 	failures []time.Time // of the device
@@ -194,6 +196,9 @@ func (e *Engine) args() []string {
 	if e.model != e.options.Model {
 		args = append(args, "--"+e.options.LoadFlag, e.model)
 	}
+	if e.setup != nil && e.options.SetupArgs != nil {
+		args = append(args, e.options.SetupArgs(*e.setup)...)
+	}
 	return args
 }
 
@@ -263,7 +268,7 @@ func (e *Engine) restarting(reason string) {
 	e.update(func() {
 		s := e.status
 		e.current, e.slow = nil, ""
-		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength}
+		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength, Setup: s.Setup, KeepAliveS: s.KeepAliveS}
 		e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
 	})
 }
@@ -273,7 +278,7 @@ func (e *Engine) giveUp(reason string) {
 	err := &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
 	e.update(func() {
 		e.current, e.failed, e.trouble, e.slow = nil, err, "", ""
-		e.status = infer.Status{State: infer.StateFailed, Error: err, Model: e.status.Model}
+		e.status = infer.Status{State: infer.StateFailed, Error: err, Model: e.status.Model, Setup: e.status.Setup, KeepAliveS: e.status.KeepAliveS}
 	})
 }
 
@@ -343,6 +348,7 @@ func (e *Engine) publish(p *process, s infer.Status, slow string) {
 		p.ready.Store(true)
 		p.device = s.Device.Kind
 		e.trouble, e.model = "", s.Model.Name
+		e.setup = &s.Setup
 	case infer.StateFailed:
 		e.trouble = "" // the status's error says more
 	}
@@ -574,6 +580,11 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 		return err
 	})
 	return pieces, err
+}
+
+// Reload loads the model again with another setup; see engine.Engine. Later workers get it too.
+func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
+	return e.call(ctx, func(c *client) error { return c.reload(ctx, s) })
 }
 
 // Render returns the prompt and the tokens that r would give to the model.

@@ -8,7 +8,7 @@ import './toggle.js'
 
 const $ = q => document.querySelector(q)
 const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
-const live = ['summary', 'side', 'downloads', 'list']
+const live = ['summary', 'side', 'downloads', 'list', 'setup']
 const all = [...live, 'problem', 'details']
 
 // swap fetches the page and replaces the given parts of this one.
@@ -45,7 +45,8 @@ async function refresh() {
   again = refreshing
   if (refreshing) return
   refreshing = true
-  await swap(location.href, live).catch(() => {})
+  const typing = part(document, 'setup').contains(document.activeElement) // must not lose what is typed
+  await swap(location.href, typing ? live.filter(name => name !== 'setup') : live).catch(() => {})
   refreshing = false
   if (again) refresh()
 }
