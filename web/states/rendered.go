@@ -145,6 +145,16 @@ func ofModels() []State {
 		}))},
 		{Name: "models-details", Component: web.ModelsPage(page(func(m *web.Models) { m.Shown, m.Open = &details, true }))},
 		{Name: "models-delete", Component: web.ModelsPage(page(func(m *web.Models) { m.Shown, m.Open = &deleting, true }))},
+		{Name: "models-setup", Component: web.ModelsPage(page(func(m *web.Models) {
+			m.Setup = &web.Setup{Context: "8192", Cache: "f16", Now: "The context is 8,192 tokens now, on 2 threads.", KeepAlive: "A model that nobody uses for 30 min is unloaded (--keep-alive).",
+				Warning: "2 answers are being written: the model is loaded again when they have ended, and new ones wait for it.",
+				Problem: "The last change was undone: The model needs 14 GB, 12 GB are free; use a smaller model or a shorter --ctx."}
+		}))},
+		{Name: "models-suggested", Component: web.ModelsPage(page(func(m *web.Models) {
+			m.Rows, m.Suggestions = models()[:1], []web.Suggestion{
+				{Name: "Qwen/Qwen3-8B-GGUF:Q4_K_M", Title: "Qwen3 8B", Facts: "Qwen 3 · 8 B parameters · Q4_K_M · 5.0 GB · Apache 2.0", Fits: "fits with a context of 32,768, on the CPU"},
+				{Name: "Qwen/Qwen3-4B-GGUF:Q4_K_M", Title: "Qwen3 4B", Facts: "Qwen 3 · 4 B parameters · Q4_K_M · 2.5 GB · Apache 2.0", Fits: "fits with a context of 32,768, on the CPU"}}
+		}))},
 		{Name: "models-of-another", Component: web.ModelsPage(page(func(m *web.Models) { m.Manages = false }))},
 	}
 }
