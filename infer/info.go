@@ -107,6 +107,9 @@ type Status struct {
 type Cache struct {
 	Planned int64 `json:"planned"` // maximum
 	Used    int64 `json:"used"`    // current
+
+	Key   string `json:"key,omitempty"`   // identifies the KV caches in files that can be used: model, devices, format; empty: none are stored
+	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the model was loaded
 }
 
 // Step shows whether the engine makes progress.

@@ -20,6 +20,8 @@ type Request struct {
 	Client  string `json:"client,omitempty"`  // set by the server: the scheduler divides the device fairly among clients
 	Sibling int    `json:"sibling,omitempty"` // index of the answer among those of one API request, from 0
 
+	KVFile *KVFile `json:"kv_file,omitempty"` // set by the server: where the KV cache of the chat is stored between its answers
+
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
 	Continue     bool                       `json:"continue,omitempty"`      // continue the last message, an assistant's, instead of opening a new one
 	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; ignored unless they decode to the message
@@ -59,6 +61,12 @@ type Request struct {
 	// vocabulary, PromptLogProb must be set and MaxTokens be 0. One is loaded after the other.
 	Against       string `json:"against,omitempty"`
 	AgainstDevice string `json:"against_device,omitempty"` // cpu: Against computes on the CPU; empty: on the devices of the server
+}
+
+// KVFile is a file for the KV cache of a chat. It is used if it exists; see package kvfile.
+type KVFile struct {
+	Name  string `json:"name"`
+	Limit int64  `json:"limit"` // bytes of all such files; the least recently used ones are deleted
 }
 
 // Values of Request.ToolChoice other than names of tools.

@@ -36,7 +36,7 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 	if !api.gate.Trusted() { // a server sets the clients of the requests to its worker itself
 		client := api.gate.Client(c)
 		for i := range requests {
-			requests[i].Client, requests[i].Sibling = client, i
+			requests[i].Client, requests[i].Sibling, requests[i].KVFile = client, i, nil
 		}
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())

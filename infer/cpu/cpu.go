@@ -289,6 +289,33 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	return cache, nil
 }
 
+func (d *cpu) ReadKV(dst []byte, kv device.KV, block int32) error {
+	data, err := d.block(kv, block, dst)
+	copy(dst, data)
+	return err
+}
+
+func (d *cpu) WriteKV(kv device.KV, block int32, src []byte) error {
+	data, err := d.block(kv, block, src)
+	copy(data, src)
+	return err
+}
+
+// block returns the memory of a block. data is what it is copied to or from.
+func (d *cpu) block(named device.KV, block int32, data []byte) ([]byte, error) {
+	if d.engine == nil {
+		return nil, errClosed
+	}
+	if named.ID < 1 || int(named.ID) > len(d.kvs) || d.kvs[named.ID-1].KV != named {
+		return nil, fmt.Errorf("cpu: KV cache %d does not belong to this device", named.ID)
+	}
+	if err := named.Layout.CheckBlock(block, data); err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	bytes := named.Layout.BlockBytes()
+	return unsafe.Slice((*byte)(unsafe.Add(d.kvs[named.ID-1].data, int64(block)*bytes)), bytes), nil
+}
+
 func (d *cpu) Read(dst []float32, t device.Tensor, row int) error {
 	values, err := d.row(t, row, len(dst))
 	copy(dst, values)

@@ -311,6 +311,45 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	return named, nil
 }
 
+func (d *cuda) ReadKV(dst []byte, kv device.KV, block int32) (err error) {
+	defer mark(&err)
+	at, err := d.block(kv, block, dst)
+	if err == nil {
+		err = d.stream.Download(dst, at)
+	}
+	if err == nil {
+		err = d.stream.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+func (d *cuda) WriteKV(kv device.KV, block int32, src []byte) (err error) {
+	defer mark(&err)
+	at, err := d.block(kv, block, src)
+	if err == nil {
+		err = d.stream.Upload(at, src)
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+// block returns the address of a block. data is what it is copied to or from.
+func (d *cuda) block(kv device.KV, block int32, data []byte) (cudakern.Ptr, error) {
+	if d.context == nil {
+		return 0, errClosed
+	}
+	cache, err := d.cache(kv)
+	if err == nil {
+		err = kv.Layout.CheckBlock(block, data)
+	}
+	return cache.Data + cudakern.Ptr(int64(block)*kv.Layout.BlockBytes()), err
+}
+
 // zeroed allocates n bytes of zeros.
 func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
 	at, err := d.memory.alloc(n)

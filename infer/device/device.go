@@ -17,6 +17,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"m40-llm/infer/gguf"
@@ -77,6 +78,17 @@ func (l KVLayout) Bytes() int64 { return int64(l.Blocks) * l.BlockBytes() }
 func (l KVLayout) BlockBytes() int64 {
 	_, b := l.Type.Block()
 	return int64(l.Layers) * int64(l.Parts()) * int64(l.KVHeads) * BlockSize * int64(l.HeadDim) * int64(b)
+}
+
+// CheckBlock returns an error unless the cache has the block and data has its size.
+func (l KVLayout) CheckBlock(block int32, data []byte) error {
+	if block < 0 || int(block) >= l.Blocks {
+		return fmt.Errorf("KV block %d is outside the cache of %d blocks", block, l.Blocks)
+	}
+	if int64(len(data)) != l.BlockBytes() {
+		return fmt.Errorf("a KV block has %d bytes, got %d", l.BlockBytes(), len(data))
+	}
+	return nil
 }
 
 // KV is a handle of a KV cache that a device owns.
@@ -159,6 +171,14 @@ type Device interface {
 
 	// AllocKV allocates a KV cache. It fails if the device has no kernels for its type.
 	AllocKV(l KVLayout) (KV, error)
+
+	// ReadKV copies block block of kv to dst, which has kv.Layout.BlockBytes bytes. The bytes have a
+	// meaning for WriteKV of the same device on the same number path alone.
+	ReadKV(dst []byte, kv KV, block int32) error
+
+	// WriteKV sets block block of kv to src, as ReadKV has returned it. What follows computes the
+	// same bits as if the block had been computed.
+	WriteKV(kv KV, block int32, src []byte) error
 
 	// Compile prepares p for replay. It returns p.Err, if there is one.
 	Compile(p *Program) (Executable, error)

@@ -7,7 +7,8 @@
 //	schedule -> submit -> collect -> deliver
 //
 // The scheduler (scheduler.go) and the block manager of the KV cache (blocks.go) do no I/O;
-// loop.go runs the step, loaded.go loads models, openmodel.go holds what needs no device,
+// loop.go runs the step, loaded.go loads models, kvfiles.go stores the KV caches of chats,
+// openmodel.go holds what needs no device,
 // answer.go is the state of one answer, and token.go is the path of a token from logits to
 // event. A consumer takes its events from a mailbox; the loop never waits for it.
 //
@@ -29,6 +30,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/kvfile"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/tokenizer"
 )
@@ -65,6 +67,9 @@ type Options struct {
 	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from
 	// now on; nil: the threads cannot be changed.
 	SetThreads func(threads int)
+
+	// KVDir is the folder of the files that requests name in KVFile; empty: KV caches are not stored.
+	KVDir string
 
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
@@ -106,6 +111,13 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
 		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
 	}
+	var dir *kvfile.Dir
+	if o.KVDir != "" {
+		var err error
+		if dir, err = kvfile.OpenDir(o.KVDir); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
@@ -136,6 +148,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		load:    load,
 		ctx:     ctx,
 		answers: map[*sequence]*answer{},
+		kv:      kvFiles{dir: dir, log: o.Logger, wake: e.inbox.signal},
 		sched:   scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
 	}
 	go func() {

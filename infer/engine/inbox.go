@@ -95,6 +95,7 @@ func (b *inbox) close() {
 	b.signal()
 }
 
+// signal wakes the step loop.
 func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:

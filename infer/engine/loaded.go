@@ -14,6 +14,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/kvfile"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
@@ -32,6 +33,8 @@ type loadedModel struct {
 	buffers sample.Buffers // shared by all samplers
 	logits  []float32      // (vocab), the row that was copied last; nil: none yet
 	receipt record.Receipt // the fields that all its answers share
+
+	identity kvfile.Identity // of stored KV caches; zero if none are stored
 }
 
 // forwarder computes steps: a *model.Model, or a fake in tests.
@@ -40,6 +43,9 @@ type forwarder interface {
 	Collect(t model.Ticket) ([]model.Result, error)
 	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
+	ReadBlock(dst []byte, id int32) error
+	WriteBlock(id int32, src []byte) error
+	BlockBytes() int
 }
 
 // row returns row i of the logits of the last step as the host has it: the whole row, or the
@@ -136,6 +142,7 @@ func (l *loop) apply(s infer.Setup) {
 
 // replace loads m in place of the loaded model.
 func (l *loop) replace(m *openModel) *infer.Error {
+	l.finishSaves()
 	l.unload(errClosed)
 	begin := l.options.Now()
 	l.status.setLoading(m)
@@ -355,6 +362,9 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		Engine:    o.Version,
 	}
 	r.receipt.TemplateHash = m.format.TemplateHash()
+	if l.kv.dir != nil {
+		r.identity = identity(m, p, l.cache, forward.BlockBytes())
+	}
 	return r, nil
 }
 
@@ -372,6 +382,7 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 // unload ends the running answers with err and closes the devices. It does nothing if no model is
 // loaded.
 func (l *loop) unload(err *infer.Error) {
+	l.kv.abandon()
 	for _, q := range l.sched.reset("", nil) {
 		l.end(l.answers[q], err, false)
 	}

@@ -28,7 +28,9 @@ type loop struct {
 	answers  map[*sequence]*answer // by sequence, running and waiting
 	loaded   *loadedModel
 	batch    device.Batch
-	failures int // consecutive failed steps
+	kv       kvFiles
+	stalled  bool // nothing can be done before the inbox wakes the loop: a file is being read or written
+	failures int  // consecutive failed steps
 	lengths  lengths
 	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
 }
@@ -43,9 +45,18 @@ func (l *loop) run() {
 			l.restart(infer.AsError(infer.CodeInternal, err))
 		}
 	}
+	l.finishSaves()
 	l.unload(errClosed)
 	for len(l.sched.waiting) > 0 {
 		l.end(l.answers[l.sched.waiting[0]], errClosed, true)
+	}
+	l.kv.running.Wait()
+}
+
+// finishSaves waits a moment for KV caches that are being written to files.
+func (l *loop) finishSaves() {
+	if l.loaded != nil {
+		l.kv.finish(l.sched.blocks, l.loaded.forward, l.inbox.wake)
 	}
 }
 
@@ -58,16 +69,17 @@ func (l *loop) receive() bool {
 		if closed {
 			return false
 		}
-		if len(l.sched.running)+len(l.sched.waiting) > 0 || l.setup != nil {
+		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting) > 0 || l.setup != nil || l.kv.active()) {
 			return true
 		}
 		l.idle()
+		l.stalled = false
 	}
 }
 
 // idle waits for a request. If none comes for the time of KeepAlive, it unloads the model.
 func (l *loop) idle() {
-	if l.loaded == nil || l.options.KeepAlive <= 0 {
+	if l.loaded == nil || l.stalled || l.options.KeepAlive <= 0 {
 		<-l.inbox.wake
 		return
 	}
@@ -99,16 +111,25 @@ func (l *loop) takeRequests() (closed bool) {
 	return closed
 }
 
-// fit ends an answer whose prompt is too long for the loaded model.
+// fit ends an answer whose prompt is too long for the loaded model. If the KV cache of its chat is stored,
+// fit begins to restore it.
 func (l *loop) fit(a *answer) {
 	if err := a.fit(l.loaded.plan.Context); err != nil {
 		l.end(a, err, true)
+		return
+	}
+	if file := a.request.KVFile; file != nil {
+		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, a.sequence)
 	}
 }
 
 // iterate loads the model that is wanted, if another one is loaded, or computes one step.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	moved, err := l.moveBlocks()
+	if err != nil {
+		return err
+	}
 	if l.setup != nil && l.sched.drained() {
 		l.reportPositions()
 		l.reload()
@@ -125,10 +146,26 @@ func (l *loop) iterate() error {
 	plan := l.sched.schedule()
 	l.reportPositions()
 	if len(plan) == 0 {
+		l.stalled = !moved && l.kv.active()
 		l.endStarved()
 		return nil
 	}
 	return l.step(plan)
+}
+
+// moveBlocks copies some blocks between the KV cache and the files of chats.
+func (l *loop) moveBlocks() (moved bool, err error) {
+	if l.loaded == nil {
+		return false, nil
+	}
+	saves := l.kv.saves
+	if moved, err = l.kv.progress(l.sched.blocks, l.loaded.forward); err != nil {
+		return moved, deviceError(err)
+	}
+	if l.kv.saves > saves {
+		l.status.countSaves(l.kv.saves)
+	}
+	return moved, nil
 }
 
 // step computes plan: submit -> collect -> deliver.
@@ -242,6 +279,12 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 // end ends an answer: with err, or with nil after its done event. What it computed stays in the
 // cache if keep is set.
 func (l *loop) end(a *answer, err error, keep bool) {
+	if l.loaded != nil && a.modelKey == l.sched.model {
+		l.kv.forget(a.sequence, l.sched.blocks)
+		if file := a.request.KVFile; file != nil && keep {
+			l.kv.save(*file, l.loaded.identity, l.sched.blocks, a.sequence)
+		}
+	}
 	l.sched.remove(a.sequence, keep)
 	l.status.setCounts(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end
 	delete(l.answers, a.sequence)

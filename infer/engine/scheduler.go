@@ -162,7 +162,8 @@ func (s *scheduler) drained() bool {
 // starved returns the next sequence if there is too little memory for it though no other runs,
 // else nil. The caller has got an empty plan.
 func (s *scheduler) starved() *sequence {
-	if len(s.running) > 0 {
+	restoring := func(q *sequence) bool { return q.restoring } // its blocks may be what the others lack
+	if len(s.running) > 0 || slices.ContainsFunc(s.waiting, restoring) {
 		return nil
 	}
 	held := false
@@ -284,7 +285,7 @@ func (s *scheduler) admit() {
 	for i, held := 0, s.draining; i < len(s.waiting); {
 		q := s.waiting[i]
 		held = held || q.modelKey != s.model
-		if held && !s.mayRunFirst(q) || len(q.table.ids) == 0 && s.prefixUnderway(q) {
+		if held && !s.mayRunFirst(q) || q.restoring || len(q.table.ids) == 0 && s.prefixUnderway(q) {
 			i++
 			continue
 		}

@@ -16,6 +16,7 @@ type sequence struct {
 	preempted bool  // it gave way to another when its time slice was over
 	steps     int   // since it was admitted
 	rank      int   // while it waits: how many sequences of its client come before it
+	restoring bool  // it waits until blocks of its prompt are read from a file
 
 	table    blockTable
 	computed int // leading tokens whose K and V are in table

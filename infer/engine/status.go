@@ -72,6 +72,13 @@ func (s *status) setCacheUsed(used int64) {
 	s.current.Cache.Used = used
 }
 
+// countSaves sets how many KV caches were written to files.
+func (s *status) countSaves(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.Cache.Saves = n
+}
+
 func (s *status) setCounts(running, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,6 +127,9 @@ func (s *status) setReady(l *loadedModel, took time.Duration) {
 		now.CacheType = l.receipt.CacheType
 		now.ContextLength = l.plan.Context
 		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Used(0)}
+		if l.identity.Key != "" {
+			now.Cache.Key = l.identity.Hash()
+		}
 		now.Notice = strings.Trim(now.Notice+"; "+l.plan.Notice, "; ")
 		now.LoadMS = record.Milliseconds(took)
 	})

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math"
@@ -91,6 +92,22 @@ func (m *toy) Logits(dst []float32, i int) error {
 	}
 	return nil
 }
+
+func (m *toy) ReadBlock(dst []byte, id int32) error {
+	for i := range device.BlockSize {
+		binary.LittleEndian.PutUint64(dst[8*i:], uint64(m.cache[int(id)*device.BlockSize+i]))
+	}
+	return nil
+}
+
+func (m *toy) WriteBlock(id int32, src []byte) error {
+	for i := range device.BlockSize {
+		m.cache[int(id)*device.BlockSize+i] = history(binary.LittleEndian.Uint64(src[8*i:]))
+	}
+	return nil
+}
+
+func (m *toy) BlockBytes() int { return 8 * device.BlockSize }
 
 const (
 	toyVocab = 320

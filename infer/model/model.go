@@ -181,6 +181,43 @@ func (m *Model) allocKV(s *stage) error {
 	return nil
 }
 
+// ReadBlock copies a block of the KV cache over all layers to dst, which has BlockBytes bytes.
+func (m *Model) ReadBlock(dst []byte, id int32) error {
+	return m.eachPart(dst, func(s *stage, kv device.KV, part []byte) error { return s.dev.ReadKV(part, kv, id) })
+}
+
+// WriteBlock sets a block of the KV cache over all layers to what ReadBlock has returned.
+func (m *Model) WriteBlock(id int32, src []byte) error {
+	return m.eachPart(src, func(s *stage, kv device.KV, part []byte) error { return s.dev.WriteKV(kv, id, part) })
+}
+
+// eachPart calls f for the part of block data that each cache has.
+func (m *Model) eachPart(data []byte, f func(s *stage, kv device.KV, part []byte) error) error {
+	if len(data) != m.BlockBytes() {
+		return fmt.Errorf("a block of the KV cache has %d bytes, got %d", m.BlockBytes(), len(data))
+	}
+	for _, s := range m.stages {
+		for _, kv := range s.kv {
+			n := kv.Layout.BlockBytes()
+			if err := f(s, kv, data[:n]); err != nil {
+				return err
+			}
+			data = data[n:]
+		}
+	}
+	return nil
+}
+
+// BlockBytes returns the size of a block of the KV cache over all layers, in bytes.
+func (m *Model) BlockBytes() (total int) {
+	for _, s := range m.stages {
+		for _, kv := range s.kv {
+			total += int(kv.Layout.BlockBytes())
+		}
+	}
+	return total
+}
+
 // Config returns the hyperparameters of the model.
 func (m *Model) Config() Config { return m.config }
 

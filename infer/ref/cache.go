@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -29,13 +30,41 @@ func newCache(l device.KVLayout) (cache, error) {
 // at returns the key or value (kind) of a head at position pos of the sequence with this block
 // table.
 func (c *cache) at(layer, kind, head int, table []int32, pos int) []float32 {
-	block := &c.blocks[table[pos/device.BlockSize]]
-	if *block == nil {
-		*block = make([]float32, c.Layers*c.Parts()*c.KVHeads*device.BlockSize*c.HeadDim)
-	}
+	block := c.block(table[pos/device.BlockSize])
 	i := (layer*c.Parts()+min(kind, c.Parts()-1))*c.KVHeads + head
 	i = (i*device.BlockSize + pos%device.BlockSize) * c.HeadDim
-	return (*block)[i : i+c.HeadDim]
+	return block[i : i+c.HeadDim]
+}
+
+// block returns the values of a block.
+func (c *cache) block(id int32) []float32 {
+	if c.blocks[id] == nil {
+		c.blocks[id] = make([]float32, c.Layers*c.Parts()*c.KVHeads*device.BlockSize*c.HeadDim)
+	}
+	return c.blocks[id]
+}
+
+// encode writes the values of a block to dst, in the cache's type.
+func (c *cache) encode(dst []byte, id int32) {
+	for i, x := range c.block(id) {
+		if c.Type == gguf.F16 {
+			binary.LittleEndian.PutUint16(dst[2*i:], gguf.F32ToF16(x))
+		} else {
+			binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
+		}
+	}
+}
+
+// decode sets the values of a block to those that encode has written.
+func (c *cache) decode(id int32, src []byte) {
+	values := c.block(id)
+	for i := range values {
+		if c.Type == gguf.F16 {
+			values[i] = gguf.F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
+		} else {
+			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		}
+	}
 }
 
 func (c *cache) store(layer int, table []int32, pos int, k, v []float32) {

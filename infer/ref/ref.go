@@ -81,6 +81,33 @@ func (d *Device) AllocKV(l device.KVLayout) (device.KV, error) {
 	return device.KV{ID: int32(len(d.caches)), Layout: l}, nil
 }
 
+func (d *Device) ReadKV(dst []byte, kv device.KV, block int32) error {
+	c, err := d.block(kv, block, dst)
+	if err == nil {
+		c.encode(dst, block)
+	}
+	return err
+}
+
+func (d *Device) WriteKV(kv device.KV, block int32, src []byte) error {
+	c, err := d.block(kv, block, src)
+	if err == nil {
+		c.decode(block, src)
+	}
+	return err
+}
+
+// block returns the cache of a block. data is what it is copied to or from.
+func (d *Device) block(kv device.KV, block int32, data []byte) (*cache, error) {
+	if kv.ID < 1 || int(kv.ID) > len(d.caches) || d.caches[kv.ID-1].KVLayout != kv.Layout {
+		return nil, fmt.Errorf("ref: KV cache %d does not belong to this device", kv.ID)
+	}
+	if err := kv.Layout.CheckBlock(block, data); err != nil {
+		return nil, fmt.Errorf("ref: %w", err)
+	}
+	return &d.caches[kv.ID-1], nil
+}
+
 func (d *Device) Read(dst []float32, t device.Tensor, row int) error {
 	values, err := d.rowOf(t, row, len(dst))
 	copy(dst, values)

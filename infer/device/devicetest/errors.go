@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -33,6 +34,28 @@ func (s Suite) errors(t *testing.T) {
 		r.p.Add(r.alloc(3), r.alloc(4))
 		if _, err := r.dev.Compile(r.p); err == nil || !strings.Contains(err.Error(), "Add") {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a block that the KV cache does not have is neither read nor written", func(t *testing.T) {
+		d := open(t, s.Open[0])
+		kv, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := kv
+		other.ID++
+		data := make([]byte, kv.Layout.BlockBytes())
+		if err := errors.Join(d.WriteKV(kv, 1, data), d.ReadKV(data, kv, 1)); err != nil {
+			t.Error(err)
+		}
+		for _, c := range []struct {
+			kv    device.KV
+			block int32
+			data  []byte
+		}{{kv, 2, data}, {kv, -1, data}, {kv, 0, data[1:]}, {kv, 0, append(data, 0)}, {other, 0, data}, {device.KV{}, 0, nil}} {
+			if d.ReadKV(c.data, c.kv, c.block) == nil || d.WriteKV(c.kv, c.block, c.data) == nil {
+				t.Errorf("block %d of cache %d, %d bytes: no error", c.block, c.kv.ID, len(c.data))
+			}
 		}
 	})
 	t.Run("invalid or unknown options do not compile", s.invalidOptions)

@@ -1,0 +1,499 @@
+package engine
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/kvfile"
+)
+
+// kvFiles copies blocks of the KV cache to the files of chats after their answers, and back before the
+// next ones, if the cache does not have them any more. The step loop calls it and copies the blocks, a few
+// between two steps; a goroutine of each job reads or writes the file, so that no step waits for the disk.
+// One job runs at a time. Blocks that are restored become idle blocks of the cache, as those of an answer
+// that has ended, so the scheduler finds them as any common prefix.
+type kvFiles struct {
+	dir     *kvfile.Dir // nil: none
+	log     *slog.Logger
+	wake    func() // wakes the loop; a job calls it when it has done something
+	current *kvJob
+	ending  <-chan struct{} // done of a job that the loop has left; nil: there is none
+	queue   []*kvJob
+	saves   int // completed ones
+	running sync.WaitGroup
+}
+
+// kvJob saves or restores the cache of one chat.
+type kvJob struct {
+	file   infer.KVFile
+	id     kvfile.Identity
+	tokens []int32 // of whole blocks
+
+	// Of a job that saves: the blocks, with their contents, which are gone once a block is used again.
+	ids      []int32
+	contents []contentID
+
+	// Of a job that restores.
+	seq   *sequence  // that waits for it; nil: the job saves
+	table blockTable // what the cache has, and then what is restored
+	have  int        // blocks that the cache had when the job began
+	alarm *time.Timer
+	late  atomic.Bool // the disk took too long
+
+	next   int         // block that is copied next; -1: not known yet
+	free   chan []byte // buffers
+	blocks chan []byte // contents of blocks, in order: to the goroutine that saves, or from the one that restores
+	first  chan int    // where to begin to save
+	stop   chan struct{}
+	done   chan struct{} // closed when the goroutine has ended
+	sent   bool          // of a save: the loop has closed blocks
+	paused bool          // of a save: it ended early, for a chat that waits
+}
+
+const (
+	// kvBuffers is how many blocks are between the loop and the goroutine of a job.
+	kvBuffers = 4
+
+	// kvStepBytes is how much is copied between two steps.
+	kvStepBytes = 8 << 20
+
+	// kvPatience is how long a restore may make no progress before the prompt is computed instead.
+	kvPatience = 2 * time.Second
+
+	// kvFinish is how long saves may take before a model is unloaded and when the engine closes.
+	kvFinish = time.Second
+
+	// kvSpare is what files leave free on their disk, in bytes: the chats are stored there too.
+	kvSpare = 1 << 30
+)
+
+// active reports whether there are jobs.
+func (k *kvFiles) active() bool { return k.current != nil || len(k.queue) > 0 }
+
+// save queues a save of the first blocks of an answer that ends.
+func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, q *sequence) {
+	n := min(q.table.complete, q.computed/b.size)
+	if k.dir == nil || n == 0 {
+		return
+	}
+	j := newKVJob(file, id, q.tokens[:n*b.size])
+	for _, block := range q.table.ids[:n] {
+		content := b.all[block].content
+		if content == 0 {
+			break // another sequence discarded it
+		}
+		j.ids, j.contents = append(j.ids, block), append(j.contents, content)
+	}
+	j.tokens = j.tokens[:len(j.ids)*b.size]
+	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
+	k.queue = append(k.queue, j)
+}
+
+// restore queues a restore for q, which waits for it, unless the cache has all that the file could have.
+func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, q *sequence) {
+	n := q.reusable() / b.size
+	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
+	if k.dir == nil || n == 0 || b.cachedBlocks(q.tokens[:n*b.size]) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+		return
+	}
+	j := newKVJob(file, id, q.tokens[:n*b.size])
+	j.seq, q.restoring = q, true
+	// A chat that waits comes before those that are saved.
+	at := slices.IndexFunc(k.queue, func(other *kvJob) bool { return other.seq == nil })
+	if at < 0 {
+		at = len(k.queue)
+	}
+	k.queue = slices.Insert(k.queue, at, j)
+}
+
+func newKVJob(file infer.KVFile, id kvfile.Identity, tokens []int32) *kvJob {
+	return &kvJob{
+		file: file, id: id, tokens: slices.Clone(tokens), next: -1,
+		blocks: make(chan []byte, kvBuffers), first: make(chan int, 1),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// progress copies what can be copied without waiting, at most some megabytes, and reports whether
+// anything was done.
+func (k *kvFiles) progress(b *blocks, forward forwarder) (moved bool, err error) {
+	if k.current == nil && len(k.queue) > 0 {
+		if moved = k.ended(); moved {
+			k.start(b)
+		}
+	}
+	j := k.current
+	switch {
+	case j == nil:
+		return moved, nil
+	case j.seq != nil:
+		more, err := k.restoreSome(j, b, forward)
+		return moved || more, err
+	}
+	more, err := k.saveSome(j, b, forward)
+	return moved || more, err
+}
+
+// ended reports whether the goroutine of the last job has ended. As long as it has not, since the disk is
+// slow, no sequence waits for the disk.
+func (k *kvFiles) ended() bool {
+	select {
+	case <-k.ending:
+		k.ending = nil
+	default:
+	}
+	if k.ending != nil {
+		k.dropRestores()
+	}
+	return k.ending == nil && len(k.queue) > 0
+}
+
+// dropRestores takes the jobs for which sequences wait out of the queue.
+func (k *kvFiles) dropRestores() {
+	k.queue = slices.DeleteFunc(k.queue, func(j *kvJob) bool {
+		if j.seq != nil {
+			j.seq.restoring = false
+		}
+		return j.seq != nil
+	})
+}
+
+// start begins the first job of the queue.
+func (k *kvFiles) start(b *blocks) {
+	j := k.queue[0]
+	k.queue, k.current = k.queue[1:], j
+	j.free = make(chan []byte, kvBuffers)
+	for range kvBuffers {
+		j.free <- make([]byte, j.id.BlockBytes)
+	}
+	work := k.write
+	if j.seq != nil {
+		work = k.read
+		j.table = b.match(j.tokens)
+		j.have = len(j.table.ids)
+		for _, id := range j.table.ids {
+			b.retain(id)
+		}
+		j.alarm = time.AfterFunc(kvPatience, func() { j.late.Store(true); k.wake() })
+	}
+	k.running.Go(func() {
+		defer k.wake()
+		defer close(j.done)
+		if err := contain(k.log, func() error { return work(j) }); err != nil {
+			k.log.Warn("KV cache of a chat not stored or restored", "chat", j.file.Name, "error", err)
+		}
+	})
+}
+
+// saveSome hands blocks to the goroutine that saves, and ends the job when that has ended.
+func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
+	if !j.sent {
+		if moved, err = k.feed(j, b, forward); err != nil {
+			return moved, err
+		}
+	}
+	select {
+	case <-j.done:
+	default:
+		return moved, nil
+	}
+	k.current = nil
+	if j.paused {
+		again := newKVJob(j.file, j.id, j.tokens)
+		again.ids, again.contents = j.ids, j.contents
+		k.queue = append(k.queue, again)
+	} else {
+		k.saves++
+	}
+	return true, nil
+}
+
+// feed hands blocks to the goroutine that saves, as long as it has buffers for them and no chat waits to be
+// restored.
+func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
+	for copied := 0; copied < kvStepBytes; copied += j.id.BlockBytes {
+		if j.paused = len(k.queue) > 0 && k.queue[0].seq != nil; j.paused {
+			break
+		}
+		if j.next < 0 {
+			select {
+			case j.next = <-j.first:
+			default:
+				return moved, nil
+			}
+		}
+		if j.next == len(j.ids) || b.all[j.ids[j.next]].content != j.contents[j.next] {
+			break
+		}
+		var buffer []byte
+		select {
+		case buffer = <-j.free:
+		default:
+			return moved, nil
+		}
+		if err := forward.ReadBlock(buffer, j.ids[j.next]); err != nil {
+			return moved, err
+		}
+		j.blocks <- buffer
+		j.next, moved = j.next+1, true
+	}
+	if j.paused || j.next >= 0 && (j.next == len(j.ids) || b.all[j.ids[j.next]].content != j.contents[j.next]) {
+		j.sent, moved = true, true
+		close(j.blocks)
+	}
+	return moved, nil
+}
+
+// write is the goroutine of a job that saves: it appends the blocks that the file lacks.
+func (k *kvFiles) write(j *kvJob) error {
+	f, err := k.dir.Open(j.file.Name, j.id)
+	if errors.Is(err, fs.ErrNotExist) { // the chat was deleted
+		j.drain(len(j.ids), k.wake)
+		return nil
+	}
+	if err != nil {
+		j.drain(len(j.ids), k.wake)
+		return err
+	}
+	defer f.Close()
+	k.report(j, f)
+	n := f.Match(j.tokens)
+	if n < len(j.ids) {
+		err = f.Truncate(n)
+	}
+	j.first <- n
+	k.wake()
+	size := j.id.Positions
+	for data := range j.blocks {
+		if err == nil {
+			err = k.append(j, f, j.tokens[n*size:(n+1)*size], data)
+			n++
+		}
+		j.free <- data
+		k.wake()
+	}
+	if errors.Is(err, errLimit) {
+		err = nil
+	}
+	if err == nil {
+		err = f.Touch()
+	}
+	return errors.Join(err, k.dir.Evict(j.file.Limit))
+}
+
+// errLimit ends a save at the limit of all files.
+var errLimit = errors.New("the KV cache of the chat is larger than the limit of all files")
+
+// append appends a block, unless the limit of all files or the disk has no room for it.
+func (k *kvFiles) append(j *kvJob, f *kvfile.File, tokens []int32, data []byte) error {
+	if f.Bytes(f.Blocks()+1) > j.file.Limit {
+		return errLimit
+	}
+	if free, err := k.dir.Free(); err == nil && free < kvSpare+int64(len(data)) {
+		return fmt.Errorf("the disk has %d bytes left, and %d are left to others", free, int64(kvSpare))
+	}
+	return f.Append(tokens, data)
+}
+
+// drain takes the blocks of a save that is not written.
+func (j *kvJob) drain(first int, wake func()) {
+	j.first <- first
+	wake()
+	for data := range j.blocks {
+		j.free <- data
+	}
+}
+
+// report logs what of a file is not valid.
+func (k *kvFiles) report(j *kvJob, f *kvfile.File) {
+	if why := f.Discarded(); why != "" {
+		k.log.Warn("stored KV cache of a chat discarded", "chat", j.file.Name, "valid_blocks", f.Blocks(), "reason", why)
+	}
+}
+
+// restoreSome copies blocks that were read into the cache.
+func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
+	for copied := 0; copied < kvStepBytes; copied += j.id.BlockBytes {
+		var data []byte
+		select {
+		case block, ok := <-j.blocks:
+			if !ok {
+				<-j.done // it has only to close the file
+				k.endRestore(j, b)
+				return true, nil
+			}
+			data = block
+		default:
+			if j.late.Load() {
+				k.log.Warn("stored KV cache of a chat not used: the disk is too slow", "chat", j.file.Name, "restored_blocks", len(j.table.ids)-j.have)
+				k.endRestore(j, b)
+				return true, nil
+			}
+			return moved, nil
+		}
+		n := len(j.table.ids) + 1
+		if !b.grow(&j.table, n*b.size) { // no memory
+			k.endRestore(j, b)
+			return true, nil
+		}
+		b.write(&j.table, (n-1)*b.size, n*b.size)
+		if err := forward.WriteBlock(j.table.ids[n-1], data); err != nil {
+			return moved, err
+		}
+		b.commit(&j.table, j.tokens[:n*b.size])
+		j.alarm.Reset(kvPatience)
+		j.free <- data
+		moved = true
+	}
+	return moved, nil
+}
+
+// endRestore makes the blocks of j idle and lets its sequence run.
+func (k *kvFiles) endRestore(j *kvJob, b *blocks) {
+	k.leave(j)
+	b.close(&j.table, j.tokens[:len(j.table.ids)*b.size])
+}
+
+// leave lets the goroutine of the current job end, and the sequence that waits for it run.
+func (k *kvFiles) leave(j *kvJob) {
+	k.current, k.ending = nil, j.done
+	close(j.stop)
+	if j.seq == nil && !j.sent {
+		close(j.blocks)
+	}
+	if j.seq != nil {
+		j.seq.restoring = false
+		j.alarm.Stop()
+	}
+}
+
+// read is the goroutine of a job that restores: it reads the blocks that the cache lacks. A damaged block
+// ends the file.
+func (k *kvFiles) read(j *kvJob) error {
+	defer close(j.blocks)
+	f, err := k.dir.Open(j.file.Name, j.id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	k.report(j, f)
+	if f.Discarded() != "" {
+		err = f.Truncate(f.Blocks())
+	}
+	for i := j.have; i < f.Match(j.tokens) && err == nil; i++ {
+		var buffer []byte
+		select {
+		case buffer = <-j.free:
+		case <-j.stop:
+			return nil
+		}
+		if err = f.Read(i, buffer); err != nil {
+			k.log.Warn("stored KV cache of a chat discarded", "chat", j.file.Name, "valid_blocks", i, "reason", err)
+			return f.Truncate(i)
+		}
+		j.blocks <- buffer
+		k.wake()
+	}
+	return errors.Join(err, f.Touch())
+}
+
+// forget ends the jobs of q, which will not run.
+func (k *kvFiles) forget(q *sequence, b *blocks) {
+	if !q.restoring {
+		return
+	}
+	k.queue = slices.DeleteFunc(k.queue, func(j *kvJob) bool { return j.seq == q })
+	if j := k.current; j != nil && j.seq == q {
+		k.endRestore(j, b)
+	}
+	q.restoring = false
+}
+
+// finish waits, not for long, until all saves are done, and drops the other jobs.
+func (k *kvFiles) finish(b *blocks, forward forwarder, wake <-chan struct{}) {
+	if j := k.current; j != nil && j.seq != nil {
+		k.endRestore(j, b)
+	}
+	k.dropRestores()
+	deadline := time.NewTimer(kvFinish)
+	defer deadline.Stop()
+	for k.active() {
+		moved, err := k.progress(b, forward)
+		if err != nil {
+			return
+		}
+		if moved {
+			continue
+		}
+		select {
+		case <-wake:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+// abandon drops all jobs: the cache is gone.
+func (k *kvFiles) abandon() {
+	k.dropRestores()
+	k.queue = nil
+	if k.current != nil {
+		k.leave(k.current)
+	}
+}
+
+// program returns the SHA-256 of this program's file: another one may compute other bits. Where the file
+// cannot be read, it is a random number, so that nothing of an earlier process is used.
+var program = sync.OnceValue(func() string {
+	h := sha256.New()
+	path, err := os.Executable()
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			defer f.Close()
+			_, err = io.Copy(h, f)
+		}
+	}
+	if err != nil {
+		return rand.Text()
+	}
+	return hex.EncodeToString(h.Sum(nil))
+})
+
+// identity returns what KV caches of the model on these devices belong to. It reads the mapped weights of
+// the file.
+func identity(m *openModel, p placed, cache gguf.Type, blockBytes int) kvfile.Identity {
+	h := sha256.New()
+	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
+	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)
+	for _, s := range p.stages {
+		info := s.Device.Info()
+		fmt.Fprintf(h, "%d layers: %q %q %q\n", s.Layers, info.Kind, info.Name, info.Path)
+	}
+	// Files with one header have other weights if they were tuned further.
+	for _, t := range m.file.Tensors() {
+		const sample = 512
+		for _, from := range []int{0, len(t.Data) / 2, len(t.Data) - sample} {
+			from = max(0, from)
+			h.Write(t.Data[from:min(from+sample, len(t.Data))])
+		}
+	}
+	return kvfile.Identity{Model: m.info.Name, Key: hex.EncodeToString(h.Sum(nil)), BlockBytes: blockBytes, Positions: device.BlockSize}
+}

@@ -1,0 +1,379 @@
+// Package kvfile stores the KV caches of chats in files, so that a chat that is opened again needs no
+// prefill.
+//
+// # Format
+//
+// A file is a header of fixed size and records of one size, one for each complete block of the cache, in
+// the order of their positions:
+//
+//	header  magic, bytes of a block, positions in a block, SHA-256 of Identity.Key, name of the model,
+//	        SHA-256 of all that
+//	record  tokens (little-endian int32), CRC-32C of the block, 4 zero bytes, chain, the block
+//
+// The chain of a record is the SHA-256 of the chain before it, the tokens and the CRC; before the first
+// record it is the header's. So a record counts only where it was written, behind the same records.
+//
+// A file is only appended to and truncated. What a crash leaves incomplete, and whatever else is damaged,
+// foreign or hostile, ends the valid part of the file: nothing in a file decides about sizes, and a block
+// is used only if its chain and CRC are right.
+//
+// # Who writes
+//
+// A file that exists may be written, and only then: one process creates it empty with [Dir.Allow] and
+// deletes it with [Dir.Remove]; the other opens it with [Dir.Open]. What is written to a file while it is
+// deleted is gone with it.
+package kvfile
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// suffix ends the names of files.
+const suffix = ".kv"
+
+// maxName is the longest name of a model that a header has, in bytes.
+const maxName = 1024
+
+// Dir is a folder of files. Its methods may be called by any goroutine and process.
+type Dir struct{ path string }
+
+// OpenDir returns the folder at path. It creates the folder if there is none.
+func OpenDir(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot create the folder for KV caches: %w", err)
+	}
+	return &Dir{path}, nil
+}
+
+// file returns the path of the file called name. Names are the ids of chats.
+func (d *Dir) file(name string) (string, error) {
+	valid := name != "" && len(name) <= 64 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+	if !valid {
+		return "", fmt.Errorf("the KV cache %q has no valid name: it must be 1 to 64 of a-z, 0-9, _ and -", name)
+	}
+	return filepath.Join(d.path, name+suffix), nil
+}
+
+// Allow creates an empty file called name if there is none.
+func (d *Dir) Allow(name string) error {
+	path, err := d.file(name)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Remove deletes the file called name, if there is one.
+func (d *Dir) Remove(name string) error {
+	path, err := d.file(name)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Stored describes a file.
+type Stored struct {
+	Name      string
+	Model     string // name of the model; empty: the file holds nothing
+	Key       string // Identity.Hash
+	Positions int    // in complete records, which need not be valid
+	Bytes     int64
+	Used      time.Time
+}
+
+// List describes all files. It reads their headers.
+func (d *Dir) List() ([]Stored, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var list []Stored
+	for _, e := range entries {
+		name, isFile := strings.CutSuffix(e.Name(), suffix)
+		if !isFile {
+			continue
+		}
+		s, err := d.Stored(name)
+		if err == nil && s.Name != "" {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// Stored describes the file called name; the zero Stored if there is none.
+func (d *Dir) Stored(name string) (s Stored, err error) {
+	f, info, err := d.open(name, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Stored{}, nil
+	}
+	if err != nil {
+		return Stored{}, err
+	}
+	defer f.Close()
+	s = Stored{Name: name, Bytes: info.Size(), Used: info.ModTime()}
+	head := make([]byte, headerSize)
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return s, nil
+	}
+	if h, ok := parseHeader(head); ok {
+		s.Model, s.Key = h.model, fmt.Sprintf("%x", h.key)
+		s.Positions = int((s.Bytes-headerSize)/h.recordSize()) * h.positions
+	}
+	return s, nil
+}
+
+// open opens a regular file.
+func (d *Dir) open(name string, flag int) (*os.File, fs.FileInfo, error) {
+	path, err := d.file(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// Size returns the bytes of all files together.
+func (d *Dir) Size() (total int64, err error) {
+	list, err := d.List()
+	for _, s := range list {
+		total += s.Bytes
+	}
+	return total, err
+}
+
+// Evict deletes the least recently used files until all together have at most limit bytes. Empty files
+// stay.
+func (d *Dir) Evict(limit int64) error {
+	list, err := d.List()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(list, func(a, b Stored) int { return cmp.Or(b.Used.Compare(a.Used), cmp.Compare(a.Name, b.Name)) })
+	var total int64
+	for _, s := range list {
+		if total += s.Bytes; total > limit && s.Bytes > 0 {
+			total -= s.Bytes
+			err = errors.Join(err, d.Remove(s.Name))
+		}
+	}
+	return err
+}
+
+// RemoveIf deletes the files for which remove returns true.
+func (d *Dir) RemoveIf(remove func(Stored) bool) error {
+	list, err := d.List()
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if remove(s) {
+			err = errors.Join(err, d.Remove(s.Name))
+		}
+	}
+	return err
+}
+
+// Free returns the bytes that can still be written to the disk of the folder.
+func (d *Dir) Free() (int64, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(d.path, &st); err != nil {
+		return 0, err
+	}
+	return int64(st.Bavail) * int64(st.Bsize), nil
+}
+
+// Identity is what a KV cache belongs to. A block is the same bits wherever all of it is the same.
+type Identity struct {
+	Model      string // its name, for those who delete the model
+	Key        string // model file, format of the cache, devices, number paths, program
+	BlockBytes int    // of a block over all layers
+	Positions  int    // tokens of a block
+}
+
+// Hash returns the SHA-256 of Key in hexadecimal digits.
+func (id Identity) Hash() string { return fmt.Sprintf("%x", id.header().key) }
+
+// File is an open file. It is used by one goroutine at a time.
+type File struct {
+	dir    *Dir
+	f      *os.File
+	head   header
+	chains [][32]byte // of the header and of the valid records
+	tokens []int32    // of the valid records
+	why    string     // why the rest of the file is not valid; empty: there is no rest
+}
+
+// Open opens the file called name for the cache that id identifies, and reads what its records are, but not
+// their blocks. It returns an error that matches fs.ErrNotExist if there is none.
+func (d *Dir) Open(name string, id Identity) (*File, error) {
+	f, info, err := d.open(name, os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	file := &File{dir: d, f: f, head: id.header()}
+	file.why = file.scan(info.Size())
+	return file, nil
+}
+
+// Discarded returns why a part of the file is not valid; empty: all of it is.
+func (f *File) Discarded() string { return f.why }
+
+// Blocks returns the number of valid records.
+func (f *File) Blocks() int { return max(0, len(f.chains)-1) }
+
+// Match returns how many blocks the file has of tokens, from the first on.
+func (f *File) Match(tokens []int32) int {
+	n := 0
+	for n < min(len(tokens), len(f.tokens)) && tokens[n] == f.tokens[n] {
+		n++
+	}
+	return n / f.head.positions
+}
+
+// ErrDamaged is returned for a block whose checksum is wrong.
+var ErrDamaged = errors.New("a block of the stored KV cache is damaged")
+
+// Read reads block i, which must be below Blocks, to dst.
+func (f *File) Read(i int, dst []byte) error {
+	at := f.head.at(i)
+	record := make([]byte, f.head.recordHead())
+	if _, err := f.f.ReadAt(record, at); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if _, err := f.f.ReadAt(dst, at+int64(len(record))); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	r := f.head.record(record)
+	if r.sum != checksum(dst) || r.chain != f.chains[i+1] || r.next(f.chains[i]) != r.chain {
+		return ErrDamaged
+	}
+	return nil
+}
+
+// Truncate keeps the first n blocks.
+func (f *File) Truncate(n int) error {
+	if n >= f.Blocks() && f.why == "" {
+		return nil
+	}
+	n = min(n, f.Blocks())
+	size := f.head.at(n)
+	if n == 0 {
+		size = 0
+		f.chains = nil
+	}
+	f.chains, f.tokens, f.why = f.chains[:min(len(f.chains), n+1)], f.tokens[:n*f.head.positions], ""
+	return f.f.Truncate(size)
+}
+
+// Append adds the block of the next tokens.
+func (f *File) Append(tokens []int32, data []byte) error {
+	if err := f.Truncate(f.Blocks()); err != nil { // what is not valid
+		return err
+	}
+	if len(f.chains) == 0 {
+		head := f.head.encode()
+		if _, err := f.f.WriteAt(head, 0); err != nil {
+			return err
+		}
+		f.chains = [][32]byte{chainOf(head)}
+	}
+	r := record{tokens: encodeTokens(tokens), sum: checksum(data)}
+	r.chain = r.next(f.chains[len(f.chains)-1])
+	at := f.head.at(f.Blocks())
+	// The block first: the record does not count without its head.
+	if _, err := f.f.WriteAt(data, at+f.head.recordHead()); err != nil {
+		return err
+	}
+	if _, err := f.f.WriteAt(r.encode(), at); err != nil {
+		return err
+	}
+	f.chains, f.tokens = append(f.chains, r.chain), append(f.tokens, tokens...)
+	return nil
+}
+
+// Bytes returns the size of the file with n blocks.
+func (f *File) Bytes(n int) int64 { return f.head.at(n) }
+
+// Touch makes the file the most recently used one.
+func (f *File) Touch() error {
+	now := time.Now()
+	return os.Chtimes(f.f.Name(), now, now)
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// scan reads the header and the heads of all records, and returns why the rest is not valid.
+func (f *File) scan(size int64) (why string) {
+	if size == 0 {
+		return ""
+	}
+	head := make([]byte, headerSize)
+	if _, err := f.f.ReadAt(head, 0); err != nil {
+		return "its header is incomplete"
+	}
+	_, ok := parseHeader(head)
+	switch {
+	case !ok:
+		return "its header is damaged, or of another version of this program"
+	case !bytes.Equal(head, f.head.encode()):
+		return "it is of another model, another format of the cache, another device or another version of this program"
+	}
+	f.chains = append(f.chains, chainOf(head))
+	record := make([]byte, f.head.recordHead())
+	for at := int64(headerSize); at < size; at += f.head.recordSize() {
+		if at+f.head.recordSize() > size {
+			return "its last block is incomplete"
+		}
+		if _, err := f.f.ReadAt(record, at); err != nil {
+			if errors.Is(err, io.EOF) {
+				return "its last block is incomplete"
+			}
+			return err.Error()
+		}
+		r := f.head.record(record)
+		if r.next(f.chains[len(f.chains)-1]) != r.chain {
+			return fmt.Sprintf("block %d is damaged", f.Blocks())
+		}
+		f.chains = append(f.chains, r.chain)
+		for t := range slices.Chunk(r.tokens, 4) {
+			f.tokens = append(f.tokens, int32(binary.LittleEndian.Uint32(t)))
+		}
+	}
+	return ""
+}
