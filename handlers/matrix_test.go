@@ -74,7 +74,7 @@ var rules = map[string]rule{
 	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
 	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
-	"GET /c/:id/tree": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
+	"GET /c/:id/tree": ofChat, "GET /c/:id/cache": ofChat, "POST /c/:id/cache/remove": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,
 	"POST /presets/:id/delete": ofPreset, "POST /presets/:id/restore": ofPreset,
@@ -87,7 +87,7 @@ var rules = map[string]rule{
 
 	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
-	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
+	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /caches": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
 	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/setup": ownerOnly, "POST /people": ownerOnly,
 	"POST /people/:id/limit": managed, "POST /people/:id/remove": managed,
 }

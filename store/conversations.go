@@ -112,6 +112,26 @@ func findConversation(ctx context.Context, tx *sql.Tx, owner, id string) (Conver
 	return c, err
 }
 
+// ConversationIDs returns the ids of all conversations of everybody that are not in the trash.
+func (s *Store) ConversationIDs(ctx context.Context) (ids []string, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, `SELECT id FROM conversations WHERE deleted_at IS NULL`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			ids = append(ids, id)
+		}
+		return rows.Err()
+	})
+	return ids, err
+}
+
 // Cursor is a place in a list of conversations: what follows it is older, or not
 // pinned. The zero value stands before the first.
 type Cursor struct {

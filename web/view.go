@@ -28,6 +28,7 @@ var modules = []string{
 	"html.js",
 	"import.js",
 	"keyboard.js",
+	"kvcache.js",
 	"menu.js",
 	"notice.js",
 	"order.js",
@@ -180,6 +181,7 @@ type Engine struct {
 
 	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
 	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB planned": memory of the KV cache; empty while nothing is loaded
+	Saves    int     `json:"saves"`   // changes when the KV cache of a chat was stored
 	Rate     string  `json:"rate"`    // tokens per second, "38.2"; empty while nothing is generated
 	Summary  string  `json:"summary"` // one line for small screens
 	Line     string  `json:"line"`    // of an empty chat, if the server has other chats

@@ -17,6 +17,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/kvfile"
 )
 
 // folders are the flags for the folders of files.
@@ -56,6 +57,26 @@ func (f folders) catalog(t *cli.Terminal, types []gguf.Type) (*hub.Hub, error) {
 		dir = filepath.Join(data, "models")
 	}
 	return hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{guideName: guide.Model}, Types: types}), nil
+}
+
+// kvFolder is where the KV caches of chats are stored, in the data folder.
+const kvFolder = "kv"
+
+// kvFiles returns the folder of the KV caches of chats.
+func (f folders) kvFiles(t *cli.Terminal) (*kvfile.Dir, error) {
+	dir, err := f.dataDir(t)
+	if err != nil {
+		return nil, err
+	}
+	return kvfile.OpenDir(filepath.Join(dir, kvFolder))
+}
+
+// deleteCaches deletes the KV caches of chats that belong to a model.
+func deleteCaches(d *kvfile.Dir, model string) error {
+	if d == nil {
+		return nil
+	}
+	return d.RemoveIf(func(file kvfile.Stored) bool { return file.Model == model })
 }
 
 // noteMissingFolder prints a note if the folder that --models names does not exist: it may

@@ -168,5 +168,14 @@ func removeModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	return cli.Remove(ctx, t, model, *yes, catalog.Remove)
+	return cli.Remove(ctx, t, model, *yes, func(name string) error {
+		if err := catalog.Remove(name); err != nil {
+			return err
+		}
+		caches, err := dirs.kvFiles(t)
+		if err != nil {
+			return err
+		}
+		return deleteCaches(caches, model.Name)
+	})
 }

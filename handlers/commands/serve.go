@@ -304,9 +304,17 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
 	s.inBackground(s.people.Run)
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
+	caches, err := flags.kvFiles(t)
+	if err != nil {
+		logger.Warn("the KV caches of chats are not stored", "error", err)
+	}
 	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger, Reload: s.engine.Reload,
-		Suggest: func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }})
-	s.chats = live.New(s.engine, live.Options{Store: s.db, Log: logger})
+		Suggest: func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }, Deleted: func(model string) {
+			if err := deleteCaches(caches, model); err != nil {
+				logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
+			}
+		}})
+	s.chats = live.New(s.engine, live.Options{Store: s.db, KVFiles: caches, Log: logger})
 	return s, nil
 }
 

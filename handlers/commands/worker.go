@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,11 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
 		return nil, err
 	}
+	data, err := flags.dataDir(t)
+	if err != nil {
+		return nil, err
+	}
+	options.KVDir = filepath.Join(data, kvFolder)
 	kind, err := flags.kind(*flags.parallel)
 	if err != nil {
 		return nil, err
@@ -52,10 +58,6 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 	}
 	if *flags.worker == "never" {
 		return engine.Open(options)
-	}
-	data, err := flags.dataDir(t)
-	if err != nil {
-		return nil, err
 	}
 	accepted, _ := workerFlags()
 	o := worker.Options{
@@ -165,6 +167,11 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	if *flags.load != "" {
 		options.Model = *flags.load
 	}
+	data, err := flags.dataDir(t)
+	if err != nil {
+		return err
+	}
+	options.KVDir = filepath.Join(data, kvFolder)
 	engine, err := engine.Open(options)
 	if err != nil {
 		return err

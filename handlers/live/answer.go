@@ -80,7 +80,7 @@ func (c *Chat) begin(t *turn) {
 		request.Begun = t.ids[:len(t.ids):len(t.ids)]
 	}
 	a.Settings.ask(&request)
-	request.Rows = true
+	request.Rows, request.KVFile = true, c.kvFile()
 	for _, end := range a.Receipt.BannedEnds {
 		if end >= len(t.ids) {
 			request.BannedEnds = append(request.BannedEnds, end-len(t.ids))

@@ -342,6 +342,9 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 			return err
 		}
 	}
+	if err := s.removeKVFile(id); err != nil {
+		s.opt.Log.Warn("failed to delete the KV cache of a chat", "chat", id, "error", err)
+	}
 	s.notify(who.Owner)
 	s.shares.notify()
 	s.keyboards.remove(func(w *writer) bool { return w.chat == id })
@@ -371,6 +374,9 @@ func (s *Service) Forget(owner string) {
 				s.opt.Log.Warn("failed to end a chat of a person who was removed", "chat", c.id, "error", err)
 			}
 		}
+	}
+	if err := s.PruneKVCaches(s.ctx); err != nil {
+		s.opt.Log.Warn("failed to delete the KV caches of a person who was removed", "error", err)
 	}
 	s.shares.notify()
 	s.keyboards.remove(func(w *writer) bool { return w.owner == owner })

@@ -27,10 +27,12 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
+	"m40-llm/infer/kvfile"
 	"m40-llm/store"
 )
 
@@ -92,6 +94,7 @@ func (c *Conflict) Error() string {
 // means the default.
 type Options struct {
 	Store        Store            // default: none, all chats are temporary
+	KVFiles      *kvfile.Dir      // where the engine stores the KV caches of chats; default: they are not stored
 	MaxChats     int              // chats in memory, the longest idle goes; default 256
 	MaxUnwatched int              // answers that are written while nobody reads them; with so many no chat begins; default 64
 	QueueEvents  int              // events a reader may be behind; default 256
@@ -122,6 +125,7 @@ type Service struct {
 	space     space
 	rows      rowsCache
 	scored    rowsCache // rows of prompts that were scored, by the answer behind them
+	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -199,6 +203,9 @@ func New(engine Engine, opt Options) *Service {
 	}
 	if opt.Store != nil {
 		s.saver.start(s)
+	}
+	if err := errors.Join(s.readKVLimit(ctx), s.PruneKVCaches(ctx)); err != nil {
+		opt.Log.Warn("failed to tidy up the stored KV caches of chats", "error", err)
 	}
 	return s
 }

@@ -64,6 +64,7 @@ type Store interface {
 	SetRowLimits(ctx context.Context, limits store.RowLimits) error
 	Present() error
 	Free() (bytes int64, enough bool, err error)
+	ConversationIDs(ctx context.Context) ([]string, error)
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error
 }

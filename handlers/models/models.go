@@ -76,6 +76,9 @@ type Options struct {
 	// Reload loads the model again with another setup; nil: that cannot be changed.
 	Reload func(ctx context.Context, s infer.Setup) error
 
+	// Deleted is called when a model was deleted; nil: nothing is called.
+	Deleted func(model string)
+
 	Patience time.Duration // longest wait for the engine to list the models, default 300 ms
 }
 
@@ -187,6 +190,9 @@ func (s *Service) Delete(name string) error {
 	}
 	if err := s.opt.Files.Remove(info.Name); err != nil {
 		return conflict("%v", err)
+	}
+	if s.opt.Deleted != nil {
+		s.opt.Deleted(info.Name)
 	}
 	s.changed()
 	return nil

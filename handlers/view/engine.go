@@ -51,6 +51,7 @@ func Engine(s infer.Status) web.Engine {
 		Trouble: failure.Sentence(s.Trouble),
 		Queue:   queue(s),
 		Cache:   cacheText(s.Cache),
+		Saves:   s.Cache.Saves,
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
 	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)

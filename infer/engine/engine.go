@@ -115,7 +115,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.KVDir != "" {
 		var err error
 		if dir, err = kvfile.OpenDir(o.KVDir); err != nil {
-			return nil, err
+			o.Logger.Warn("the KV caches of chats are not stored", "error", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -8,6 +8,7 @@ import { edit } from './edit.js'
 import { count } from './format.js'
 import { showEngine } from './engine.js'
 import { keyboard, shared, showKeyboard } from './keyboard.js'
+import { KVCache } from './kvcache.js'
 import { mark } from './find.js'
 import { Panel, recalled } from './panel.js'
 import { Picker } from './picker.js'
@@ -53,6 +54,7 @@ const panel = new Panel({
   failed: fail,
 })
 const params = panel.params
+const kvCache = new KVCache(fail)
 
 // ---- the connection ----
 
@@ -261,6 +263,7 @@ function refresh() {
   $('[data-raw]').hidden = !empty
   $('[data-raw-chip]').hidden = empty || !raw
   systemButton.hidden = raw
+  kvCache.show(empty || temporary ? '' : link.chat, `${engine.saves} ${engine.id} ${picker.name}`)
   for (const a of $$('a[href^="/presets"]:not([download])')) a.href = presetsAddress()
   params.speed(speeds[picker.name || engine.id] ?? 0)
   showInView()
