@@ -453,12 +453,17 @@ func serveStored(t testing.TB, engine Engine) (*httptest.Server, *live.Service) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kept.Close() })
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	chats := live.New(engine, live.Options{Log: log, Store: kept})
-	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: log}))
-	t.Cleanup(server.Close)
+	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), Store: kept})
+	server := serveChats(t, engine, chats)
 	t.Cleanup(chats.Close)
 	return server, chats
+}
+
+// serveChats starts a server for chats.
+func serveChats(t testing.TB, engine Engine, chats *live.Service) *httptest.Server {
+	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(server.Close)
+	return server
 }
 
 // ask sends a message and lets the engine answer it.

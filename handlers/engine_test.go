@@ -24,14 +24,18 @@ import (
 	"m40-llm/store"
 )
 
-// openGuide starts the real engine with the built-in model.
-func openGuide(t *testing.T) *engine.Engine {
+// openGuide starts the real engine with the built-in model, with the options that set has changed.
+func openGuide(t *testing.T, set ...func(*engine.Options)) *engine.Engine {
 	t.Helper()
-	engine, err := engine.Open(engine.Options{
+	o := engine.Options{
 		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
 		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
 		Model:      "guide",
-	})
+	}
+	for _, change := range set {
+		change(&o)
+	}
+	engine, err := engine.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

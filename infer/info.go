@@ -99,6 +99,7 @@ type Status struct {
 	WaitS         float64     `json:"wait_s"`                 // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
 	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
+	Reads         Reads       `json:"reads"`
 }
 
 // Cache is the memory of the KV cache in bytes. In main memory the cache grows with answers, and keeps
@@ -110,6 +111,15 @@ type Cache struct {
 
 	Key   string `json:"key,omitempty"`   // identifies the KV caches in files that can be used: model, devices, format; empty: none are stored
 	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the model was loaded
+}
+
+// Reads counts what decode steps have read from the device's memory since the model was loaded: weights once
+// a step, and the KV cache of each answer in it. Steps that also read prompts, and those of several answers of
+// a mixture of experts, are not counted.
+type Reads struct {
+	Bytes     int64   `json:"bytes"`
+	Seconds   float64 `json:"seconds"`             // that these steps took
+	Bandwidth float64 `json:"bandwidth,omitempty"` // read bandwidth of the memory, bytes per second; measured when the engine is idle for the first time; 0: not known
 }
 
 // Step shows whether the engine makes progress.

@@ -24,6 +24,7 @@ type AnswerJSON struct {
 	record.Usage
 	Timings record.Micro `json:"timings"`
 	Pace    *record.Pace `json:"pace,omitempty"`
+	Reads   record.Reads `json:"reads,omitzero"`
 	record.End
 	Error           json.RawMessage `json:"error"`
 	Prefix          int             `json:"begun,omitempty"`
@@ -41,7 +42,7 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), Pace: a.Pace, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
+		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
 		LogProb: a.LogProb, Scored: a.Scored, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
@@ -56,7 +57,7 @@ func (j AnswerJSON) Answer() Answer {
 		j.Receipt.Params = *j.Chain
 	}
 	return Answer{
-		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Receipt: j.Receipt},
+		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Receipt: j.Receipt},
 		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited,
 		LogProb: j.LogProb, Scored: j.Scored, Tokens: j.Tokens,
 	}
@@ -85,6 +86,8 @@ func (a Answer) check() error {
 		return &InvalidError{"begun", fmt.Sprintf("is %d bytes of the text and %d of the reasoning", a.Prefix, a.ReasoningPrefix)}
 	case a.Pace != nil && !a.Pace.Valid():
 		return &InvalidError{"pace", "is not numbers of tokens in up to 64 intervals of some milliseconds"}
+	case !a.Reads.Valid():
+		return &InvalidError{"reads", "is not numbers of bytes and microseconds, and a bandwidth"}
 	case a.Scored < 0 || a.LogProb != a.LogProb:
 		return &InvalidError{"log probability", fmt.Sprintf("is %g of %d tokens", a.LogProb, a.Scored)}
 	case a.EndProb != a.EndProb:

@@ -210,6 +210,7 @@ type Answer struct {
 	record.End
 	Timings record.Timings `json:"timings"`
 	Pace    *record.Pace   `json:"pace,omitempty"` // of an answer that has ended
+	Reads   record.Reads   `json:"reads,omitzero"`
 
 	// Three figures have other names here than in the record, whose own are left out.
 	Tokens           int     `json:"tokens"`
@@ -349,7 +350,7 @@ func newAnswer(a *live.Answer) *Answer {
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
 	if !a.State.Running() {
-		w.Pace = a.Pace
+		w.Pace, w.Reads = a.Pace, a.Reads
 	}
 	if a.Error != nil {
 		w.Error = newError(a.Error)

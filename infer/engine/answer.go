@@ -33,6 +33,9 @@ type answer struct {
 	echoText        *textBuffer
 	comparison      *comparison // with Against; else nil
 
+	reads record.Reads // of the device's memory, in decode
+	step  int          // the last step that gave it a token
+
 	submitted, began, first, last time.Time
 	loading                       time.Duration // the part of the time before began in which the model was loaded
 }
@@ -197,6 +200,7 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 		Decode:  a.last.Sub(a.first),
 		First:   a.first.Sub(a.submitted),
 	}
+	d.Reads = a.reads
 	a.sendEcho()
 	a.release(len(a.tokens))
 	a.parseEnd(d)

@@ -74,6 +74,8 @@ type Options struct {
 	Logger  *slog.Logger     // nil: nothing is logged
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
+
+	measureAfter time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
 
 // Engine answers requests. Its methods may be called by any goroutine.
@@ -96,6 +98,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.Version, "dev")
 	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
+	setDefault(&o.measureAfter, idleTime)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -148,8 +151,10 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		load:    load,
 		ctx:     ctx,
 		answers: map[*sequence]*answer{},
-		kv:      kvFiles{dir: dir, log: o.Logger, wake: e.inbox.signal},
-		sched:   scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
+
+		bandwidths: map[string]float64{},
+		kv:         kvFiles{dir: dir, log: o.Logger, wake: e.inbox.signal},
+		sched:      scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
 	}
 	go func() {
 		defer close(e.done)

@@ -34,6 +34,8 @@ type loadedModel struct {
 	logits  []float32      // (vocab), the row that was copied last; nil: none yet
 	receipt record.Receipt // the fields that all its answers share
 
+	reads    *model.Reads    // what steps read from memory; nil: not known
+	meter    bandwidthMeter  // of that memory; nil: none
 	identity kvfile.Identity // of stored KV caches; zero if none are stored
 }
 
@@ -170,7 +172,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	r.growth = growth{free: l.options.FreeMemory, plan: r.plan}
 	b.growBy(func(n int) int { return r.growth.grant(n, b.granted-b.written) })
 	l.sched.reset(m.key(), b)
-	l.status.setReady(r, now.Sub(begin))
+	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
 	if notice := r.info.Notice; notice != "" {
 		l.options.Logger.Warn("model loaded, with a notice of the device", "model", m.info.Name, "notice", notice)
@@ -362,6 +364,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		Engine:    o.Version,
 	}
 	r.receipt.TemplateHash = m.format.TemplateHash()
+	r.setReads(p, l.cache)
 	if l.kv.dir != nil {
 		r.identity = identity(m, p, l.cache, forward.BlockBytes())
 	}

@@ -33,6 +33,10 @@ type loop struct {
 	failures int  // consecutive failed steps
 	lengths  lengths
 	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
+
+	steps      int                // that were computed
+	stepBytes  int64              // that the step reads from memory; 0: not known, or it reads prompts too
+	bandwidths map[string]float64 // measured read bandwidth by device, bytes per second; 0: it cannot be measured
 }
 
 // run runs steps until the inbox is closed.
@@ -77,19 +81,31 @@ func (l *loop) receive() bool {
 	}
 }
 
-// idle waits for a request. If none comes for the time of KeepAlive, it unloads the model.
+// idle waits until the inbox wakes the loop. If no request comes for a while, it measures the bandwidth of
+// the memory, once for each device; if none comes for the time of KeepAlive, it unloads the model.
 func (l *loop) idle() {
-	if l.loaded == nil || l.stalled || l.options.KeepAlive <= 0 {
+	if l.loaded == nil || l.stalled {
 		<-l.inbox.wake
 		return
 	}
-	timer := time.NewTimer(l.options.KeepAlive)
-	defer timer.Stop()
-	l.status.setUnload(l.options.Now().Add(l.options.KeepAlive))
-	defer l.status.setUnload(time.Time{})
+	var measure, unload <-chan time.Time
+	if l.steps > 0 && l.meter() != nil {
+		timer := time.NewTimer(l.options.measureAfter)
+		defer timer.Stop()
+		measure = timer.C
+	}
+	if l.options.KeepAlive > 0 {
+		timer := time.NewTimer(l.options.KeepAlive)
+		defer timer.Stop()
+		unload = timer.C
+		l.status.setUnload(l.options.Now().Add(l.options.KeepAlive))
+		defer l.status.setUnload(time.Time{})
+	}
 	select {
 	case <-l.inbox.wake:
-	case <-timer.C:
+	case <-measure:
+		l.measure()
+	case <-unload:
 		l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.options.KeepAlive)
 		l.unload(errClosed)
 		l.status.setUnloaded()
@@ -178,6 +194,8 @@ func (l *loop) step(plan []scheduled) error {
 			}
 		}
 	}
+	l.steps++
+	l.stepBytes = l.loaded.stepBytes(plan)
 	l.fill(plan)
 	results, err := l.compute(begin)
 	if err != nil {
@@ -199,7 +217,7 @@ func (l *loop) step(plan []scheduled) error {
 		results = results[n:]
 		tokens += max(0, a.length()-before)
 	}
-	l.status.recordStep(now.Sub(begin), tokens)
+	l.status.recordStep(now.Sub(begin), tokens, l.stepBytes)
 	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written))
 	return nil
 }
@@ -244,6 +262,7 @@ func (l *loop) fill(plan []scheduled) {
 func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 	a.reportPrefill()
 	var done *infer.Done
+	before := a.last
 	for _, result := range results {
 		known, err := l.loaded.row(result.Row)
 		if err != nil {
@@ -262,6 +281,7 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 			return nil
 		}
 	}
+	l.countReads(a, before, now)
 	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {
 		done = a.endIfFull()

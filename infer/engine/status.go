@@ -57,10 +57,14 @@ func (s *status) endStep(now time.Time) {
 	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.begun)))
 }
 
-// recordStep adds a step to the decode rate.
-func (s *status) recordStep(took time.Duration, tokens int) {
+// recordStep adds a step to the decode rate, and the bytes that it read from memory; 0: not known.
+func (s *status) recordStep(took time.Duration, tokens int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if bytes > 0 {
+		s.current.Reads.Bytes += bytes
+		s.current.Reads.Seconds += took.Seconds()
+	}
 	s.steps[s.next] = stepTime{took, tokens}
 	s.next = (s.next + 1) % len(s.steps)
 }
@@ -120,12 +124,14 @@ func (s *status) setLoading(m *openModel) {
 	})
 }
 
-func (s *status) setReady(l *loadedModel, took time.Duration) {
+// setReady makes l the model that is ready. bandwidth is that of its memory in bytes per second; 0: not known.
+func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64) {
 	s.update(func(now *infer.Status) {
 		now.State = infer.StateReady
 		now.Device = l.info
 		now.CacheType = l.receipt.CacheType
 		now.ContextLength = l.plan.Context
+		now.Reads.Bandwidth = bandwidth
 		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Used(0)}
 		if l.identity.Key != "" {
 			now.Cache.Key = l.identity.Hash()

@@ -16,32 +16,64 @@ func WeightBytes(f *gguf.File) (total int64) {
 	return total
 }
 
-// StepBytes returns how many bytes a step for one row reads: all weights of the model in f except
-// the embedding table and the experts that the row does not use, and positions positions of a KV
-// cache in format t.
-func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (n int64, err error) {
+// Reads is what steps of a model read from memory, in bytes.
+type Reads struct {
+	weights int64 // all but the embedding table and experts
+	experts int64 // those of one row
+	layers  []layerReads
+}
+
+// layerReads is what a row reads of the KV cache in a layer.
+type layerReads struct {
+	block  int64 // bytes of a block
+	window int   // positions; 0: all
+}
+
+// ReadsOf returns what steps of the model in f read, with a KV cache in format t.
+func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 	tensors, err := c.find(f)
 	if err != nil {
-		return 0, err
+		return Reads{}, err
 	}
 	for _, t := range tensors {
 		switch l := c.Layers[t.layer]; t.slot {
 		case tokenEmbd, tokenPerLayer:
 		case ffnGateExperts, ffnUpExperts, ffnGateUpExperts, ffnDownExperts:
-			n += t.Size() / int64(l.Routing.Experts) * int64(l.Routing.Used)
+			r.experts += t.Size() / int64(l.Routing.Experts) * int64(l.Routing.Used)
 		default:
-			n += t.Size()
+			r.weights += t.Size()
 		}
 	}
 	for i, l := range c.Layers {
-		read := int64(positions)
-		if l.Window > 0 {
-			read = min(read, int64(l.Window))
-		}
 		caches, _ := kvLayouts(t, 1, c.Layers[i:i+1])
-		n += caches.BlockBytes() * read / device.BlockSize
+		r.layers = append(r.layers, layerReads{caches.BlockBytes(), l.Window})
 	}
-	return n, nil
+	return r, nil
+}
+
+// Step returns how many bytes a step reads for rows with so many positions each, one row of a sequence.
+// known is false where that depends on which experts the rows have in common.
+func (r Reads) Step(positions ...int) (bytes int64, known bool) {
+	bytes = r.weights + r.experts
+	for _, n := range positions {
+		for _, l := range r.layers {
+			read := int64(n)
+			if l.window > 0 {
+				read = min(read, int64(l.window))
+			}
+			bytes += l.block * read / device.BlockSize
+		}
+	}
+	return bytes, len(positions) == 1 || r.experts == 0
+}
+
+// StepBytes returns how many bytes a step for one row reads: all weights of the model in f except
+// the embedding table and the experts that the row does not use, and positions positions of a KV
+// cache in format t.
+func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (int64, error) {
+	r, err := ReadsOf(f, c, t)
+	n, _ := r.Step(positions)
+	return n, err
 }
 
 // Layout returns the size of weights in the layout of a device or a file. Every device.Device

@@ -15,6 +15,7 @@ type Answer struct {
 	Usage   Usage   `json:"usage"`
 	Timings Timings `json:"timings"`
 	Pace    *Pace   `json:"pace,omitempty"` // of a chat's answer; nil: not known
+	Reads   Reads   `json:"reads,omitzero"` // zero: not known
 	Receipt Receipt `json:"receipt"`
 }
 
@@ -31,6 +32,7 @@ func (a Answer) Then(next Answer) Answer {
 	next.Timings.Load += a.Timings.Load
 	next.Timings.Prefill += a.Timings.Prefill
 	next.Timings.Decode += a.Timings.Decode
+	next.Reads = a.Reads.Then(next.Reads)
 	return next
 }
 

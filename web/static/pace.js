@@ -1,5 +1,5 @@
 // The timeline of an answer: waiting, loading and reading the prompt, then its tokens per second.
-import { count, duration, percent, rate } from './format.js'
+import { bytes, count, duration, percent, rate } from './format.js'
 
 const height = 28 // px
 
@@ -20,6 +20,13 @@ export function timeline(svg, { timings: t, pace }) {
   for (const n of bars) add('dc', pace.every_ms, n / most)
   svg.replaceChildren(...rects)
   return words(bars, pace.every_ms)
+}
+
+// reads says how fast decode read the memory, and what part of its bandwidth that is; '' if it is not known.
+export function reads({ reads: r }) {
+  if (!r?.us || !r.bandwidth) return ''
+  const speed = 1e6 * r.bytes / r.us
+  return `${bytes(speed)}/s read, ${Math.round(100 * speed / r.bandwidth)} % of its bandwidth`
 }
 
 function rect(cls, x, width, share) {

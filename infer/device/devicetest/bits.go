@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -252,6 +253,7 @@ func (n *net) vary(t *testing.T, want [][][]float32, full bool) {
 	})
 	if full {
 		n.sharePrefix(t, same)
+		n.copyBlocks(t, same)
 	}
 }
 
@@ -303,6 +305,33 @@ func (n *net) sharePrefix(t *testing.T, same compare) {
 		second := &feed{seq: 0, next: 64, table: []int32{0, 1, 8, 9}}
 		for second.next < 97 {
 			logits, of := n.step([]*feed{second}, []int{5})
+			same(t, logits, of)
+		}
+	})
+}
+
+// copyBlocks continues a sequence behind blocks that were read and written elsewhere.
+func (n *net) copyBlocks(t *testing.T, same compare) {
+	t.Run("a sequence continues behind blocks that were copied out and back", func(t *testing.T) {
+		first := &feed{seq: 0, table: []int32{0, 1, 2, 3}}
+		for first.next < 64 {
+			n.step([]*feed{first}, []int{32})
+		}
+		caches := []device.KV{n.kv}
+		if n.wide != nil {
+			caches = append(caches, n.wide.kv)
+		}
+		for _, kv := range caches {
+			for block := range int32(2) {
+				data := make([]byte, kv.Layout.BlockBytes())
+				if err := errors.Join(n.dev.ReadKV(data, kv, block), n.dev.WriteKV(kv, 20+block, data)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		second := &feed{seq: 0, next: 64, table: []int32{20, 21, 22, 23}}
+		for second.next < 97 {
+			logits, of := n.step([]*feed{second}, []int{11})
 			same(t, logits, of)
 		}
 	})
