@@ -106,19 +106,30 @@ type Stored struct {
 
 // List describes all files. It reads their headers.
 func (d *Dir) List() ([]Stored, error) {
-	entries, err := os.ReadDir(d.path)
+	files, err := d.files()
 	if err != nil {
 		return nil, err
 	}
 	var list []Stored
-	for _, e := range entries {
-		name, isFile := strings.CutSuffix(e.Name(), suffix)
-		if !isFile {
-			continue
-		}
-		s, err := d.Stored(name)
-		if err == nil && s.Name != "" {
+	for _, f := range files {
+		if s, err := d.Stored(f.Name); err == nil && s.Name != "" {
 			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// files returns the name, size and time of all files, without what their headers say.
+func (d *Dir) files() (list []Stored, err error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name, ours := strings.CutSuffix(e.Name(), suffix)
+		info, err := e.Info()
+		if ours && err == nil && info.Mode().IsRegular() { // else it was just deleted, or is none of ours
+			list = append(list, Stored{Name: name, Bytes: info.Size(), Used: info.ModTime()})
 		}
 	}
 	return list, nil
@@ -169,7 +180,7 @@ func (d *Dir) open(name string, flag int) (*os.File, fs.FileInfo, error) {
 
 // Size returns the bytes of all files together.
 func (d *Dir) Size() (total int64, err error) {
-	list, err := d.List()
+	list, err := d.files()
 	for _, s := range list {
 		total += s.Bytes
 	}
@@ -179,7 +190,7 @@ func (d *Dir) Size() (total int64, err error) {
 // Evict deletes the least recently used files until all together have at most limit bytes. Empty files
 // stay.
 func (d *Dir) Evict(limit int64) error {
-	list, err := d.List()
+	list, err := d.files()
 	if err != nil {
 		return err
 	}

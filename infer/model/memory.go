@@ -36,12 +36,13 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 		return Reads{}, err
 	}
 	for _, t := range tensors {
+		bytes := int64(t.rows) * int64(t.Type.RowBytes(t.cols)) // a tensor that the file lacks has no Size
 		switch l := c.Layers[t.layer]; t.slot {
 		case tokenEmbd, tokenPerLayer:
 		case ffnGateExperts, ffnUpExperts, ffnGateUpExperts, ffnDownExperts:
-			r.experts += t.Size() / int64(l.Routing.Experts) * int64(l.Routing.Used)
+			r.experts += bytes / int64(l.Routing.Experts) * int64(l.Routing.Used)
 		default:
-			r.weights += t.Size()
+			r.weights += bytes
 		}
 	}
 	for i, l := range c.Layers {

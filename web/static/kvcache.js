@@ -39,13 +39,13 @@ export class KVCache {
     const about = warm
       ? `The next answer need not read the first ${count(state.tokens)} tokens of this chat again: their keys and values are stored on disk.`
       : state.megabytes > 0
-        ? 'The next answer reads the whole chat again. Its keys and values are stored on disk afterwards.'
+        ? 'The next answer reads the whole chat again, unless the engine still has it in memory. Its keys and values are stored on disk afterwards.'
         : 'The next answer may have to read the whole chat again: this server does not store keys and values.'
     part('warm').textContent = warm ? 'warm' : 'cold'
     part('warm').classList.toggle('ok', warm)
     part('warm').title = part('about').textContent = about
     part('size').textContent = state.bytes > 0 ? bytes(state.bytes) : ''
-    part('total').textContent = `All chats: ${bytes(state.total)},`
+    part('total').textContent = bytes(state.total)
     part('remove').hidden = state.bytes === 0
     form.hidden = !state.may
     if (document.activeElement !== form.megabytes) form.megabytes.value = state.megabytes
