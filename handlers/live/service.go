@@ -124,7 +124,7 @@ type Service struct {
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
 	rows      rowsCache
-	scored    rowsCache // rows of prompts that were scored, by the answer behind them
+	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
 
 	// loading has a lock for each chat that is held from looking it up in the store until
