@@ -189,6 +189,18 @@ type Quantisation struct {
 	Chosen  bool
 }
 
+// facts is what the columns say that a phone has no room for.
+func (q Quantisation) facts() string {
+	context, speed := "", ""
+	if q.Context != "" {
+		context = "context " + q.Context
+	}
+	if q.Speed != "" {
+		speed = q.Speed + " tok/s"
+	}
+	return joinFacts(q.Size, context, q.On, speed)
+}
+
 // Sum compares what a download needs with what is free.
 type Sum struct {
 	Of    string // memory, disk

@@ -176,9 +176,21 @@ type OllamaProcess struct {
 	ContextLength int           `json:"context_length"`
 }
 
-// forever is when a model is unloaded that stays until another one is loaded. It has an offset
+// forever is the expiry of a model that stays until another one is loaded. It has an offset
 // instead of Z, which older versions of Python cannot parse.
 const forever = "2318-01-01T00:00:00+00:00"
+
+// expiry returns when the loaded model is unloaded, if nobody uses it from now on.
+func expiry(s infer.Status, now time.Time) string {
+	at := now.Add(time.Duration(s.KeepAliveS * float64(time.Second)))
+	switch {
+	case s.KeepAliveS == 0:
+		return forever
+	case s.UnloadUnix > 0:
+		at = time.Unix(s.UnloadUnix, 0)
+	}
+	return at.UTC().Format("2006-01-02T15:04:05+00:00")
+}
 
 // ollamaRunning answers GET /api/ps with the model that is loaded.
 func (api *API) ollamaRunning(c echo.Context) error {
@@ -186,7 +198,7 @@ func (api *API) ollamaRunning(c echo.Context) error {
 	if s := api.engine.Status(); s.State == infer.StateReady {
 		p := OllamaProcess{
 			Name: s.Model.Name, Model: s.Model.Name, Size: s.Model.Size, Digest: fileDigest(s.Model),
-			Details: ollamaDetails(s.Model), ExpiresAt: forever, ContextLength: s.ContextLength,
+			Details: ollamaDetails(s.Model), ExpiresAt: expiry(s, time.Now()), ContextLength: s.ContextLength,
 		}
 		if s.Device.Kind == "cuda" {
 			p.SizeVRAM = s.Model.Size

@@ -154,6 +154,9 @@ func setupView(s infer.Status) *web.Setup {
 		if s.Device.Threads > 0 {
 			v.Now += fmt.Sprintf(", on %d threads", s.Device.Threads)
 		}
+		if s.Device.Threads == 1 {
+			v.Now = strings.TrimSuffix(v.Now, "s")
+		}
 		v.Now += "."
 	}
 	switch {
