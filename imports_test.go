@@ -18,16 +18,17 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
 	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/ratelimit", "infer", "store"},
 
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
-	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/models", "web/states"},
+	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
 	"web/states":       {"web"},
 	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/kvfile", "infer/perplexity", "infer/record", "infer/sample"},
+	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},
@@ -73,6 +74,7 @@ var mayImport = map[string][]string{
 var soleImporters = map[string][]string{
 	"github.com/labstack/echo":     {"handlers", "handlers/account", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
 	"nhooyr.io/websocket":          {"handlers/stream/socket.go"},
+	"github.com/prometheus":        {"handlers/metrics"},
 	"github.com/pion":              {"handlers/mdns"},
 	"github.com/alexedwards":       {"handlers/people"},
 	"github.com/mattn/go-sqlite3":  {"store"},

@@ -5,6 +5,7 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	metrics   what is counted for Prometheus
 //	activity  the answers that are generated at this moment, and who asked for them
 //	people    who may log in; account has their pages, access the one rule of who may do what
 //	failure   the one table of errors
@@ -39,6 +40,7 @@ import (
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/metrics"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/page"
 	"m40-llm/handlers/people"
@@ -57,6 +59,7 @@ type Config struct {
 	Models   *models.Service   // default: those of Engine, and none can be downloaded
 	Logger   *slog.Logger      // default: slog.Default
 	Reach    *share.Reach      // where other machines reach shared chats; default: nowhere
+	Metrics  *metrics.Service  // default: those of the status of Engine, and no answers are counted
 	Version  string            // of this program, for system_fingerprint
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
@@ -137,6 +140,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.Activity == nil {
 		cfg.Activity = activity.New(nil)
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.New(cfg.Engine.Status)
+	}
 	if cfg.People == nil {
 		cfg.Asks = gate.AsksNobody
 	}
@@ -189,6 +195,7 @@ func New(cfg Config) *echo.Echo {
 	}
 	shared.ReaderRoutes(e)
 	e.Match(getOrHead, "/static/*", page.Asset)
+	e.Match(getOrHead, "/metrics", echo.WrapHandler(cfg.Metrics))
 	e.Match(getOrHead, "/models", forPeople(people.ModelsPage, programs.Models))
 	addStates(e)
 	return e

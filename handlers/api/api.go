@@ -78,6 +78,7 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/apply-template", api.applyTemplate)
 
 	api.ollamaRoutes(e)
+	e.Match(getOrHead, "/openapi.json", api.openAPI)
 }
 
 // EngineRoutes adds the engine's own routes to e, which a server uses to call its worker.

@@ -21,6 +21,11 @@ type tokenizeRequest struct {
 	WithPieces   bool    `json:"with_pieces"`
 }
 
+// tokenList is the response to POST /tokenize without pieces.
+type tokenList struct {
+	Tokens []int32 `json:"tokens"`
+}
+
 // tokenPiece is a token with its text: a string, or an array of bytes if it is part of a rune.
 type tokenPiece struct {
 	ID    int32 `json:"id"`
@@ -50,7 +55,7 @@ func (api *API) tokenize(c echo.Context) error {
 	if tokens == nil {
 		tokens = []int32{}
 	}
-	return c.JSON(http.StatusOK, map[string][]int32{"tokens": tokens})
+	return c.JSON(http.StatusOK, tokenList{tokens})
 }
 
 // lookUp is how many tokens are looked up at a time.

@@ -22,6 +22,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/mdns"
+	"m40-llm/handlers/metrics"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
@@ -125,6 +126,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Activity:    s.activity,
 		Live:        s.chats,
 		Models:      s.models,
+		Metrics:     s.metrics,
 		Logger:      logger,
 		Version:     version,
 		Asks:        flags.asks(),
@@ -263,6 +265,7 @@ type services struct {
 	people   *people.Service
 	chats    *live.Service
 	activity *activity.Service
+	metrics  *metrics.Service
 
 	background       sync.WaitGroup
 	inBackground     func(do func(context.Context)) // runs do in a goroutine, with a context that cancelBackground cancels
@@ -291,7 +294,8 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.activity = activity.New(s.people.Name)
-	s.engine = sharedEngine{s.engine, s.activity.Observe(s.people.Limited(s.engine.Generate))}
+	s.metrics = metrics.New(s.engine.Status)
+	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.engine.Generate)))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	puller, err := newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false)

@@ -54,12 +54,12 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 	case AsksForPage(c.Request()) && !httpio.WantsJSON(c.Request()):
 		return httpio.Render(c, f.Status, web.Message(f.Title, f.Text))
 	default:
-		return c.JSON(f.Status, errorBody(c.Request().URL.Path, f))
+		return c.JSON(f.Status, ErrorBody(c.Request().URL.Path, f))
 	}
 }
 
-// errorBody returns f in the shape of the API that path belongs to.
-func errorBody(path string, f failure.Failure) any {
+// ErrorBody returns f in the shape of the API that path belongs to.
+func ErrorBody(path string, f failure.Failure) any {
 	switch {
 	case path == "/api" || strings.HasPrefix(path, "/api/"):
 		return f.Ollama()

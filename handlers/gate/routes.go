@@ -53,18 +53,23 @@ var unsupported = map[string]string{
 	"responses":   "responses are not stored; send the whole conversation to POST /v1/responses",
 }
 
+// parameters are those of the API's paths.
+var parameters = strings.NewReplacer("*", "{id}", ":answer", "{id}")
+
+// DocumentedPath returns the path of a route of the API with its parameters as documents write them.
+func DocumentedPath(path string) string { return parameters.Replace(path) }
+
 // apiRoutes lists the API's routes of e, such as "POST /v1/completions". A route that exists
 // with and without /v1 is listed once.
 func apiRoutes(e *echo.Echo) string {
 	var list []string
 	known := map[string]bool{}
-	parameters := strings.NewReplacer("*", "{id}", ":answer", "{id}")
 	for _, route := range e.Routes() {
 		known[route.Path] = true
 	}
 	for _, route := range e.Routes() {
 		if route.Method != http.MethodHead && isAPI(route.Path) && !known["/v1"+route.Path] {
-			list = append(list, route.Method+" "+parameters.Replace(route.Path))
+			list = append(list, route.Method+" "+DocumentedPath(route.Path))
 		}
 	}
 	slices.Sort(list)
