@@ -242,7 +242,7 @@ func TestCompletions_RefusedFields(t *testing.T) {
 		{"best_of below n", `{"prompt":"a","best_of":2,"n":3}`, "best_of", "best_of is 2, but n is 3"},
 		{"best_of above n in a stream", `{"prompt":"a","best_of":2,"stream":true}`, "best_of", "in a stream"},
 		{"best_of of all prompts", `{"prompt":["a","b"],"best_of":65}`, "prompt", "130 answers"},
-		{"a suffix", `{"prompt":"a","suffix":"b"}`, "suffix", "not supported"},
+		{"a suffix", `{"prompt":"a","suffix":"b"}`, "suffix", "cannot fill in the middle"},
 		{"too many alternatives", `{"prompt":"a","logprobs":101}`, "logprobs", "from 0 to 100"},
 		{"logprobs as in a chat", `{"prompt":"a","logprobs":true}`, "logprobs", "from 0 to 100"},
 		{"too many answers in all", `{"prompt":["a","b"],"n":65}`, "prompt", "130 answers"},

@@ -33,6 +33,7 @@ func FuzzChatRequest(f *testing.F) {
 		`{"params":{"top_p":2},"messages":[]}`,
 		`{"prompt":[1.0,2e0],"best_of":2.0,"n":1,"logprobs":1e0,"echo":true,"content":"a","tokens":[1.0]}`,
 		`{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":"{"}},{"role":"function","name":"f","content":[{"type":"refusal","refusal":"n"}]}],"stream":true,"timings_per_token":true,"return_progress":true,"seed":-9}`,
+		`{"prompt":"a","n_predict":-2,"n_probs":2,"logit_bias":[[1,false],[2,1.5]],"input_prefix":"a","input_suffix":"b","input_extra":[{"filename":"f","text":"t"}]}`,
 		strings.Repeat(`{"a":[`, 40),
 		"{\"a\\u0000\xff\":\"\\ud800\"}",
 		"", "null", "[]", `"`, `{"`, `{"a":"\`,
@@ -43,7 +44,7 @@ func FuzzChatRequest(f *testing.F) {
 		var e failure.Body
 		_ = json.Unmarshal(body, &e) // then there is no message
 		return e.Error.Message
-	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template")
+	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template", "/completion", "/infill")
 }
 
 // fuzzBodies sends bodies to paths. reason returns the text of an error.

@@ -54,6 +54,7 @@ var rules = map[string]rule{
 	"POST /chat/completions": anybody, "POST /completions": anybody, "GET /v1/models": anybody, "HEAD /v1/models": anybody,
 	"GET /v1/models/*": anybody, "HEAD /v1/models/*": anybody, "GET /models/*": anybody, "HEAD /models/*": anybody,
 	"GET /models": anybody, "HEAD /models": anybody, "GET /v1/status": anybody, "HEAD /v1/status": anybody,
+	"POST /completion": anybody, "POST /infill": anybody, "GET /props": anybody, "HEAD /props": anybody, "GET /slots": anybody, "HEAD /slots": anybody,
 	"GET /metrics": anybody, "HEAD /metrics": anybody, "GET /openapi.json": anybody, "HEAD /openapi.json": anybody, "POST /tokenize": anybody, "POST /detokenize": anybody, "POST /apply-template": anybody,
 	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,

@@ -72,10 +72,14 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/v1/activity/:answer/stop", api.stopAnswer)
 	e.Match(getOrHead, "/v1/models", api.Models)
 
-	// Tools, named as llama-server has them.
+	// llama-server's.
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
 	e.POST("/apply-template", api.applyTemplate)
+	e.POST("/completion", api.llamaCompletion)
+	e.POST("/infill", api.llamaInfill)
+	e.Match(getOrHead, "/props", api.llamaProps)
+	e.Match(getOrHead, "/slots", api.llamaSlots)
 
 	api.ollamaRoutes(e)
 	e.Match(getOrHead, "/openapi.json", api.openAPI)

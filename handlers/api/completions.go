@@ -112,6 +112,14 @@ func (api *API) completionJob(ctx context.Context, body *completionRequest) (*co
 	}
 	for i, p := range prompts {
 		r.Prompt, r.Tokens = p.text, p.tokens
+		if body.fillsIn() {
+			if r.Prompt, r.Tokens, err = "", nil, nil; p.tokens != nil {
+				return nil, failure.Invalid("suffix", "suffix needs a prompt that is text, not tokens")
+			}
+			if r.Tokens, err = api.fillIn(ctx, body.Model, infill{prefix: p.text, suffix: *body.Suffix}); err != nil {
+				return nil, err
+			}
+		}
 		job.requests = append(job.requests, sideBySide(r, of)...)
 		switch {
 		case !body.Echo || r.PromptLogProb: // scored tokens spell the prompt themselves
@@ -138,8 +146,8 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 		return r, nil, err
 	}
 	r.PromptLogProb = b.Echo && b.LogProbs != nil
-	if b.Suffix != nil && *b.Suffix != "" {
-		return r, nil, failure.Invalid("suffix", "suffix is not supported: put the text into prompt in the form that the model was trained on")
+	if b.fillsIn() && r.PromptLogProb {
+		return r, nil, failure.Invalid("suffix", "suffix and echo with logprobs exclude each other: the prompt that would be scored is not the one that was sent")
 	}
 	if prompts, err = parsePrompts(b.Prompt); err != nil {
 		return r, nil, err
@@ -151,6 +159,9 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	}
 	return r, prompts, nil
 }
+
+// fillsIn reports whether the answer stands between prompt and suffix.
+func (b *completionRequest) fillsIn() bool { return b.Suffix != nil && *b.Suffix != "" }
 
 // choices returns n and best_of.
 func (b *completionRequest) choices() (n, of int, err error) {

@@ -6,8 +6,8 @@ import (
 	"m40-llm/handlers/failure"
 )
 
-// infill is a gap to fill: what stands before and after it.
-type infill struct{ prefix, suffix string }
+// infill is a gap to fill: what stands before and after it, and texts that the answer may draw on.
+type infill struct{ extra, prefix, suffix string }
 
 // infillMarkers are the names of the tokens between which models were trained to fill in the middle.
 type infillMarkers struct{ prefix, suffix, middle string }
@@ -78,16 +78,19 @@ func (api *API) fillIn(ctx context.Context, model string, gap infill) ([]int32, 
 	if !ok {
 		return nil, failure.Invalid("suffix", "%s cannot fill in the middle: its vocabulary has no tokens for that; use a model for code, such as Qwen2.5-Coder", api.modelName(model))
 	}
-	prefix, err := api.engine.Tokenize(ctx, model, gap.prefix, false, false)
-	if err != nil {
-		return nil, err
+	prompt := t.begin
+	for _, piece := range []struct {
+		text string
+		then int32 // the marker behind it
+	}{{gap.extra, t.prefix}, {gap.prefix, t.suffix}, {gap.suffix, t.middle}} {
+		if piece.text != "" {
+			ids, err := api.engine.Tokenize(ctx, model, piece.text, false, false)
+			if err != nil {
+				return nil, err
+			}
+			prompt = append(prompt, ids...)
+		}
+		prompt = append(prompt, piece.then)
 	}
-	suffix, err := api.engine.Tokenize(ctx, model, gap.suffix, false, false)
-	if err != nil {
-		return nil, err
-	}
-	prompt := append(t.begin, t.prefix)
-	prompt = append(prompt, prefix...)
-	prompt = append(append(prompt, t.suffix), suffix...)
-	return append(prompt, t.middle), nil
+	return prompt, nil
 }

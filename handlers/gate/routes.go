@@ -42,7 +42,6 @@ func AsksForPage(r *http.Request) bool {
 var unsupported = map[string]string{
 	"api":         "of Ollama's API, the routes below are supported",
 	"audio":       "audio is not supported",
-	"completion":  "llama-server's route is not supported; use POST /v1/completions",
 	"embedding":   "embeddings are not supported",
 	"embeddings":  "embeddings are not supported",
 	"images":      "images are not supported",

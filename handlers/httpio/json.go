@@ -307,6 +307,8 @@ var Ranges = map[string]Range{
 	"max_output_tokens":     {Min: 1, Max: math.MaxInt32},
 	"max_tokens":            {Min: -1, Max: math.MaxInt32},
 	"n":                     {Min: 1, Max: MaxAnswers},
+	"n_predict":             {Min: -1, Max: math.MaxInt32},
+	"n_probs":               {Min: 0, Max: MaxLogProbs},
 	"num_predict":           {Min: -1, Max: math.MaxInt32},
 	"top_logprobs":          {Min: 0, Max: MaxChatLogProbs},
 }

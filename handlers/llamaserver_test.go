@@ -1,0 +1,152 @@
+package handlers
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
+)
+
+// filling is an engine whose vocabulary has the tokens for filling in the middle: 1, 2 and 3; 9 begins a
+// text, and other texts are one token for each byte, from 100 on.
+func filling() (*fakeEngine, *infer.Request) {
+	engine, asked := captured()
+	engine.tokenize = func(_, text string, addSpecial, parseSpecial bool) (ids []int32, err error) {
+		if addSpecial {
+			ids = append(ids, 9)
+		}
+		for i, name := range []string{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"} {
+			if parseSpecial && text == name {
+				return append(ids, int32(i+1)), nil
+			}
+		}
+		for i := range len(text) {
+			ids = append(ids, 100+int32(text[i]-'a'))
+		}
+		return ids, nil
+	}
+	return engine, asked
+}
+
+func TestInfill_TheGapIsBetweenItsTokens(t *testing.T) {
+	for _, c := range []struct {
+		name, path, body string
+		want             []int32
+	}{
+		{"llama-server's route", "/infill", `{"input_prefix":"a","prompt":"b","input_suffix":"c","n_predict":4}`, []int32{9, 1, 100, 101, 2, 102, 3}},
+		{"a text completion", "/v1/completions", `{"prompt":"a","suffix":"c"}`, []int32{9, 1, 100, 2, 102, 3}},
+		{"Ollama's completion", "/api/generate", `{"prompt":"a","suffix":"c"}`, []int32{9, 1, 100, 2, 102, 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			engine, asked := filling()
+			if got := post(t, server(t, engine), c.path, c.body); got.status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || asked.Prompt != "" {
+				t.Errorf("got %d, tokens %v: %s", got.status, asked.Tokens, got.body)
+			}
+		})
+	}
+	engine, asked := filling()
+	if got := post(t, server(t, engine), "/infill", `{"input_prefix":"<|fim_middle|>"}`); got.status != http.StatusOK || len(asked.Tokens) != 4+len("<|fim_middle|>") {
+		t.Errorf("the name of a token in a text became the token: %v", asked.Tokens)
+	}
+	if shown := post(t, server(t, engine), "/api/show", `{"model":"guide"}`); !strings.Contains(shown.body, `"capabilities":["completion","insert"]`) {
+		t.Errorf("show: %s", shown.body)
+	}
+}
+
+func TestInfill_OfOtherModelsIsRefused(t *testing.T) {
+	for path, body := range map[string]string{"/infill": `{"input_prefix":"a","input_suffix":"b"}`, "/v1/completions": `{"prompt":"a","suffix":"b"}`} {
+		got := post(t, server(t, openGuide(t)), path, body)
+		if e := parseError(t, got); got.status != http.StatusBadRequest || e.Param == nil || !strings.HasSuffix(*e.Param, "suffix") || !strings.Contains(e.Message, "guide cannot fill in the middle") {
+			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		}
+	}
+	engine, _ := filling()
+	for body, want := range map[string]string{
+		`{"prompt":[1,2],"suffix":"b"}`:                        "suffix needs a prompt that is text",
+		`{"prompt":"a","suffix":"b","echo":true,"logprobs":1}`: "suffix and echo",
+	} {
+		if got := post(t, server(t, engine), "/v1/completions", body); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
+			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		}
+	}
+}
+
+func TestLlamaServer_Completion(t *testing.T) {
+	const end = `"model":"guide","tokens_predicted":2,"tokens_evaluated":7,"tokens_cached":3,"truncated":false`
+	engine := func(end record.End) *fakeEngine {
+		return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			done := doneEvent(end.Reason)
+			done.Done.End = end
+			return replay(scoredEvent(1, -0.5, "Hi", sample.Candidate{ID: 1, LogProb: -0.5}), done)
+		}}
+	}
+	whole := post(t, server(t, engine(record.End{Reason: infer.FinishStop, StopString: "x"})), "/completion", `{"prompt":"a","n_probs":1,"return_tokens":true,"cache_prompt":true,"id_slot":-1}`)
+	for _, want := range []string{`{"index":0,"content":"Hi","tokens":[1],"id_slot":0,"stop":true,"completion_probabilities":[{"id":1,"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[{"id":1,"token":"b","logprob":-0.5,"bytes":[98]}]}],`,
+		end + `,"stop_type":"word","stopping_word":"x","generation_settings":{`, `"timings":{`} {
+		if !strings.Contains(whole.body, want) {
+			t.Errorf("got %s, want %s", whole.body, want)
+		}
+	}
+	stream, _ := sseData(t, post(t, server(t, engine(record.End{Reason: infer.FinishLength})), "/completion", `{"prompt":[1,2],"stream":true}`).body)
+	if len(stream) != 2 || stream[0] != `{"index":0,"content":"Hi","tokens":[],"id_slot":0,"stop":false}` || !strings.Contains(stream[1], end+`,"stop_type":"limit","stopping_word":""`) {
+		t.Errorf("got %q", stream)
+	}
+}
+
+func TestLlamaServer_TheRequestIsTheEngines(t *testing.T) {
+	engine, asked := captured()
+	post(t, server(t, engine), "/completion", `{"prompt":"a","n_predict":5,"temperature":0.5,"typ_p":0.9,"logit_bias":[[3,1.5],[4,false]],"stop":["x"],"n_probs":3,"samplers":["temperature"]}`)
+	want := infer.DefaultRequest()
+	want.Prompt, want.MaxTokens, want.Alternatives, want.Stop = "a", 5, 3, []string{"x"}
+	p := &want.Params
+	p.Temperature, p.TypicalP, p.LogitBias, p.Samplers = 0.5, 0.9, map[int32]float64{3: 1.5, 4: -1000}, []string{"temperature"}
+	sameRequest(t, *asked, want)
+	for body, want := range map[string]string{
+		`{"prompt":["a","b"]}`:                 "must be one text",
+		`{"prompt":""}`:                        "must be one text",
+		`{}`:                                   "prompt must be a string",
+		`{"prompt":"a","n_predict":-9}`:        "n_predict must be",
+		`{"prompt":"a","n_probs":1000}`:        "n_probs must be",
+		`{"prompt":"a","logit_bias":[[1]]}`:    "logit_bias[0] must be",
+		`{"prompt":"a","logit_bias":["x"]}`:    "logit_bias",
+		`{"prompt":"a","logit_bias":[[{},1]]}`: "logit_bias[0] must be",
+	} {
+		if got := post(t, server(t, &fakeEngine{}), "/completion", body); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
+			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		}
+	}
+}
+
+func TestLlamaServer_PropsAndSlots(t *testing.T) {
+	got := call(t, server(t, openGuide(t)), http.MethodGet, "/props", "")
+	for _, want := range []string{`"n_ctx":`, `"model_alias":"guide"`, `"modalities":{"audio":false,"vision":false}`, `"temperature":0.7`} {
+		if !strings.Contains(got.body, want) {
+			t.Errorf("props lack %s: %s", want, got.body)
+		}
+	}
+	if strings.Contains(got.body, ".gguf") {
+		t.Errorf("props reveal a path: %s", got.body)
+	}
+	if got := call(t, server(t, &fakeEngine{}), http.MethodGet, "/slots", ""); strings.TrimSpace(got.body) != "[]" {
+		t.Errorf("slots: %s", got.body)
+	}
+	h := newHouse(t)
+	for _, who := range h.askers {
+		if who.person == "" {
+			continue
+		}
+		want := 1
+		if who.owner {
+			want = 3
+		}
+		if got := call(t, h.Server, http.MethodGet, "/slots", "", who.header...); strings.Count(got.body, `"is_processing":true`) != want {
+			t.Errorf("%s sees %s, want %d slots", who.name, got.body, want)
+		}
+	}
+}
