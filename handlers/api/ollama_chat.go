@@ -24,7 +24,7 @@ type ollamaFields struct {
 	Format      json.RawMessage `json:"format"` // "json" or a schema
 	Options     json.RawMessage `json:"options"`
 	Think       json.RawMessage `json:"think"`      // a bool, or low, medium, high or max
-	KeepAlive   json.RawMessage `json:"keep_alive"` // the loaded model stays until another one is loaded
+	KeepAlive   json.RawMessage `json:"keep_alive"` // checked, and otherwise ignored: --keep-alive counts
 	LogProbs    bool            `json:"logprobs"`
 	TopLogProbs *int            `json:"top_logprobs"`
 }
@@ -130,7 +130,7 @@ func setThinking(r *infer.Request, on bool) {
 }
 
 // checkKeepAlive checks a duration as Ollama writes them: "5m", a number of seconds, or a negative
-// one for ever. It changes nothing: the loaded model stays until another one is loaded.
+// one for ever. It changes nothing: --keep-alive says how long a model stays.
 func checkKeepAlive(raw json.RawMessage) error {
 	switch firstByte(raw) {
 	case 0, 'n':
@@ -365,7 +365,7 @@ func (b *OllamaGenerate) unsupported() error {
 // ollamaLoad answers a request without input, which loads its model.
 func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) error {
 	if shape.fields.unloads() {
-		return failure.Invalid("keep_alive", "the server does not unload models on request: the loaded one stays until another one is used")
+		return failure.Invalid("keep_alive", "the server does not unload models on request: start it with --keep-alive to unload those that nobody uses")
 	}
 	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 1, false, false, nil // an answer of no tokens needs no model
 	if _, err := api.collect(c, []infer.Request{r}); err != nil {

@@ -136,7 +136,7 @@ func describe(name, help string, value func(infer.Status) float64) gauge {
 
 var numbers = []gauge{
 	describe("ready", "1 while requests can be answered, else 0.", func(s infer.Status) float64 {
-		if s.State == infer.StateReady {
+		if s.State == infer.StateReady || s.State == infer.StateUnloaded {
 			return 1
 		}
 		return 0
