@@ -24,7 +24,14 @@ func TestBody_Limits(t *testing.T) {
 		"/completions":         mib,
 		"/tokenize":            mib,
 		"/detokenize":          mib,
+		"/completion":          mib,
+		"/api/show":            mib,
+		"/infill":              8 * mib,
 		"/apply-template":      8 * mib,
+		"/v1/responses":        8 * mib,
+		"/v1/messages":         8 * mib,
+		"/api/chat":            8 * mib,
+		"/api/generate":        8 * mib,
 		"/chat/completions":    8 * mib,
 		"/v1/chat/completions": 8 * mib,
 	} {
@@ -163,15 +170,32 @@ func endless(word string) (engine *fakeEngine, ended chan struct{}) {
 	}}, ended
 }
 
+// inputs are the fields of the least request for an answer, by route.
+var inputs = map[string]string{
+	"/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`,
+	"/v1/completions":      `"prompt":"a"`,
+	"/v1/responses":        `"input":"a"`,
+	"/v1/messages":         `"max_tokens":9,"messages":[{"role":"user","content":"a"}]`,
+	"/v1/generate":         `"prompt":"a"`,
+	"/api/chat":            `"messages":[{"role":"user","content":"a"}]`,
+	"/api/generate":        `"prompt":"a"`,
+	"/completion":          `"prompt":"a"`,
+}
+
+// asking returns the body of a request for an answer.
+func asking(path string, stream bool) string {
+	if path == "/v1/generate" { // always a stream
+		return "{" + inputs[path] + "}"
+	}
+	return fmt.Sprintf(`{"stream":%t,%s}`, stream, inputs[path])
+}
+
 func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
-	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/generate"} {
+	for path := range inputs {
 		t.Run(path, func(t *testing.T) {
 			engine, ended := endless(strings.Repeat("x", 4096))
 			s := server(t, engine, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
-			body := `{"stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}`
-			if path == "/v1/generate" {
-				body = `{"prompt":"a"}`
-			}
+			body := asking(path, true)
 			dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
 			waitFor(t, ended, "the answer nobody reads to end")
 		})
@@ -200,7 +224,7 @@ func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
 }
 
 func TestDisconnect_CancelsTheAnswer(t *testing.T) {
-	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/generate"} {
+	for path := range inputs {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, streaming %t", path, stream), func(t *testing.T) {
 				started, cancelled := make(chan struct{}), make(chan struct{})
@@ -216,10 +240,7 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 					}
 				}}
 				s := server(t, engine)
-				body := fmt.Sprintf(`{"stream":%t,"prompt":"a","messages":[{"role":"user","content":"a"}]}`, stream)
-				if path == "/v1/generate" {
-					body = `{"prompt":"a"}`
-				}
+				body := asking(path, stream)
 				conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
 				waitFor(t, started, "the answer to begin")
 				conn.Close()
