@@ -67,7 +67,7 @@ func ErrorBody(path string, f failure.Failure) any {
 		return f.Anthropic()
 	}
 	body := f.Body()
-	if !isAPI(path) {
+	if !IsAPI(path) {
 		body.Error.Title = f.Title
 	}
 	return body

@@ -134,7 +134,7 @@ var containerHosts = []string{"host.docker.internal", "host.containers.internal"
 func (g *Gate) isFromContainer(r *http.Request, local net.Addr) bool {
 	name, port, ok := splitHost(strings.ToLower(r.Host))
 	peer := peerOf(r)
-	return ok && g.opt.Asks != AsksNobody && slices.Contains(containerHosts, name) && isAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
+	return ok && g.opt.Asks != AsksNobody && slices.Contains(containerHosts, name) && IsAPI(r.URL.Path) && !g.opt.Public[r.URL.Path] &&
 		port == strconv.Itoa(int(addrPortOf(local).Port())) && (peer.IsLoopback() || peer.IsPrivate())
 }
 
@@ -215,7 +215,7 @@ func (g *Gate) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 			return forbidden("requests from other sites are not allowed")
 		case isWebSocket(r) && len(origins) == 0:
 			return forbidden("a websocket needs the Origin header")
-		case !isAPI(r.URL.Path) && !safe && len(origins) == 0 && site != "same-origin":
+		case !IsAPI(r.URL.Path) && !safe && len(origins) == 0 && site != "same-origin":
 			return forbidden("a form needs the Origin header; programs use the API routes")
 		}
 		return next(c)
@@ -249,7 +249,7 @@ func isNavigation(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" &&
-		!isAPI(r.URL.Path)
+		!IsAPI(r.URL.Path)
 }
 
 // OwnOrigin returns the server's origin as the client of c sees it; empty for a program in a

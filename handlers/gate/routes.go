@@ -25,8 +25,8 @@ var apiPrefixes = func() map[string]bool {
 	return known
 }()
 
-// isAPI reports whether path is one of the API rather than of a page.
-func isAPI(path string) bool {
+// IsAPI reports whether path is one of the API rather than of a page.
+func IsAPI(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return apiPrefixes[first]
 }
@@ -34,7 +34,7 @@ func isAPI(path string) bool {
 // AsksForPage reports whether a request comes from a browser that can show a page. It
 // distinguishes a person's GET /models from a program's.
 func AsksForPage(r *http.Request) bool {
-	return !isAPI(r.URL.Path) && strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)
+	return !IsAPI(r.URL.Path) && strings.Contains(r.Header.Get(echo.HeaderAccept), echo.MIMETextHTML)
 }
 
 // unsupported says what to do instead of calling routes that other servers have, by their
@@ -67,7 +67,7 @@ func apiRoutes(e *echo.Echo) string {
 		known[route.Path] = true
 	}
 	for _, route := range e.Routes() {
-		if route.Method != http.MethodHead && isAPI(route.Path) && !known["/v1"+route.Path] {
+		if route.Method != http.MethodHead && IsAPI(route.Path) && !known["/v1"+route.Path] {
 			list = append(list, route.Method+" "+DocumentedPath(route.Path))
 		}
 	}
