@@ -121,6 +121,7 @@ var bodyLimits = map[string]int64{
 
 	"/apply-template": chatBodyLimit,
 	"/api/chat":       chatBodyLimit,
+	"/infill":         chatBodyLimit,
 	"/api/generate":   chatBodyLimit,
 	"/import":         importBodyLimit,
 	"/presets/import": chatBodyLimit,
