@@ -75,6 +75,25 @@ func (s *Store) Start(ctx context.Context, owner string, n Metadata, q NewMessag
 	return c, question, answer, err
 }
 
+// StartUnanswered makes a conversation with its first question. Both are there, or neither. It fails as
+// CreateConversation does.
+func (s *Store) StartUnanswered(ctx context.Context, owner string, n Metadata, q NewMessage) (c Conversation, question Message, err error) {
+	if err := s.checkFree(); err != nil {
+		return Conversation{}, Message{}, err
+	}
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if err := s.createConversation(ctx, tx, owner, &n); err != nil {
+			return err
+		}
+		if question, err = s.addMessage(ctx, tx, owner, n.ID, q, Done); err != nil {
+			return err
+		}
+		c, err = findConversation(ctx, tx, owner, n.ID)
+		return err
+	})
+	return c, question, err
+}
+
 func (s *Store) ask(ctx context.Context, tx *sql.Tx, owner, conversation string, q NewMessage, a NewAnswer) (question, answer Message, err error) {
 	if question, err = s.addMessage(ctx, tx, owner, conversation, q, Done); err != nil {
 		return Message{}, Message{}, err

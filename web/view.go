@@ -376,6 +376,7 @@ var shortcuts = []shortcut{
 	{"e", "edit the message"},
 	{"c", "copy it"},
 	{"f", "new chat from there"},
+	{"g", "contact sheet: many answers to it side by side"},
 	{"t", "its tokens and their probabilities"},
 	{"m", "what each sampler did, at a token"},
 	{"1 to 9", "go on with that candidate of a token instead"},

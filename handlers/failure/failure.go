@@ -241,6 +241,8 @@ func conflictTitle(c *live.Conflict) string {
 		return "No answer is being written"
 	case live.Replaying:
 		return "Not while an answer is being replayed"
+	case live.Sheeting:
+		return "Not while a contact sheet is being written"
 	}
 	return "Not while an answer is being written"
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"m40-llm/handlers/activity"
@@ -28,8 +29,11 @@ type ending struct {
 	finish  store.Finish
 }
 
-// run is the answer being written. Its clock fields are the state of the phases.
+// run is an answer being written, of a chat or of a contact sheet. Its clock fields are the state of the
+// phases. Who has the lock of the chat or the sheet may use it.
 type run struct {
+	service *Service
+	publish func(Event) // reports each change of the answer
 	turn    *turn
 	base    Answer // what it had when it began: nothing, unless it is continued
 	cancel  context.CancelFunc
@@ -55,6 +59,17 @@ func (r *run) stop() {
 // conflict is the error of a command that does not fit while the answer is written.
 func (r *run) conflict(command string) error {
 	return &Conflict{Command: command, State: string(r.turn.Answer.State), Answer: r.turn.ID}
+}
+
+// newRun returns a run that begins now to write t, or to write on in it. cancel ends it.
+func (s *Service) newRun(t *turn, publish func(Event), cancel context.CancelFunc) *run {
+	now := s.opt.Now()
+	r := &run{service: s, publish: publish, turn: t, base: *t.Answer, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: newRepetition(t.ids)}
+	r.warned = r.repeats.repeated() > 0
+	if t.Answer.Pace != nil {
+		r.pace = t.Answer.Pace.Clone()
+	}
+	return r
 }
 
 // newAnswer returns an answer that is not written yet.
@@ -90,18 +105,13 @@ func (c *Chat) begin(t *turn) {
 		t.rows = tokenRows{first: len(t.ids)}
 	}
 	ctx, cancel := context.WithCancel(activity.With(svc.ctx, activity.Origin{Person: c.owner, Chat: c.id}))
-	now := svc.opt.Now()
-	r := &run{turn: t, base: *a, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: newRepetition(t.ids)}
-	r.warned = r.repeats.repeated() > 0
-	if a.Pace != nil {
-		r.pace = a.Pace.Clone()
-	}
+	r := svc.newRun(t, c.publish, cancel)
 	c.answer.run, c.replays.last = r, nil
 	c.changed()
 	svc.wg.Go(func() {
 		defer close(r.done)
 		defer cancel()
-		c.finish(r, c.generate(ctx, r, request))
+		c.finish(r, r.generate(ctx, &c.mu, request))
 	})
 }
 
@@ -152,10 +162,24 @@ func history(turns []*turn, system string) []chat.Message {
 	return out
 }
 
-// generate feeds the engine's events into the chat. A panic on the way ends this
-// answer, not the server.
-func (c *Chat) generate(ctx context.Context, r *run, request infer.Request) error {
-	return c.service.contain(func() error { return c.follow(ctx, r, request) })
+// generate applies the engine's events, each with the lock of what has the answer. A panic on the way
+// ends this answer, not the server.
+func (r *run) generate(ctx context.Context, lock sync.Locker, request infer.Request) error {
+	return r.service.contain(func() error {
+		for e, err := range r.service.engine.Generate(ctx, request) {
+			if err != nil {
+				return err
+			}
+			r.take(lock, e)
+		}
+		return nil
+	})
+}
+
+func (r *run) take(lock sync.Locker, e infer.Event) {
+	lock.Lock()
+	defer lock.Unlock()
+	r.apply(e)
 }
 
 // contain turns a panic of f into an error.
@@ -169,21 +193,9 @@ func (s *Service) contain(f func() error) (err error) {
 	return f()
 }
 
-func (c *Chat) follow(ctx context.Context, r *run, request infer.Request) error {
-	for e, err := range c.service.engine.Generate(ctx, request) {
-		if err != nil {
-			return err
-		}
-		c.apply(r, e)
-	}
-	return nil
-}
-
 // apply takes one event of the engine.
-func (c *Chat) apply(r *run, e infer.Event) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.service.opt.Now()
+func (r *run) apply(e infer.Event) {
+	now := r.service.opt.Now()
 	r.enter(e.Type, now)
 	a := r.turn.Answer
 	switch {
@@ -203,19 +215,19 @@ func (c *Chat) apply(r *run, e infer.Event) {
 		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		r.pace.Add(a.Timings.Decode)
-		c.write(r.turn, e.Token.Text, e.Token.Reasoning)
+		r.write(e.Token.Text, e.Token.Reasoning)
 	case e.Done != nil:
 		if e.Done.Text+e.Done.Reasoning != "" {
-			c.write(r.turn, e.Done.Text, e.Done.Reasoning)
+			r.write(e.Done.Text, e.Done.Reasoning)
 		}
-		r.settle(e.Done, c.service.engine.Status())
+		r.settle(e.Done, r.service.engine.Status())
 	case e.Queued != nil:
-		c.wait(r, now, Progress{Queued: e.Queued})
+		r.wait(now, Progress{Queued: e.Queued})
 	case e.Loading != nil:
-		c.wait(r, now, Progress{Loading: e.Loading})
+		r.wait(now, Progress{Loading: e.Loading})
 	case e.Prefill != nil:
 		r.prompted(e.Prefill.Total, e.Prefill.Cached)
-		c.wait(r, now, Progress{Prefill: e.Prefill})
+		r.wait(now, Progress{Prefill: e.Prefill})
 	}
 }
 
@@ -250,15 +262,16 @@ func (r *run) enter(phase infer.EventType, now time.Time) {
 	r.phase, r.since = phase, now
 }
 
-func (c *Chat) wait(r *run, now time.Time, p Progress) {
+func (r *run) wait(now time.Time, p Progress) {
 	p.For = now.Sub(r.since)
 	r.turn.Answer.Progress = &p
-	c.publish(Event{Type: EventProgress, ID: r.turn.ID, Progress: &p})
+	r.publish(Event{Type: EventProgress, ID: r.turn.ID, Progress: &p})
 }
 
 // write adds what a token spelled, which may be nothing, and then every block that it
 // finished. The reasoning is a block that ends where the text goes on.
-func (c *Chat) write(t *turn, text, reasoning string) {
+func (r *run) write(text, reasoning string) {
+	t := r.turn
 	a := t.Answer
 	if reasoning != "" {
 		if !a.Thinking && t.reasoning.Len() > 0 {
@@ -269,18 +282,18 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 	}
 	grown := Event{Type: EventText, ID: t.ID, Reasoning: reasoning, Thinking: a.Thinking, Tokens: a.Usage.CompletionTokens, Repeated: a.Repeated, Decode: a.Timings.Decode, FirstToken: a.Timings.First, Row: t.rows.last()}
 	if text == "" || reasoning != "" {
-		c.publish(grown)
+		r.publish(grown)
 	}
 	if text == "" {
 		return
 	}
 	if a.Thinking {
 		a.Thinking = false
-		c.publish(Event{Type: EventBlock, ID: t.ID, Reasoning: t.reasoning.String(), Thinking: true})
+		r.publish(Event{Type: EventBlock, ID: t.ID, Reasoning: t.reasoning.String(), Thinking: true})
 	}
 	t.text.WriteString(text)
 	grown.Text, grown.Reasoning, grown.Thinking = text, "", false
-	c.publish(grown)
+	r.publish(grown)
 	whole := t.text.String()
 	for {
 		begin := t.split.start
@@ -289,7 +302,7 @@ func (c *Chat) write(t *turn, text, reasoning string) {
 			return
 		}
 		a.Blocks = end
-		c.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
+		r.publish(Event{Type: EventBlock, ID: t.ID, Text: whole[begin:end]})
 	}
 }
 
@@ -322,7 +335,7 @@ func (c *Chat) finish(r *run, err error) {
 	t := r.turn
 	a := t.Answer
 	// The end is published when it is stored: until then readers see an answer that runs.
-	state, failure := c.verdict(r, err)
+	state, failure := r.verdict(err)
 	if len(r.pace.Tokens) > 0 {
 		a.Pace = &r.pace
 	}
@@ -345,12 +358,12 @@ func (c *Chat) finish(r *run, err error) {
 }
 
 // verdict says how an answer has ended.
-func (c *Chat) verdict(r *run, err error) (AnswerState, *infer.Error) {
+func (r *run) verdict(err error) (AnswerState, *infer.Error) {
 	known, isKnown := errors.AsType[*infer.Error](err)
 	switch {
 	case r.settled:
 		return Done, nil
-	case !r.stopped && c.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case !r.stopped && r.service.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return Interrupted, nil
 	case errors.Is(err, activity.ErrStoppedByOwner):
 		return Stopped, known
@@ -359,7 +372,7 @@ func (c *Chat) verdict(r *run, err error) (AnswerState, *infer.Error) {
 	case isKnown:
 		return Failed, known
 	case err != nil:
-		c.service.opt.Log.Error("an answer failed", "error", err)
+		r.service.opt.Log.Error("an answer failed", "error", err)
 		return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
 	}
 	return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}

@@ -25,6 +25,8 @@ type Question struct {
 	store.Opening        // without Model: the one that is loaded now
 	Preset        string // of the panel
 
+	Unanswered bool // no answer begins: a contact sheet is made of the question
+
 	author string // name of a writer; empty: the owner of the chat
 }
 
@@ -82,7 +84,8 @@ func (c *Chat) command(ctx context.Context, who Principal, what access.Action, n
 	return done, nil
 }
 
-// Send adds a question to the end of the branch and begins the answer to it.
+// Send adds a question to the end of the branch and begins the answer to it, unless it is to stay
+// unanswered.
 func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 	if err := q.validate(); err != nil {
 		return err
@@ -406,9 +409,14 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	var asked, added store.Message
 	started := c.started
 	err := c.commit(ctx, func(ctx context.Context) (err error) {
-		if started {
+		switch {
+		case started && q.Unanswered:
+			asked, err = c.messages.AddMessage(ctx, c.owner, c.id, question)
+		case started:
 			asked, added, err = c.messages.Ask(ctx, c.owner, c.id, question, record)
-		} else {
+		case q.Unanswered:
+			_, asked, err = c.messages.StartUnanswered(ctx, c.owner, first, question)
+		default:
 			_, asked, added, err = c.messages.Start(ctx, c.owner, first, question, record)
 		}
 		return err
@@ -416,12 +424,18 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	if err != nil {
 		return storeError(err)
 	}
-	c.setPanel(panel, q.System)
+	if !q.Unanswered || !started { // else the panel is not stored with it
+		c.setPanel(panel, q.System)
+	}
 	if !c.started {
 		c.started = true
 		c.setTitle(first.Title)
 	}
 	c.add(fromStore(asked))
+	if q.Unanswered {
+		c.changed()
+		return nil
+	}
 	c.place(t, added)
 	return nil
 }

@@ -139,6 +139,18 @@ func (m *memory) Start(_ context.Context, owner string, n store.Metadata, q stor
 	return c.Conversation, question, answer, err
 }
 
+func (m *memory) StartUnanswered(ctx context.Context, owner string, n store.Metadata, q store.NewMessage) (store.Conversation, store.Message, error) {
+	c := m.create(owner, n)
+	m.mu.Lock()
+	m.conversations[c.ID] = c
+	m.mu.Unlock()
+	question, err := m.AddMessage(ctx, owner, c.ID, q)
+	if err != nil {
+		m.forget(c.ID)
+	}
+	return c.Conversation, question, err
+}
+
 func (m *memory) Ask(_ context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error) {
 	err = m.in(owner, conversation, func(c *remembered) error {
 		question, answer, err = c.ask(q, a, m.now())

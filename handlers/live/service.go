@@ -68,7 +68,7 @@ var ErrFull = errors.New("too many chats are being answered at once; wait for on
 // Conflict says that a command does not fit what the chat is doing.
 type Conflict struct {
 	Command string
-	State   string // Idle, Replaying, or the state of the running answer
+	State   string // Idle, Replaying, Sheeting, or the state of the running answer
 	Answer  int64  // the running answer, if one runs
 }
 
@@ -76,12 +76,15 @@ type Conflict struct {
 const (
 	Idle      = "idle"
 	Replaying = "replaying"
+	Sheeting  = "sheet" // a contact sheet of the person is being written
 )
 
 func (c *Conflict) Error() string {
 	switch {
 	case c.State == Idle:
 		return fmt.Sprintf("cannot %s: no answer is being written", c.Command)
+	case c.State == Sheeting:
+		return fmt.Sprintf("cannot %s while another one of yours is being written; stop that first", c.Command)
 	case c.Command == "stop":
 		return "cannot stop: that answer has ended, and another is being written"
 	case c.State == Replaying:
@@ -126,6 +129,8 @@ type Service struct {
 	rows      rowsCache
 	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
+	scored    rowsCache // rows of prompts that were scored, by the answer behind them
+	sheets    sheets
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -397,8 +402,9 @@ func (s *Service) unwatched() (n int) {
 	return n
 }
 
-// unload takes chats out of memory that are stored and that nobody has used for long.
+// unload takes chats out of memory that are stored and that nobody has used for long, and sheets.
 func (s *Service) unload() {
+	s.unloadSheets()
 	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
 		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
@@ -421,6 +427,7 @@ func (s *Service) Close() {
 	s.closed = true
 	s.cancel()
 	s.mu.Unlock()
+	s.sheets.end(func(*Sheet) bool { return true }) // a barrier too
 	for _, c := range s.inMemory() {
 		c.mustExclude()() // a barrier: a command that began before the cancel has counted its answer after this
 	}

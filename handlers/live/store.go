@@ -13,6 +13,7 @@ import (
 // for chats that are not to be stored.
 type messages interface {
 	Start(ctx context.Context, owner string, n store.Metadata, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
+	StartUnanswered(ctx context.Context, owner string, n store.Metadata, q store.NewMessage) (c store.Conversation, question store.Message, err error)
 	Ask(ctx context.Context, owner, conversation string, q store.NewMessage, a store.NewAnswer) (question, answer store.Message, err error)
 	AddMessage(ctx context.Context, owner, conversation string, n store.NewMessage) (store.Message, error)
 	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)

@@ -25,6 +25,7 @@ import (
 //
 //	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on; with "at":4 and no since: with the messages around message 4, if the branch has it
 //	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; begins a new chat if none is open
+//	{"type":"send","ref":2,…,"unanswered":true}                 add the question without an answer, for a contact sheet of it
 //	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
 //	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
 //	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
@@ -86,26 +87,27 @@ import (
 // server stops, 1013 the page fell too far behind and opens again.
 type Command struct {
 	store.Opening
-	Type      string         `json:"type"`
-	Ref       int64          `json:"ref"`
-	Chat      string         `json:"chat"`
-	Since     int64          `json:"since"`
-	Text      string         `json:"text"`
-	Reasoning string         `json:"reasoning"`
-	System    string         `json:"system"`
-	Temporary bool           `json:"temporary"`
-	On        bool           `json:"on"`
-	PastEnd   bool           `json:"past_end"`
-	Keep      int            `json:"keep"`
-	Preset    string         `json:"preset"`
-	Answer    int64          `json:"answer"`
-	Token     *int32         `json:"token"`
-	Message   int64          `json:"message"`
-	Version   int            `json:"version"`
-	At        int64          `json:"at"`
-	Before    int64          `json:"before"`
-	After     int64          `json:"after"`
-	Settings  *live.Settings `json:"settings"`
+	Type       string         `json:"type"`
+	Ref        int64          `json:"ref"`
+	Chat       string         `json:"chat"`
+	Since      int64          `json:"since"`
+	Text       string         `json:"text"`
+	Reasoning  string         `json:"reasoning"`
+	System     string         `json:"system"`
+	Temporary  bool           `json:"temporary"`
+	On         bool           `json:"on"`
+	PastEnd    bool           `json:"past_end"`
+	Unanswered bool           `json:"unanswered"`
+	Keep       int            `json:"keep"`
+	Preset     string         `json:"preset"`
+	Answer     int64          `json:"answer"`
+	Token      *int32         `json:"token"`
+	Message    int64          `json:"message"`
+	Version    int            `json:"version"`
+	At         int64          `json:"at"`
+	Before     int64          `json:"before"`
+	After      int64          `json:"after"`
+	Settings   *live.Settings `json:"settings"`
 }
 
 func decodeCommand(frame []byte) (Command, error) {

@@ -233,7 +233,7 @@ func (s *session) execute(ctx context.Context, c Command) (reply, error) {
 		}
 		return s.follow(ctx, chat, c.Since, c.At)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset, Unanswered: c.Unanswered}
 		if s.chat != nil {
 			return reply{}, s.chat.Send(ctx, s.who, question)
 		}

@@ -254,7 +254,7 @@ function refresh() {
   showOrigin()
   if (empty) $('#tobottom').hidden = true
   $('[data-stop]').hidden = !running
-  $('[data-send]').hidden = Boolean(running)
+  $('[data-send]').hidden = $('[data-ask-sheet]').hidden = Boolean(running)
   for (const el of $$('[data-chat-menu], [data-rename-title], [data-share]')) el.hidden = !link.chat || temporary
   $('[data-tree]').hidden = !link.chat
   $('[data-share]').href = `/c/${link.chat}/share`
@@ -351,7 +351,7 @@ function showContext() {
     first: chat.empty,
     reading: readings[picker.name || engine.id] ?? 0,
   })
-  $('[data-send]').disabled = Boolean(tooLong())
+  $('[data-send]').disabled = $('[data-ask-sheet]').disabled = Boolean(tooLong())
 }
 
 // ---- scrolling: follows new text unless the user has scrolled up ----
@@ -489,7 +489,8 @@ function usable() {
   return params.values()
 }
 
-async function send(typedText) {
+// send sends a message. unanswered: no answer begins. It resolves to true if the message was sent.
+async function send(typedText, unanswered = false) {
   const text = attachments.with(typedText)
   if (!text.trim()) {
     message.focus()
@@ -503,16 +504,30 @@ async function send(typedText) {
   typed(null)
   if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
-    const fields = { text, system: system.value, settings }
+    const fields = { text, system: system.value, settings, ...unanswered && { unanswered } }
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
+    return true
   } catch (error) {
     if (before === typedText && !message.value && link.chat === from) setDraft(before)
     if (link.chat === from) attach()
     fail(error)
   }
 }
+
+// openContactSheet opens the page of the contact sheet of a question, or of that of an answer.
+function openContactSheet(turn) {
+  panel.flush()
+  location.assign(`/c/${link.chat}/sheet?question=${turn.info ? turn.parent : turn.id}`)
+}
+
+// sendForSheet sends the message without an answer, and opens its contact sheet.
+async function sendForSheet() {
+  const sent = await send(message.value, true)
+  if (sent) openContactSheet([...chat.turns.values()].findLast(turn => !turn.info) ?? { id: 0 })
+}
+$('[data-ask-sheet]').addEventListener('click', sendForSheet)
 
 // ask sends a command that starts an answer.
 function ask(type, fields) {
@@ -624,6 +639,7 @@ chat.el.addEventListener('click', e => {
   if (!turn) return
   if (button.matches('[data-again]')) again(turn)
   else if (button.matches('[data-answer-this]')) answerTo(turn)
+  else if (button.matches('[data-sheet]')) openContactSheet(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
   else if (button.matches('[data-past-end]')) ask('continue', { answer: turn.id, past_end: true })
   else if (button.matches('[data-rewind]')) rewind(turn)
@@ -647,6 +663,7 @@ answerMenu({
   edit: editTurn,
   fork,
   tree: openTree,
+  sheet: openContactSheet,
   share: answer => openShare(link.chat, answer.id),
   replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
   failed: fail,
@@ -784,6 +801,7 @@ const keys = {
   r: () => here() && (here().info ? again(here()) : answerTo(here())),
   e: () => editTurn(here()),
   f: () => fork(here()),
+  g: () => here() && openContactSheet(here()),
   t: () => button(here(), '[data-tokens]:not([hidden]):enabled')?.click(),
   '[': () => turnVersion(here(), -1),
   ']': () => turnVersion(here(), 1),

@@ -8,7 +8,7 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), use(answer), edit(answer), fork(answer), tree(), share(answer), replay(answer), failed(error)}
+// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), use(answer), edit(answer), fork(answer), tree(), share(answer), sheet(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
@@ -24,6 +24,7 @@ export function answerMenu(on) {
     menu.hidePopover()
     opener.focus()
     if (item.matches('[data-edit]')) on.edit(answer)
+    else if (item.matches('[data-sheet]')) on.sheet(answer)
     else if (item.matches('[data-fork]')) on.fork(answer)
     else if (item.matches('[data-branches]')) on.tree()
     else if (item.matches('[data-share-from]')) on.share(answer)

@@ -1,0 +1,235 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/view"
+	"m40-llm/web"
+)
+
+// sheetPause is the least time between two events of a contact sheet.
+const sheetPause = 100 * time.Millisecond
+
+// sheetPage answers GET /c/:id/sheet?question=N with the page of the contact sheet of a question; without
+// a question, of the one that the sheet is of, or the last one.
+func (h *Handlers) sheetPage(c echo.Context) error {
+	ctx, who := c.Request().Context(), principal(c)
+	id, err := strconv.ParseInt(cmp.Or(c.QueryParam("question"), "0"), 10, 64)
+	if err != nil {
+		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.QueryParam("question")))
+	}
+	chat, err := h.Live.Chat(ctx, who, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	sheet, err := h.Live.Sheet(ctx, who, chat.ID())
+	if err != nil {
+		return err
+	}
+	shown := sheet != nil && (id == 0 || id == sheet.Question)
+	if shown {
+		id = sheet.Question
+	}
+	question, settings, title, err := chat.Question(who, id)
+	if err != nil {
+		return err
+	}
+	p := web.Sheet{Chat: chat.ID(), Title: title, Question: question.ID, Prompt: question.Text, Shown: shown, MaxTokens: sheetTokens(settings), Settings: axes()}
+	if shown {
+		p.Prompt = sheet.Prompt
+	}
+	return httpio.Render(c, http.StatusOK, web.SheetPage(p))
+}
+
+// sheetTokens returns the limit that the form suggests for each answer: with it, the largest sheet fits.
+func sheetTokens(panel live.Settings) int {
+	const most = live.MaxSheetTokens / live.MaxCells
+	if panel.MaxTokens < 1 {
+		return most
+	}
+	return min(panel.MaxTokens, most)
+}
+
+// axes returns the settings that a sheet can vary, each with values to begin with.
+func axes() (list []web.SheetSetting) {
+	for _, p := range params(live.DefaultSettings()) {
+		if p.Key == "max_tokens" || p.On != 0 {
+			continue
+		}
+		list = append(list, web.SheetSetting{Key: p.Key, Label: p.Label, Values: axisValues(p)})
+	}
+	return list
+}
+
+// axisValues returns four values over the range of a slider.
+func axisValues(p web.Param) string {
+	if p.Key == "temperature" {
+		return "0.2 0.6 1 1.4"
+	}
+	var list []string
+	for i := range 4 {
+		share := float64(i+1) / 4
+		v := p.Lo + share*(p.Hi-p.Lo)
+		if p.Logarithmic {
+			v = math.Round(p.Lo * math.Pow(p.Hi/p.Lo, share))
+		}
+		list = append(list, strconv.FormatFloat(v, 'f', p.Digits, 64))
+	}
+	return strings.Join(slices.Compact(list), " ")
+}
+
+// settingLabel returns the name that the page has for a setting.
+func settingLabel(key string) string {
+	for _, p := range sliders {
+		if p.Key == key {
+			return strings.ToLower(p.Label[:1]) + p.Label[1:]
+		}
+	}
+	return key
+}
+
+// startSheet answers POST /c/:id/sheet, whose body is a live.NewSheet.
+func (h *Handlers) startSheet(c echo.Context) error {
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	var n live.NewSheet
+	if err := httpio.ReadStrictJSON(c, &n); err != nil {
+		return err
+	}
+	if _, err := h.Live.StartSheet(c.Request().Context(), principal(c), chat.ID(), n); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// stopSheet answers POST /c/:id/sheet/stop, whose body may name a cell; without it, all are stopped.
+func (h *Handlers) stopSheet(c echo.Context) error {
+	cell, err := h.cellOf(c)
+	if err != nil {
+		return err
+	}
+	if err := h.Live.StopSheet(c.Request().Context(), principal(c), c.Param("id"), cell); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// keepCell answers POST /c/:id/sheet/keep, whose body names a cell, with the message that it became.
+func (h *Handlers) keepCell(c echo.Context) error {
+	cell, err := h.cellOf(c)
+	if err != nil {
+		return err
+	}
+	message, err := h.Live.Keep(c.Request().Context(), principal(c), c.Param("id"), cell)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]int64{"message": message})
+}
+
+// cellOf returns the cell that the body names; -1 if it names none. Whose chat it is comes first.
+func (h *Handlers) cellOf(c echo.Context) (int, error) {
+	if _, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id")); err != nil {
+		return 0, err
+	}
+	body := struct {
+		Cell int `json:"cell"`
+	}{-1}
+	err := httpio.ReadStrictJSON(c, &body)
+	return body.Cell, err
+}
+
+// sheetEvents answers GET /c/:id/sheet/events with a stream: first {"sheet":…}, then {"cells":[…],
+// "figures":…} with the cells that have changed, and {"over":true} when all have ended. A chat without a
+// sheet has no content, which ends the tries of a browser to connect again.
+func (h *Handlers) sheetEvents(c echo.Context) error {
+	ctx := c.Request().Context()
+	sheet, err := h.Live.Sheet(ctx, principal(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	if sheet == nil {
+		return c.NoContent(http.StatusNoContent)
+	}
+	reader := sheet.Read()
+	defer reader.Close()
+	sse, err := httpio.OpenSSE(c)
+	if err != nil {
+		return err
+	}
+	if err := sse.Send(map[string]any{"sheet": view.SheetOf(sheet, settingLabel)}); err != nil {
+		return err
+	}
+	feed := cellFeed{cells: make([]live.Cell, len(sheet.Columns)*len(sheet.Rows))}
+	for {
+		changed, running := reader.Take()
+		if list := feed.take(changed); len(list) > 0 {
+			if err := sse.Send(map[string]any{"cells": list, "figures": view.FiguresOf(feed.cells)}); err != nil {
+				return err
+			}
+		}
+		if running == nil {
+			return sse.Send(map[string]bool{"over": true})
+		}
+		if err := h.waitForCells(ctx, sse, running); err != nil {
+			return err
+		}
+	}
+}
+
+// waitForCells waits until something has changed, and sheetPause for what comes with it.
+func (h *Handlers) waitForCells(ctx context.Context, sse httpio.SSE, changed <-chan struct{}) error {
+	silence := time.NewTicker(h.PingInterval)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.Live.Closing():
+			return live.ErrClosed
+		case <-silence.C:
+			if err := sse.Comment("ping"); err != nil {
+				return err
+			}
+		case <-changed:
+			pause := time.NewTimer(sheetPause)
+			defer pause.Stop()
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-pause.C:
+				return nil
+			}
+		}
+	}
+}
+
+// cellFeed is what a reader of a group was sent last.
+type cellFeed struct{ cells []live.Cell }
+
+// take notes cells that have changed, and returns what the reader is sent of them.
+func (f *cellFeed) take(changed []live.Cell) (list []view.Cell) {
+	had := make([]int, len(changed))
+	for i, c := range changed {
+		had[i] = len(f.cells[c.Index].Text)
+		f.cells[c.Index] = c
+	}
+	for i, c := range changed {
+		list = append(list, view.CellOf(c, had[i], &f.cells[0]))
+	}
+	return list
+}

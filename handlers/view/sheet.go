@@ -1,0 +1,156 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown"
+	"m40-llm/infer/sample"
+	"m40-llm/web"
+)
+
+// Sheet is a contact sheet without its answers.
+type Sheet struct {
+	Question int64     `json:"question"`
+	Columns  []Heading `json:"columns"`
+	Rows     []Heading `json:"rows"`
+}
+
+// Heading is what the answers of a column or row have in common.
+type Heading struct {
+	Values []HeadingValue `json:"values"`
+}
+
+// HeadingValue is a value of a setting.
+type HeadingValue struct {
+	Name  string `json:"name"` // of the setting
+	Text  string `json:"text"`
+	Panel bool   `json:"panel,omitempty"` // the panel of the chat has it too
+}
+
+// SheetOf describes a sheet. label returns the name of a setting for people.
+func SheetOf(s *live.Sheet, label func(key string) string) Sheet {
+	headings := func(places [][]live.SheetValue) (list []Heading) {
+		for _, place := range places {
+			h := Heading{}
+			for _, v := range place {
+				h.Values = append(h.Values, HeadingValue{Name: label(v.Key), Text: strconv.FormatFloat(v.Value, 'f', -1, 64), Panel: panelHas(s.Panel, v)})
+			}
+			list = append(list, h)
+		}
+		return list
+	}
+	return Sheet{Question: s.Question, Columns: headings(s.Columns), Rows: headings(s.Rows)}
+}
+
+func panelHas(panel live.Settings, v live.SheetValue) bool {
+	for _, n := range sample.Numbers() {
+		if n.Name == v.Key {
+			return n.Get(&panel.Params) == v.Value
+		}
+	}
+	return false
+}
+
+// Cell is what has changed in an answer of a group.
+type Cell struct {
+	Index   int              `json:"index"`
+	State   live.AnswerState `json:"state"`
+	Text    string           `json:"text,omitempty"` // what was appended
+	Tokens  int              `json:"tokens,omitempty"`
+	Mean    float64          `json:"mean,omitempty"`    // geometric mean of the probabilities of its tokens, in the model's own distribution
+	Same    int              `json:"same,omitempty"`    // UTF-16 units of the text that the first answer has too
+	Differs int              `json:"differs,omitempty"` // number of the first token that differs from the first answer, from 1; 0: none that is known
+	Equal   bool             `json:"equal,omitempty"`   // it ended as the first answer did
+	Ending  *Ending          `json:"ending,omitempty"`
+	Note    string           `json:"note,omitempty"` // what it waits for, or why it failed
+	Kept    int64            `json:"kept,omitempty"`
+}
+
+// CellOf describes a cell to a reader who has had the first had bytes of its text. first is the first
+// answer of the group.
+func CellOf(c live.Cell, had int, first *live.Cell) Cell {
+	a := &c.Answer
+	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Kept: c.Kept}
+	if a.Scored > 0 {
+		v.Mean = math.Exp(a.LogProb / float64(a.Scored))
+	}
+	if c.Index == 0 {
+		return v
+	}
+	v.Same = markdown.UTF16Length(c.Text[:min(c.SameText, len(c.Text))])
+	switch {
+	case c.Differs:
+		v.Differs = c.Same + 1
+	case first != nil && a.State == live.Done && first.Answer.State == live.Done:
+		v.Equal = true
+	}
+	return v
+}
+
+// note returns what a cell waits for, or why it failed.
+func note(c live.Cell) string {
+	a := &c.Answer
+	switch p := a.Progress; {
+	case a.Error != nil:
+		return failure.Describe(a.Error).Text
+	case c.Reasoning != "" && c.Text == "" && a.State.Running():
+		return "Thinking."
+	case a.State != live.Waiting:
+		return ""
+	case p == nil:
+		return "Waiting for the answers before it."
+	case p.Queued != nil:
+		return fmt.Sprintf("Number %s in the queue%s.", web.Thousands(p.Queued.Position), Wait(*p.Queued))
+	case p.Loading != nil:
+		return "Waiting until the model is loaded."
+	case p.Prefill != nil:
+		return fmt.Sprintf("Reading the prompt: %s of %s tokens.", web.Thousands(p.Prefill.Done), web.Thousands(p.Prefill.Total))
+	}
+	return ""
+}
+
+// SheetFigures are the figures of a sheet in words.
+type SheetFigures struct {
+	Answers string `json:"answers"` // "12 answers"
+	Prompt  string `json:"prompt"`  // what reading the prompt has taken
+	States  string `json:"states"`  // "9 done, 1 writing, 2 waiting"
+}
+
+// FiguresOf sums up the cells of a sheet.
+func FiguresOf(cells []live.Cell) SheetFigures {
+	var done, writing, waiting, begun, prompt, computed, whole int
+	for _, c := range cells {
+		switch c.Answer.State {
+		case live.Waiting:
+			waiting++
+		case live.Writing:
+			writing++
+		default:
+			done++
+		}
+		if u := c.Answer.Usage; u.PromptTokens > 0 {
+			begun++
+			prompt, computed, whole = u.PromptTokens, computed+u.PromptTokens-u.CachedTokens, whole+u.PromptTokens
+		}
+	}
+	f := SheetFigures{Answers: web.Counted(len(cells), "answer")}
+	switch {
+	case begun == 1:
+		f.Prompt = fmt.Sprintf("prompt of %s", web.Counted(prompt, "token"))
+	case begun > 1:
+		f.Prompt = fmt.Sprintf("prompt of %s: %s computed for %s answers, %s if each read it alone", web.Counted(prompt, "token"), web.Thousands(computed), web.Thousands(begun), web.Thousands(whole))
+	}
+	count := func(n int, what string) string {
+		if n == 0 {
+			return ""
+		}
+		return web.Thousands(n) + " " + what
+	}
+	f.States = cmp.Or(Joined(", ", count(done, "done"), count(writing, "writing"), count(waiting, "waiting")), "none")
+	return f
+}
