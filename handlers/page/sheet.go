@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"net/http"
@@ -22,13 +21,16 @@ import (
 // sheetPause is the least time between two events of a contact sheet.
 const sheetPause = 100 * time.Millisecond
 
-// sheetPage answers GET /c/:id/sheet?question=N with the page of the contact sheet of a question; without
-// a question, of the one that the sheet is of, or the last one.
+// sheetPage answers GET /c/:id/sheet?question=N with the page of the contact sheet of a question; N may be
+// "last". Without a question, it is the one that the sheet is of, or the last one.
 func (h *Handlers) sheetPage(c echo.Context) error {
 	ctx, who := c.Request().Context(), principal(c)
-	id, err := strconv.ParseInt(cmp.Or(c.QueryParam("question"), "0"), 10, 64)
-	if err != nil {
-		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.QueryParam("question")))
+	wanted, id := c.QueryParam("question"), int64(0)
+	if wanted != "" && wanted != "last" {
+		var err error
+		if id, err = strconv.ParseInt(wanted, 10, 64); err != nil || id < 1 {
+			return failure.Invalid("question", "question is %q, but must be the number of a message, or last", httpio.Shorten(wanted))
+		}
 	}
 	chat, err := h.Live.Chat(ctx, who, c.Param("id"))
 	if err != nil {
@@ -38,7 +40,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := sheet != nil && (id == 0 || id == sheet.Question)
+	shown := sheet != nil && (wanted == "" || id == sheet.Question)
 	if shown {
 		id = sheet.Question
 	}
@@ -46,7 +48,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := web.Sheet{Chat: chat.ID(), Title: title, Question: question.ID, Prompt: question.Text, Shown: shown, MaxTokens: sheetTokens(settings), Settings: axes()}
+	p := web.Sheet{Chat: chat.ID(), Title: title, Question: question.ID, Prompt: question.Text, Shown: shown, MaxTokens: sheetTokens(settings), Settings: axes(settings)}
 	if shown {
 		p.Prompt = sheet.Prompt
 	}
@@ -63,8 +65,8 @@ func sheetTokens(panel live.Settings) int {
 }
 
 // axes returns the settings that a sheet can vary, each with values to begin with.
-func axes() (list []web.SheetSetting) {
-	for _, p := range params(live.DefaultSettings()) {
+func axes(panel live.Settings) (list []web.SheetSetting) {
+	for _, p := range params(panel) {
 		if p.Key == "max_tokens" || p.On != 0 {
 			continue
 		}
@@ -73,19 +75,30 @@ func axes() (list []web.SheetSetting) {
 	return list
 }
 
-// axisValues returns four values over the range of a slider.
+// axisValues returns four values over the range of a slider, one of which is that of the panel.
 func axisValues(p web.Param) string {
-	if p.Key == "temperature" {
-		return "0.2 0.6 1 1.4"
+	values := []float64{0.2, 0.6, 1, 1.4} // temperatures
+	for i := range values {
+		share := float64(i+1) / 4
+		switch {
+		case p.Logarithmic:
+			values[i] = math.Round(p.Lo * math.Pow(p.Hi/p.Lo, share))
+		case p.Key != "temperature":
+			values[i] = p.Lo + share*(p.Hi-p.Lo)
+		}
+	}
+	if p.Default >= p.Lo && p.Default <= p.Hi {
+		nearest := 0
+		for i, v := range values {
+			if math.Abs(v-p.Default) < math.Abs(values[nearest]-p.Default) {
+				nearest = i
+			}
+		}
+		values[nearest] = p.Default
 	}
 	var list []string
-	for i := range 4 {
-		share := float64(i+1) / 4
-		v := p.Lo + share*(p.Hi-p.Lo)
-		if p.Logarithmic {
-			v = math.Round(p.Lo * math.Pow(p.Hi/p.Lo, share))
-		}
-		list = append(list, strconv.FormatFloat(v, 'f', p.Digits, 64))
+	for _, v := range values {
+		list = append(list, strconv.FormatFloat(v, 'f', -1, 64))
 	}
 	return strings.Join(slices.Compact(list), " ")
 }

@@ -489,7 +489,7 @@ function usable() {
   return params.values()
 }
 
-// send sends a message. unanswered: no answer begins. It resolves to true if the message was sent.
+// send sends a message. unanswered: no answer begins. It resolves to the chat if the message was sent.
 async function send(typedText, unanswered = false) {
   const text = attachments.with(typedText)
   if (!text.trim()) {
@@ -508,7 +508,7 @@ async function send(typedText, unanswered = false) {
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
-    return true
+    return ack.chat
   } catch (error) {
     if (before === typedText && !message.value && link.chat === from) setDraft(before)
     if (link.chat === from) attach()
@@ -516,16 +516,17 @@ async function send(typedText, unanswered = false) {
   }
 }
 
-// openContactSheet opens the page of the contact sheet of a question, or of that of an answer.
-function openContactSheet(turn) {
+// openContactSheet opens the page of the contact sheet of a question, or of that of an answer; without
+// a turn, of the last question.
+function openContactSheet(turn, id = link.chat) {
   panel.flush()
-  location.assign(`/c/${link.chat}/sheet?question=${turn.info ? turn.parent : turn.id}`)
+  location.assign(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}`)
 }
 
 // sendForSheet sends the message without an answer, and opens its contact sheet.
 async function sendForSheet() {
-  const sent = await send(message.value, true)
-  if (sent) openContactSheet([...chat.turns.values()].findLast(turn => !turn.info) ?? { id: 0 })
+  const id = await send(message.value, true)
+  if (id) openContactSheet(null, id)
 }
 $('[data-ask-sheet]').addEventListener('click', sendForSheet)
 

@@ -60,5 +60,11 @@ export async function request(address, body, refused, progress) {
   const said = response?.status === 204 ? {} : await (isJSON ? response.json() : response?.text())?.catch(() => null)
   if (response?.ok && said != null) return said
   refused(errorOf(response, said))
+  refused({
+    title: said?.error?.title ?? 'That did not work',
+    message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
+    status: response?.status,
+    param: said?.error?.param,
+  })
   return null
 }

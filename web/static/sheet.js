@@ -108,7 +108,7 @@ function build(sheet) {
     for (const column of sheet.columns) {
       const td = copyOf('t-cell'), article = td.querySelector('article'), place = [column, row].map(named).filter(Boolean).join(', ')
       article.setAttribute('aria-label', place)
-      td.querySelector('.place').textContent = place
+      td.querySelector('.place').textContent = named(row) || place // the column is chosen above
       cells.push(td)
       texts.push('')
       tr.append(td)
@@ -116,6 +116,7 @@ function build(sheet) {
     return tr
   }))
   cells[0].querySelector('article').tabIndex = 0
+  table.style.minWidth = `${100 + 200 * width}px`
   columns.replaceChildren(...width > 1 ? sheet.columns.map((column, i) => {
     const button = document.createElement('button')
     button.type = 'button'
