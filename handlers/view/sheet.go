@@ -140,6 +140,8 @@ func FiguresOf(cells []live.Cell) SheetFigures {
 	}
 	f := SheetFigures{Answers: web.Counted(len(cells), "answer")}
 	switch {
+	case begun > 1 && computed == whole:
+		f.Prompt = fmt.Sprintf("prompt of %s, too short to be shared", web.Counted(prompt, "token"))
 	case begun == 1:
 		f.Prompt = fmt.Sprintf("prompt of %s", web.Counted(prompt, "token"))
 	case begun > 1:
