@@ -45,6 +45,7 @@ const errorOf = (response, said) => ({
   title: said?.error?.title ?? 'That did not work',
   message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
   status: response?.status,
+  param: said?.error?.param,
 })
 
 // request sends a POST with a body, which is URLSearchParams, a Blob, or an object to send as JSON;
@@ -60,11 +61,5 @@ export async function request(address, body, refused, progress) {
   const said = response?.status === 204 ? {} : await (isJSON ? response.json() : response?.text())?.catch(() => null)
   if (response?.ok && said != null) return said
   refused(errorOf(response, said))
-  refused({
-    title: said?.error?.title ?? 'That did not work',
-    message: sentence(said?.error?.message ?? 'the server cannot be reached just now, and nothing was changed'),
-    status: response?.status,
-    param: said?.error?.param,
-  })
   return null
 }
