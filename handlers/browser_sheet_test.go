@@ -87,7 +87,7 @@ func TestAContactSheetOfTheGuide(t *testing.T) {
 		b.press("ArrowDown", 40)
 		b.until("document.activeElement.getAttribute('aria-label') === 'temperature 0.7, seed 2'")
 		b.script("document.activeElement.querySelector('[data-keep]').focus()")
-		b.press("Enter", 13)
+		b.do(chromedp.KeyEvent("\r"))
 		b.until("document.querySelector('.cell.kept') && document.querySelector('.kept-note a').href.includes('?at=')")
 		b.shot("sheet-kept")
 		kept := b.value("document.querySelector('.cell.kept .txt').textContent.trim()")

@@ -221,7 +221,7 @@ func TestSheetsThatAreRefused(t *testing.T) {
 		"too many tokens":         {`{"question":%d,"max_tokens":257,"seeds":"` + numbers(64) + `"}`, "max_tokens", "set max_tokens to 256 or less"},
 		"tokens that overflow":    {`{"question":%d,"max_tokens":9223372036854775807,"seeds":"1 2"}`, "max_tokens", "do not fit"},
 		"no limit":                {`{"question":%d,"max_tokens":-1,"seeds":"1 2"}`, "max_tokens", "at least 1 token"},
-		"a word":                  {`{"question":%d,"max_tokens":8,"seeds":"1 two"}`, "seeds", `"two" is no number`},
+		"a word":                  {`{"question":%d,"max_tokens":8,"seeds":"1 two"}`, "seeds", "is no number"},
 		"a decimal comma":         {`{"question":%d,"max_tokens":8,"seeds":"1","across":{"key":"temperature","values":"0,2 1"}}`, "across", "decimals with a point"},
 		"infinity":                {`{"question":%d,"max_tokens":8,"seeds":"1","across":{"key":"temperature","values":"Inf 1"}}`, "across", "no number"},
 		"nan":                     {`{"question":%d,"max_tokens":8,"seeds":"1","across":{"key":"temperature","values":"NaN 1"}}`, "across", "no number"},

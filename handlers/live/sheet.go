@@ -355,8 +355,11 @@ func (s *Service) Keep(ctx context.Context, who Principal, chat string, cell int
 	}
 	defer done()
 	made, answer, err := sheet.finished(cell)
-	if err != nil || made.kept != 0 {
-		return made.kept, err
+	if err != nil {
+		return 0, err
+	}
+	if made.kept != 0 {
+		return made.kept, nil
 	}
 	if at, err := c.branch.find("question", sheet.Question, RoleUser); err == nil {
 		if err := c.branch[:at].checkRoom(len(answer.Text) + len(answer.Reasoning)); err != nil {
