@@ -129,7 +129,6 @@ type Service struct {
 	rows      rowsCache
 	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
-	scored    rowsCache // rows of prompts that were scored, by the answer behind them
 	sheets    sheets
 
 	// loading has a lock for each chat that is held from looking it up in the store until
