@@ -77,7 +77,6 @@ var rules = map[string]rule{
 	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
 	"GET /c/:id/tree": ofChat, "GET /c/:id/cache": ofChat, "POST /c/:id/cache/remove": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 	"GET /c/:id/sheet": ofChat, "HEAD /c/:id/sheet": ofChat, "POST /c/:id/sheet": ofChat, "POST /c/:id/sheet/stop": ofChat, "POST /c/:id/sheet/keep": ofChat, "GET /c/:id/sheet/events": ofChat,
-	"GET /c/:id/tree": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 
 	"POST /presets/:id": ofPreset, "POST /presets/:id/rename": ofPreset, "POST /presets/:id/use": ofPreset,
 	"POST /presets/:id/delete": ofPreset, "POST /presets/:id/restore": ofPreset,
