@@ -30,6 +30,7 @@ type group struct {
 type cell struct {
 	run     *run
 	request infer.Request
+	begun   bool  // it was requested
 	version int   // rises with every change
 	ends    []int // bytes of text that the answer had after each of its tokens
 	same    int   // leading tokens that are those of the first cell too
@@ -76,6 +77,9 @@ func (g *group) write(contexts []context.Context) {
 			g.finish(c, ctx.Err())
 			continue
 		}
+		g.mu.Lock()
+		c.begun = true
+		g.mu.Unlock()
 		writing.Go(func() {
 			defer func() { <-places }()
 			g.finish(c, c.run.generate(ctx, &g.mu, c.request))
@@ -104,7 +108,15 @@ func (g *group) finish(c *cell, err error) {
 	c.run.cancel()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.end(c, err)
+}
+
+// end is finish for who has mu. A cell that has ended stays as it is.
+func (g *group) end(c *cell, err error) {
 	a := c.run.turn.Answer
+	if !a.State.Running() {
+		return
+	}
 	if len(c.run.pace.Tokens) > 0 {
 		a.Pace = &c.run.pace
 	}
@@ -123,6 +135,9 @@ func (g *group) stop(cell int) error {
 	for i, c := range g.cells {
 		if (cell < 0 || cell == i) && c.run.turn.Answer.State.Running() {
 			c.run.stop()
+			if !c.begun {
+				g.end(c, context.Canceled)
+			}
 		}
 	}
 	return nil
