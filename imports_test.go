@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
-	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
+	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
