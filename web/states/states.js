@@ -19,7 +19,7 @@ const token = ([text, p, rank, entropy], i) => ({ id: 300 + i, text, known: true
 const tokens = words.map(token)
 const prompt = ['<|im_start|>', 'user', '\n', 'Tell', ' me', ' a', ' story', ' about', ' a', ' fox', '.', '<|im_end|>', '\n', '<|im_start|>', 'assistant', '\n'].map((text, i) => i ? { id: i, text, known: true, p: [0.95, 0.6, 0.3, 0.1, 0.02, 0.001][i % 6], rank: i, entropy: i / 4 } : { id: 0, text, p: 0, rank: 0, entropy: 0 })
 const compare = (list, first) => list.map((t, i) => i + first ? { ...t, compared: { kl: [0.0004, 0.004, 0.02, 0.1, 0.4, 1.6][(i + first) % 6], p: t.p / 2, rank: t.rank + 1 } } : t)
-const alternatives = [' a', ' the', ' young', ' little', ' red', ' clever', ' small', ' brave', ' old', ' hungry'].map((text, i) => ({ id: 305 + i, text, p: 0.4 / 2 ** i }))
+const alternatives = [' a', ' the', ' quick', ' little', ' red', ' clever', ' small', ' brave', ' old', ' hungry'].map((text, i) => ({ id: 305 + i, text, p: 0.4 / 2 ** i }))
 const detail = (t, total) => ({ ...t, total, bytes: bytesOf(t.text), alternatives: [{ id: t.id, text: t.text, p: t.p }, ...alternatives].sort((a, b) => b.p - a.p) })
 const stages = {
   source: 'stored', drawn: { of: 4096, u: 0.8114, from: 0.7421, to: 0.8533 },
