@@ -159,6 +159,46 @@ note: Q8_0 is chosen
 	}
 }
 
+func TestPullShowsQuantisationsAndAsksForOne(t *testing.T) {
+	choices := []infer.Quantisation{
+		{Name: "org/repo:TQ1_0", Quant: "TQ1_0", Size: 1e9, Problem: "weights in TQ1_0\x1b[2J are not supported yet"},
+		{Name: "org/repo:Q4_K_M", Quant: "Q4_K_M", Size: 5e9, Fit: &placement.Fit{Context: 8192, Free: 8e9}, On: "CPU", TokensPerSecond: 12.34, Chosen: true},
+		{Name: "org/repo:Q8_0", Quant: "Q8_0", Size: 9e9, Fit: &placement.Fit{Context: 1024, Free: 8e9}, On: "CPU"},
+		{Name: "org/repo:F16", Quant: "F16", Size: 16e9, Fit: &placement.Fit{Needs: 17e9, Free: 8e9}},
+	}
+	d := infer.Download{Name: "org/repo:Q4_K_M", Quant: "Q4_K_M", Choices: choices}
+	t.Run("a script gets the table and the choice", func(t *testing.T) {
+		term, _, errs := terminalOf("Q8_0\n")
+		got, err := choose(t.Context(), term, &fakeDownloader{}, d)
+		want := `   QUANT   SIZE     CONTEXT                                            RUNS ON  TOK/S
+   TQ1_0   1.0 GB   cannot be used: weights in TQ1_0 are not supported yet
+*  Q4_K_M  5.0 GB   8192                                               CPU      about 12.3
+   Q8_0    9.0 GB   1024                                               CPU      unknown
+   F16     16.0 GB  does not fit: needs 17.0 GB of 8.0 GB
+`
+		squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+		if err != nil || got.Name != d.Name || squeeze(errs.String()) != squeeze(want) {
+			t.Errorf("chose %s, %v, and wrote\n%s", got.Name, err, errs)
+		}
+	})
+	for _, c := range []struct{ name, in, want string }{
+		{"a person who presses Enter gets the choice", "\n", "org/repo:Q4_K_M"},
+		{"a person who names another gets that, in any case of letters", "q8_0\n", "org/repo:Q8_0"},
+		{"a person who mistypes is asked again", "Q9\nQ4_K_M\n", "org/repo:Q4_K_M"},
+		{"a person who ends the input gets nothing", "\x04", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			term, _, _ := terminalOf("")
+			terminal := pseudoTerminal(t, c.in)
+			term.In, term.Err = terminal, terminal
+			got, err := choose(t.Context(), term, &fakeDownloader{}, d)
+			if (err == nil) != (c.want != "") || err == nil && got.Name != c.want {
+				t.Errorf("got %s, %v; want %q", got.Name, err, c.want)
+			}
+		})
+	}
+}
+
 func TestShow(t *testing.T) {
 	d := infer.ModelDetails{
 		ModelInfo: infer.ModelInfo{Name: "m", Path: "/models/m.gguf", Size: 1000, Architecture: "llama", Quant: "Q8_0", Parameters: 900, ContextTrain: 256, License: "MIT", Error: "is\nodd"},

@@ -210,8 +210,16 @@ func find(entries []entry, name string) (entry, error) {
 	if len(others) > 0 {
 		return entry{}, notFound("%d models are called %q: ask for one of %s", len(others), name, strings.Join(others, ", "))
 	}
-	if i := slices.IndexFunc(entries, pulledAs(name)); i >= 0 {
-		return entries[i], nil
+	is := pulledAs(name)
+	pulled := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return !is(e) })
+	if len(pulled) == 1 {
+		return pulled[0], nil
+	}
+	for _, e := range pulled {
+		others = append(others, e.name)
+	}
+	if len(others) > 0 {
+		return entry{}, notFound("%d models were pulled as %.200q: ask for one of %s", len(others), name, strings.Join(others, ", "))
 	}
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {

@@ -3,6 +3,8 @@ package hub
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,6 +55,25 @@ func TestPullFromTheLibrary(t *testing.T) {
 		}
 		if _, _, err := p.hub.Open("model:7b"); err == nil {
 			t.Error("another tag was found")
+		}
+	})
+	t.Run("so is one of a repository, if the name means one only", func(t *testing.T) {
+		p.options.Library, p.endpoint = "", p.library // the registry answers for both
+		if err := p.pull(t.Context(), "org/repo:Q8_0", false); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"org/repo", "org/repo:Q8_0", "hf.co/org/repo:q8_0"} {
+			if file, info, err := p.hub.Open(name); err != nil || info.Path != filepath.Join(p.dir, "org/repo", modelFile) {
+				t.Errorf("%s: %+v, %v", name, info, err)
+			} else {
+				file.Close()
+			}
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, "org/repo/model-Q4_0.gguf"), testModel, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := p.hub.Open("org/repo"); err == nil || !strings.Contains(err.Error(), `2 models were pulled as "org/repo": ask for one of model-Q4_0, model-Q8_0`) {
+			t.Errorf("with two models: %v", err)
 		}
 	})
 	t.Run("a file that the name does not resolve to is refused", func(t *testing.T) {
