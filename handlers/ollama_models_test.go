@@ -62,6 +62,20 @@ func TestOllama_PullsCopiesAndDeletes(t *testing.T) {
 	if got := post(t, s.Server, "/api/copy", `{"source":"guide","destination":"mine:v1"}`); got.status != http.StatusConflict {
 		t.Errorf("copy to a name that is taken: got %d: %s", got.status, got.body)
 	}
+	loads := func(name string) {
+		t.Helper()
+		if got := post(t, s.Server, "/api/generate", `{"model":"`+name+`"}`); got.status != http.StatusOK || !strings.Contains(got.body, `"done_reason":"load"`) {
+			t.Errorf("load %s: got %d: %s", name, got.status, got.body)
+		}
+		if got := call(t, s.Server, http.MethodGet, "/api/ps", ""); !strings.Contains(got.body, `"name":"`+name+`"`) {
+			t.Errorf("%s is not loaded: %s", name, got.body)
+		}
+	}
+	loads("Remote-Q8_0")
+	if got := call(t, s.Server, http.MethodDelete, "/api/delete", `{"model":"Remote-Q8_0"}`); got.status != http.StatusConflict || !strings.Contains(got.body, "is loaded") {
+		t.Errorf("delete the loaded model: got %d: %s", got.status, got.body)
+	}
+	loads("guide")
 	for _, name := range []string{"Remote-Q8_0", "mine:v1"} {
 		if got := call(t, s.Server, http.MethodDelete, "/api/delete", `{"name":"`+name+`"}`); got.status != http.StatusOK || strings.Contains(tags(), name) {
 			t.Errorf("delete %s: got %d: %s", name, got.status, got.body)
