@@ -40,11 +40,15 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		// How long an answer takes depends on the machine, so the timeline is drawn of figures.
 		b.script(`import(document.querySelector('link[href*="/pace."]').href).then(m => {
 			const timings = { queue_ms: 100, load_ms: 400, prefill_ms: 300, first_ms: 800 }
+			globalThis.read = [{ bytes: 3e9, us: 250000, bandwidth: 16e9 }, { bytes: 3e9, us: 250000 }, undefined].map(reads => m.reads({ reads })).join('|')
 			globalThis.paced = m.timeline(` + answer + `.querySelector('.pace'), { timings, pace: { every_ms: 200, tokens: [4, 0, 8, 8, 1] } })
 		})`)
 		b.until("globalThis.paced")
 		if got := b.value("globalThis.paced"); got != "20.0 to 40.0 tok/s in steps of 0.20 s, 1 of 4 without a token" {
 			t.Errorf("in words it is %q", got)
+		}
+		if got := b.value("globalThis.read"); got != "12.0 GB/s read, 75 % of its bandwidth||" {
+			t.Errorf("what it read of the memory is %q in words", got)
 		}
 		bars := "[..." + answer + ".querySelectorAll('.pace rect')].map(r => [r.getAttribute('class'), parseFloat(r.getAttribute('x')), r.getAttribute('height')].join(' ')).join(', ')"
 		if got := b.value(bars); got != "q 0 7, ld 5.56 7, pf 27.78 7, dc 44.44 14, dc 55.56 0, dc 66.67 28, dc 77.78 28, dc 88.89 3.5" {

@@ -105,6 +105,9 @@ func TestAChatIsWarmAfterARestart(t *testing.T) {
 	if first.Usage.CachedTokens != 0 {
 		t.Fatalf("the first prompt has %d cached tokens", first.Usage.CachedTokens)
 	}
+	if first.Reads.Bytes == 0 || first.Reads.Micros == 0 {
+		t.Errorf("decode read %+v", first.Reads)
+	}
 	id := c.ID()
 	h.restart()
 	c, err := h.chats.Chat(t.Context(), access.Local, id)
