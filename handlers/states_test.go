@@ -100,24 +100,23 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 	}
 }
 
-// still returns a thumbnail of the page that is the same a moment later.
+// still returns a thumbnail of the page when it is the same a moment later.
 func (b *browser) still() *image.Paletted {
 	b.t.Helper()
-	var last *image.Paletted
+	var last []byte
 	for deadline := time.Now().Add(hang); time.Now().Before(deadline); {
 		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		picture, err := png.Decode(bytes.NewReader(shot))
-		if err != nil {
-			b.t.Fatal(err)
+		if bytes.Equal(last, shot) {
+			picture, err := png.Decode(bytes.NewReader(shot))
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return small(picture)
 		}
-		now := small(picture)
-		if last != nil && bytes.Equal(last.Pix, now.Pix) {
-			return now
-		}
-		last = now
+		last = shot
 	}
 	b.t.Fatal("the page does not come to rest")
 	return nil
