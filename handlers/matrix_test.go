@@ -58,6 +58,8 @@ var rules = map[string]rule{
 	"GET /metrics": anybody, "HEAD /metrics": anybody, "GET /openapi.json": anybody, "HEAD /openapi.json": anybody, "POST /tokenize": anybody, "POST /detokenize": anybody, "POST /apply-template": anybody,
 	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
+	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/reset": anybody,
+	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
 	"GET /presets/export.json": anybody, "GET /people": anybody,
 	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,

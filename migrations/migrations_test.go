@@ -22,6 +22,7 @@ var merged = []string{
 	"d4fc496470ccb336f784507714811ed14e18ca8d7dae081a5f51d19009547116",
 	"87acdf796f8572fa9e25a61fc369c73d642b6f1ddc61d7b82261c8df311de820",
 	"c04424825257e19a6b1bed6d02f7968e0473605b8d42701dc05876ca0f3292fe",
+	"ab37f0f14ecb3cb0b25ab1b5a3c9b8771f80b3ddb13a286fc20b2593ebd19508",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {

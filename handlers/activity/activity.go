@@ -37,6 +37,8 @@ type Origin struct {
 	Key    string // name of the API key that authenticated the request; empty: none did
 	Chat   string // id of the chat
 	Replay bool   // the chat repeats an answer that it has
+
+	Compared bool // it is one of several answers that the person compares
 }
 
 type contextKey struct{}

@@ -242,7 +242,7 @@ func conflictTitle(c *live.Conflict) string {
 	case live.Replaying:
 		return "Not while an answer is being replayed"
 	case live.Sheeting:
-		return "Not while a contact sheet is being written"
+		return "Not while answers are being compared"
 	}
 	return "Not while an answer is being written"
 }

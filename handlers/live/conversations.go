@@ -337,7 +337,7 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 			return storeError(err)
 		}
 	}
-	s.sheets.end(func(sheet *Sheet) bool { return sheet.chat == id })
+	s.endGroups(func(g *group) bool { return g.chat == id })
 	if c != nil {
 		if err := s.end(c); err != nil {
 			return err
@@ -369,7 +369,7 @@ func (s *Service) end(c *Chat) error {
 // Forget ends the chats of a person who was removed: their answers are stopped, and what these still
 // have to say is stored nowhere.
 func (s *Service) Forget(owner string) {
-	s.sheets.end(func(sheet *Sheet) bool { return sheet.owner == owner })
+	s.endGroups(func(g *group) bool { return g.owner == owner })
 	for _, c := range s.inMemory() {
 		if c.owner == owner {
 			if err := s.end(c); err != nil && !errors.Is(err, ErrNotFound) {

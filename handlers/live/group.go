@@ -51,7 +51,7 @@ func (g *group) add(t *turn, request infer.Request) {
 
 // start begins to write the answers.
 func (g *group) start() {
-	ctx, cancel := context.WithCancel(activity.With(g.service.ctx, activity.Origin{Person: g.owner, Chat: g.chat}))
+	ctx, cancel := context.WithCancel(activity.With(g.service.ctx, activity.Origin{Person: g.owner, Chat: g.chat, Compared: true}))
 	g.stopAll, g.used = cancel, g.service.opt.Now()
 	contexts := make([]context.Context, len(g.cells))
 	for i, c := range g.cells {

@@ -76,7 +76,7 @@ type Conflict struct {
 const (
 	Idle      = "idle"
 	Replaying = "replaying"
-	Sheeting  = "sheet" // a contact sheet of the person is being written
+	Sheeting  = "sheet" // a contact sheet, or a blind pair, of the person is being written
 )
 
 func (c *Conflict) Error() string {
@@ -129,7 +129,8 @@ type Service struct {
 	rows      rowsCache
 	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
-	sheets    sheets
+	sheets    groups[*Sheet]
+	pairs     groups[*Pair]
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -401,9 +402,9 @@ func (s *Service) unwatched() (n int) {
 	return n
 }
 
-// unload takes chats out of memory that are stored and that nobody has used for long, and sheets.
+// unload takes chats out of memory that are stored and that nobody has used for long, and groups.
 func (s *Service) unload() {
-	s.unloadSheets()
+	s.unloadGroups()
 	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
 		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
@@ -426,7 +427,7 @@ func (s *Service) Close() {
 	s.closed = true
 	s.cancel()
 	s.mu.Unlock()
-	s.sheets.end(func(*Sheet) bool { return true }) // a barrier too
+	s.endGroups(func(*group) bool { return true }) // a barrier too
 	for _, c := range s.inMemory() {
 		c.mustExclude()() // a barrier: a command that began before the cancel has counted its answer after this
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
@@ -21,7 +19,6 @@ import (
 const (
 	MaxCells       = 64
 	MaxSheetTokens = 16384 // of all answers of a sheet together
-	maxSheets      = 16    // of all people together
 	maxAxisText    = 1000  // bytes
 )
 
@@ -67,77 +64,6 @@ func (s *Sheet) Chat() string { return s.chat }
 // Read returns a reader of the answers, row by row.
 func (s *Sheet) Read() *CellReader { return s.read() }
 
-// sheets are the contact sheets by owner.
-type sheets struct {
-	mu     sync.Mutex
-	byUser map[string]*Sheet
-}
-
-// errTooManySheets is returned while the sheets of others fill the memory for them.
-var errTooManySheets = infer.Errorf(infer.CodeQueueFull, "%d contact sheets are being written or read, and more do not fit; try again when one of them has ended", maxSheets)
-
-// put makes s the sheet of its owner, unless another one of theirs is being written.
-func (l *sheets) put(s *Sheet) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s.service.ctx.Err() != nil {
-		return ErrClosed
-	}
-	if old := l.byUser[s.owner]; old != nil && old.busy() {
-		return &Conflict{Command: "make a contact sheet", State: Sheeting}
-	}
-	if l.byUser == nil {
-		l.byUser = map[string]*Sheet{}
-	}
-	if l.byUser[s.owner] == nil && len(l.byUser) >= maxSheets && !l.dropOldest() {
-		return errTooManySheets
-	}
-	l.byUser[s.owner] = s
-	s.start()
-	return nil
-}
-
-// dropOldest drops the sheet that nobody has read for longest; the caller has mu. It returns false if all
-// are being written or read.
-func (l *sheets) dropOldest() bool {
-	oldest, since := "", time.Time{}
-	for owner, s := range l.byUser {
-		if used, idle := s.idle(); idle && (oldest == "" || used.Before(since)) {
-			oldest, since = owner, used
-		}
-	}
-	delete(l.byUser, oldest)
-	return oldest != ""
-}
-
-// of returns the sheet of a person; nil if there is none.
-func (l *sheets) of(owner string) *Sheet {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.byUser[owner]
-}
-
-// end drops the sheets that are meant, and stops their answers.
-func (l *sheets) end(meant func(*Sheet) bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for owner, s := range l.byUser {
-		if meant(s) {
-			s.stopAll()
-			delete(l.byUser, owner)
-		}
-	}
-}
-
-// unloadSheets drops the sheets that have ended and that nobody has read for long.
-func (s *Service) unloadSheets() {
-	now := s.opt.Now()
-	s.sheets.end(func(sheet *Sheet) bool {
-		used, idle := sheet.idle()
-		return idle && now.Sub(used) >= s.opt.UnloadAfter
-	})
-}
-
 // StartSheet begins to write a contact sheet. It takes the place of the last one of who, and fails with a
 // *Conflict while that is being written.
 func (s *Service) StartSheet(ctx context.Context, who Principal, chat string, n NewSheet) (*Sheet, error) {
@@ -152,7 +78,7 @@ func (s *Service) StartSheet(ctx context.Context, who Principal, chat string, n 
 	if err != nil {
 		return nil, err
 	}
-	return sheet, s.sheets.put(sheet)
+	return sheet, s.sheets.put(sheet, "make a contact sheet")
 }
 
 // Question returns a question of the branch, or with id 0 the last one, and the settings of the panel and
@@ -314,8 +240,8 @@ func (s *Service) Sheet(ctx context.Context, who Principal, chat string) (*Sheet
 	if _, err := s.Chat(ctx, who, chat); err != nil {
 		return nil, err
 	}
-	sheet := s.sheets.of(who.Owner)
-	if sheet == nil || sheet.chat != chat {
+	sheet, ok := s.sheets.of(who.Owner)
+	if !ok || sheet.chat != chat {
 		return nil, nil
 	}
 	return sheet, nil

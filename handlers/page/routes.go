@@ -85,6 +85,14 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/models/setup", managesModels(h.setUpModels))
 	e.POST("/models/delete", managesModels(h.deleteModel))
 
+	e.Match(getOrHead, "/blind", h.blindPage)
+	e.POST("/blind", h.startPair)
+	e.POST("/blind/stop", h.stopPair)
+	e.POST("/blind/vote", h.vote)
+	e.POST("/blind/reset", h.resetVotes)
+	e.GET("/blind/events", h.pairEvents)
+	e.GET("/blind/export.json", h.exportVotes)
+
 	e.Match(getOrHead, "/presets", h.presetsPage)
 	e.POST("/presets", h.createPreset)
 	e.GET("/presets/export.json", h.exportPresets)

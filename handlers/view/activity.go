@@ -41,6 +41,8 @@ func kindOf(a activity.Answer) string {
 	switch {
 	case a.Replay:
 		return "replay in a chat"
+	case a.Compared:
+		return "comparison of answers"
 	case a.Chat != "":
 		return "chat"
 	case a.Key != "":

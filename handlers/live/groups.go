@@ -1,0 +1,94 @@
+package live
+
+import (
+	"sync"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// groups are the groups of one kind by owner: everybody has one at a time.
+type groups[T interface{ base() *group }] struct {
+	mu      sync.Mutex
+	byOwner map[string]T
+}
+
+// maxGroups is how many groups of a kind are in memory, of all people together.
+const maxGroups = 16
+
+// errTooManyGroups is returned while the groups of others fill the memory for them.
+var errTooManyGroups = infer.Errorf(infer.CodeQueueFull, "%d others are comparing answers, and more do not fit; try again when one of them has ended", maxGroups)
+
+func (g *group) base() *group { return g }
+
+// put makes t the group of its owner and begins to write it, unless another one of theirs is being written.
+// command names that in the error.
+func (l *groups[T]) put(t T, command string) error {
+	g := t.base()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g.service.ctx.Err() != nil {
+		return ErrClosed
+	}
+	old, replaces := l.byOwner[g.owner]
+	if replaces && old.base().busy() {
+		return &Conflict{Command: command, State: Sheeting}
+	}
+	if l.byOwner == nil {
+		l.byOwner = map[string]T{}
+	}
+	if !replaces && len(l.byOwner) >= maxGroups && !l.dropOldest() {
+		return errTooManyGroups
+	}
+	l.byOwner[g.owner] = t
+	g.start()
+	return nil
+}
+
+// dropOldest drops the group that nobody has read for longest; the caller has mu. It returns false if all
+// are being written or read.
+func (l *groups[T]) dropOldest() bool {
+	oldest, since := "", time.Time{}
+	for owner, t := range l.byOwner {
+		if used, idle := t.base().idle(); idle && (oldest == "" || used.Before(since)) {
+			oldest, since = owner, used
+		}
+	}
+	delete(l.byOwner, oldest)
+	return oldest != ""
+}
+
+// of returns the group of a person; false if there is none.
+func (l *groups[T]) of(owner string) (t T, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t, ok = l.byOwner[owner]
+	return t, ok
+}
+
+// end drops the groups that are meant, and stops their answers.
+func (l *groups[T]) end(meant func(*group) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for owner, t := range l.byOwner {
+		if g := t.base(); meant(g) {
+			g.stopAll()
+			delete(l.byOwner, owner)
+		}
+	}
+}
+
+// endGroups drops the groups of all kinds that are meant, and stops their answers.
+func (s *Service) endGroups(meant func(*group) bool) {
+	s.sheets.end(meant)
+	s.pairs.end(meant)
+}
+
+// unloadGroups drops the groups that have ended and that nobody has read for long.
+func (s *Service) unloadGroups() {
+	now := s.opt.Now()
+	s.endGroups(func(g *group) bool {
+		used, idle := g.idle()
+		return idle && now.Sub(used) >= s.opt.UnloadAfter
+	})
+}

@@ -1,0 +1,212 @@
+package live
+
+import (
+	"context"
+	"strings"
+
+	"m40-llm/handlers/access"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/store"
+)
+
+// Contestant is what writes one of two answers: a preset, and a model.
+type Contestant struct {
+	Preset string `json:"preset"` // id
+	Model  string `json:"model"`  // empty: the one that is loaded
+}
+
+// NewPair asks for two answers to one text, whose contestants are not named until the person has voted.
+type NewPair struct {
+	Text      string     `json:"text"`
+	MaxTokens int        `json:"max_tokens"` // of each answer
+	First     Contestant `json:"first"`
+	Second    Contestant `json:"second"`
+}
+
+// MaxPairTokens is the highest limit of tokens of an answer of a pair.
+const MaxPairTokens = 2048
+
+// Pair is a blind comparison: two answers, with the same seed, in an order drawn by lot. It is in memory
+// only; the vote is stored. Everybody has one at a time.
+type Pair struct {
+	group
+	Text    string
+	names   [2]string // of the contestants, the first and the second
+	swapped bool      // cell 0 is that of the second
+	vote    Side      // guarded by mu; empty: the person has not voted
+}
+
+// Side is what a person votes for: one of the two answers as they are shown, or neither.
+type Side string
+
+const (
+	SideA   Side = "a"
+	SideB   Side = "b"
+	SideTie Side = "tie"
+)
+
+// Read returns a reader of the two answers.
+func (p *Pair) Read() *CellReader { return p.read() }
+
+// Names returns the names of what wrote answers A and B, and the vote; they are empty before the vote.
+func (p *Pair) Names() (a, b string, vote Side) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.vote == "" {
+		return "", "", ""
+	}
+	if p.swapped {
+		return p.names[1], p.names[0], p.vote
+	}
+	return p.names[0], p.names[1], p.vote
+}
+
+// StartPair begins to write a pair. It takes the place of the last one of who, and fails with a *Conflict
+// while that is being written.
+func (s *Service) StartPair(ctx context.Context, who Principal, n NewPair) error {
+	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
+		return err
+	}
+	if err := n.validate(); err != nil {
+		return err
+	}
+	draw := s.opt.Seed()
+	p := &Pair{group: group{service: s, owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1}
+	var turns [2]*turn
+	var requests [2]infer.Request
+	for i, contestant := range []Contestant{n.First, n.Second} {
+		preset, err := s.Preset(ctx, who, contestant.Preset)
+		if err != nil {
+			return err
+		}
+		if p.names[i], err = s.contestantName(preset, contestant, n); err != nil {
+			return err
+		}
+		settings := preset.Settings
+		settings.MaxTokens, settings.Seed = n.MaxTokens, draw
+		c := s.newChat(who.Owner, "", true) // never listed: it makes the request as every chat does
+		c.metadata.Model = contestant.Model
+		question := &turn{Message: Message{Role: RoleUser, Text: n.Text}}
+		turns[i], requests[i] = c.newAnswer(preset.System, settings), c.request([]*turn{question}, chat.Message{}, preset.System)
+	}
+	if p.names[0] == p.names[1] {
+		return invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
+	}
+	for i := range 2 {
+		if p.swapped {
+			i = 1 - i
+		}
+		p.add(turns[i], requests[i])
+	}
+	return s.pairs.put(p, "compare two answers")
+}
+
+func (n NewPair) validate() error {
+	if err := checkText(n.Text); err != nil {
+		return err
+	}
+	switch {
+	case len(n.Text) > maxText:
+		return invalid("text", "the text has %d KiB, and at most %d fit", len(n.Text)>>10, maxText>>10)
+	case n.MaxTokens < 1 || n.MaxTokens > MaxPairTokens:
+		return invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
+	}
+	return nil
+}
+
+// contestantName returns the name under which the votes for a contestant are counted. It has the model only
+// if the person compares models.
+func (s *Service) contestantName(preset Preset, c Contestant, n NewPair) (string, error) {
+	if err := checkModel(c.Model); err != nil {
+		return "", err
+	}
+	model := c.Model
+	if model == "" && n.First.Model != n.Second.Model {
+		if model = s.loadedModel(); model == "" {
+			return "", invalid("model", "no model is loaded; choose one by its name")
+		}
+	}
+	return strings.TrimSuffix(preset.Name+" · "+model, " · "), nil
+}
+
+// Pair returns the pair that who has; nil if there is none.
+func (s *Service) Pair(who Principal) (*Pair, error) {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil {
+		return nil, err
+	}
+	p, _ := s.pairs.of(who.Owner)
+	return p, nil
+}
+
+var errNoPair = invalid("", "there are no two answers to vote on any more; write them again")
+
+// StopPair ends the answers of the pair of who.
+func (s *Service) StopPair(who Principal) error {
+	p, err := s.Pair(who)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return errNoPair
+	}
+	return p.stop(-1)
+}
+
+// Vote stores which answer of the pair of who is better. It returns the pair, whose names can be read then.
+func (s *Service) Vote(ctx context.Context, who Principal, side Side) (*Pair, error) {
+	p, err := s.Pair(who)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, errNoPair
+	}
+	result, err := p.choose(side)
+	if err != nil {
+		return nil, err
+	}
+	if s.opt.Store == nil {
+		return p, nil
+	}
+	err = s.opt.Store.AddVote(ctx, who.Owner, store.Vote{First: p.names[0], Second: p.names[1], Result: result})
+	if err != nil {
+		p.unchoose()
+		return nil, storeError(err)
+	}
+	return p, nil
+}
+
+// choose notes a vote, and returns what it says of the contestants.
+func (p *Pair) choose(side Side) (store.VoteResult, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case side != SideA && side != SideB && side != SideTie:
+		return "", invalid("vote", "vote is %q, but it must be a, b or tie", shortened(string(side)))
+	case p.running():
+		return "", invalid("vote", "an answer is still being written: wait until both have ended")
+	case p.vote != "":
+		return "", invalid("vote", "you have voted on these answers; write others to vote again")
+	}
+	for _, c := range p.cells {
+		if c.run.turn.length() == 0 {
+			return "", invalid("vote", "one of the answers has no text: write them again")
+		}
+	}
+	p.vote = side
+	switch {
+	case side == SideTie:
+		return store.VoteTie, nil
+	case (side == SideA) != p.swapped:
+		return store.VoteFirst, nil
+	}
+	return store.VoteSecond, nil
+}
+
+// unchoose takes a vote back that could not be stored.
+func (p *Pair) unchoose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.vote = ""
+}

@@ -1,0 +1,192 @@
+package page
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/view"
+	"m40-llm/store"
+	"m40-llm/web"
+)
+
+// VotesFormat is the value of format in the files that GET /blind/export.json writes.
+const VotesFormat = "m40-llm-votes-1"
+
+// blindPage answers GET /blind?first=ID with the page on which two presets or models are compared without
+// their names, and the person's leaderboard. first is the preset to begin with.
+func (h *Handlers) blindPage(c echo.Context) error {
+	ctx, who := c.Request().Context(), principal(c)
+	presets, err := h.Live.Presets(ctx, who)
+	if err != nil {
+		return err
+	}
+	board, votes, err := h.Live.Leaderboard(ctx, who)
+	if err != nil {
+		return err
+	}
+	pair, err := h.Live.Pair(who)
+	if err != nil {
+		return err
+	}
+	p := web.Blind{Presets: make([]web.Preset, len(presets)), Models: usable(h.picker(c, "").Rows), First: c.QueryParam("first"), Votes: len(votes), MaxTokens: 256, Limit: live.MaxPairTokens}
+	for i, preset := range presets {
+		p.Presets[i] = web.Preset{ID: preset.ID, Name: preset.Name}
+	}
+	for _, s := range board {
+		p.Board = append(p.Board, standingView(s))
+	}
+	if pair != nil {
+		p.Shown, p.Text = true, pair.Text
+	}
+	return httpio.Render(c, http.StatusOK, web.BlindPage(p))
+}
+
+func standingView(s live.Standing) web.Standing {
+	percent := func(v float64) string { return strconv.Itoa(int(math.Round(100 * v))) }
+	v := web.Standing{Name: s.Name, Won: s.Won, Lost: s.Lost, Tied: s.Tied, Share: "–", Low: s.Low, High: s.High, At: s.Share}
+	if s.Won+s.Lost > 0 {
+		v.Share, v.Interval = percent(s.Share)+" %", percent(s.Low)+" to "+percent(s.High)+" %"
+	}
+	return v
+}
+
+// startPair answers POST /blind, whose body is a live.NewPair.
+func (h *Handlers) startPair(c echo.Context) error {
+	var n live.NewPair
+	if err := httpio.ReadStrictJSON(c, &n); err != nil {
+		return err
+	}
+	if err := h.Live.StartPair(c.Request().Context(), principal(c), n); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// stopPair answers POST /blind/stop.
+func (h *Handlers) stopPair(c echo.Context) error {
+	if err := h.Live.StopPair(principal(c)); err != nil {
+		return err
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// vote answers POST /blind/vote, whose body has a vote, with the names of both answers.
+func (h *Handlers) vote(c echo.Context) error {
+	var body struct {
+		Vote live.Side `json:"vote"`
+	}
+	if err := httpio.ReadStrictJSON(c, &body); err != nil {
+		return err
+	}
+	pair, err := h.Live.Vote(c.Request().Context(), principal(c), body.Vote)
+	if err != nil {
+		return err
+	}
+	a, b, vote := pair.Names()
+	return c.JSON(http.StatusOK, map[string]any{"a": a, "b": b, "vote": vote})
+}
+
+// resetVotes answers POST /blind/reset.
+func (h *Handlers) resetVotes(c echo.Context) error {
+	if err := h.Live.ResetVotes(c.Request().Context(), principal(c)); err != nil {
+		return err
+	}
+	return c.Redirect(http.StatusSeeOther, "/blind")
+}
+
+// exportedVote is a vote in a file.
+type exportedVote struct {
+	First  string           `json:"first"`
+	Second string           `json:"second"`
+	Result store.VoteResult `json:"result"`
+	At     int64            `json:"at"` // milliseconds since 1970
+}
+
+// exportVotes answers GET /blind/export.json with the votes of the person and what they add up to.
+func (h *Handlers) exportVotes(c echo.Context) error {
+	board, votes, err := h.Live.Leaderboard(c.Request().Context(), principal(c))
+	if err != nil {
+		return err
+	}
+	list := make([]exportedVote, len(votes))
+	for i, v := range votes {
+		list[i] = exportedVote{v.First, v.Second, v.Result, v.Created.UnixMilli()}
+	}
+	file, err := json.MarshalIndent(map[string]any{"format": VotesFormat, "votes": list, "leaderboard": board}, "", "  ")
+	if err != nil {
+		return err
+	}
+	c.Response().Header().Set(echo.HeaderContentDisposition, `attachment; filename="votes.json"`)
+	return c.Blob(http.StatusOK, echo.MIMEApplicationJSON, file)
+}
+
+// blindCell is what a person may see of an answer before the vote: nothing that tells the settings.
+type blindCell struct {
+	Index int              `json:"index"`
+	State live.AnswerState `json:"state"`
+	Text  string           `json:"text,omitempty"` // what was appended
+	Note  string           `json:"note,omitempty"`
+}
+
+// pairEvents answers GET /blind/events with a stream of {"cells":[…]} with what has changed in the two
+// answers, and {"over":true} when both have ended, with the names if the person has voted. Without a pair
+// it has no content.
+func (h *Handlers) pairEvents(c echo.Context) error {
+	pair, err := h.Live.Pair(principal(c))
+	if err != nil {
+		return err
+	}
+	if pair == nil {
+		return c.NoContent(http.StatusNoContent)
+	}
+	reader := pair.Read()
+	defer reader.Close()
+	sse, err := httpio.OpenSSE(c)
+	if err != nil {
+		return err
+	}
+	feed := cellFeed{cells: make([]live.Cell, 2)}
+	for {
+		changed, running := reader.Take()
+		var list []blindCell
+		for _, v := range feed.take(changed) {
+			list = append(list, blindCell{v.Index, v.State, v.Text, blindNote(v)})
+		}
+		if len(list) > 0 {
+			if err := sse.Send(map[string]any{"cells": list}); err != nil {
+				return err
+			}
+		}
+		if running == nil {
+			a, b, vote := pair.Names()
+			return sse.Send(map[string]any{"over": map[string]any{"a": a, "b": b, "vote": vote}})
+		}
+		if err := h.waitForCells(c.Request().Context(), sse, running); err != nil {
+			return err
+		}
+	}
+}
+
+// blindNote returns what the person is told about an answer without text, and of one that failed.
+func blindNote(c view.Cell) string {
+	if c.State == live.Failed || c.State == live.Waiting {
+		return c.Note
+	}
+	return ""
+}
+
+// usable returns the models that can answer.
+func usable(rows []web.ModelRow) (list []web.ModelRow) {
+	for _, row := range rows {
+		if row.Error == "" {
+			list = append(list, row)
+		}
+	}
+	return list
+}

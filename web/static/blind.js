@@ -1,0 +1,122 @@
+// The page of blind comparisons: requests two answers, shows them while they are written, and sends the
+// vote. handlers/page/blind.go describes the stream.
+import { fragment } from './html.js'
+import { request } from './request.js'
+import './toggle.js'
+
+const $ = q => document.querySelector(q)
+const form = $('#blind'), sides = [...document.querySelectorAll('.pair .cell')], votes = [...document.querySelectorAll('[data-vote]')]
+const field = name => form.elements[name]
+
+let source, texts = ['', '']
+
+function failed({ title, message }) {
+  $('[data-title-of-error]').textContent = title
+  $('[data-error]').textContent = message
+  $('#problem').hidden = false
+}
+
+form.addEventListener('submit', async e => {
+  e.preventDefault()
+  if (form.ariaBusy === 'true') return
+  $('#problem').hidden = true
+  form.ariaBusy = 'true'
+  const side = name => ({ preset: field(name).value, model: field(`${name}-model`)?.value ?? '' })
+  const wanted = { text: field('text').value, max_tokens: Number(field('max_tokens').value) || 0, first: side('first'), second: side('second') }
+  if (await request('/blind', wanted, failed)) follow()
+  form.ariaBusy = 'false'
+})
+
+$('[data-stop-all]').addEventListener('click', () => request('/blind/stop', {}, failed))
+
+// writing shows the buttons for answers that are being written, or for those that have ended.
+function writing(on) {
+  const submit = form.querySelector('[type=submit]'), stop = $('[data-stop-all]')
+  const focused = on ? document.activeElement === submit : document.activeElement === stop
+  submit.hidden = on
+  stop.hidden = !on
+  if (focused) (on ? stop : votes[0]).focus()
+}
+
+// name shows what wrote the answers, and the vote.
+function name({ a, b, vote }) {
+  for (const [i, label] of [a, b].entries()) sides[i].querySelector('[data-name]').textContent = label || 'named after your vote'
+  for (const button of votes) {
+    button.disabled = Boolean(vote)
+    button.setAttribute('aria-pressed', button.dataset.vote === vote)
+  }
+  $('[data-voted]').textContent = vote ? `A is ${a}, B is ${b}. Load the page again to see the count.` : ''
+}
+
+async function vote(side) {
+  $('#problem').hidden = true
+  const said = await request('/blind/vote', { vote: side }, failed)
+  if (!said) return
+  name(said)
+  refresh()
+}
+for (const button of votes) button.addEventListener('click', () => vote(button.dataset.vote))
+
+// refresh replaces the leaderboard by the one that counts the vote.
+async function refresh() {
+  const page = await request('/blind', null, () => {})
+  const board = page && fragment(page).querySelector('.board')
+  if (!board) return
+  $('.board').replaceWith(board)
+  $('[data-voted]').textContent = $('[data-voted]').textContent.replace(' Load the page again to see the count.', '')
+}
+
+addEventListener('keydown', e => {
+  const button = votes[Number(e.key) - 1]
+  if (!button || button.disabled || e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, textarea, select')) return
+  button.click()
+})
+
+const said = {
+  cells: list => {
+    for (const c of list) {
+      const side = sides[c.index], note = side.querySelector('[data-note]')
+      texts[c.index] += c.text ?? ''
+      side.querySelector('[data-text]').textContent = texts[c.index]
+      side.querySelector('.caret').hidden = c.state !== 'writing'
+      side.setAttribute('aria-busy', c.state === 'waiting' || c.state === 'writing')
+      note.textContent = c.note ?? ''
+      note.hidden = !c.note
+    }
+  },
+  over: names => {
+    source.close()
+    name(names)
+    writing(false)
+  },
+}
+
+function lost(text) {
+  $('#connbar').hidden = !text
+  $('#connbar span').textContent = text
+}
+
+// follow shows the two answers that the server has.
+function follow() {
+  source?.close()
+  $('#pair').hidden = $('.vote').hidden = false
+  name({})
+  for (const button of votes) button.disabled = true
+  writing(true)
+  source = new EventSource('/blind/events')
+  source.onopen = () => {
+    texts = ['', ''] // the stream begins with all text
+    lost('')
+  }
+  source.onmessage = e => { for (const [name, value] of Object.entries(JSON.parse(e.data))) said[name](value) }
+  source.onerror = () => {
+    if (source.readyState !== EventSource.CLOSED) {
+      lost('The connection is lost. The server goes on writing; trying again.')
+      return
+    }
+    lost('The server does not have these answers any more.')
+    writing(false)
+  }
+}
+
+if ('shown' in document.body.dataset) follow()
