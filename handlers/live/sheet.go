@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"m40-llm/handlers/access"
-	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
