@@ -104,6 +104,7 @@ func belongings(t *testing.T, s *Store, word string) (p Person) {
 	must[Device](t)(s.AddDevice(ctx, Device{Person: p.ID, Label: "device " + word, KeyHash: must2(hashOf("server " + word))}, hashOf("device "+word)))
 	mustDo(t, s.SetPassphrase(ctx, p.ID, "hash "+word))
 	must[Key](t)(s.AddKey(ctx, p.ID, "key "+word, hashOf("key "+word)))
+	mustDo(t, s.AddVote(ctx, p.ID, Vote{First: "first " + word, Second: "second " + word, Result: VoteTie}))
 	return p
 }
 
