@@ -12,7 +12,8 @@ import (
 	"m40-llm/infer"
 )
 
-const pairEnded = "document.querySelector('[data-stop-all]').hidden && document.querySelectorAll('.pair .cell[aria-busy=false]').length === 2"
+// pairEnded holds when both answers have ended and can be voted on.
+const pairEnded = "document.querySelector('[data-stop-all]').hidden && !document.querySelector('[data-vote=a]').disabled"
 
 // TestABlindComparison compares two presets, and then two models, in the browser.
 func TestABlindComparison(t *testing.T) {
@@ -49,7 +50,6 @@ func TestABlindComparison(t *testing.T) {
 		if seeds[0] != seeds[1] {
 			t.Errorf("the seeds are %v", seeds)
 		}
-		b.until("!document.querySelector('[data-vote=a]').disabled")
 		if got := b.text(".pair"); strings.Contains(got, "Precise") || strings.Contains(got, "Balanced") {
 			t.Errorf("before the vote the page says %q", got)
 		}
@@ -97,8 +97,8 @@ func TestABlindComparison(t *testing.T) {
 		if !strings.Contains(file, `"format": "m40-llm-votes-1"`) || strings.Count(file, `"result"`) != 2 {
 			t.Errorf("the file is %s", file)
 		}
-		b.click(".reset summary")
-		b.click(".reset .danger")
+		b.click(".clear-votes summary")
+		b.click(".clear-votes .danger")
 		b.until("document.querySelector('.board').innerText.includes('None yet')")
 		if board, votes, err := chats.Leaderboard(t.Context(), access.Local); len(board)+len(votes) != 0 || err != nil {
 			t.Errorf("after the reset there are %v and %v, %v", board, votes, err)
