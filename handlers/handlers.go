@@ -142,7 +142,7 @@ func (cfg *Config) setDefaults() {
 		cfg.Activity = activity.New(nil)
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = metrics.New(cfg.Engine.Status)
+		cfg.Metrics = metrics.New(cfg.Engine)
 	}
 	if cfg.People == nil {
 		cfg.Asks = gate.AsksNobody

@@ -294,7 +294,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		return nil, errors.Join(err, s.db.Close())
 	}
 	s.activity = activity.New(s.people.Name)
-	s.metrics = metrics.New(s.engine.Status)
+	s.metrics = metrics.New(s.engine)
 	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.engine.Generate)))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)

@@ -21,9 +21,12 @@ import (
 // Generate is the method of an engine that generates answers.
 type Generate = func(context.Context, infer.Request) iter.Seq2[infer.Event, error]
 
+// Engine is the part of an engine that this package uses.
+type Engine interface{ Status() infer.Status }
+
 // Service has the metrics of one engine. It is safe for concurrent use.
 type Service struct {
-	status   func() infer.Status
+	engine   Engine
 	registry *prometheus.Registry
 
 	answers                   *prometheus.CounterVec
@@ -35,9 +38,9 @@ var labels = []string{"model", "device"}
 
 const namespace = "m40_llm"
 
-// New returns the metrics of the engine with a status.
-func New(status func() infer.Status) *Service {
-	s := &Service{status: status, registry: prometheus.NewRegistry()}
+// New returns the metrics of engine.
+func New(engine Engine) *Service {
+	s := &Service{engine: engine, registry: prometheus.NewRegistry()}
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, append(labels[:2:2], more...))
 		s.registry.MustRegister(c)
@@ -55,13 +58,14 @@ func New(status func() infer.Status) *Service {
 	s.queue = histogram("queue_seconds", "Time that an answer waited in the queue.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	s.first = histogram("first_token_seconds", "Time from a request to its first token.", prometheus.ExponentialBuckets(0.01, 3, 10))
 	s.between = histogram("token_seconds", "Mean time between the tokens of an answer.", prometheus.ExponentialBuckets(0.001, 2, 13))
-	s.registry.MustRegister(&gauges{status})
 	return s
 }
 
 // ServeHTTP writes the metrics in Prometheus' text format.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
+	now := prometheus.NewRegistry()
+	now.MustRegister(gauges{s.engine.Status()}) // read here: a panic in a collector would end the process
+	promhttp.HandlerFor(prometheus.Gatherers{s.registry, now}, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
 }
 
 // Observe returns a function like generate whose answers are counted.
@@ -101,13 +105,13 @@ func failed(err error) string {
 
 // end counts an answer without a record.
 func (s *Service) end(reason string) {
-	status := s.status()
+	status := s.engine.Status()
 	s.answers.WithLabelValues(status.Model.Name, status.Device.Name, reason).Inc()
 }
 
 // done counts a complete answer.
 func (s *Service) done(done *infer.Done) {
-	status := s.status()
+	status := s.engine.Status()
 	model, device := cmp.Or(done.Receipt.Model, status.Model.Name), cmp.Or(done.Receipt.Device, status.Device.Name)
 	s.answers.WithLabelValues(model, device, string(done.Reason)).Inc()
 	u, t := done.Usage, done.Timings
@@ -121,8 +125,8 @@ func (s *Service) done(done *infer.Done) {
 	}
 }
 
-// gauges collects the status of the engine when it is asked for.
-type gauges struct{ status func() infer.Status }
+// gauges are the numbers of a status of the engine.
+type gauges struct{ status infer.Status }
 
 // gauge is a number of the status.
 type gauge struct {
@@ -153,15 +157,15 @@ var numbers = []gauge{
 }
 
 // Describe implements prometheus.Collector.
-func (g *gauges) Describe(descriptions chan<- *prometheus.Desc) {
+func (g gauges) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, n := range numbers {
 		descriptions <- n.description
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (g *gauges) Collect(metrics chan<- prometheus.Metric) {
-	s := g.status()
+func (g gauges) Collect(metrics chan<- prometheus.Metric) {
+	s := g.status
 	for _, n := range numbers {
 		metrics <- prometheus.MustNewConstMetric(n.description, prometheus.GaugeValue, n.value(s), s.Model.Name, s.Device.Name)
 	}

@@ -15,11 +15,16 @@ import (
 	"m40-llm/infer/record"
 )
 
+// engine is an engine with a status.
+type engine func() infer.Status
+
+func (e engine) Status() infer.Status { return e() }
+
 func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 	status := func() infer.Status {
 		return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "guide"}, Device: device.Info{Name: "test"}, Running: 2, Cache: infer.Cache{Used: 7}}
 	}
-	s := metrics.New(status)
+	s := metrics.New(engine(status))
 	done := infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
 		End:     record.End{Reason: infer.FinishLength},
 		Usage:   record.Usage{PromptTokens: 7, CachedTokens: 3, CompletionTokens: 5},
