@@ -30,7 +30,7 @@ import (
 const thumbnail = 10
 
 // A picture is another one if more than maxOther of its thumbnail's pixels differ by more than
-// maxDifference of 255 greys. Fonts alone made at most half as many differ.
+// maxDifference of 255 greys.
 const (
 	maxDifference = 32
 	maxOther      = 0.01
