@@ -3,6 +3,7 @@ package handlers
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,7 +86,25 @@ func TestABlindComparison(t *testing.T) {
 
 	run("two models answer with one preset", func(t *testing.T) {
 		b.script("document.querySelector('[name=second]').value = 'precise'; document.querySelector('[name=second-model]').value = 'other'")
-		write(t, func(r infer.Request) string { return "by " + r.Model })
+		b.click("#blind [type=submit]")
+		var models []string
+		for range 2 {
+			a := engine.next(t)
+			models = append(models, a.request.Model)
+			a.write("by " + a.request.Model)
+			b.until("[...document.querySelectorAll('.pair .cell [data-note]')].every(n => n.innerText === 'Both are shown when both are written.')")
+			if got := b.text(".pair"); strings.Contains(got, "by ") {
+				t.Errorf("while they are written the page shows %q", got)
+			}
+			a.finish()
+		}
+		b.until(pairEnded)
+		if slices.Sort(models); !slices.Equal(models, []string{"guide", "other"}) {
+			t.Errorf("%v were asked", models)
+		}
+		if got := b.text(".pair"); !strings.Contains(got, "by guide") || !strings.Contains(got, "by other") {
+			t.Errorf("the page shows %q", got)
+		}
 		b.click("[data-vote=tie]")
 		b.until("document.querySelector('[data-voted]').innerText.includes('Precise · other') && document.querySelector('[data-voted]').innerText.includes('Precise · guide')")
 		b.until("document.querySelectorAll('.standings tbody tr').length === 4")

@@ -171,11 +171,23 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 		return s.Name != ""
 	}
 	kept, deleted, temporary, ofAnna := start(access.Local, false), start(access.Local, false), start(access.Local, true), start(access.Of(anna), false)
+	pruned := start(access.Local, false)
 	if !has(kept) || !has(deleted) || !has(ofAnna) || has(temporary) {
 		t.Fatal("stored chats have a file, temporary ones have none")
 	}
 	if err := chats.Delete(t.Context(), access.Local, deleted); err != nil || has(deleted) {
 		t.Errorf("the file of a deleted chat: %v, %v", has(deleted), err)
+	}
+	chat, err := chats.Chat(t.Context(), access.Local, pruned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := db.Branch(t.Context(), access.Local.Owner, pruned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := chat.Prune(t.Context(), access.Local, answers[len(answers)-1].ID); err != nil || has(pruned) {
+		t.Errorf("the file of a chat of which a branch was deleted: %v, %v", has(pruned), err)
 	}
 	if err := db.ErasePerson(t.Context(), anna.ID); err != nil {
 		t.Fatal(err)
@@ -189,6 +201,10 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 	chats.Close()
 	if open(); has("leftover") || !has(kept) {
 		t.Error("a start does not delete the files of chats that are not there")
+	}
+	chats = open()
+	if err := chats.SetKVLimit(t.Context(), 0); err != nil || has(kept) {
+		t.Errorf("with a limit of 0 an empty file is still there, %v", err)
 	}
 }
 

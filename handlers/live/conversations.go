@@ -337,14 +337,12 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 			return storeError(err)
 		}
 	}
+	s.dropKVFile(id)
 	s.endGroups(func(g *group) bool { return g.chat == id })
 	if c != nil {
 		if err := s.end(c); err != nil {
 			return err
 		}
-	}
-	if err := s.removeKVFile(id); err != nil {
-		s.opt.Log.Warn("failed to delete the KV cache of a chat", "chat", id, "error", err)
 	}
 	s.notify(who.Owner)
 	s.shares.notify()

@@ -110,6 +110,13 @@ func (s *Service) removeKVFile(chat string) error {
 	return s.opt.KVFiles.Remove(chat)
 }
 
+// dropKVFile removes the file of a chat, and logs if it cannot.
+func (s *Service) dropKVFile(chat string) {
+	if err := s.removeKVFile(chat); err != nil {
+		s.opt.Log.Warn("failed to delete the KV cache of a chat", "chat", chat, "error", err)
+	}
+}
+
 // SetKVLimit sets how many megabytes the KV caches of all chats may take, and deletes the least recently
 // used ones beyond. The owner of the server may.
 func (s *Service) SetKVLimit(ctx context.Context, megabytes int) error {
@@ -127,6 +134,9 @@ func (s *Service) SetKVLimit(ctx context.Context, megabytes int) error {
 		return storeError(err)
 	}
 	s.kvLimit.Store(int64(megabytes))
+	if megabytes == 0 { // empty files too, so that no running answer stores what is not wanted any more
+		return s.opt.KVFiles.RemoveIf(func(kvfile.Stored) bool { return true })
+	}
 	return s.opt.KVFiles.Evict(int64(megabytes) << 20)
 }
 

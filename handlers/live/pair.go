@@ -31,10 +31,11 @@ const MaxPairTokens = 2048
 // only; the vote is stored. Everybody has one at a time.
 type Pair struct {
 	group
-	Text    string
-	names   [2]string // of the contestants, the first and the second
-	swapped bool      // cell 0 is that of the second
-	vote    Side      // guarded by mu; empty: the person has not voted
+	Text     string
+	OneByOne bool      // they are of two models, so which one begins tells which is loaded
+	names    [2]string // of the contestants, the first and the second
+	swapped  bool      // cell 0 is that of the second
+	vote     Side      // guarded by mu; empty: the person has not voted
 }
 
 // Side is what a person votes for: one of the two answers as they are shown, or neither.
@@ -72,7 +73,7 @@ func (s *Service) StartPair(ctx context.Context, who Principal, n NewPair) error
 		return err
 	}
 	draw := s.opt.Seed()
-	p := &Pair{group: group{service: s, owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1}
+	p := &Pair{group: group{service: s, owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
 	var turns [2]*turn
 	var requests [2]infer.Request
 	for i, contestant := range []Contestant{n.First, n.Second} {
@@ -80,9 +81,10 @@ func (s *Service) StartPair(ctx context.Context, who Principal, n NewPair) error
 		if err != nil {
 			return err
 		}
-		if p.names[i], err = s.contestantName(preset, contestant, n); err != nil {
+		if contestant.Model, err = s.contestantModel(contestant, n); err != nil {
 			return err
 		}
+		p.names[i] = strings.TrimSuffix(preset.Name+" · "+contestant.Model, " · ")
 		settings := preset.Settings
 		settings.MaxTokens, settings.Seed = n.MaxTokens, draw
 		c := s.newChat(who.Owner, "", true) // never listed: it makes the request as every chat does
@@ -115,19 +117,20 @@ func (n NewPair) validate() error {
 	return nil
 }
 
-// contestantName returns the name under which the votes for a contestant are counted. It has the model only
-// if the person compares models.
-func (s *Service) contestantName(preset Preset, c Contestant, n NewPair) (string, error) {
+// contestantModel returns the model that writes a contestant's answer; empty: the same one for both, whichever
+// is loaded.
+func (s *Service) contestantModel(c Contestant, n NewPair) (string, error) {
 	if err := checkModel(c.Model); err != nil {
 		return "", err
 	}
-	model := c.Model
-	if model == "" && n.First.Model != n.Second.Model {
-		if model = s.loadedModel(); model == "" {
-			return "", invalid("model", "no model is loaded; choose one by its name")
-		}
+	if c.Model != "" || n.First.Model == n.Second.Model {
+		return c.Model, nil
 	}
-	return strings.TrimSuffix(preset.Name+" · "+model, " · "), nil
+	model := s.loadedModel()
+	if model == "" {
+		return "", invalid("model", "no model is loaded; choose one by its name")
+	}
+	return model, nil
 }
 
 // Pair returns the pair that who has; nil if there is none.

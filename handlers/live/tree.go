@@ -107,6 +107,7 @@ func (c *Chat) Prune(ctx context.Context, who Principal, message int64) error {
 		return err
 	}
 	c.service.rows.forget(c.id)
+	c.service.dropKVFile(c.id) // it may hold what was deleted
 	same := c.branch.common(stored)
 	for i := range same {
 		if stored[i].Versions != c.branch[i].Versions || stored[i].Version != c.branch[i].Version {

@@ -2,8 +2,10 @@ package page
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
@@ -135,8 +137,8 @@ type blindCell struct {
 }
 
 // pairEvents answers GET /blind/events with a stream of {"cells":[…]} with what has changed in the two
-// answers, and {"over":true} when both have ended, with the names if the person has voted. Without a pair
-// it has no content.
+// answers, and {"over":{"a","b","vote"}} when both have ended, with the names if the person has voted. Answers
+// of two models are sent when both have ended. Without a pair it has no content.
 func (h *Handlers) pairEvents(c echo.Context) error {
 	pair, err := h.Live.Pair(principal(c))
 	if err != nil {
@@ -152,16 +154,23 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 		return err
 	}
 	feed := cellFeed{cells: make([]live.Cell, 2)}
+	latest := map[int]live.Cell{} // that are not sent yet
+	if pair.OneByOne {
+		const note = "Both are shown when both are written."
+		if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", note}, {1, live.Waiting, "", note}}}); err != nil {
+			return err
+		}
+	}
 	for {
 		changed, running := reader.Take()
-		var list []blindCell
-		for _, v := range feed.take(changed) {
-			list = append(list, blindCell{v.Index, v.State, v.Text, blindNote(v)})
+		for _, c := range changed {
+			latest[c.Index] = c
 		}
-		if len(list) > 0 {
-			if err := sse.Send(map[string]any{"cells": list}); err != nil {
+		if (!pair.OneByOne || running == nil) && len(latest) > 0 {
+			if err := sse.Send(map[string]any{"cells": blindCells(feed.take(slices.Collect(maps.Values(latest))))}); err != nil {
 				return err
 			}
+			clear(latest)
 		}
 		if running == nil {
 			a, b, vote := pair.Names()
@@ -171,6 +180,13 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 			return err
 		}
 	}
+}
+
+func blindCells(cells []view.Cell) (list []blindCell) {
+	for _, c := range cells {
+		list = append(list, blindCell{c.Index, c.State, c.Text, blindNote(c)})
+	}
+	return list
 }
 
 // blindNote returns what the person is told about an answer without text, and of one that failed.
