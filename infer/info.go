@@ -110,7 +110,7 @@ type Cache struct {
 	Used    int64 `json:"used"`    // current
 
 	Key   string `json:"key,omitempty"`   // identifies the KV caches in files that can be used: model, devices, format; empty: none are stored
-	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the model was loaded
+	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the engine started
 }
 
 // Reads counts what decode steps have read from the device's memory since the model was loaded: weights once
@@ -119,7 +119,7 @@ type Cache struct {
 type Reads struct {
 	Bytes     int64   `json:"bytes"`
 	Seconds   float64 `json:"seconds"`             // that these steps took
-	Bandwidth float64 `json:"bandwidth,omitempty"` // read bandwidth of the memory, bytes per second; measured when the engine is idle for the first time; 0: not known
+	Bandwidth float64 `json:"bandwidth,omitempty"` // read bandwidth of the memory, bytes per second; measured once for each device, when the engine is idle after an answer; 0: not known
 }
 
 // Step shows whether the engine makes progress.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 
@@ -71,12 +72,13 @@ func (f folders) kvFiles(t *cli.Terminal) (*kvfile.Dir, error) {
 	return kvfile.OpenDir(filepath.Join(dir, kvFolder))
 }
 
-// deleteCaches deletes the KV caches of chats that belong to a model.
+// deleteCaches deletes the KV caches of chats that belong to a model. They name it with its folder, as model
+// does, only if another model had the same name.
 func deleteCaches(d *kvfile.Dir, model string) error {
 	if d == nil {
 		return nil
 	}
-	return d.RemoveIf(func(file kvfile.Stored) bool { return file.Model == model })
+	return d.RemoveIf(func(file kvfile.Stored) bool { return file.Model == model || file.Model == path.Base(model) })
 }
 
 // noteMissingFolder prints a note if the folder that --models names does not exist: it may

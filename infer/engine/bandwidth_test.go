@@ -55,8 +55,10 @@ func TestAnAnswerReportsWhatItsDecodeReads(t *testing.T) {
 	if got := b.Status().Reads.Bytes; got != want {
 		t.Errorf("the status counts %d bytes, want %d", got, want)
 	}
-	for measured.Load() == 0 || b.Status().Reads.Bandwidth == 0 {
-		time.Sleep(time.Millisecond)
+	for late := time.Now().Add(time.Minute); measured.Load() == 0 || b.Status().Reads.Bandwidth == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("the bandwidth is not measured")
+		}
 	}
 	for range 3 {
 		if a = b.ask(r); a.err != nil || a.done.Reads.Bandwidth != 2e9 || a.done.Reads.Bytes != want {

@@ -51,7 +51,8 @@ type kvJob struct {
 	seq   *sequence  // that waits for it; nil: the job saves
 	table blockTable // what the cache has, and then what is restored
 	have  int        // blocks that the cache had when the job began
-	alarm *time.Timer
+
+	alarm *time.Timer // nil: no sequence waits for the job
 	late  atomic.Bool // the disk took too long
 
 	next   int         // block that is copied next; -1: not known yet
@@ -188,7 +189,7 @@ func (k *kvFiles) start(b *blocks) {
 		for _, id := range j.table.ids {
 			b.retain(id)
 		}
-		j.alarm = time.AfterFunc(kvPatience, func() { j.late.Store(true); k.wake() })
+		k.setAlarm(j)
 	}
 	k.running.Go(func() {
 		defer k.wake()
@@ -199,6 +200,11 @@ func (k *kvFiles) start(b *blocks) {
 	})
 }
 
+// setAlarm wakes the loop if j makes no progress for kvPatience.
+func (k *kvFiles) setAlarm(j *kvJob) {
+	j.alarm = time.AfterFunc(kvPatience, func() { j.late.Store(true); k.wake() })
+}
+
 // saveSome hands blocks to the goroutine that saves, and ends the job when that has ended.
 func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
 	if !j.sent {
@@ -206,12 +212,24 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 			return moved, err
 		}
 	}
+	if j.alarm == nil && len(k.queue) > 0 && k.queue[0].seq != nil {
+		k.setAlarm(j)
+	}
 	select {
 	case <-j.done:
 	default:
-		return moved, nil
+		if !j.late.Load() {
+			return moved, nil
+		}
+		k.log.Warn("stored KV cache of a chat not used: the disk is too slow", "chat", k.queue[0].file.Name)
+		k.leave(j)
+		k.dropRestores()
+		return true, nil
 	}
 	k.current = nil
+	if j.alarm != nil {
+		j.alarm.Stop()
+	}
 	if j.paused {
 		again := newKVJob(j.file, j.id, j.tokens)
 		again.ids, again.contents = j.ids, j.contents
@@ -356,6 +374,7 @@ func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved boo
 		}
 		b.commit(&j.table, j.tokens[:n*b.size])
 		j.alarm.Reset(kvPatience)
+		j.late.Store(false)
 		j.free <- data
 		moved = true
 	}
@@ -377,6 +396,8 @@ func (k *kvFiles) leave(j *kvJob) {
 	}
 	if j.seq != nil {
 		j.seq.restoring = false
+	}
+	if j.alarm != nil {
 		j.alarm.Stop()
 	}
 }

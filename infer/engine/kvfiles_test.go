@@ -345,3 +345,24 @@ func mustConfig(t *testing.T, f *gguf.File) model.Config {
 	}
 	return c
 }
+
+// The disk hangs while the cache of one chat is saved, and another chat's is to be restored.
+func TestNoAnswerWaitsForASaveThatHangs(t *testing.T) {
+	d, _ := kvDir(t)
+	k := &kvFiles{dir: d, log: slog.New(slog.DiscardHandler), wake: func() {}}
+	saving := newKVJob(infer.KVFile{Name: "chat"}, kvfile.Identity{}, nil)
+	waiting := newKVJob(infer.KVFile{Name: "other"}, kvfile.Identity{}, nil)
+	waiting.seq = &sequence{restoring: true}
+	saving.sent, k.current, k.queue = true, saving, []*kvJob{waiting}
+	if _, err := k.progress(nil, nil); err != nil || saving.alarm == nil || !waiting.seq.restoring {
+		t.Fatalf("%v; a sequence waits: %v, and for how long is measured: %v", err, waiting.seq.restoring, saving.alarm != nil)
+	}
+	saving.alarm.Stop()
+	saving.late.Store(true)
+	if _, err := k.progress(nil, nil); err != nil || waiting.seq.restoring || k.active() {
+		t.Errorf("%v; a sequence waits: %v, jobs are left: %v", err, waiting.seq.restoring, k.active())
+	}
+	if close(saving.done); k.ended() || k.ending != nil {
+		t.Error("the job that hung has ended, but the next one cannot begin")
+	}
+}

@@ -204,6 +204,7 @@ func (l *loop) step(plan []scheduled) error {
 	now := l.options.Now()
 	l.failures = 0
 	l.sched.advance(plan, now.Sub(begin))
+	l.status.recordReads(now.Sub(begin), l.stepBytes) // before a client learns of its end
 	tokens := 0
 	for i, part := range plan {
 		a, n := l.answers[part.seq], 0
@@ -217,7 +218,7 @@ func (l *loop) step(plan []scheduled) error {
 		results = results[n:]
 		tokens += max(0, a.length()-before)
 	}
-	l.status.recordStep(now.Sub(begin), tokens, l.stepBytes)
+	l.status.recordStep(now.Sub(begin), tokens)
 	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written))
 	return nil
 }

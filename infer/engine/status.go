@@ -57,14 +57,21 @@ func (s *status) endStep(now time.Time) {
 	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.begun)))
 }
 
-// recordStep adds a step to the decode rate, and the bytes that it read from memory; 0: not known.
-func (s *status) recordStep(took time.Duration, tokens int, bytes int64) {
+// recordReads adds the bytes that a step read from memory; 0: not known.
+func (s *status) recordReads(took time.Duration, bytes int64) {
+	if bytes == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if bytes > 0 {
-		s.current.Reads.Bytes += bytes
-		s.current.Reads.Seconds += took.Seconds()
-	}
+	s.current.Reads.Bytes += bytes
+	s.current.Reads.Seconds += took.Seconds()
+}
+
+// recordStep adds a step to the decode rate.
+func (s *status) recordStep(took time.Duration, tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.steps[s.next] = stepTime{took, tokens}
 	s.next = (s.next + 1) % len(s.steps)
 }

@@ -343,7 +343,10 @@ func (f *File) Bytes(n int) int64 { return f.head.at(n) }
 // Touch makes the file the most recently used one.
 func (f *File) Touch() error {
 	now := time.Now()
-	return os.Chtimes(f.f.Name(), now, now)
+	if err := os.Chtimes(f.f.Name(), now, now); !errors.Is(err, fs.ErrNotExist) { // else it was deleted meanwhile
+		return err
+	}
+	return nil
 }
 
 // Close closes the file.
