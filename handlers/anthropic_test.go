@@ -200,6 +200,8 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 	}{
 		{"no max_tokens", `{"messages":[{"role":"user","content":"x"}]}`, nil, 400, "invalid_request_error", "max_tokens is missing"},
 		{"no messages", `{"max_tokens":1}`, nil, 400, "invalid_request_error", "at least one message"},
+		{"a message without content", `{"max_tokens":1,"messages":[{"role":"user","content":[]}]}`, nil, 400, "invalid_request_error", "at least one message of the user"},
+		{"a system prompt only", `{"max_tokens":1,"system":"x","messages":[{"role":"user","content":[]}]}`, nil, 400, "invalid_request_error", "at least one message of the user"},
 		{"a role", `{"max_tokens":1,"messages":[{"role":"tool","content":"x"}]}`, nil, 400, "invalid_request_error", "messages[0].role must be user or assistant"},
 		{"an image", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}`, nil, 400, "invalid_request_error", "cannot see images: remove messages[0].content[0]"},
 		{"a document", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`, nil, 400, "invalid_request_error", "cannot read files"},

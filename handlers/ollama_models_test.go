@@ -53,6 +53,11 @@ func TestOllama_PullsCopiesAndDeletes(t *testing.T) {
 	if got := post(t, s.Server, "/api/pull", `{"model":"`+remoteName+`","stream":false}`); got.status != http.StatusOK || got.body != `{"status":"success"}`+"\n" {
 		t.Errorf("a model that is there already: got %d: %s", got.status, got.body)
 	}
+	for _, name := range []string{"Remote-Q8_0", remoteName} {
+		if got := post(t, s.Server, "/api/show", `{"model":"`+name+`"}`); got.status != http.StatusOK || !strings.Contains(got.body, "FROM Remote-Q8_0") {
+			t.Errorf("show %s: got %d: %s", name, got.status, got.body)
+		}
+	}
 	if got := post(t, s.Server, "/api/copy", `{"source":"Remote-Q8_0:latest","destination":"mine:v1"}`); got.status != http.StatusOK || !strings.Contains(tags(), `"name":"mine:v1"`) {
 		t.Errorf("copy: got %d: %s", got.status, got.body)
 	}

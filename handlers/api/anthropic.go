@@ -43,7 +43,7 @@ type AnthropicRequest struct {
 		Format anthropicFormat `json:"format"`
 		Effort string          `json:"effort"`
 	} `json:"output_config"`
-	OutputFormat anthropicFormat `json:"output_format"` // the earlier place of output_config.format
+	OutputFormat anthropicFormat `json:"output_format"` // another name of output_config.format, which comes first
 }
 
 // anthropicFormat constrains the answer.
@@ -137,14 +137,16 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 	if err := b.fill(&r); err != nil {
 		return r, err
 	}
-	for param, format := range map[string]anthropicFormat{"output_config.format": b.OutputConfig.Format, "output_format": b.OutputFormat} {
-		switch {
-		case format.Type == "":
-		case format.Type != "json_schema" || !given(format.Schema):
-			return r, failure.Invalid(param, `%s must be {"type":"json_schema","schema":{…}}`, param)
-		default:
-			r.JSONSchema = format.Schema
-		}
+	format, param := b.OutputConfig.Format, "output_config.format"
+	if format.Type == "" {
+		format, param = b.OutputFormat, "output_format"
+	}
+	switch {
+	case format.Type == "":
+	case format.Type != "json_schema" || !given(format.Schema):
+		return r, failure.Invalid(param, `%s must be {"type":"json_schema","schema":{…}}`, param)
+	default:
+		r.JSONSchema = format.Schema
 	}
 	r.ParseReply, r.WholeCalls = true, !b.Stream
 	return r, nil
@@ -153,9 +155,6 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 // fill adds the conversation to r.
 func (b *AnthropicConversation) fill(r *infer.Request) error {
 	r.Model = b.Model
-	if len(b.Messages) == 0 {
-		return failure.Invalid("messages", "messages must be an array with at least one message")
-	}
 	system, err := parseContent(b.System, "system")
 	if err != nil {
 		return err
@@ -169,7 +168,9 @@ func (b *AnthropicConversation) fill(r *infer.Request) error {
 			return err
 		}
 	}
-	r.Messages = list.end()
+	if r.Messages = list.end(); !asksSomething(r.Messages) {
+		return failure.Invalid("messages", "messages must be an array with at least one message of the user or the assistant")
+	}
 	if last := r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(last.ToolCalls) == 0 {
 		r.Continue = true // Anthropic's way to begin the answer
 	}

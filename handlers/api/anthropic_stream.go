@@ -1,8 +1,6 @@
 package api
 
 import (
-	"encoding/json"
-
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
@@ -86,14 +84,8 @@ func (s *messageStream) grow(p part) error {
 
 // beginBlock announces the block that begins with p.
 func (s *messageStream) beginBlock(p part) error {
-	s.growing = growingPart{}
-	s.growing.add(part{kind: p.kind, call: p.call})
-	s.growing.text = ""
-	block := blockOf(s.growing)
-	if p.kind == callPart {
-		block.Input = json.RawMessage("{}") // its pieces follow
-	}
-	return s.send("content_block_start", fields{"index": s.blocks, "content_block": block})
+	s.growing = begun(p)
+	return s.send("content_block_start", fields{"index": s.blocks, "content_block": blockOf(s.growing)})
 }
 
 // endBlock ends the block that grows, if there is one.

@@ -1,6 +1,10 @@
 package api
 
-import "m40-llm/infer/chat"
+import (
+	"slices"
+
+	"m40-llm/infer/chat"
+)
 
 // conversation collects messages of APIs in which reasoning, text and calls of one message are items
 // of their own, or system prompts come from several fields.
@@ -79,4 +83,9 @@ func (c *conversation) close() {
 func (c *conversation) end() []chat.Message {
 	c.close()
 	return c.messages
+}
+
+// asksSomething reports whether a conversation has more than system messages.
+func asksSomething(messages []chat.Message) bool {
+	return slices.ContainsFunc(messages, func(m chat.Message) bool { return m.Role != "system" })
 }

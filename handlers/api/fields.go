@@ -18,11 +18,11 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// This file holds what chat completions and text completions share. The contract
-// is OpenAI's, with the sampler fields of llama-server and vLLM; unknown fields
-// are ignored.
+// This file holds what the requests of several APIs share. The names are those of
+// OpenAI's completions, with the sampler fields of llama-server and vLLM; unknown
+// fields are ignored.
 
-// generationFields are the fields of both requests. Absent and null mean the
+// generationFields are the fields that ask for an answer. Absent and null mean the
 // default: JSON is decoded over newGenerationFields.
 type generationFields struct {
 	Model         string `json:"model"`

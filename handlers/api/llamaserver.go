@@ -310,9 +310,9 @@ func (api *API) llamaSlots(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	slots := []LlamaSlot{}
+	slots, context := []LlamaSlot{}, api.engine.Status().ContextLength
 	for _, a := range list.Answers {
-		slot := LlamaSlot{ID: a.ID, Context: api.engine.Status().ContextLength, Processing: true}
+		slot := LlamaSlot{ID: a.ID, Context: context, Processing: true}
 		slot.Next.Decoded = a.Tokens
 		slots = append(slots, slot)
 	}

@@ -60,13 +60,21 @@ func (api *API) model(c echo.Context) error {
 	return c.JSON(http.StatusOK, api.describeModel(info))
 }
 
-// find returns the usable model called name.
+// find returns the usable model called name, or pulled by that name.
 func (api *API) find(c echo.Context, name string) (infer.ModelInfo, error) {
 	infos, err := api.list.List(c.Request().Context())
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
-	i := slices.IndexFunc(infos, func(info infer.ModelInfo) bool { return info.Name == name && info.Error == "" })
+	index := func(name string) int {
+		return slices.IndexFunc(infos, func(info infer.ModelInfo) bool { return info.Name == name && info.Error == "" })
+	}
+	i := index(name)
+	if i < 0 {
+		if details, err := api.list.Details(name); err == nil {
+			i = index(details.Name)
+		}
+	}
 	if i < 0 {
 		return infer.ModelInfo{}, &infer.Error{Code: infer.CodeNotFound, Param: "model",
 			Message: "there is no model called \"" + httpio.Shorten(name) + "\"; GET /v1/models lists those there are"}

@@ -198,11 +198,9 @@ func (api *API) ollamaChat(c echo.Context) (err error) {
 	if r.Messages, err = ollamaMessages(body.Messages); err != nil {
 		return err
 	}
-	if _, err := checkTools(body.Tools); err != nil {
+	tools := chatFields{Tools: body.Tools}
+	if err := tools.fillTools(&r); err != nil {
 		return err
-	}
-	if firstByte(body.Tools) == '[' {
-		r.Tools = body.Tools
 	}
 	return api.ollamaAnswer(c, r, shape)
 }

@@ -58,6 +58,15 @@ type growingPart struct {
 	score []tokenScore
 }
 
+// begun returns the part that begins with p, which is not in it yet.
+func begun(p part) growingPart {
+	g := growingPart{kind: p.kind}
+	if p.kind == callPart {
+		g.call, g.id, g.name = p.call.Index, p.call.ID, p.call.Name
+	}
+	return g
+}
+
 // continues reports whether p belongs to g.
 func (g *growingPart) continues(p part) bool {
 	return g.kind == p.kind && (p.kind != callPart || g.call == p.call.Index)

@@ -225,7 +225,7 @@ func (b *ResponsesRequest) messages() ([]chat.Message, error) {
 		}
 	}
 	messages := list.end()
-	if !slices.ContainsFunc(messages, func(m chat.Message) bool { return m.Role != "system" }) {
+	if !asksSomething(messages) {
 		return nil, failure.Invalid("input", "input must have at least one message")
 	}
 	return messages, nil

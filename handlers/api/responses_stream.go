@@ -73,9 +73,7 @@ func (s *responseStream) event(_ int, e infer.Event) error {
 
 // beginItem announces the item that begins with p.
 func (s *responseStream) beginItem(p part) error {
-	s.id, s.growing = newItemID(p.kind), growingPart{}
-	s.growing.add(part{kind: p.kind, call: p.call})
-	s.growing.text = ""
+	s.id, s.growing = newItemID(p.kind), begun(p)
 	item := outputOf(s.id, s.growing, "in_progress")
 	if p.kind != callPart {
 		item.Content = &[]ResponseContentPart{}

@@ -11,7 +11,7 @@ import (
 	"m40-llm/infer/reply"
 )
 
-// This file holds the tools of chat completions: their definitions, calls that a
+// This file holds the tools of chats: their definitions, calls that a
 // conversation comes with, and calls in the answer.
 
 const (
