@@ -1,5 +1,5 @@
-// Package models lists, shows, deletes and downloads the models on this machine. It does not
-// depend on HTTP.
+// Package models lists, shows, copies, deletes, suggests and downloads the models on this machine, and has
+// the loaded one loaded again with another setup. It does not depend on HTTP.
 //
 // A download belongs to the server, not to the page that started it: it continues when the page
 // is closed. Its partial file outlives the server, so that the download can be resumed.

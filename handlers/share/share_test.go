@@ -6,6 +6,7 @@ import (
 	"image/color"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -77,7 +78,10 @@ func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
 		"http://[2001:db8:1234:5678:9abc:def0:1234:5678]:65535/s/" + strings.Repeat("q", 26),
 	}
 	alone := map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
-	seed := rand.Uint64()
+	seed := uint64(1)
+	if os.Getenv("M40_LLM_TORTURE") != "" {
+		seed = rand.Uint64()
+	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	for len(links) < 100 {
 		links = append(links, randomLink(random))

@@ -1,5 +1,6 @@
 // Package bench measures the speed of a model on a device: prefill, decode of one answer and of
-// several at once, and the memory bandwidth that limits decode.
+// several at once, and the memory bandwidth that limits decode. It also has the shapes of published models,
+// and writes headers and whole files of them with random weights.
 package bench
 
 import (

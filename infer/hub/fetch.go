@@ -22,9 +22,9 @@ const (
 	// maxConnections is the number of connections that download a file at once.
 	maxConnections = 4
 
-	// helperRetries is the number of retries without progress after which a connection leaves its
+	// extraRetries is the number of retries without progress after which a connection leaves its
 	// segment to the others.
-	helperRetries = 1
+	extraRetries = 1
 )
 
 // segments distributes the missing bytes of a file among connections. The zero value has none.
@@ -126,10 +126,10 @@ func (t *transfer) fetchMissing(ctx context.Context) error {
 			cancel(err)
 		}
 	}
-	var helpers sync.WaitGroup
+	var extra sync.WaitGroup
 	t.ranged = sync.OnceFunc(func() {
 		for range maxConnections - 1 {
-			helpers.Go(func() {
+			extra.Go(func() {
 				c := t.client.clone()
 				defer c.close()
 				work(c, &retries{})
@@ -137,7 +137,7 @@ func (t *transfer) fetchMissing(ctx context.Context) error {
 		}
 	})
 	work(t.client, &t.retries)
-	helpers.Wait()
+	extra.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -173,7 +173,7 @@ func (t *transfer) work(ctx context.Context, c *client, r *retries) error {
 			if !t.single && s.From > begin {
 				r.failures = 0
 			}
-			if r.failures >= helperRetries && t.segments.giveBack(s) {
+			if r.failures >= extraRetries && t.segments.giveBack(s) {
 				return nil
 			}
 			if err := t.pauseAfter(ctx, r, transientErr); err != nil {
