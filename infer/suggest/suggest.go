@@ -49,9 +49,27 @@ type Suggestion struct {
 // most is the number of suggestions.
 const most = 3
 
+// slowest is the number of tokens per second that a suggested model must be expected to give.
+const slowest = 4
+
+// Read bandwidths of the memory of old machines, in bytes per second. They are assumed, because nothing
+// can be measured while a page waits.
+const (
+	oldCPU = 20e9
+	oldGPU = 100e9
+)
+
 // For returns up to three models for a machine, the largest first: of those that fit with a context
-// of usual length, the largest and the next smaller ones; if none does, the smallest.
+// of usual length and are not too slow, the largest and the next smaller ones; if none does, the smallest.
 func For(m placement.Machine) ([]Suggestion, error) {
+	m.ReadBandwidth = nil
+	for _, d := range m.Devices {
+		if d.Dedicated {
+			m.ReadBandwidth = append(m.ReadBandwidth, oldGPU)
+		} else {
+			m.ReadBandwidth = append(m.ReadBandwidth, oldCPU)
+		}
+	}
 	var fitting []Suggestion
 	var smallest Suggestion
 	for i, candidate := range models {
@@ -60,10 +78,12 @@ func For(m placement.Machine) ([]Suggestion, error) {
 			return nil, err
 		}
 		s := Suggestion{candidate, shape.Estimate(m)}
+		slow := s.TokensPerSecond < slowest
+		s.TokensPerSecond = 0 // it is not measured
 		if i == 0 {
 			smallest = s
 		}
-		if s.Fit.Context >= min(s.Fit.Trained, placement.CommonContext) && !s.Fit.InFile {
+		if !slow && s.Fit.Context >= min(s.Fit.Trained, placement.CommonContext) && !s.Fit.InFile {
 			fitting = append(fitting, s)
 		}
 	}

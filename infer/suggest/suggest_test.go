@@ -44,7 +44,7 @@ func TestForSuggestsWhatFits(t *testing.T) {
 		want    []string
 	}{
 		{"a small machine", []device.Info{cpu(4 << 30)}, []string{"Qwen3 1.7B", "Qwen3 0.6B"}},
-		{"a machine of 16 GB", []device.Info{cpu(16 << 30)}, []string{"Qwen3 14B", "Qwen3 8B", "Qwen3 4B"}},
+		{"a machine of 16 GB without a GPU", []device.Info{cpu(16 << 30)}, []string{"Qwen3 4B", "Qwen3 1.7B", "Qwen3 0.6B"}},
 		{"a GPU of 12 GB in a machine without much memory", []device.Info{gpu, cpu(2 << 30)}, []string{"Qwen3 14B", "Qwen3 8B", "Qwen3 4B"}},
 		{"a very small machine", []device.Info{cpu(2 << 30)}, []string{"Qwen3 0.6B"}},
 		{"no room at all", []device.Info{cpu(100 << 20)}, []string{"Qwen3 0.6B"}},
