@@ -202,7 +202,7 @@ func (b *AnthropicConversation) fillTools(r *infer.Request) error {
 			return err
 		}
 		if t.Type == "" || t.Type == "custom" {
-			tools = append(tools, responseTool{Name: t.Name, Description: t.Description, Parameters: t.Schema, Strict: t.Strict}.nested())
+			tools = append(tools, functionTool{Name: t.Name, Description: t.Description, Parameters: t.Schema, Strict: t.Strict}.nested())
 		}
 	}
 	fields := chatFields{Tools: mustMarshal(tools)}
@@ -215,7 +215,7 @@ func (b *AnthropicConversation) fillTools(r *infer.Request) error {
 		case "any":
 			fields.ToolChoice = mustMarshal("required")
 		case "tool":
-			fields.ToolChoice = mustMarshal(responseTool{Name: choice.Name}.nested())
+			fields.ToolChoice = mustMarshal(functionTool{Name: choice.Name}.nested())
 		default:
 			return failure.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(choice.Type))
 		}

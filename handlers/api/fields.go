@@ -107,6 +107,15 @@ func setCount(dst *int, field string, value *int) error {
 	return httpio.Ranges[field].Check(field, *value)
 }
 
+// setPredicted sets the limit of tokens to a field of Ollama's or llama-server's, in which -2 stands for an
+// answer that fills the context.
+func setPredicted(r *infer.Request, field string, value *int) error {
+	if value != nil && *value == -2 {
+		value = new(-1)
+	}
+	return setCount(&r.MaxTokens, field, value)
+}
+
 func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
 	if len(biases) == 0 {
 		return nil, nil

@@ -61,10 +61,7 @@ func (b *LlamaRequest) request() (infer.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if n := b.NPredict; n != nil && *n == fillContext {
-		b.NPredict = new(-1)
-	}
-	if err := setCount(&r.MaxTokens, "n_predict", b.NPredict); err != nil {
+	if err := setPredicted(&r, "n_predict", b.NPredict); err != nil {
 		return r, err
 	}
 	return r, setCount(&r.Alternatives, "n_probs", b.NProbs)

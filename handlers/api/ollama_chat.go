@@ -37,9 +37,6 @@ type ollamaOptions struct {
 	Stop       json.RawMessage `json:"stop"`
 }
 
-// fillContext is the num_predict that stands for an answer that fills the context.
-const fillContext = -2
-
 // request returns the engine's request for the fields, without its prompt or messages.
 func (f *ollamaFields) request() (infer.Request, error) {
 	options := ollamaOptions{Params: sample.Unset()}
@@ -47,9 +44,6 @@ func (f *ollamaFields) request() (infer.Request, error) {
 		if err := httpio.DecodeJSON(f.Options, "options", &options); err != nil {
 			return infer.Request{}, err
 		}
-	}
-	if n := options.NumPredict; n != nil && *n == fillContext {
-		options.NumPredict = new(-1)
 	}
 	fields := generationFields{Model: f.name(), Params: options.Params, Stop: options.Stop}
 	var err error
@@ -60,7 +54,7 @@ func (f *ollamaFields) request() (infer.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := setCount(&r.MaxTokens, "num_predict", options.NumPredict); err != nil {
+	if err := setPredicted(&r, "num_predict", options.NumPredict); err != nil {
 		return r, err
 	}
 	if err := setCount(&r.Alternatives, "top_logprobs", f.TopLogProbs); err != nil {

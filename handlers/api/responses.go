@@ -135,8 +135,8 @@ func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
 	return nil
 }
 
-// responseTool is a tool of a request. Only functions run at the client; the others run at OpenAI.
-type responseTool struct {
+// functionTool is a tool of a request. Only functions run at the client; the others run at OpenAI.
+type functionTool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
@@ -145,7 +145,7 @@ type responseTool struct {
 }
 
 // nested returns the tool in the shape of chat completions.
-func (t responseTool) nested() map[string]any {
+func (t functionTool) nested() map[string]any {
 	function := map[string]any{"name": t.Name}
 	if t.Description != "" {
 		function["description"] = t.Description
@@ -164,7 +164,7 @@ func (t responseTool) nested() map[string]any {
 func (b *ResponsesRequest) fillTools(r *infer.Request) error {
 	tools := []map[string]any{}
 	for i, raw := range b.Tools {
-		var t responseTool
+		var t functionTool
 		if err := httpio.DecodeJSON(raw, fmt.Sprintf("tools[%d]", i), &t); err != nil {
 			return err
 		}
@@ -174,14 +174,14 @@ func (b *ResponsesRequest) fillTools(r *infer.Request) error {
 	}
 	fields := chatFields{ParallelToolCalls: b.ParallelToolCalls, ToolChoice: b.ToolChoice}
 	if firstByte(b.ToolChoice) == '{' {
-		var named responseTool
+		var named functionTool
 		if err := httpio.DecodeJSON(b.ToolChoice, "tool_choice", &named); err != nil {
 			return err
 		}
 		if named.Type != "function" || named.Name == "" {
 			return failure.Invalid("tool_choice", `tool_choice must be "auto", "none", "required" or {"type":"function","name":"…"}`)
 		}
-		fields.ToolChoice, _ = json.Marshal(responseTool{Name: named.Name}.nested())
+		fields.ToolChoice, _ = json.Marshal(functionTool{Name: named.Name}.nested())
 	}
 	var err error
 	if fields.Tools, err = json.Marshal(tools); err != nil {

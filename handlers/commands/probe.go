@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"runtime"
 	"sync"
 	"time"
 
-	"m40-llm/infer/bench"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/worker"
 )
@@ -23,7 +22,7 @@ const (
 	probeTime = 3 * time.Second
 
 	// probeMemory is the free memory in bytes without which main memory is not measured: the
-	// measurement takes half of it.
+	// measurement takes up to a quarter of what is free.
 	probeMemory = 1 << 30
 )
 
@@ -36,12 +35,9 @@ type readBandwidth struct {
 // printBandwidth prints the read bandwidth of main memory with so many threads, 0 for all, and then,
 // unless device excludes it, also that of the first GPU.
 func printBandwidth(w io.Writer, device string, threads int) error {
-	if threads > 0 {
-		runtime.GOMAXPROCS(threads)
-	}
 	var b readBandwidth
 	if free := cpu.FreeMemory(); free == 0 || free >= probeMemory {
-		b.Host = bench.HostBandwidth()
+		b.Host = bandwidthOf(cpu.Open(threads))
 	}
 	out := json.NewEncoder(w)
 	if err := out.Encode(b); err != nil || device != "auto" && device != "cuda" {
@@ -56,12 +52,21 @@ func gpuBandwidth() float64 {
 	if cuda.Installed() != nil {
 		return 0
 	}
-	gpu, err := cuda.Open()
+	return bandwidthOf(cuda.Open())
+}
+
+// bandwidthOf returns the read bandwidth of a device that was just opened, and closes it; 0 if it could
+// not be opened or measured.
+func bandwidthOf(d device.Device, err error) float64 {
 	if err != nil {
 		return 0
 	}
-	defer gpu.Close()
-	read, err := bench.ReadBandwidth(gpu)
+	defer d.Close()
+	meter, ok := d.(device.BandwidthMeter)
+	if !ok {
+		return 0
+	}
+	read, err := meter.ReadBandwidth()
 	if err != nil {
 		return 0
 	}

@@ -104,12 +104,6 @@ type Parallel struct {
 	DecodeTokS float64 `json:"decode_tok_s"` // of all of them together
 }
 
-// bandwidth is implemented by devices with memory of their own.
-type bandwidth interface {
-	// ReadBandwidth measures the read bandwidth of the device's memory in bytes per second.
-	ReadBandwidth() (float64, error)
-}
-
 // chunkRows is the most rows in a step, as in the engine.
 const chunkRows = 256
 
@@ -424,28 +418,19 @@ func hash(logits []float32) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// readBandwidth returns the read bandwidth of dev's memory in bytes per second: the host's if
-// dev has no memory of its own.
+// readBandwidth returns the read bandwidth of dev's memory in bytes per second, as dev measures it,
+// or else as plain Go reads main memory.
 func readBandwidth(dev device.Device) (float64, error) {
-	if _, ok := dev.(bandwidth); ok {
-		return ReadBandwidth(dev)
-	}
-	return HostBandwidth(), nil
-}
-
-// ReadBandwidth returns the read bandwidth of dev's memory in bytes per second; 0 if dev has no
-// memory of its own.
-func ReadBandwidth(dev device.Device) (float64, error) {
-	if d, ok := dev.(bandwidth); ok {
+	if d, ok := dev.(device.BandwidthMeter); ok {
 		return d.ReadBandwidth()
 	}
-	return 0, nil
+	return hostBandwidth(), nil
 }
 
-// HostBandwidth returns the bytes per second that all cores together read from memory, the
-// best of several passes. It takes half a gibibyte, and two seconds at most. It searches for a byte that does not occur, which uses vector
-// instructions.
-func HostBandwidth() (best float64) {
+// hostBandwidth returns the bytes per second that all cores together read from memory, the
+// best of several passes. It takes half a gibibyte, and two seconds at most. It searches for a byte
+// that does not occur, which uses vector instructions.
+func hostBandwidth() (best float64) {
 	const size = 512 << 20
 	memory := bytes.Repeat([]byte{1}, size)
 	cores := runtime.GOMAXPROCS(0)

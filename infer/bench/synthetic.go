@@ -91,11 +91,7 @@ func Synthetic(shapeName, quantName string, seed uint64, free int64) (*gguf.File
 
 // SyntheticFile returns the content of a GGUF file with the model of Synthetic.
 func SyntheticFile(shapeName, quantName string, seed uint64, free int64) ([]byte, error) {
-	s, ok := shapes[strings.ToLower(shapeName)]
-	if !ok {
-		return nil, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
-	}
-	typ, err := typeOf(quantName)
+	s, typ, err := named(shapeName, quantName)
 	if err != nil {
 		return nil, err
 	}
@@ -120,13 +116,19 @@ func SyntheticFile(shapeName, quantName string, seed uint64, free int64) ([]byte
 // syntheticContext is the context of synthetic models, in tokens: as long as one may want to measure.
 const syntheticContext = 1 << 17
 
-// Header returns a model of a published shape and context without its weights.
-func Header(shapeName, quantName string, context int) (*gguf.File, error) {
-	s, ok := shapes[shapeName]
+// named returns the shape and the format of weights of these names.
+func named(shapeName, quantName string) (shape, gguf.Type, error) {
+	s, ok := shapes[strings.ToLower(shapeName)]
 	if !ok {
-		return nil, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
+		return s, 0, fmt.Errorf("shape %q does not exist; the shapes are %s", shapeName, strings.Join(Shapes(), ", "))
 	}
 	typ, err := typeOf(quantName)
+	return s, typ, err
+}
+
+// Header returns a model of a published shape and context without its weights.
+func Header(shapeName, quantName string, context int) (*gguf.File, error) {
+	s, typ, err := named(shapeName, quantName)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 )
@@ -11,12 +12,6 @@ import (
 // idleTime is how long the engine must have been idle before it measures the bandwidth of the memory: that
 // takes up to a second, in which a request would wait.
 const idleTime = 5 * time.Second
-
-// bandwidthMeter is implemented by devices that can measure the read bandwidth of their memory.
-type bandwidthMeter interface {
-	// ReadBandwidth returns bytes per second.
-	ReadBandwidth() (float64, error)
-}
 
 // stepBytes returns how many bytes a step over plan reads from memory; 0 if that is not known, or if it
 // reads prompts too.
@@ -51,7 +46,7 @@ func (l *loop) countReads(a *answer, before, now time.Time) {
 }
 
 // meter returns what measures the bandwidth; nil: it is measured, or cannot be.
-func (l *loop) meter() bandwidthMeter {
+func (l *loop) meter() device.BandwidthMeter {
 	if l.loaded == nil {
 		return nil
 	}
@@ -81,5 +76,5 @@ func (r *loadedModel) setReads(p placed, cache gguf.Type) {
 		return // loading the model has reported it
 	}
 	r.reads = &reads
-	r.meter, _ = p.stages[0].Device.(bandwidthMeter)
+	r.meter, _ = p.stages[0].Device.(device.BandwidthMeter)
 }

@@ -34,9 +34,9 @@ type loadedModel struct {
 	logits  []float32      // (vocab), the row that was copied last; nil: none yet
 	receipt record.Receipt // the fields that all its answers share
 
-	reads    *model.Reads    // what steps read from memory; nil: not known
-	meter    bandwidthMeter  // of that memory; nil: none
-	identity kvfile.Identity // of stored KV caches; zero if none are stored
+	reads    *model.Reads          // what steps read from memory; nil: not known
+	meter    device.BandwidthMeter // of that memory; nil: none
+	identity kvfile.Identity       // of stored KV caches; zero if none are stored
 }
 
 // forwarder computes steps: a *model.Model, or a fake in tests.
