@@ -1,6 +1,7 @@
 // Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to cudakern/fatbin and
-// writes a manifest with the hashes of their sources. It fails if a kernel spills registers or uses
-// more than cudakern/registers.txt allows. Run it in cudakern.
+// writes a manifest with the hashes of their sources. Modules whose hashes are in the manifest are not
+// compiled again. It fails if a kernel spills registers or uses more than cudakern/registers.txt allows.
+// Run it in cudakern.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -23,13 +25,9 @@ import (
 	"sync"
 )
 
-// flags generate code for sm_52, and PTX that drivers compile for newer devices at run time. No
-// multiply-add is contracted, so that results equal those of the emulator; division and square root
-// are nvcc's exact ones. Modules may leave functions of their source unused (177).
-var flags = []string{
-	"-std=c++17", "-O3", "-fmad=false", "-diag-suppress", "177",
-	"-gencode", "arch=compute_52,code=[sm_52,compute_52]", "-Wno-deprecated-gpu-targets",
-}
+// commonFlags: no multiply-add is contracted, so that results equal those of the emulator; division and
+// square root are nvcc's exact ones. Modules may leave functions of their source unused (177).
+var commonFlags = []string{"-std=c++17", "-O3", "-fmad=false", "-diag-suppress", "177", "-Wno-deprecated-gpu-targets"}
 
 const (
 	manifestName  = "fatbin/manifest.txt"
@@ -55,7 +53,14 @@ func run(updateRegisters bool, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	results, err := compileAll(modules, "fatbin", log)
+	changed, err := changedModules(modules, version)
+	if err != nil {
+		return err
+	}
+	if err := compileAll(changed, "fatbin", log); err != nil {
+		return err
+	}
+	results, err := resourcesOf(modules, "fatbin")
 	if err != nil {
 		return err
 	}
@@ -84,11 +89,52 @@ func run(updateRegisters bool, log io.Writer) error {
 	return os.WriteFile(manifestName, manifest.format(), 0o666)
 }
 
+// changedModules returns the modules that the manifest does not have as they are.
+func changedModules(modules []module, version string) (changed []module, err error) {
+	committed, err := readManifest(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return modules, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range modules {
+		h, err := m.hashes(version)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && h != committed.modules[m.name] {
+			changed = append(changed, m)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
+}
+
 // module is a line of modules.txt.
 type module struct {
 	name    string
 	source  string   // from cudakern
 	defines []string // NAME or NAME=VALUE
+}
+
+// flags returns the options of nvcc for m. Words like compute_61 among its defines are the architectures
+// it is compiled for, otherwise compute_52: code for that architecture, and PTX that drivers compile for newer
+// devices at run time.
+func (m module) flags() []string {
+	flags := slices.Clone(commonFlags)
+	architectures := slices.DeleteFunc(slices.Clone(m.defines), func(d string) bool { return !strings.HasPrefix(d, "compute_") })
+	if len(architectures) == 0 {
+		architectures = []string{"compute_52"}
+	}
+	for _, a := range architectures {
+		number := strings.TrimPrefix(a, "compute_")
+		flags = append(flags, "-gencode", fmt.Sprintf("arch=compute_%s,code=[sm_%s,compute_%s]", number, number, number))
+	}
+	for _, d := range m.defines {
+		if !strings.HasPrefix(d, "compute_") {
+			flags = append(flags, "-D"+d)
+		}
+	}
+	return flags
 }
 
 func readModules(name string) ([]module, error) {
@@ -108,9 +154,13 @@ func readModules(name string) ([]module, error) {
 		switch {
 		case words[0] == "weights":
 			weights = append(weights, module{name: words[1], defines: append([]string{"WEIGHT=" + words[1]}, words[2:]...)})
-		case strings.Contains(words[0], "%"):
+		case strings.ContainsAny(words[0], "%@"):
 			for _, w := range weights {
-				modules = append(modules, module{strings.Replace(words[0], "%", w.name, 1), words[1], slices.Concat(w.defines, words[2:])})
+				if strings.Contains(words[0], "@") && slices.Contains(w.defines, "SCALE_BYTES=0") {
+					continue
+				}
+				name := strings.NewReplacer("%", w.name, "@", w.name).Replace(words[0])
+				modules = append(modules, module{name, words[1], slices.Concat(w.defines, words[2:])})
 			}
 		default:
 			modules = append(modules, module{words[0], words[1], words[2:]})
@@ -135,23 +185,42 @@ func (m module) hashes(compiler string) (h hashes, err error) {
 // image returns the path of the compiled module in dir.
 func (m module) image(dir string) string { return filepath.Join(dir, m.name+".fatbin") }
 
-// hash returns the hash of everything that determines the module: its source, all headers, the flags
-// and the compiler version.
+// hash returns the hash of everything that determines the module: its source and what it includes, the
+// flags and the compiler version.
 func (m module) hash(compiler string) (string, error) {
-	headers, err := filepath.Glob("*.cuh")
-	if err != nil {
-		return "", err
-	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%q\n%q\n", compiler, flags, m.defines)
-	for _, name := range append(headers, m.source) {
-		text, err := os.ReadFile(name)
+	fmt.Fprintf(h, "%s\n%q\n", compiler, m.flags())
+	names := []string{m.source}
+	for i := 0; i < len(names); i++ {
+		text, err := os.ReadFile(names[i])
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
+		fmt.Fprintf(h, "%s %d\n%s", names[i], len(text), text)
+		for _, include := range includeLine.FindAllStringSubmatch(string(text), -1) {
+			name := filepath.Join(filepath.Dir(names[i]), include[1])
+			if include[1] == "" {
+				name = m.weightFile()
+			}
+			if !slices.Contains(names, name) && !strings.HasSuffix(name, ".h") { // the emulation's are .h
+				names = append(names, name)
+			}
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// includeLine is an include of a file, or, without a name, of the definition of the weight type.
+var includeLine = regexp.MustCompile(`(?m)^#include (?:"(.+)"|WEIGHT_FILE)`)
+
+// weightFile returns the header that defines the module's weight type.
+func (m module) weightFile() string {
+	for _, d := range m.defines {
+		if name, ok := strings.CutPrefix(d, "WEIGHT="); ok {
+			return "weight_" + name + ".cuh"
+		}
+	}
+	return ""
 }
 
 // compilerVersion returns the version of the installed nvcc, such as V11.8.89.
@@ -167,16 +236,15 @@ func compilerVersion() (string, error) {
 	return string(version), nil
 }
 
-// compiled is the report of ptxas on a module.
+// compiled are the resources of a module's kernels, the most of any architecture.
 type compiled struct {
 	module    module
 	registers map[string]int // by kernel
-	spills    map[string]int // bytes by kernel, only kernels that spill
+	spills    map[string]int // bytes of the stack by kernel, only kernels that use it
 }
 
 // compileAll writes <module>.fatbin for every module to dir.
-func compileAll(modules []module, dir string, log io.Writer) ([]compiled, error) {
-	results := make([]compiled, len(modules))
+func compileAll(modules []module, dir string, log io.Writer) error {
 	errs := make([]error, len(modules))
 	slots := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup
@@ -185,59 +253,57 @@ func compileAll(modules []module, dir string, log io.Writer) ([]compiled, error)
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			fmt.Fprintln(log, "nvcc", m.name)
-			results[i], errs[i] = m.compile(m.image(dir))
+			errs[i] = m.compile(m.image(dir))
 		})
 	}
 	all.Wait()
-	return results, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // compile writes the module's code to output. A warning is an error.
-func (m module) compile(output string) (compiled, error) {
-	args := append(slices.Clone(flags), "-fatbin", "-Xfatbin", "-compress-all", "-Xptxas", "-v", "-o", output, m.source)
-	for _, d := range m.defines {
-		args = append(args, "-D"+d)
-	}
+func (m module) compile(output string) error {
+	args := append(m.flags(), "-fatbin", "-Xfatbin", "-compress-all", "-o", output, m.source)
 	printed, err := exec.Command("nvcc", args...).CombinedOutput()
 	if err == nil && bytes.Contains(printed, []byte("warning")) {
 		err = errors.New("nvcc printed a warning")
 	}
 	if err != nil {
-		return compiled{}, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
+		return fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
 	}
-	registers, spills, err := parsePtxas(string(printed))
-	if err != nil {
-		return compiled{}, fmt.Errorf("module %s: %w", m.name, err)
-	}
-	return compiled{m, registers, spills}, nil
+	return nil
 }
 
-var (
-	entryLine    = regexp.MustCompile(`Compiling entry function '(\w+)' for 'sm_52'`)
-	spillLine    = regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
-	registerLine = regexp.MustCompile(`Used (\d+) registers`)
-)
+// resourcesOf returns the resources of the kernels in the images of modules in dir.
+func resourcesOf(modules []module, dir string) (results []compiled, err error) {
+	for _, m := range modules {
+		output, err := exec.Command("cuobjdump", "-res-usage", m.image(dir)).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("cuobjdump of module %s: %w\n%s", m.name, err, output)
+		}
+		registers, spills, err := parseResources(string(output))
+		if err != nil {
+			return nil, fmt.Errorf("module %s: %w", m.name, err)
+		}
+		results = append(results, compiled{m, registers, spills})
+	}
+	return results, nil
+}
 
-// parsePtxas parses the output of ptxas -v.
-func parsePtxas(output string) (registers, spills map[string]int, err error) {
+var resourceLine = regexp.MustCompile(`Function (\w+):\s+REG:(\d+) STACK:(\d+)`)
+
+// parseResources parses the output of cuobjdump -res-usage. Registers spill to the stack.
+func parseResources(output string) (registers, spills map[string]int, err error) {
 	registers, spills = map[string]int{}, map[string]int{}
-	kernel := ""
-	for line := range strings.Lines(output) {
-		if m := entryLine.FindStringSubmatch(line); m != nil {
-			kernel = m[1]
-		} else if m := spillLine.FindStringSubmatch(line); m != nil {
-			stores, _ := strconv.Atoi(m[1])
-			loads, _ := strconv.Atoi(m[2])
-			if stores+loads > 0 {
-				spills[kernel] = stores + loads
-			}
-		} else if m := registerLine.FindStringSubmatch(line); m != nil && kernel != "" {
-			registers[kernel], _ = strconv.Atoi(m[1])
-			kernel = ""
+	for _, m := range resourceLine.FindAllStringSubmatch(output, -1) {
+		used, _ := strconv.Atoi(m[2])
+		stack, _ := strconv.Atoi(m[3])
+		registers[m[1]] = max(registers[m[1]], used)
+		if stack > 0 {
+			spills[m[1]] = max(spills[m[1]], stack)
 		}
 	}
 	if len(registers) == 0 {
-		return nil, nil, fmt.Errorf("the output of ptxas names no kernel: %q", output)
+		return nil, nil, fmt.Errorf("the output of cuobjdump names no kernel: %q", output)
 	}
 	return registers, spills, nil
 }
@@ -292,7 +358,7 @@ func readBudget(name string) (map[string]int, error) {
 
 func writeBudget(name string, used map[string]int) error {
 	var text strings.Builder
-	text.WriteString("# Maximum number of registers of each kernel on sm_52. make registers updates this file.\n")
+	text.WriteString("# Maximum number of registers of each kernel on any architecture. make registers updates this file.\n")
 	for _, kernel := range slices.Sorted(maps.Keys(used)) {
 		fmt.Fprintf(&text, "%s %d\n", kernel, used[kernel])
 	}
@@ -312,4 +378,24 @@ func (m manifest) format() []byte {
 		fmt.Fprintf(&text, "%s %s %s\n", name, m.modules[name].sources, m.modules[name].image)
 	}
 	return []byte(text.String())
+}
+
+// readManifest parses what manifest.format wrote.
+func readManifest(name string) (manifest, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return manifest{}, err
+	}
+	m := manifest{modules: map[string]hashes{}}
+	for line := range strings.Lines(string(text)) {
+		switch words := strings.Fields(line); {
+		case len(words) == 2 && words[0] == "nvcc":
+			m.version = words[1]
+		case len(words) == 3:
+			m.modules[words[0]] = hashes{words[1], words[2]}
+		default:
+			return manifest{}, fmt.Errorf("%s: %q is not a module with the hashes of its sources and image: run make kernels", name, strings.TrimSpace(line))
+		}
+	}
+	return m, nil
 }

@@ -2,15 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -71,13 +68,9 @@ func TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T
 	if _, err := exec.LookPath("cuobjdump"); err != nil {
 		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
 	}
-	var results []compiled
-	for _, m := range readTable(t) {
-		output, err := exec.Command("cuobjdump", "-res-usage", m.image("fatbin")).CombinedOutput()
-		if err != nil {
-			t.Fatalf("cuobjdump of module %s: %v\n%s", m.name, err, output)
-		}
-		results = append(results, resources(t, m, string(output)))
+	results, err := resourcesOf(readTable(t), "fatbin")
+	if err != nil {
+		t.Fatal(err)
 	}
 	checkBudget(t, results)
 }
@@ -91,7 +84,11 @@ func TestKernelsCompileWithoutWarnings(t *testing.T) {
 	if _, err := exec.LookPath("nvcc"); err != nil {
 		fixtures.Skip(t, "nvcc is not installed")
 	}
-	results, err := compileAll(readTable(t), t.TempDir(), io.Discard)
+	modules, dir := readTable(t), t.TempDir()
+	if err := compileAll(modules, dir, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	results, err := resourcesOf(modules, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,32 +106,19 @@ func checkBudget(t *testing.T, results []compiled) {
 	}
 }
 
-var resourceLine = regexp.MustCompile(`Function (\w+):\s+REG:(\d+) STACK:(\d+)`)
-
-// resources parses the output of cuobjdump -res-usage. Registers spill to the stack.
-func resources(t *testing.T, m module, output string) compiled {
-	t.Helper()
-	result := compiled{m, map[string]int{}, map[string]int{}}
-	for _, match := range resourceLine.FindAllStringSubmatch(output, -1) {
-		result.registers[match[1]], _ = strconv.Atoi(match[2])
-		result.spills[match[1]], _ = strconv.Atoi(match[3])
-	}
-	if len(result.registers) == 0 {
-		t.Fatalf("cuobjdump names no kernel of module %s: %q", m.name, output)
-	}
-	return result
-}
-
 func TestKernelsOverTheirRegisterBudgetAreReported(t *testing.T) {
-	registers, spills, err := parsePtxas(`ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'big' for 'sm_52'
-ptxas info    : Function properties for big
-    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
-ptxas info    : Used 64 registers, 348 bytes cmem[0]
-ptxas info    : Compiling entry function 'small' for 'sm_52'
-ptxas info    : Function properties for small
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 7 registers, 348 bytes cmem[0]
+	registers, spills, err := parseResources(`Fatbin elf code:
+arch = sm_61
+Resource usage:
+ Function big:
+  REG:64 STACK:8 SHARED:0 LOCAL:0
+ Function small:
+  REG:6 STACK:0 SHARED:0 LOCAL:0
+arch = sm_80
+ Function big:
+  REG:60 STACK:32 SHARED:0 LOCAL:0
+ Function small:
+  REG:7 STACK:0 SHARED:0 LOCAL:0
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -170,8 +154,10 @@ func TestTheHashOfAModuleCoversSourceHeadersDefinesAndCompiler(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("a.cu", "one")
-	write("kernel.cuh", "two")
+	write("a.cu", "#include \"kernel.cuh\"\n")
+	write("kernel.cuh", "#include WEIGHT_FILE(WEIGHT)\n")
+	write("weight_q.cuh", "one")
+	write("other.cuh", "two")
 	hash := func(m module, compiler string) string {
 		t.Helper()
 		h, err := m.hash(compiler)
@@ -180,38 +166,27 @@ func TestTheHashOfAModuleCoversSourceHeadersDefinesAndCompiler(t *testing.T) {
 		}
 		return h
 	}
-	a := module{"a", "a.cu", []string{"X"}}
+	a := module{"a", "a.cu", []string{"WEIGHT=q"}}
 	hashes := []string{
 		hash(a, "V11.8.89"),
 		hash(a, "V12.0.0"),
-		hash(module{"a", "a.cu", []string{"X", "Y"}}, "V11.8.89"),
+		hash(module{"a", "a.cu", []string{"WEIGHT=q", "Y"}}, "V11.8.89"),
+		hash(module{"a", "a.cu", []string{"WEIGHT=q", "compute_61"}}, "V11.8.89"),
 	}
-	write("a.cu", "three")
-	hashes = append(hashes, hash(a, "V11.8.89"))
-	write("kernel.cuh", "four")
-	hashes = append(hashes, hash(a, "V11.8.89"))
-	slices.Sort(hashes)
-	if len(slices.Compact(hashes)) != 5 {
-		t.Errorf("two of five different modules have the same hash: %q", hashes)
-	}
-}
-
-// readManifest parses what manifest.format wrote.
-func readManifest(name string) (manifest, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return manifest{}, err
-	}
-	m := manifest{modules: map[string]hashes{}}
-	for line := range strings.Lines(string(text)) {
-		switch words := strings.Fields(line); {
-		case len(words) == 2 && words[0] == "nvcc":
-			m.version = words[1]
-		case len(words) == 3:
-			m.modules[words[0]] = hashes{words[1], words[2]}
-		default:
-			return manifest{}, fmt.Errorf("%s: %q is not a module with the hashes of its sources and image: run make kernels", name, strings.TrimSpace(line))
+	for _, name := range []string{"weight_q.cuh", "kernel.cuh", "a.cu"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
 		}
+		write(name, string(text)+"// changed")
+		hashes = append(hashes, hash(a, "V11.8.89"))
 	}
-	return m, nil
+	write("other.cuh", "three")
+	if hash(a, "V11.8.89") != hashes[len(hashes)-1] {
+		t.Error("the hash of a module covers a header that it does not include")
+	}
+	slices.Sort(hashes)
+	if len(slices.Compact(hashes)) != 7 {
+		t.Errorf("two of seven different modules have the same hash: %q", hashes)
+	}
 }
