@@ -289,7 +289,7 @@ func (b *rounds) context(n int) (Context, error) {
 func (b *rounds) kernels() (list []Kernel, err error) {
 	pos := b.o.Prompts[0]
 	times, err := b.model.Profile(&device.Batch{
-		Tokens: []int32{b.token(pos)}, Pos: []int32{int32(pos)}, Seq: []int32{0}, Tables: [][]int32{b.table(0)}, Out: []int32{0},
+		Tokens: []int32{b.token(pos)}, Pos: []int32{int32(pos)}, Seq: []int32{0}, Tables: b.tables(1), Out: []int32{0},
 	}, 4*b.o.Repeat)
 	if err != nil {
 		return nil, err
@@ -325,6 +325,18 @@ func (b *rounds) table(i int) []int32 {
 	return t
 }
 
+// tables returns the block tables of answers: those of all cache groups are alike.
+func (b *rounds) tables(answers int) (tables [][][]int32) {
+	var one [][]int32
+	for i := range answers {
+		one = append(one, b.table(i))
+	}
+	for range b.model.Config().CacheGroups() {
+		tables = append(tables, one)
+	}
+	return tables
+}
+
 // token returns a token for a position. They are spread over the vocabulary, so that rows all
 // over the embedding table are read.
 func (b *rounds) token(pos int) int32 {
@@ -340,7 +352,7 @@ func (b *rounds) prefillFrom(from, to int) error {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		batch := &device.Batch{Tables: [][]int32{b.table(0)}}
+		batch := &device.Batch{Tables: b.tables(1)}
 		for pos := begin; pos < min(begin+chunkRows, to); pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
@@ -363,11 +375,11 @@ func (b *rounds) decode(answers, prompt, n int) error {
 		Tokens: make([]int32, answers),
 		Pos:    make([]int32, answers),
 		Seq:    make([]int32, answers),
-		Tables: make([][]int32, answers),
+		Tables: b.tables(answers),
 		Out:    make([]int32, answers),
 	}
 	for i := range answers {
-		batch.Seq[i], batch.Out[i], batch.Tables[i] = int32(i), int32(i), b.table(i)
+		batch.Seq[i], batch.Out[i] = int32(i), int32(i)
 	}
 	for pos := prompt; pos < prompt+n; pos++ {
 		if err := b.ctx.Err(); err != nil {

@@ -138,7 +138,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
 	float *y = op->y + (size_t)row * op->cols + (size_t)kv_head * group * values;
 	const int pos = r->batch->pos[row];
-	const int32_t *table = r->batch->tables + r->batch->table_at[r->batch->seq[row]];
+	const int32_t *table = table_of(r->batch, op, row);
 	const int begin = op->window > 0 && pos >= op->window ? pos - op->window + 1 : 0;
 
 	for (int split = begin / SPLIT * SPLIT; split <= pos; split += SPLIT) {

@@ -50,8 +50,8 @@ func TestAttentionOverLongSequences(t *testing.T) {
 					for i := range b.Tokens {
 						b.Tokens[i] = int32(start + i)
 					}
-					for i := range b.Tables[0] { // blocks in reverse order
-						b.Tables[0][i] = int32(length/32 - i)
+					for i := range b.Tables[0][0] { // blocks in reverse order
+						b.Tables[0][0][i] = int32(length/32 - i)
 					}
 					run(t, e, b)
 					for i := range b.Tokens {

@@ -34,9 +34,11 @@ func (e *executable) Run(b *device.Batch) error {
 		return fmt.Errorf("cpu: %w", err)
 	}
 	d.tables, d.tableAt = d.tables[:0], d.tableAt[:0]
-	for _, table := range b.Tables {
-		d.tableAt = append(d.tableAt, int32(len(d.tables)))
-		d.tables = append(d.tables, table...)
+	for _, tables := range b.Tables[:len(e.limits.Blocks)] {
+		for _, table := range tables[:len(b.Tables[0])] {
+			d.tableAt = append(d.tableAt, int32(len(d.tables)))
+			d.tables = append(d.tables, table...)
+		}
 	}
 	scratch := C.struct_scratch{
 		quant:            (*C.uint8_t)(d.quant.data),
@@ -47,7 +49,7 @@ func (e *executable) Run(b *device.Batch) error {
 		panels_stride:    C.size_t(d.panels.bytes / int64(d.info.Threads)),
 	}
 	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
-		C.int32_t(len(b.Out)), ints(b.Out), ints(d.tables), ints(d.tableAt))
+		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt))
 	if read == 0 {
 		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
 	}
@@ -512,7 +514,7 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	layout := op.KV.Layout
 	c._type = C.int32_t(layout.Type)
 	c.kv = (*C.uint8_t)(l.device.kvs[id-1].data)
-	c.layers, c.layer = C.int32_t(layout.Layers), C.int32_t(op.Layer)
+	c.layers, c.layer, c.group = C.int32_t(layout.Layers), C.int32_t(op.Layer), C.int32_t(layout.Group)
 	c.kv_heads, c.head_dim = C.int32_t(layout.KVHeads), C.int32_t(layout.HeadDim)
 	c.parts_kv, c.value_dim = C.int32_t(layout.Parts()), C.int32_t(layout.ValueDim())
 	return nil

@@ -87,7 +87,7 @@ type cpu struct {
 	panels    memory
 
 	tables  []int32 // block tables of the running batch, concatenated
-	tableAt []int32 // where each begins
+	tableAt []int32 // where each begins, by cache group and sequence
 }
 
 // Options are the settings of a device.

@@ -101,6 +101,7 @@ struct op {
 
 	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
 	int32_t layers, layer;
+	int32_t group; // cache group
 	int32_t kv_heads, heads, head_dim;
 	int32_t parts_kv, value_dim; // OP_STORE_KV, OP_ATTENTION: 1 and less than head_dim if the cache is latent, or 2
 	const float *sinks;          // OP_ATTENTION: (heads) attention sinks, or NULL
@@ -136,8 +137,9 @@ struct batch {
 	int32_t rows, outs;
 	const int32_t *tokens, *pos, *seq; // (rows)
 	const int32_t *out;                // (outs) rows that are gathered
-	const int32_t *tables;             // block tables of all sequences, concatenated
-	const int32_t *table_at;           // (sequences) where each begins
+	int32_t sequences;
+	const int32_t *tables;   // block tables of all cache groups and sequences, concatenated
+	const int32_t *table_at; // (groups, sequences) where each begins
 };
 
 // Scratch memory of a device. Its programs share it, because only one runs at a time.
@@ -172,6 +174,12 @@ struct run {
 	const struct batch *batch;
 	struct scratch scratch;
 };
+
+// Returns the block table of the row's sequence in the cache group of op.
+static inline const int32_t *table_of(const struct batch *b, const struct op *op, int row)
+{
+	return b->tables + b->table_at[op->group * b->sequences + b->seq[row]];
+}
 
 // The part of a product that a thread computes at once: rows out0 … out1-1 of w for rows rows of x.
 struct share {
@@ -269,8 +277,8 @@ void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 // Replays program p for one batch; the arrays are those of struct batch. Returns 0 if a weight that
 // is in_file could not be read, as engine_pack does.
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
-               const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, const int32_t *tables,
-               const int32_t *table_at);
+               const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, int32_t sequences,
+               const int32_t *tables, const int32_t *table_at);
 
 // Ends and joins the workers.
 void engine_close(struct engine *e);

@@ -93,14 +93,14 @@ func feed(t testing.TB, d device.Device, p *device.Program, cols int, values []f
 // upTo is a batch of rows with tokens 0, 1, 2 … at positions from start on of one
 // sequence, over the KV blocks 0, 1, 2 …
 func upTo(start, rows int) *device.Batch {
-	b := &device.Batch{Tables: [][]int32{{}}}
+	b := &device.Batch{Tables: [][][]int32{{{}}}}
 	for i := range rows {
 		b.Tokens = append(b.Tokens, int32(i))
 		b.Pos = append(b.Pos, int32(start+i))
 		b.Seq = append(b.Seq, 0)
 	}
 	for i := range (start+rows-1)/device.BlockSize + 1 {
-		b.Tables[0] = append(b.Tables[0], int32(i))
+		b.Tables[0][0] = append(b.Tables[0][0], int32(i))
 	}
 	return b
 }

@@ -52,7 +52,7 @@ func TestAKVCacheTakesTheMemoryOfTheBlocksThatAreWritten(t *testing.T) {
 	e := compile(t, d, p)
 	within("after it was made", -8*mb, 8*mb)
 	b := upTo(0, 64)
-	b.Tables[0] = []int32{60, 3}
+	b.Tables[0][0] = []int32{60, 3}
 	run(t, e, b)
 	within("after two blocks were written", 32*mb-4*mb, 32*mb+8*mb)
 	run(t, e, b)

@@ -431,7 +431,7 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			break;
 		case OP_STORE_KV: {
 			int32_t pos = batch->pos[row];
-			int32_t block = batch->tables[batch->table_at[batch->seq[row]] + pos / BLOCK];
+			int32_t block = table_of(batch, op, row)[pos / BLOCK];
 			store_kv(op, block, pos % BLOCK, 0, x);
 			if (op->parts_kv > 1)
 				store_kv(op, block, pos % BLOCK, 1, z);

@@ -12,14 +12,15 @@ import (
 // they are copied from. Both are int32 words: the two counts, the arrays at their maximum size, and
 // the block tables, concatenated. A step copies only the part that it uses.
 type inputs struct {
-	step cudakern.Step
+	step cudakern.Step  // with the block tables of cache group 0
+	seq  []cudakern.Ptr // per cache group: where the table of each row's sequence begins
 	host *cudakern.Host
 	rows int // maximum rows of a batch
 
-	// Of the running batch: the sequences that have rows, in the order of their tables on the
-	// GPU; and for each sequence the word where its table begins, or -1.
+	// Of the running batch: the sequences that have rows; and for each sequence and cache group the
+	// word where its table begins, or -1.
 	used  []int32
-	place []int32
+	place [][]int32
 }
 
 const word = 4 // bytes of an int32
@@ -27,7 +28,8 @@ const word = 4 // bytes of an int32
 // newInputs allocates memory for batches of p. A table has up to blocks KV blocks; 0: the program
 // reads no tables.
 func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
-	words := 2 + 3*p.Rows + p.Out
+	groups := len(p.Limits().Blocks)
+	words := inputWords(p, groups)
 	bytes := inputBytes(p, blocks)
 	at, err := d.memory.alloc(bytes)
 	if err != nil {
@@ -38,50 +40,44 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
 	}
 	array := func(word0 int) cudakern.Ptr { return at + cudakern.Ptr(word*word0) }
-	return &inputs{
+	in := &inputs{
 		step: cudakern.Step{
 			Rows:   array(0),
 			Outs:   array(1),
 			Tokens: array(2),
 			Pos:    array(2 + p.Rows),
-			Seq:    array(2 + 2*p.Rows),
-			Out:    array(2 + 3*p.Rows),
+			Out:    array(2 + (2+groups)*p.Rows),
 			Tables: array(words),
 			Stride: 1,
 			Blocks: blocks,
 		},
-		host: host,
-		rows: p.Rows,
-	}, nil
+		host:  host,
+		rows:  p.Rows,
+		place: make([][]int32, groups),
+	}
+	for g := range groups {
+		in.seq = append(in.seq, array(2+(2+g)*p.Rows))
+	}
+	in.step.Seq = in.seq[0]
+	return in, nil
 }
+
+// inputWords returns the maximum size of a batch of p with groups cache groups, without its block
+// tables, in words.
+func inputWords(p *device.Program, groups int) int { return 2 + (2+groups)*p.Rows + p.Out }
 
 // inputBytes returns the maximum size of a batch of p in bytes: every row belongs to another
-// sequence, and each sequence has a table of blocks KV blocks.
+// sequence, and each sequence has a table of blocks KV blocks in each cache group.
 func inputBytes(p *device.Program, blocks int) int64 {
-	return word * (int64(2+3*p.Rows+p.Out) + int64(p.Rows)*int64(blocks))
+	groups := len(p.Limits().Blocks)
+	return word * (int64(inputWords(p, groups)) + int64(groups)*int64(p.Rows)*int64(blocks))
 }
 
-// write writes b to host memory and returns the part to copy to the GPU. Only sequences that have
-// rows get a table, so that there are at most as many tables as rows.
+// write writes b to host memory and returns the part to copy to the GPU.
 func (in *inputs) write(b *device.Batch) ([]byte, error) {
-	in.used, in.place = in.used[:0], in.place[:0]
-	for range b.Tables {
-		in.place = append(in.place, -1)
+	if err := in.arrange(b); err != nil {
+		return nil, err
 	}
-	words := int32(0) // of the tables so far
-	for _, s := range b.Seq {
-		if in.place[s] >= 0 {
-			continue
-		}
-		length := len(b.Tables[s])
-		if in.step.Blocks > 0 && length > in.step.Blocks {
-			return nil, fmt.Errorf("sequence %d has a table of %d KV blocks, the cache has %d", s, length, in.step.Blocks)
-		}
-		in.place[s] = words
-		in.used = append(in.used, s)
-		words += int32(length)
-	}
-
 	memory := in.host.Bytes()
 	put := func(at cudakern.Ptr, values ...int32) {
 		to := memory[at-in.step.Rows:]
@@ -92,16 +88,48 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	put(in.step.Rows, int32(len(b.Tokens)), int32(len(b.Out)))
 	put(in.step.Tokens, b.Tokens...)
 	put(in.step.Pos, b.Pos...)
-	for i, s := range b.Seq {
-		put(in.step.Seq+cudakern.Ptr(word*i), in.place[s])
+	for g, at := range in.seq {
+		for i, s := range b.Seq {
+			put(at+cudakern.Ptr(word*i), in.place[g][s])
+		}
 	}
 	put(in.step.Out, b.Out...)
 	end := in.step.Tables
-	if in.step.Blocks > 0 {
+	for g := range in.seq {
 		for _, s := range in.used {
-			put(end, b.Tables[s]...)
-			end += cudakern.Ptr(word * len(b.Tables[s]))
+			if table := b.Tables[g][s]; in.step.Blocks > 0 {
+				put(end, table...)
+				end += cudakern.Ptr(word * len(table))
+			}
 		}
 	}
 	return memory[:end-in.step.Rows], nil
+}
+
+// arrange sets used and place. Only sequences that have rows get tables, so that there are at most as
+// many tables as rows in each cache group.
+func (in *inputs) arrange(b *device.Batch) error {
+	in.used = in.used[:0]
+	words := int32(0) // of the tables so far
+	for g := range in.place {
+		in.place[g] = in.place[g][:0]
+		for range b.Tables[g] {
+			in.place[g] = append(in.place[g], -1)
+		}
+		for _, s := range b.Seq {
+			if in.place[g][s] >= 0 {
+				continue
+			}
+			length := len(b.Tables[g][s])
+			if in.step.Blocks > 0 && length > in.step.Blocks {
+				return fmt.Errorf("sequence %d has a table of %d KV blocks, the longest has %d", s, length, in.step.Blocks)
+			}
+			in.place[g][s] = words
+			words += int32(length)
+			if g == 0 {
+				in.used = append(in.used, s)
+			}
+		}
+	}
+	return nil
 }

@@ -81,7 +81,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	x := &executable{device: d, limits: p.Limits()}
 	longest := 0 // block table
 	for _, op := range p.Ops {
-		longest = max(longest, op.KV.Layout.Blocks)
+		longest = max(longest, op.KV.Layout.Longest())
 	}
 	var err error
 	if x.inputs, err = d.newInputs(p, longest); err != nil {

@@ -79,7 +79,7 @@ func rowsOf(t *testing.T, g *gpu, typ gguf.Type, rows, cols int, data []byte) (r
 	p.MatMul(y, w, x)
 	executable, err := d.Compile(p)
 	must(err)
-	must(executable.Run(&device.Batch{Tokens: []int32{0, int32(rows - 1)}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: [][]int32{{0}}}))
+	must(executable.Run(&device.Batch{Tokens: []int32{0, int32(rows - 1)}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: [][][]int32{{{0}}}}))
 	for row := range 2 {
 		embedded, product := make([]float32, cols), make([]float32, rows)
 		must(d.Read(embedded, x, row))

@@ -83,7 +83,7 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 	defer d.Close()
 	logits := make([]float32, m.Config().Vocab)
 	for rows := range 8 {
-		b := &device.Batch{Out: []int32{int32(rows)}, Tables: [][]int32{{1}}}
+		b := &device.Batch{Out: []int32{int32(rows)}, Tables: [][][]int32{{{1}}}}
 		for i := range rows + 1 {
 			b.Tokens, b.Pos, b.Seq = append(b.Tokens, 5), append(b.Pos, int32(i)), append(b.Seq, 0)
 		}
@@ -138,8 +138,8 @@ func generate(library string, f *gguf.File) (err error) {
 	}()
 	logits := make([]float32, m.Config().Vocab)
 	for _, b := range []*device.Batch{
-		{Tokens: []int32{5, 6}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Out: []int32{1}, Tables: [][]int32{{1}}},
-		{Tokens: []int32{7}, Pos: []int32{2}, Seq: []int32{0}, Out: []int32{0}, Tables: [][]int32{{1}}},
+		{Tokens: []int32{5, 6}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Out: []int32{1}, Tables: [][][]int32{{{1}}}},
+		{Tokens: []int32{7}, Pos: []int32{2}, Seq: []int32{0}, Out: []int32{0}, Tables: [][][]int32{{{1}}}},
 	} {
 		if err := m.Forward(b); err != nil {
 			return err

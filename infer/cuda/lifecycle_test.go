@@ -224,11 +224,11 @@ func TestTablesLongerThanTheCacheAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{0, 1, 0}}}
+	b := &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][][]int32{{{0, 1, 0}}}}
 	if err := e.Run(b); err == nil || !strings.Contains(err.Error(), "3 KV blocks") {
 		t.Errorf("got %v", err)
 	}
-	b.Tables[0] = b.Tables[0][:2]
+	b.Tables[0][0] = b.Tables[0][0][:2]
 	if err := e.Run(b); err != nil {
 		t.Error(err)
 	}

@@ -202,6 +202,13 @@ func (l *lowering) rope(op operation, at operands) error {
 	return l.device.kernels.rope.Enqueue(&l.recording, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.step, l.capacity)
 }
 
+// stepOf returns the batch with the block tables of the cache group of kv.
+func (l *lowering) stepOf(kv device.KV) cudakern.Step {
+	step := l.step
+	step.Seq = l.exe.inputs.seq[kv.Layout.Group]
+	return step
+}
+
 func (l *lowering) storeKV(op operation, at operands) error {
 	cache, err := l.device.cache(op.KV)
 	if err != nil {
@@ -214,7 +221,7 @@ func (l *lowering) storeKV(op operation, at operands) error {
 	if op.rope != nil {
 		return l.storeRotated(op, store, cache, at)
 	}
-	return store.Enqueue(&l.recording, cache, op.Layer, at.x, at.y, l.step, l.capacity)
+	return store.Enqueue(&l.recording, cache, op.Layer, at.x, at.y, l.stepOf(op.KV), l.capacity)
 }
 
 func (l *lowering) glu(op operation, at operands) error {
@@ -402,7 +409,7 @@ func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cud
 		return err
 	}
 	l.prepared = prepared{} // the image may be of the queries or keys, which change
-	return store.EnqueueRoPE(&l.recording, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.step, l.capacity)
+	return store.EnqueueRoPE(&l.recording, cache, op.Layer, queries.rows, op.rope.Dst.Cols, at.x, at.y, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.stepOf(op.KV), l.capacity)
 }
 
 // gateOf returns the activation function of a GLU.
@@ -432,5 +439,5 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, sinks, l.step, l.capacity, workspace)
+	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, sinks, l.stepOf(op.KV), l.capacity, workspace)
 }

@@ -5,11 +5,14 @@ import "fmt"
 // Batch is the input of one step: rows of several sequences, prefill and decode
 // mixed. The rows of one sequence are in the order of their positions.
 type Batch struct {
-	Tokens []int32   // (rows) token of each row
-	Pos    []int32   // (rows) position of the row in its sequence
-	Seq    []int32   // (rows) sequence of the row, an index into Tables
-	Tables [][]int32 // per sequence: KV block of positions 0-31, 32-63, …
-	Out    []int32   // rows whose logits are computed, ascending
+	Tokens []int32 // (rows) token of each row
+	Pos    []int32 // (rows) position of the row in its sequence
+	Seq    []int32 // (rows) sequence of the row, an index into the tables of each cache group
+	Out    []int32 // rows whose logits are computed, ascending
+
+	// Tables are the block tables by cache group and sequence: the KV blocks of positions 0-31, 32-63, ….
+	// A block that is behind the windows of all rows has no effect on results, whatever it holds.
+	Tables [][][]int32
 }
 
 // Check returns an error if b would make a program with the limits l read or write outside its
@@ -28,21 +31,16 @@ func (b *Batch) Check(l Limits) error {
 		if b.Tokens[i] < 0 || int(b.Tokens[i]) >= l.Vocab {
 			return fmt.Errorf("row %d: token %d is outside the vocabulary of %d", i, b.Tokens[i], l.Vocab)
 		}
-		if b.Seq[i] < 0 || int(b.Seq[i]) >= len(b.Tables) {
-			return fmt.Errorf("row %d: sequence %d is outside the batch's %d block tables", i, b.Seq[i], len(b.Tables))
-		}
-		if b.Pos[i] < 0 || int(b.Pos[i])/BlockSize >= len(b.Tables[b.Seq[i]]) {
-			return fmt.Errorf("row %d: position %d is outside its block table of %d blocks", i, b.Pos[i], len(b.Tables[b.Seq[i]]))
-		}
-		if int(b.Pos[i]) >= l.Positions {
+		if b.Pos[i] < 0 || int(b.Pos[i]) >= l.Positions {
 			return fmt.Errorf("row %d: position %d is outside the embedding table of %d positions", i, b.Pos[i], l.Positions)
 		}
 	}
-	for s, table := range b.Tables {
-		for _, id := range table {
-			if id < 0 || int(id) >= l.Blocks {
-				return fmt.Errorf("sequence %d: KV block %d is outside the cache of %d blocks", s, id, l.Blocks)
-			}
+	if len(b.Tables) < len(l.Blocks) {
+		return fmt.Errorf("batch has block tables of %d cache groups, want %d", len(b.Tables), len(l.Blocks))
+	}
+	for g, blocks := range l.Blocks {
+		if err := b.checkTables(b.Tables[g], blocks); err != nil {
+			return err
 		}
 	}
 	last := int32(-1)
@@ -51,6 +49,27 @@ func (b *Batch) Check(l Limits) error {
 			return fmt.Errorf("output row %d is out of order or outside the batch of %d rows", r, n)
 		}
 		last = r
+	}
+	return nil
+}
+
+// checkTables returns an error unless tables has a block for each row, and all its blocks are among the
+// first blocks. If blocks is 0, nothing reads them.
+func (b *Batch) checkTables(tables [][]int32, blocks int) error {
+	for i, pos := range b.Pos {
+		if b.Seq[i] < 0 || int(b.Seq[i]) >= len(tables) {
+			return fmt.Errorf("row %d: sequence %d is outside the batch's %d block tables", i, b.Seq[i], len(tables))
+		}
+		if table := tables[b.Seq[i]]; blocks > 0 && int(pos)/BlockSize >= len(table) {
+			return fmt.Errorf("row %d: position %d is outside its block table of %d blocks", i, pos, len(table))
+		}
+	}
+	for s, table := range tables {
+		for _, id := range table {
+			if blocks > 0 && (id < 0 || int(id) >= blocks) {
+				return fmt.Errorf("sequence %d: KV block %d is outside the cache of %d blocks", s, id, blocks)
+			}
+		}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,6 +26,9 @@ import (
 
 // BlockSize is the number of positions in one KV cache block.
 const BlockSize = 32
+
+// MaxGroups is the number of cache groups that a program may have.
+const MaxGroups = 8
 
 // Tensor is a handle of memory that a device owns: a weight or an activation. The zero
 // Tensor means "none".
@@ -48,12 +52,17 @@ func (t Tensor) None() bool { return t.ID == 0 }
 // V: its values are the first Latent elements of its keys.
 type KVLayout struct {
 	Type    gguf.Type // F16 or F32
+	Group   int       // cache group, an index into Batch.Tables: caches of one group have the same block tables
+	Table   int       // the most blocks of a block table, those behind a window included; 0: Blocks
 	Blocks  int
 	Layers  int
 	KVHeads int
 	HeadDim int
 	Latent  int // elements of a value in a latent cache; 0: the cache is not latent
 }
+
+// Longest returns the most blocks of a block table.
+func (l KVLayout) Longest() int { return cmp.Or(l.Table, l.Blocks) }
 
 // ValueDim returns the number of elements in a head's value.
 func (l KVLayout) ValueDim() int {

@@ -156,14 +156,14 @@ type Program struct {
 // Limits bound the batches of a program; see Batch.Check.
 type Limits struct {
 	Rows, Out int
-	Blocks    int // blocks of the program's smallest KV cache
-	Vocab     int // rows of its smallest token embedding table
-	Positions int // rows of its smallest position embedding table
+	Blocks    []int // per cache group: blocks of the program's smallest KV cache; 0: it has none
+	Vocab     int   // rows of its smallest token embedding table
+	Positions int   // rows of its smallest position embedding table
 }
 
 // Limits returns the limits of p's batches.
 func (p *Program) Limits() Limits {
-	l := Limits{Rows: p.Rows, Out: p.Out, Blocks: math.MaxInt32, Vocab: math.MaxInt32, Positions: math.MaxInt32}
+	l := Limits{Rows: p.Rows, Out: p.Out, Blocks: []int{0}, Vocab: math.MaxInt32, Positions: math.MaxInt32}
 	for _, op := range p.Ops {
 		switch op.Kind {
 		case OpEmbed:
@@ -171,7 +171,13 @@ func (p *Program) Limits() Limits {
 		case OpEmbedPositions:
 			l.Positions = min(l.Positions, op.W.Rows)
 		case OpStoreKV, OpAttention:
-			l.Blocks = min(l.Blocks, op.KV.Layout.Blocks)
+			kv := op.KV.Layout
+			for len(l.Blocks) <= kv.Group {
+				l.Blocks = append(l.Blocks, 0)
+			}
+			if least := &l.Blocks[kv.Group]; *least == 0 || kv.Blocks < *least {
+				*least = kv.Blocks
+			}
 		}
 	}
 	return l
@@ -489,6 +495,9 @@ func normWeight(w, x Tensor) error {
 }
 
 func inCache(kv KV, layer int) error {
+	if kv.Layout.Group < 0 || kv.Layout.Group >= MaxGroups {
+		return fmt.Errorf("cache group %d is not one of the %d that there may be", kv.Layout.Group, MaxGroups)
+	}
 	return check(layer >= 0 && layer < kv.Layout.Layers, "layer %d is outside the cache of %d layers", layer, kv.Layout.Layers)
 }
 

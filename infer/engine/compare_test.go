@@ -33,7 +33,7 @@ func fullLogits(t *testing.T, file []byte, tokens []int32) (rows [][]float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := device.Batch{Tokens: tokens, Seq: make([]int32, n), Tables: [][]int32{span(0, int32(n/device.BlockSize+1))}}
+	b := device.Batch{Tokens: tokens, Seq: make([]int32, n), Tables: [][][]int32{{span(0, int32(n/device.BlockSize+1))}}}
 	b.Pos = span(0, int32(n))
 	b.Out = b.Pos
 	ticket, err := m.Submit(&b)

@@ -306,7 +306,7 @@ func TestRealModel_ACacheOnTwoDevicesIsRestored(t *testing.T) {
 		return m
 	}
 	logits := func(m *model.Model, from int, table ...int32) []float32 {
-		b := &device.Batch{Tables: [][]int32{table}}
+		b := &device.Batch{Tables: [][][]int32{{table}}}
 		for pos := from; pos < 40; pos++ {
 			b.Tokens, b.Pos, b.Seq = append(b.Tokens, int32(pos+5)), append(b.Pos, int32(pos)), append(b.Seq, 0)
 		}

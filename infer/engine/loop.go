@@ -243,6 +243,7 @@ func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
 func (l *loop) fill(plan []scheduled) {
 	b := &l.batch
 	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Tables[:0], b.Out[:0]
+	var tables [][]int32
 	for i := range plan {
 		q := plan[i].seq
 		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
@@ -254,7 +255,10 @@ func (l *loop) fill(plan []scheduled) {
 			b.Pos = append(b.Pos, int32(pos))
 			b.Seq = append(b.Seq, int32(i))
 		}
-		b.Tables = append(b.Tables, q.table.ids)
+		tables = append(tables, q.table.ids)
+	}
+	for range l.loaded.model.config.CacheGroups() {
+		b.Tables = append(b.Tables, tables)
 	}
 }
 

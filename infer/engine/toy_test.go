@@ -57,12 +57,12 @@ func (m *toy) forward(b *device.Batch) error {
 		}
 	}
 	p := device.NewProgram(m.options.MaxRows, m.options.MaxOut)
-	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: m.options.Blocks, Vocab: m.bench.vocab, Positions: math.MaxInt32}); err != nil {
+	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: []int{m.options.Blocks}, Vocab: m.bench.vocab, Positions: math.MaxInt32}); err != nil {
 		return err
 	}
 	m.out, m.outPos = m.out[:0], m.outPos[:0]
 	for row, id := range b.Tokens {
-		before, table := historyOf(nil), b.Tables[b.Seq[row]]
+		before, table := historyOf(nil), b.Tables[0][b.Seq[row]]
 		if pos := b.Pos[row]; pos > 0 {
 			before = *m.cell(table, pos-1)
 		}

@@ -323,13 +323,21 @@ func openFor(t *testing.T, f *gguf.File, openDevice func() (device.Device, error
 
 var table = []int32{5, 1, 7, 2}
 
+// tablesOf returns the block tables of a batch of one sequence, with the same table in all cache groups.
+func tablesOf(m *model.Model, table []int32) (tables [][][]int32) {
+	for range m.Config().CacheGroups() {
+		tables = append(tables, [][]int32{table})
+	}
+	return tables
+}
+
 // feed runs tokens from position start on in chunks and returns the logits of
 // every row.
 func feed(t *testing.T, m *model.Model, tokens []int32, start int) (logits [][]float32) {
 	t.Helper()
 	for done := 0; done < len(tokens); {
 		chunk := tokens[done:min(len(tokens), done+64)]
-		b := &device.Batch{Tokens: chunk, Tables: [][]int32{table}, Seq: make([]int32, len(chunk))}
+		b := &device.Batch{Tokens: chunk, Tables: tablesOf(m, table), Seq: make([]int32, len(chunk))}
 		for i := range chunk {
 			b.Pos = append(b.Pos, int32(start+done+i))
 			b.Out = append(b.Out, int32(i))
@@ -552,7 +560,7 @@ func TestStagesHandAllRowsOfAStepOverAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &device.Batch{Tables: [][]int32{table}}
+	b := &device.Batch{Tables: tablesOf(m, table)}
 	for i := range int32(40) {
 		b.Tokens, b.Pos, b.Seq = append(b.Tokens, i), append(b.Pos, i), append(b.Seq, 0)
 	}

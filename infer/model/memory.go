@@ -46,8 +46,8 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 		}
 	}
 	for i, l := range c.Layers {
-		caches, _ := kvLayouts(t, 1, c.Layers[i:i+1])
-		r.layers = append(r.layers, layerReads{caches.BlockBytes(), l.Window})
+		one := Config{Layers: c.Layers[i : i+1]}
+		r.layers = append(r.layers, layerReads{one.KVLayout(t, 1).BlockBytes(), l.Window})
 	}
 	return r, nil
 }
@@ -141,8 +141,7 @@ func DeviceBytes(f *gguf.File, dev Layout) (int64, error) {
 	return p.all, err
 }
 
-// KVLayouts are the KV caches of layers, one for each shape of keys and values. All have the same
-// number of blocks, and a block table applies to all of them.
+// KVLayouts are the KV caches of layers, one for each cache group and shape of keys and values.
 type KVLayouts []device.KVLayout
 
 // BlockBytes returns the size of one block over all layers, in bytes.
@@ -161,28 +160,94 @@ func (l KVLayouts) Bytes() (total int64) {
 	return total
 }
 
+// CacheGroup is a set of layers whose keys and values are needed for as long: they have the same block
+// tables.
+type CacheGroup struct {
+	Window int // positions that a row reads, its own included; 0: all
+}
+
+// Needs returns the first position that rows from position pos on read.
+func (g CacheGroup) Needs(pos int) int {
+	if g.Window == 0 {
+		return 0
+	}
+	return max(0, pos-g.Window+1)
+}
+
+// CacheGroups returns the cache groups of the model, ordered by their first layers.
+func (c Config) CacheGroups() (groups []CacheGroup) {
+	for _, g := range c.layerGroups() {
+		if !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// GroupOf returns the number of the cache group that layer is in.
+func (c Config) GroupOf(layer int) int { return slices.Index(c.CacheGroups(), c.layerGroups()[layer]) }
+
+// layerGroups returns the cache group of each layer. Layers with one window are in one group, unless
+// there are more windows than groups may be: then all are in the one without a window.
+func (c Config) layerGroups() []CacheGroup {
+	groups := make([]CacheGroup, len(c.Layers))
+	windows := map[int]bool{}
+	for i, l := range c.Layers {
+		groups[i] = CacheGroup{l.Window}
+		windows[l.Window] = true
+	}
+	if len(windows) > device.MaxGroups {
+		clear(groups)
+	}
+	for i, l := range slices.Backward(c.Layers) { // a layer that reads the cache of another needs it as long
+		if from := i - l.KVLayersBack; from >= 0 && from < i {
+			groups[from] = groups[from].with(groups[i])
+		}
+	}
+	for i, l := range c.Layers {
+		if from := i - l.KVLayersBack; from >= 0 && from < i {
+			groups[i] = groups[from]
+		}
+	}
+	return groups
+}
+
+// with returns a group with all positions that g or other need.
+func (g CacheGroup) with(other CacheGroup) CacheGroup {
+	if g.Window == 0 || other.Window == 0 {
+		return CacheGroup{}
+	}
+	return CacheGroup{max(g.Window, other.Window)}
+}
+
 // KVLayout returns the KV caches of the model, of blocks blocks in format t.
 func (c Config) KVLayout(t gguf.Type, blocks int) KVLayouts {
-	caches, _ := kvLayouts(t, blocks, c.Layers)
+	caches, _ := c.kvLayouts(Options{CacheType: t, Blocks: blocks}, 0, len(c.Layers))
 	return caches
 }
 
 // kvPlace locates the keys and values of a layer: index of the cache, and layer in that cache.
 type kvPlace struct{ cache, layer int }
 
-// kvLayouts returns the caches of layers, and the place of each layer.
-func kvLayouts(t gguf.Type, blocks int, layers []Layer) (caches KVLayouts, places []kvPlace) {
-	for n, l := range layers {
+// kvLayouts returns the caches of layers from to to-1, and the place of each layer.
+func (c Config) kvLayouts(o Options, from, to int) (caches KVLayouts, places []kvPlace) {
+	groups, all := c.layerGroups(), c.CacheGroups()
+	for n, l := range c.Layers[from:to] {
 		if l.KVLayersBack > 0 && l.KVLayersBack <= n {
 			places = append(places, places[n-l.KVLayersBack])
 			continue
 		}
+		group := slices.Index(all, groups[from+n])
 		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
-			return c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
+			return c.Group == group && c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
 		})
 		if i < 0 {
 			i = len(caches)
-			caches = append(caches, device.KVLayout{Type: t, Blocks: blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent})
+			cache := device.KVLayout{Type: o.CacheType, Group: group, Blocks: o.Blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}
+			if o.GroupBlocks != nil {
+				cache.Table, cache.Blocks = o.Blocks, o.GroupBlocks[group]
+			}
+			caches = append(caches, cache)
 		}
 		places = append(places, kvPlace{i, caches[i].Layers})
 		caches[i].Layers++
@@ -242,7 +307,7 @@ func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 		*s.place(w) = shapes.tensor(w.rows, w.cols)
 	}
 	var caches KVLayouts
-	caches, s.places = kvLayouts(o.CacheType, o.Blocks, c.Layers)
+	caches, s.places = c.kvLayouts(o, 0, len(c.Layers))
 	for i, layout := range caches {
 		s.kv = append(s.kv, device.KV{ID: int32(i + 1), Layout: layout})
 	}

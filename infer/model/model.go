@@ -16,10 +16,12 @@ import (
 // Options size a model on its devices.
 type Options struct {
 	CacheType gguf.Type // of the KV cache: F16 or F32
-	Blocks    int       // blocks of the KV cache, of device.BlockSize positions
+	Blocks    int       // blocks of the KV cache, of device.BlockSize positions: the most in a block table
 	MaxRows   int       // maximum rows of a batch
 	MaxOut    int       // maximum rows of a batch whose logits are computed; 0: MaxRows
 	Context   int       // maximum positions of a sequence; 0: as many as the model was trained on
+
+	GroupBlocks []int // blocks of each of Config.CacheGroups; nil: Blocks each
 
 	Progress func(Progress) // if set, called with the progress of Load
 }
@@ -170,7 +172,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 
 func (m *Model) allocKV(s *stage) error {
 	var caches KVLayouts
-	caches, s.places = kvLayouts(m.options.CacheType, m.options.Blocks, m.config.Layers[s.first:s.last])
+	caches, s.places = m.config.kvLayouts(m.options, s.first, s.last)
 	for _, layout := range caches {
 		kv, err := s.dev.AllocKV(layout)
 		if err != nil {

@@ -102,7 +102,7 @@ func productOn(t *testing.T, openDevice func() (device.Device, error), typ gguf.
 	p.MatMul(out, w, in)
 	program, err := dev.Compile(p)
 	fail(err)
-	b := &device.Batch{Tables: [][]int32{{0}}}
+	b := &device.Batch{Tables: [][][]int32{{{0}}}}
 	for i := range int32(rows) {
 		b.Tokens, b.Pos, b.Seq = append(b.Tokens, i), append(b.Pos, i), append(b.Seq, 0)
 	}

@@ -18,7 +18,7 @@ func TestAStepIsCollectedOnceWithItsTicket(t *testing.T) {
 	}
 	m := open(t, f, func() (device.Device, error) { return ref.New(), nil }, gguf.F32)
 	b := &device.Batch{
-		Tokens: []int32{5, 6, 7}, Pos: []int32{0, 1, 0}, Seq: []int32{0, 0, 1}, Tables: [][]int32{{5}, {1}}, Out: []int32{1, 2},
+		Tokens: []int32{5, 6, 7}, Pos: []int32{0, 1, 0}, Seq: []int32{0, 0, 1}, Tables: [][][]int32{{{5}, {1}}}, Out: []int32{1, 2},
 	}
 	if _, err := m.Collect(0); err == nil {
 		t.Error("a step that was not submitted was collected")

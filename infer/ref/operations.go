@@ -103,14 +103,14 @@ func (d *Device) storeKV(op device.Op, b *device.Batch, rows int) {
 		if !op.Y.None() {
 			values = d.row(op.Y, r)
 		}
-		c.store(op.Layer, b.Tables[b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), values)
+		c.store(op.Layer, b.Tables[c.Group][b.Seq[r]], int(b.Pos[r]), d.row(op.X, r), values)
 	}
 }
 
 func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
 	c := &d.caches[op.KV.ID-1]
 	for r := range rows {
-		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[b.Seq[r]], int(b.Pos[r]))
+		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[c.Group][b.Seq[r]], int(b.Pos[r]))
 	}
 }
 

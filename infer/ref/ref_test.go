@@ -79,7 +79,7 @@ func TestOperationsByHand(t *testing.T) {
 			}
 			p.Embed(x, weight(test.input...))
 			test.op(p, x, weight)
-			run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{1}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+			run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{1}, Seq: []int32{0}, Tables: [][][]int32{{{0}}}})
 			expect(t, d, x, 0, test.want)
 		})
 	}
@@ -101,7 +101,7 @@ func TestAttentionByHand(t *testing.T) {
 	p.Embed(x, table)
 	p.StoreKV(kv, 0, x, x)
 	p.Attention(out, x, kv, 0, device.Attention{Heads: 1, Scale: float32(math.Log(3))})
-	run(t, d, p, &device.Batch{Tokens: []int32{0, 1}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: [][]int32{{0}}})
+	run(t, d, p, &device.Batch{Tokens: []int32{0, 1}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: [][][]int32{{{0}}}})
 	// Position 0 sees itself alone. Position 1 weighs values 0 and 1 by e^0 and e^ln3.
 	expect(t, d, out, 0, []float32{0})
 	expect(t, d, out, 1, []float32{0.75})
@@ -129,7 +129,7 @@ func TestExpertsByHand(t *testing.T) {
 	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 2})
 	p.ExpertMatMul(each, upload(6, 1, 1, 2, 10, 20, 100, 200), x, routes, 3)
 	p.ExpertSum(sum, each, routes)
-	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][][]int32{{{0}}}})
 	// Softmax gives 1/5, 3/5 and 1/5; of the equal ones the first is chosen.
 	expect(t, d, routes, 0, []float32{1, 0, 1.2, 0.4})
 	expect(t, d, each, 0, []float32{20, 40, 2, 4})
@@ -138,7 +138,7 @@ func TestExpertsByHand(t *testing.T) {
 	p = device.NewProgram(1, 1)
 	p.Embed(logits, upload(1, 3, 0, float32(math.Log(3)), 0))
 	p.Route(routes, logits, device.Routing{Experts: 3, Used: 2, Scale: 1, Normalize: true})
-	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{0}}})
+	run(t, d, p, &device.Batch{Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][][]int32{{{0}}}})
 	expect(t, d, routes, 0, []float32{1, 0, 0.75, 0.25})
 }
 

@@ -195,10 +195,10 @@ func token(seq, pos int) int32 { return int32((pos*pos*(seq+3) + 5*pos + seq*11)
 // step feeds the next counts[i] rows of feeds[i], or as many as are left, in one batch. It returns
 // the logits of each row, and the sequence and position of each.
 func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int) {
-	b, rows := &device.Batch{}, 0
+	b, rows := &device.Batch{Tables: make([][][]int32, 1)}, 0
 	for i, f := range feeds {
 		rows += counts[i] // counts beyond the end select a larger program than the batch needs
-		b.Tables = append(b.Tables, f.table)
+		b.Tables[0] = append(b.Tables[0], f.table)
 		for range min(counts[i], netLengths[f.seq]-f.next) {
 			b.Out = append(b.Out, int32(len(b.Tokens)))
 			b.Tokens = append(b.Tokens, token(f.seq, f.next))

@@ -151,7 +151,7 @@ func (r *rig) read(out device.Tensor, row int) []float32 {
 
 // counting returns a batch with tokens 0, 1, 2 … at positions start, start+1 … of one sequence.
 func counting(rows, start int, table []int32) *device.Batch {
-	b := &device.Batch{Tables: [][]int32{table}}
+	b := &device.Batch{Tables: [][][]int32{{table}}}
 	for i := range rows {
 		b.Tokens = append(b.Tokens, int32(i))
 		b.Pos = append(b.Pos, int32(start+i))

@@ -96,7 +96,7 @@ func (s Suite) invalidBatches(t *testing.T) {
 	r.p.StoreKV(kv, 0, x, x)
 	r.p.Attention(out, x, kv, 0, device.Attention{Heads: 1, Scale: 1})
 	executable := r.compile()
-	table := [][]int32{{0, 1}}
+	table := [][][]int32{{{0, 1}}}
 	for name, b := range map[string]*device.Batch{
 		"no rows":                             {Tables: table},
 		"more rows than recorded":             {Tokens: make([]int32, 5), Pos: make([]int32, 5), Seq: make([]int32, 5), Tables: table},
@@ -105,7 +105,7 @@ func (s Suite) invalidBatches(t *testing.T) {
 		"a negative token":                    {Tokens: []int32{-1}, Pos: []int32{0}, Seq: []int32{0}, Tables: table},
 		"a position outside the block table":  {Tokens: []int32{0}, Pos: []int32{64}, Seq: []int32{0}, Tables: table},
 		"a sequence without a table":          {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{1}, Tables: table},
-		"a block outside the cache":           {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][]int32{{2}}},
+		"a block outside the cache":           {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: [][][]int32{{{2}}}},
 		"an output row outside the batch":     {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: table, Out: []int32{1}},
 		"output rows that are not ascending":  {Tokens: []int32{0, 1}, Pos: []int32{0, 1}, Seq: []int32{0, 0}, Tables: table, Out: []int32{1, 0}},
 		"more output rows than the batch has": {Tokens: []int32{0}, Pos: []int32{0}, Seq: []int32{0}, Tables: table, Out: []int32{0, 0}},
