@@ -60,7 +60,8 @@ var mayImport = map[string][]string{
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
-	"infer/worker":      {"infer", "infer/chat", "infer/sample"},
+	"infer/client":      {"infer"},
+	"infer/worker":      {"infer", "infer/chat", "infer/client", "infer/sample"},
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},
@@ -84,7 +85,7 @@ var soleImporters = map[string][]string{
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.
-var mayUseHTTP = []string{"infer/hub", "infer/hub/hubtest", "infer/worker"}
+var mayUseHTTP = []string{"infer/client", "infer/hub", "infer/hub/hubtest", "infer/worker"}
 
 // deviceFree are the files of the engine that decide without knowing what computes.
 var deviceFree = []string{"infer/engine/scheduler.go", "infer/engine/blocks.go", "infer/engine/sequence.go"}

@@ -55,6 +55,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/client"
 )
 
 // Options say how to start a worker.
@@ -436,13 +437,13 @@ func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
 const tries = 2
 
 // call calls f with the client of the worker, and once more if that ends meanwhile.
-func (e *Engine) call(ctx context.Context, f func(*client) error) error {
+func (e *Engine) call(ctx context.Context, f func(*client.Client) error) error {
 	for try := 1; ; try++ {
 		p, err := e.worker(ctx)
 		if err != nil {
 			return err
 		}
-		if err = f(p.client); !errors.Is(err, errCut) {
+		if err = f(p.client); !errors.Is(err, client.ErrCut) {
 			return err
 		}
 		if err = e.lost(ctx, p, err); !isLost(err) || try == tries {
@@ -483,12 +484,12 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 			return err
 		}
 		var phase infer.EventType // of the last event
-		err = p.client.generate(ctx, r, func(event infer.Event) bool {
+		err = p.client.Generate(ctx, r, func(event infer.Event) bool {
 			phase = event.Type
 			return take(event)
 		})
 		begun := phase == infer.EventPrefill || phase == infer.EventToken
-		if errors.Is(err, errCut) {
+		if errors.Is(err, client.ErrCut) {
 			if err = e.lost(ctx, p, err); isLost(err) {
 				if phase != infer.EventQueued {
 					e.crashes.blame(input, p) // with no event yet, reading the input may have ended the worker
@@ -546,8 +547,8 @@ func (e *Engine) WaitReady(ctx context.Context) error {
 
 // Models lists the models of the catalog.
 func (e *Engine) Models(ctx context.Context) (list []infer.ModelInfo, err error) {
-	err = e.call(ctx, func(c *client) error {
-		list, err = c.models(ctx)
+	err = e.call(ctx, func(c *client.Client) error {
+		list, err = c.Models(ctx)
 		return err
 	})
 	return list, err
@@ -555,8 +556,8 @@ func (e *Engine) Models(ctx context.Context) (list []infer.ModelInfo, err error)
 
 // Tokenize returns the tokens of text. An empty name means the loaded model.
 func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
-	err = e.call(ctx, func(c *client) error {
-		tokens, err = c.tokenize(ctx, name, text, addSpecial, parseSpecial)
+	err = e.call(ctx, func(c *client.Client) error {
+		tokens, err = c.Tokenize(ctx, name, text, addSpecial, parseSpecial)
 		return err
 	})
 	return tokens, err
@@ -565,8 +566,8 @@ func (e *Engine) Tokenize(ctx context.Context, name, text string, addSpecial, pa
 // Detokenize returns the text of tokens, that of special tokens included. An empty name means the
 // loaded model.
 func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
-	err = e.call(ctx, func(c *client) error {
-		text, err = c.detokenize(ctx, name, ids)
+	err = e.call(ctx, func(c *client.Client) error {
+		text, err = c.Detokenize(ctx, name, ids)
 		return err
 	})
 	return text, err
@@ -575,8 +576,8 @@ func (e *Engine) Detokenize(ctx context.Context, name string, ids []int32) (text
 // Pieces returns the bytes of each token. A token that holds a part of a character is not valid
 // UTF-8. An empty name means the loaded model.
 func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
-	err = e.call(ctx, func(c *client) error {
-		pieces, err = c.pieces(ctx, name, ids)
+	err = e.call(ctx, func(c *client.Client) error {
+		pieces, err = c.Pieces(ctx, name, ids)
 		return err
 	})
 	return pieces, err
@@ -584,13 +585,13 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 
 // Reload loads the model again with another setup; see engine.Engine. Later workers get it too.
 func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
-	return e.call(ctx, func(c *client) error { return c.reload(ctx, s) })
+	return e.call(ctx, func(c *client.Client) error { return c.Reload(ctx, s) })
 }
 
 // Render returns the prompt and the tokens that r would give to the model.
 func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Rendered, err error) {
-	err = e.call(ctx, func(c *client) error {
-		view, err = c.render(ctx, r)
+	err = e.call(ctx, func(c *client.Client) error {
+		view, err = c.Render(ctx, r)
 		return err
 	})
 	return view, err

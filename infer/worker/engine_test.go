@@ -18,6 +18,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/infer"
+	"m40-llm/infer/client"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
 	"m40-llm/infer/record"
@@ -69,13 +70,13 @@ func (f *fakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered,
 }
 
 // connect returns a client of a worker in this process.
-func connect(t *testing.T, engine handlers.Engine) *client {
+func connect(t *testing.T, engine handlers.Engine) *client.Client {
 	t.Helper()
 	c, _ := connectControl(t, engine)
 	return c
 }
 
-func connectControl(t *testing.T, engine handlers.Engine) (*client, *control) {
+func connectControl(t *testing.T, engine handlers.Engine) (*client.Client, *control) {
 	t.Helper()
 	conn, theirs, err := socketPair()
 	if err != nil {
@@ -91,7 +92,7 @@ func connectControl(t *testing.T, engine handlers.Engine) (*client, *control) {
 	line := &control{conn: conn}
 	c := newClient(line.dial)
 	t.Cleanup(func() {
-		c.close()
+		c.Close()
 		conn.Close() // as the end of a server does
 		if err := <-served; err == nil {
 			t.Error("the worker goes on without its server")
@@ -152,7 +153,7 @@ func TestClient_LosesNothing(t *testing.T) {
 
 	t.Run("a request and its events", func(t *testing.T) {
 		var got []infer.Event
-		err := c.generate(ctx, asks, func(e infer.Event) bool {
+		err := c.Generate(ctx, asks, func(e infer.Event) bool {
 			got = append(got, e)
 			return true
 		})
@@ -172,46 +173,46 @@ func TestClient_LosesNothing(t *testing.T) {
 				}
 			}
 			n := 0
-			err := c.generate(ctx, asks, func(infer.Event) bool { n++; return true })
+			err := c.Generate(ctx, asks, func(infer.Event) bool { n++; return true })
 			if !reflect.DeepEqual(err, error(failure)) || n != len(before) {
 				t.Errorf("after %d events there is %#v", n, err)
 			}
 		})
 	}
 	t.Run("the status", func(t *testing.T) {
-		if got, err := c.status(ctx); err != nil || !reflect.DeepEqual(got, engine.status) {
+		if got, err := c.Status(ctx); err != nil || !reflect.DeepEqual(got, engine.status) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
 	t.Run("the models", func(t *testing.T) {
 		want, _ := engine.Models(ctx)
-		if got, err := c.models(ctx); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := c.Models(ctx); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
 	t.Run("a text to be tokenised", func(t *testing.T) {
-		if got, err := c.tokenize(ctx, "m", "", true, false); err != nil || !reflect.DeepEqual(got, []int32{1, 2}) || engine.text != fmt.Sprint("m", "", true, false) {
+		if got, err := c.Tokenize(ctx, "m", "", true, false); err != nil || !reflect.DeepEqual(got, []int32{1, 2}) || engine.text != fmt.Sprint("m", "", true, false) {
 			t.Errorf("got %v, %v for %q", got, err, engine.text)
 		}
 		var failed *infer.Error
-		if _, err := c.tokenize(ctx, "none", "", true, false); !errors.As(err, &failed) || failed.Code != infer.CodeNotFound || failed.Param != "model" {
+		if _, err := c.Tokenize(ctx, "none", "", true, false); !errors.As(err, &failed) || failed.Code != infer.CodeNotFound || failed.Param != "model" {
 			t.Errorf("the failure is %#v", err)
 		}
 	})
 	t.Run("half a character", func(t *testing.T) {
 		for n := range 7 {
-			if got, err := c.detokenize(ctx, "m", make([]int32, n)); err != nil || got != "☃☃"[:n] {
+			if got, err := c.Detokenize(ctx, "m", make([]int32, n)); err != nil || got != "☃☃"[:n] {
 				t.Errorf("got %q, %v", got, err)
 			}
 		}
 	})
 	t.Run("what each token spells", func(t *testing.T) {
-		if got, err := c.pieces(ctx, "m", []int32{3, 0, 1}); err != nil || !reflect.DeepEqual(got, []string{" ", "\xe2", "\x98"}) {
+		if got, err := c.Pieces(ctx, "m", []int32{3, 0, 1}); err != nil || !reflect.DeepEqual(got, []string{" ", "\xe2", "\x98"}) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
 	t.Run("a prompt as the model gets it", func(t *testing.T) {
-		got, err := c.render(ctx, asks)
+		got, err := c.Render(ctx, asks)
 		if want := (infer.Rendered{Prompt: "☃"[:1], Tokens: []int32{4}, Notice: "n"}); err != nil || !reflect.DeepEqual(got, want) || !reflect.DeepEqual(engine.asked, asks) {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -220,7 +221,7 @@ func TestClient_LosesNothing(t *testing.T) {
 		wrong := asks
 		wrong.Params.Temperature = math.NaN()
 		var failed *infer.Error
-		if err := c.generate(ctx, wrong, nil); !errors.As(err, &failed) || failed.Code != infer.CodeInvalid {
+		if err := c.Generate(ctx, wrong, nil); !errors.As(err, &failed) || failed.Code != infer.CodeInvalid {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -244,7 +245,7 @@ func TestClient_SlowReadersHoldUpNobody(t *testing.T) {
 	c := connect(t, engine)
 	read := func(wait <-chan struct{}) error {
 		n := 0
-		err := c.generate(context.Background(), infer.DefaultRequest(), func(infer.Event) bool {
+		err := c.Generate(context.Background(), infer.DefaultRequest(), func(infer.Event) bool {
 			<-wait
 			n++
 			return true
@@ -288,7 +289,7 @@ func TestClient_CancelReachesTheWorker(t *testing.T) {
 	c := connect(t, engine)
 	t.Run("by its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		err := c.generate(ctx, infer.DefaultRequest(), func(infer.Event) bool {
+		err := c.Generate(ctx, infer.DefaultRequest(), func(infer.Event) bool {
 			cancel()
 			return true
 		})
@@ -299,7 +300,7 @@ func TestClient_CancelReachesTheWorker(t *testing.T) {
 	t.Run("by a reader that stops", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		if err := c.generate(ctx, infer.DefaultRequest(), func(infer.Event) bool { return false }); err != nil {
+		if err := c.Generate(ctx, infer.DefaultRequest(), func(infer.Event) bool { return false }); err != nil {
 			t.Error(err)
 		}
 		<-ended
@@ -343,14 +344,14 @@ func TestProcess_GivenUp(t *testing.T) {
 	p := &process{client: c, control: line, gone: make(chan struct{})}
 	begun, ended := make(chan bool), make(chan error)
 	go func() {
-		ended <- c.generate(context.Background(), infer.DefaultRequest(), func(infer.Event) bool {
+		ended <- c.Generate(context.Background(), infer.DefaultRequest(), func(infer.Event) bool {
 			begun <- true
 			return true
 		})
 	}()
 	<-begun
 	p.giveUp("a step did not end")
-	if err := <-ended; !errors.Is(err, errCut) {
+	if err := <-ended; !errors.Is(err, client.ErrCut) {
 		t.Errorf("an answer ends with %v", err)
 	}
 	<-p.gone

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,13 +18,24 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/client"
 )
+
+// newClient returns a client of a worker to which dial connects.
+func newClient(dial func(context.Context) (net.Conn, error)) *client.Client {
+	return client.New(client.Options{Base: "http://engine", Transport: &http.Transport{
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 8,
+		IdleConnTimeout:     time.Minute,
+	}})
+}
 
 // process is one worker process.
 type process struct {
 	cmd     *exec.Cmd
 	control *control
-	client  *client
+	client  *client.Client
 	stderr  *stderr
 	gone    chan struct{} // closed when the process has ended or is given up
 	once    sync.Once     // for gone
@@ -77,7 +90,7 @@ func (p *process) end(why string) {
 		p.ended = why
 		p.mu.Unlock()
 		close(p.gone)
-		p.client.close()
+		p.client.Close()
 	})
 }
 
@@ -146,7 +159,7 @@ func (p *process) stop() {
 func (p *process) status(limit time.Duration) (infer.Status, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	return p.client.status(ctx)
+	return p.client.Status(ctx)
 }
 
 // stderr passes on the log of a worker and keeps its other output: the last lines, or the first
