@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
@@ -61,6 +61,7 @@ var mayImport = map[string][]string{
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
 	"infer/client":      {"infer"},
+	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/reply", "infer/sample"},
 	"infer/worker":      {"infer", "infer/chat", "infer/client", "infer/sample"},
 
 	// What tests share.
@@ -85,7 +86,7 @@ var soleImporters = map[string][]string{
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.
-var mayUseHTTP = []string{"infer/client", "infer/hub", "infer/hub/hubtest", "infer/worker"}
+var mayUseHTTP = []string{"infer/upstream", "infer/client", "infer/hub", "infer/hub/hubtest", "infer/worker"}
 
 // deviceFree are the files of the engine that decide without knowing what computes.
 var deviceFree = []string{"infer/engine/scheduler.go", "infer/engine/blocks.go", "infer/engine/sequence.go"}

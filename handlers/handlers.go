@@ -116,6 +116,8 @@ var bodyLimits = map[string]int64{
 	"/v1/responses":        chatBodyLimit,
 	"/responses":           chatBodyLimit,
 	"/v1/messages":         chatBodyLimit,
+	"/v1/generate":         chatBodyLimit,
+	"/v1/render":           chatBodyLimit,
 
 	"/v1/messages/count_tokens": chatBodyLimit,
 

@@ -19,7 +19,8 @@ func TestBody_Limits(t *testing.T) {
 	s := server(t, &fakeEngine{})
 	const mib = 1 << 20
 	for path, limit := range map[string]int{
-		"/v1/generate":         mib,
+		"/v1/generate":         8 * mib,
+		"/v1/render":           8 * mib,
 		"/v1/completions":      mib,
 		"/completions":         mib,
 		"/tokenize":            mib,

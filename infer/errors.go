@@ -24,6 +24,7 @@ const (
 	CodeStopped   ErrorCode = "stopped"        // somebody other than the client stopped the answer; set by the server
 	CodeLost      ErrorCode = "engine_lost"    // the engine's process ended during the answer; the same request may succeed
 	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended every time it got this input; it is not retried
+	CodeUpstream  ErrorCode = "upstream"       // the other engine that runs the model failed, or cannot be reached
 	CodeInternal  ErrorCode = "internal"
 )
 

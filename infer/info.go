@@ -28,8 +28,32 @@ type ModelInfo struct {
 	Demo         bool               `json:"demo,omitempty"`     // the built-in model: small, for trying the controls
 	Error        string             `json:"error,omitempty"`    // why the file cannot be used; empty if it can
 
+	Upstream *Upstream `json:"upstream,omitempty"` // where it runs, if another engine runs it; nil: this one does
+
 	Shape *placement.Shape `json:"-"`             // nil: unknown
 	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown
+}
+
+// Upstream says where a model runs that another engine runs, and what that cannot do.
+type Upstream struct {
+	Servers       []string          `json:"servers"`                  // HOST:PORT of each that has it
+	Engine        string            `json:"engine,omitempty"`         // as it names itself; empty: it does not
+	Exact         bool              `json:"exact,omitempty"`          // it is another m40-llm: tokens, candidates and seeds are as they would be here
+	ContextLength int               `json:"context_length,omitempty"` // 0: unknown
+	TemplateVars  []string          `json:"template_vars,omitempty"`  // as in Status
+	Lacks         map[string]string `json:"lacks,omitempty"`          // by setting: why it has no effect, or another one than here
+	Problem       string            `json:"problem,omitempty"`        // why none of Servers can be asked now; empty: one can
+}
+
+// UpstreamServer is the state of a server with models of another engine.
+type UpstreamServer struct {
+	Address string `json:"address"`           // HOST:PORT
+	Engine  string `json:"engine,omitempty"`  // as it names itself
+	Problem string `json:"problem,omitempty"` // why it cannot be asked now; empty: it can
+	Models  int    `json:"models"`
+	Running int    `json:"running"` // answers that it writes for this server
+	Answers int64  `json:"answers"` // that it has completed since this server started
+	Failed  int64  `json:"failed"`  // requests to it that failed since then
 }
 
 // ExpertsInWords returns "8 of 128 experts", or "" for a dense model.
@@ -100,6 +124,31 @@ type Status struct {
 	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 	Reads         Reads       `json:"reads"`
+
+	Upstreams []UpstreamServer `json:"upstreams,omitempty"` // other engines
+	Remote    []ModelInfo      `json:"remote,omitempty"`    // the models that they run
+}
+
+// Elsewhere returns the model called name if another engine runs it; nil if not.
+func (s *Status) Elsewhere(name string) *ModelInfo {
+	for i := range s.Remote {
+		if s.Remote[i].Name == name {
+			return &s.Remote[i]
+		}
+	}
+	return nil
+}
+
+// Context returns the most positions of an answer of the model called name; 0 if that is not known because
+// it is not loaded, or the engine that runs it does not say.
+func (s *Status) Context(name string) int {
+	if name == s.Model.Name {
+		return s.ContextLength
+	}
+	if remote := s.Elsewhere(name); remote != nil {
+		return remote.Upstream.ContextLength
+	}
+	return 0
 }
 
 // Cache is the memory of the KV cache in bytes. In main memory the cache grows with answers, and keeps

@@ -60,7 +60,7 @@ type renderedBody struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
-// renderRequest answers POST /v1/render, whose body is an infer.Request.
+// renderRequest answers POST /v1/render, whose body is an infer.Request, for servers.
 func (api *API) renderRequest(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {

@@ -25,6 +25,30 @@ type healthBody struct {
 	Notice  string `json:"notice,omitempty"`
 	Trouble string `json:"trouble,omitempty"`
 	Version string `json:"version,omitempty"`
+
+	Upstreams *upstreamsBody `json:"upstreams,omitempty"`
+}
+
+// upstreamsBody counts the servers of other engines. /v1/status, which needs a key if there is one, has more.
+type upstreamsBody struct {
+	Ready   int `json:"ready"`
+	Failing int `json:"failing"` // they cannot be asked now
+}
+
+// upstreams counts the servers of a status; nil: there are none.
+func upstreams(list []infer.UpstreamServer) *upstreamsBody {
+	if len(list) == 0 {
+		return nil
+	}
+	var body upstreamsBody
+	for _, s := range list {
+		if s.Problem == "" {
+			body.Ready++
+		} else {
+			body.Failing++
+		}
+	}
+	return &body
 }
 
 // notReadyBody is an error in llama-server's format, with the progress of loading.
@@ -54,6 +78,7 @@ func (api *API) health(c echo.Context) error {
 			Notice:        s.Notice,
 			Trouble:       s.Trouble,
 			Version:       api.version,
+			Upstreams:     upstreams(s.Upstreams),
 		})
 	}
 	body := notReadyBody{Status: string(s.State), Trouble: s.Trouble}

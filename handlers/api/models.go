@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 
@@ -33,6 +34,7 @@ type modelMeta struct {
 	Quant        string `json:"quant,omitempty"`
 	License      string `json:"license,omitempty"`
 	Demo         bool   `json:"demo,omitempty"`
+	Upstream     string `json:"upstream,omitempty"` // HOST:PORT of another engine that runs it
 }
 
 // Models answers GET /v1/models with the models that can be used. It does not reveal the paths
@@ -82,17 +84,19 @@ func (api *API) find(c echo.Context, name string) (infer.ModelInfo, error) {
 	return infos[i], nil
 }
 
-// describeModel describes a model. Only the loaded one has a known context length.
+// describeModel describes a model. The context length is known of the loaded one, and of those for which other
+// engines say it.
 func (api *API) describeModel(info infer.ModelInfo) modelBody {
-	context := 0
-	if s := api.engine.Status(); s.Model.Name == info.Name {
-		context = s.ContextLength
+	s, owner, upstream := api.engine.Status(), "m40-llm", ""
+	context := s.Context(info.Name)
+	if info.Upstream != nil {
+		owner, upstream = cmp.Or(info.Upstream.Engine, "upstream"), info.Upstream.Servers[0]
 	}
 	return modelBody{
 		ID:      info.Name,
 		Object:  "model",
 		Created: info.ModifiedUnix,
-		OwnedBy: "m40-llm",
+		OwnedBy: owner,
 		Meta: modelMeta{
 			Context:      context,
 			ContextTrain: info.ContextTrain,
@@ -102,6 +106,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 			Quant:        info.Quant,
 			License:      info.License,
 			Demo:         info.Demo,
+			Upstream:     upstream,
 		},
 	}
 }

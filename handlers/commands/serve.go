@@ -45,6 +45,8 @@ type serveFlags struct {
 	keepAlive                   *string
 	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
+	upstreams                   *[]string
+	upstreamKeys                *string
 }
 
 func addServeFlags(f *cli.Flags) serveFlags {
@@ -65,7 +67,11 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		keyFile:     f.String("tls-key", "", "FILE", "PEM file with the private key of --tls-cert"),
 		hosts:       f.List("allow-host", "H", "additional host name under which the server may be reached; can be repeated"),
 		origins:     f.List("cors-origin", "O", "origin of another web page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
-		proxies:     f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
+		upstreams:   f.List("upstream", "URL", "server of another engine with OpenAI's routes, such as http://gpu-box:8000, whose models can be chosen too; can be repeated"),
+
+		upstreamKeys: f.String("upstream-keys", "", "FILE", "file with the keys of upstreams: lines with the address of one and its key"),
+
+		proxies: f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
 	}
 }
 
@@ -293,6 +299,10 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
+	var remoteVersion func() int64
+	if s.engine, remoteVersion, err = flags.withUpstreams(t, s.engine, logger, log); err != nil {
+		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
+	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
 	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.engine.Generate)))}
@@ -312,7 +322,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if err != nil {
 		logger.Warn("the KV caches of chats are not stored", "error", err)
 	}
-	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger, Reload: s.engine.Reload,
+	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger, Reload: s.engine.Reload, RemoteVersion: remoteVersion,
 		Suggest: func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }, Deleted: func(model string) {
 			if err := deleteCaches(caches, model); err != nil {
 				logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)

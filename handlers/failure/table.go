@@ -77,6 +77,7 @@ var table = map[string]row{
 	string(infer.CodeStopped):   {status: http.StatusForbidden, title: "The answer was stopped", final: true},
 	string(infer.CodeLost):      {status: http.StatusServiceUnavailable, title: "The engine stopped"},
 	string(infer.CodeCrashes):   {status: http.StatusInternalServerError, title: "This makes the engine crash", final: true},
+	string(infer.CodeUpstream):  {status: http.StatusBadGateway, title: "The engine that runs this model failed"},
 	string(infer.CodeInternal):  {status: http.StatusInternalServerError, title: "The answer failed", private: true},
 
 	ChatNotFound: {status: http.StatusNotFound, title: "This chat is gone",

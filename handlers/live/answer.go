@@ -82,7 +82,10 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 	a.System, a.Context = system, status.ContextLength
 	a.Receipt.Model, a.Receipt.Device = status.Model.Name, status.Device.Name
 	if c.metadata.Model != "" && c.metadata.Model != status.Model.Name {
-		a.Receipt.Model, a.Context = c.metadata.Model, 0 // it is still to be loaded
+		a.Receipt.Model, a.Context = c.metadata.Model, status.Context(c.metadata.Model) // 0: it is still to be loaded
+		if remote := status.Elsewhere(c.metadata.Model); remote != nil {
+			a.Receipt.Device = remote.Upstream.Servers[0]
+		}
 	}
 	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
@@ -208,11 +211,7 @@ func (r *run) apply(e infer.Event) {
 			}
 		}
 		a.Usage.CompletionTokens++
-		r.turn.ids = append(r.turn.ids, e.Token.ID)
-		r.checkRepetition(e.Token.ID)
-		a.LogProb += e.Token.LogProb
-		a.Scored++
-		r.turn.rows.add(store.TokenRow{Row: e.Token.Row, Changed: e.Token.Changed})
+		r.addToken(e.Token)
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		r.pace.Add(a.Timings.Decode)
 		r.write(e.Token.Text, e.Token.Reasoning)
@@ -229,6 +228,22 @@ func (r *run) apply(e infer.Event) {
 		r.prompted(e.Prefill.Total, e.Prefill.Cached)
 		r.wait(now, Progress{Prefill: e.Prefill})
 	}
+}
+
+// addToken adds a token to those of the answer. Where the engine does not say which token it is, the answer
+// has none.
+func (r *run) addToken(t *infer.Token) {
+	a := r.turn.Answer
+	if t.LogProb < 0 || t.ID >= 0 {
+		a.LogProb += t.LogProb
+		a.Scored++
+	}
+	if t.ID < 0 {
+		return
+	}
+	r.turn.ids = append(r.turn.ids, t.ID)
+	r.checkRepetition(t.ID)
+	r.turn.rows.add(store.TokenRow{Row: t.Row, Changed: t.Changed})
 }
 
 // checkRepetition records whether the answer repeats itself, and pauses it if the settings say so.
@@ -324,8 +339,8 @@ func (r *run) settle(d *infer.Done, status infer.Status) {
 	a.Timings.First, a.Repeated, a.Receipt.BannedEnds, a.Pace = first, repeated, ends, pace
 	a.Receipt.Model, a.Receipt.Device = cmp.Or(a.Receipt.Model, model), cmp.Or(a.Receipt.Device, device)
 	a.Settings.Seed = d.Receipt.Params.Seed
-	if a.Context == 0 && status.Model.Name == a.Receipt.Model {
-		a.Context = status.ContextLength
+	if a.Context == 0 {
+		a.Context = status.Context(a.Receipt.Model)
 	}
 }
 

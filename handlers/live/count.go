@@ -70,9 +70,7 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	var n Count
 	status := engine.Status()
 	key.model = cmp.Or(request.Model, status.Model.Name)
-	if key.model == status.Model.Name {
-		n.Context = status.ContextLength
-	}
+	n.Context = status.Context(key.model)
 	draft, err := engine.Tokenize(ctx, request.Model, d.Text, false, false)
 	if err != nil {
 		return Count{}, err

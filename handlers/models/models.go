@@ -76,6 +76,9 @@ type Options struct {
 	// Reload loads the model again with another setup; nil: that cannot be changed.
 	Reload func(ctx context.Context, s infer.Setup) error
 
+	// RemoteVersion increases when models of other engines come or go; nil: there are none.
+	RemoteVersion func() int64
+
 	// Deleted is called when a model was deleted; nil: nothing is called.
 	Deleted func(model string)
 
@@ -121,13 +124,25 @@ func (s *Service) Close() {
 func (s *Service) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.opt.RemoteVersion != nil {
+		return s.version + s.opt.RemoteVersion()
+	}
 	return s.version
 }
 
-// List returns the models, including those that cannot be used. If the engine does not respond
-// in time, because its process hangs or is being started, List reads the files itself; then a
-// model may be listed as usable that the engine's device cannot run.
+// List returns the models, including those that cannot be used, and those that other engines run. If
+// the engine does not respond in time, because its process hangs or is being started, List reads the files
+// itself; then a model may be listed as usable that the engine's device cannot run.
 func (s *Service) List(ctx context.Context) ([]infer.ModelInfo, error) {
+	list, err := s.here(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clip(list), s.opt.Engine.Status().Remote...), nil
+}
+
+// here returns the models on this machine.
+func (s *Service) here(ctx context.Context) ([]infer.ModelInfo, error) {
 	if s.opt.Files == nil {
 		return s.opt.Engine.Models(ctx)
 	}
@@ -215,7 +230,7 @@ func (s *Service) Copy(ctx context.Context, name, as string) error {
 
 // Suggestions returns models for this machine while only built-in models are here.
 func (s *Service) Suggestions(here []infer.ModelInfo) ([]suggest.Suggestion, error) {
-	if s.opt.Suggest == nil || slices.ContainsFunc(here, func(m infer.ModelInfo) bool { return m.Path != "" && m.Error == "" }) {
+	if s.opt.Suggest == nil || slices.ContainsFunc(here, func(m infer.ModelInfo) bool { return (m.Path != "" || m.Upstream != nil) && m.Error == "" }) {
 		return nil, nil
 	}
 	return s.opt.Suggest()

@@ -239,7 +239,7 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		row.State = "in use"
 	case current && engine.State == infer.StateReady:
 		row.State = "loaded"
-	case info.Path == "":
+	case info.Path == "" && info.Upstream == nil:
 		row.State = "built in"
 	}
 	return row

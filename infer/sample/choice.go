@@ -3,7 +3,7 @@ package sample
 // Choice is a sampled (or scored) token. Its probabilities are those of the model's own
 // distribution: softmax of the raw logits over the full vocabulary, before all stages.
 type Choice struct {
-	ID      int32       `json:"id"`
+	ID      int32       `json:"id"`               // -1: not known, as another engine chose it that has no ids
 	LogProb float64     `json:"logprob"`          // natural logarithm; -9999 for a token whose logit is -Inf, which JSON cannot represent
 	Rank    int         `json:"rank"`             // 0: the likeliest; of equal logits the lower id ranks first
 	PMax    float64     `json:"p_max"`            // probability of the likeliest token

@@ -79,7 +79,7 @@ type Fallback struct {
 }
 
 // secrets are the environment variables that a worker does not inherit.
-var secrets = []string{"M40_LLM_API_KEY", "HF_TOKEN"}
+var secrets = []string{"M40_LLM_API_KEY", "M40_LLM_UPSTREAM_KEY", "HF_TOKEN"}
 
 // Engine is an engine in a worker. Its methods may be called by any goroutine.
 type Engine struct {

@@ -18,8 +18,8 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/infer"
-	"m40-llm/infer/client"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/client"
 	"m40-llm/infer/device"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"

@@ -1,0 +1,231 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+
+	"m40-llm/infer"
+)
+
+// kind is what a server said about itself.
+type kind struct {
+	asked        bool
+	native       bool   // it is another m40-llm
+	engine       string // name and version; empty: it does not say
+	context      int    // positions; 0: it does not say
+	templateVars []string
+	fields       map[string]bool // of requests for chat completions that it knows
+	strict       bool            // it refuses fields that it does not know
+	how          string          // how that was found
+}
+
+func (k *kind) has(fields ...string) bool {
+	return slices.ContainsFunc(fields, func(f string) bool { return k.fields[f] })
+}
+
+// basic are the fields that OpenAI's own servers know. They are assumed of a server that cannot be asked.
+var basic = []string{
+	"temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop", "max_tokens", "logprobs", "top_logprobs",
+	"logit_bias", "tools", "tool_choice", "parallel_tool_calls", "response_format", "stream_options", "reasoning_effort",
+}
+
+func known(fields ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, f := range fields {
+		m[f] = true
+	}
+	return m
+}
+
+// askKind asks the server what it is and what it can do; model is one of its models.
+func (s *server) askKind(ctx context.Context, model string) kind {
+	for _, ask := range []func(context.Context) (kind, bool){s.askStatus, s.askProps, s.askDescription} {
+		if k, ok := ask(ctx); ok {
+			k.asked = true
+			return k
+		}
+	}
+	k := s.askByRequests(ctx, model)
+	k.asked = true
+	return k
+}
+
+// askStatus asks as another m40-llm is asked.
+func (s *server) askStatus(ctx context.Context) (kind, bool) {
+	var status struct {
+		State infer.State      `json:"state"`
+		Step  *json.RawMessage `json:"step"`
+		Setup *json.RawMessage `json:"setup"`
+	}
+	if s.get(ctx, "/v1/status", maxModelBody, &status) != nil || status.Step == nil || status.Setup == nil {
+		return kind{}, false
+	}
+	var health struct {
+		Version string `json:"version"`
+	}
+	_ = s.get(ctx, "/health", maxModelBody, &health) // without it the version is unknown
+	return kind{native: true, engine: strings.TrimSpace("m40-llm " + short(health.Version)), how: "/v1/status"}, true
+}
+
+// askProps asks as llama-server is asked: its default settings name all that it knows.
+func (s *server) askProps(ctx context.Context) (kind, bool) {
+	var props struct {
+		Defaults map[string]json.RawMessage `json:"default_generation_settings"`
+		Template string                     `json:"chat_template"`
+		Build    string                     `json:"build_info"`
+	}
+	if s.get(ctx, "/props", maxModelBody, &props) != nil || len(props.Defaults) == 0 {
+		return kind{}, false
+	}
+	k := kind{engine: strings.TrimSpace("llama-server " + short(props.Build)), how: "/props", fields: known("tools", "tool_choice", "parallel_tool_calls", "response_format", "stream_options", "max_tokens", "chat_template_kwargs")}
+	_ = json.Unmarshal(props.Defaults["n_ctx"], &k.context) // 0: unknown
+	if k.context < 0 || k.context > math.MaxInt32 {
+		k.context = 0
+	}
+	for field := range props.Defaults {
+		k.fields[field] = true
+	}
+	var params map[string]json.RawMessage
+	if json.Unmarshal(props.Defaults["params"], &params) == nil {
+		for field := range params {
+			k.fields[field] = true
+		}
+	}
+	if k.fields["n_probs"] {
+		k.fields["logprobs"], k.fields["top_logprobs"] = true, true
+	}
+	k.fields["continues"] = true // it continues a conversation that ends with the assistant's message
+	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
+		if strings.Contains(props.Template, name) {
+			k.templateVars = append(k.templateVars, name)
+		}
+	}
+	k.templateVars = knownVars(k.templateVars)
+	return k, true
+}
+
+// knownVars returns those of the variables that control reasoning.
+func knownVars(names []string) (list []string) {
+	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
+		if slices.Contains(names, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// askDescription asks for the OpenAPI description, which has the fields of a request.
+func (s *server) askDescription(ctx context.Context) (kind, bool) {
+	type schema struct {
+		Ref        string                     `json:"$ref"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	var described struct {
+		Info struct {
+			Title   string `json:"title"`
+			Version string `json:"version"`
+		} `json:"info"`
+		Paths map[string]struct {
+			Post struct {
+				Body struct {
+					Content map[string]struct {
+						Schema schema `json:"schema"`
+					} `json:"content"`
+				} `json:"requestBody"`
+			} `json:"post"`
+		} `json:"paths"`
+		Components struct {
+			Schemas map[string]schema `json:"schemas"`
+		} `json:"components"`
+	}
+	if s.get(ctx, "/openapi.json", maxDescribed, &described) != nil {
+		return kind{}, false
+	}
+	body := described.Paths["/v1/chat/completions"].Post.Body.Content["application/json"].Schema
+	if name, ok := strings.CutPrefix(body.Ref, "#/components/schemas/"); ok {
+		body = described.Components.Schemas[name]
+	}
+	if len(body.Properties) == 0 {
+		return kind{}, false
+	}
+	k := kind{engine: strings.TrimSpace(short(described.Info.Title) + " " + short(described.Info.Version)), how: "/openapi.json", fields: map[string]bool{}}
+	for field := range body.Properties {
+		k.fields[field] = true
+	}
+	return k, true
+}
+
+// askByRequests tries requests of one token. A server that refuses an invented field refuses all that it does
+// not know; another one refuses a field that it knows if the value is of no possible type.
+func (s *server) askByRequests(ctx context.Context, model string) kind {
+	k := kind{how: "trying", fields: known(basic...)}
+	switch status := s.try(ctx, model, "m40_llm_unknown_field", 1); {
+	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
+		k.strict = true
+	case status != http.StatusOK:
+		return k // it cannot be asked now
+	}
+	for field, value := range map[string]any{
+		"top_k": 5, "min_p": 0.1, "typical_p": 0.9, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "seed": 1, "logprobs": true,
+		"ignore_eos": false, "chat_template_kwargs": map[string]any{}, "continue_final_message": false,
+	} {
+		if !k.strict {
+			value = []any{map[string]any{"not": "a value"}}
+		}
+		status := s.try(ctx, model, field, value)
+		if ctx.Err() != nil {
+			return k
+		}
+		k.fields[field] = k.strict && status == http.StatusOK || !k.strict && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
+	}
+	k.fields["top_logprobs"] = k.fields["logprobs"]
+	return k
+}
+
+// try sends a request for one token with one field more, and returns the status of the response; 0: none came.
+func (s *server) try(ctx context.Context, model, field string, value any) int {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{
+		"model": model, "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, field: value,
+	})
+	if err != nil {
+		return 0
+	}
+	response, err := s.send(ctx, http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// lacks returns why settings have no effect, or another one than here, by their names.
+func (k *kind) lacks(address string) map[string]string {
+	if k.native || !k.asked {
+		return nil
+	}
+	where := map[string]string{
+		"/props": "it does not list it in /props", "/openapi.json": "it does not list it in /openapi.json", "trying": "it refused or ignored it when it was tried",
+	}[k.how]
+	lacks := map[string]string{}
+	for _, p := range settings {
+		if !k.has(p.fields...) {
+			lacks[p.name] = fmt.Sprintf("%s does not know this setting: %s", address, where)
+		}
+	}
+	lacks["banned_strings"] = address + " cannot ban strings"
+	if !k.has("seed") {
+		lacks["seed"] = address + " does not take a seed: each answer is another one"
+	} else {
+		lacks["seed"] = address + " gets the seed, but need not give the same answer for it"
+	}
+	lacks["tokens"] = address + " does not show the ids of tokens: answers have no token view, no strips under the sliders and no forks at a token"
+	return lacks
+}

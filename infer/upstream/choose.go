@@ -1,0 +1,96 @@
+package upstream
+
+import (
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"m40-llm/infer"
+)
+
+// conversation identifies the conversation of a request by its beginning, which later requests of it have
+// too: up to the first message of a person, or the first bytes of a text.
+func conversation(r *infer.Request) uint64 {
+	const begin = 1024 // bytes of a text
+	hash := fnv.New64a()
+	hash.Write([]byte(r.Model))
+	for _, m := range r.Messages {
+		hash.Write([]byte(m.Role + "\x00" + m.Content + "\x00"))
+		if m.Role == "user" {
+			break
+		}
+	}
+	hash.Write([]byte(r.Prompt[:min(len(r.Prompt), begin)]))
+	for _, id := range r.Tokens[:min(len(r.Tokens), begin/4)] {
+		hash.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
+	}
+	return hash.Sum64()
+}
+
+// maxRecent is of how many conversations a Router knows which server answered last.
+const maxRecent = 4096
+
+// recent is the servers that answered conversations last.
+type recent struct {
+	servers map[uint64]*server
+	order   []uint64 // of servers, the oldest first, as a ring from next on
+	next    int
+}
+
+func (c *recent) set(key uint64, s *server) {
+	if c.servers == nil {
+		c.servers = map[uint64]*server{}
+	}
+	if _, known := c.servers[key]; !known {
+		if len(c.order) < maxRecent {
+			c.order = append(c.order, key)
+		} else {
+			delete(c.servers, c.order[c.next])
+			c.order[c.next] = key
+			c.next = (c.next + 1) % maxRecent
+		}
+	}
+	c.servers[key] = s
+}
+
+// slack is how many answers more than the idlest server that of a conversation may write before the
+// conversation moves: reading its prompt anew costs about as much as waiting for these.
+const slack = 2
+
+// reserve chooses the server for a request and counts the request there. Servers in tried are left out.
+func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var least *server
+	for _, s := range m.servers {
+		if !s.usable() || slices.Contains(tried, s) {
+			continue
+		}
+		if least == nil || s.load() < least.load() || s.load() == least.load() && s.total() < least.total() {
+			least = s
+		}
+	}
+	if least == nil {
+		return nil, m.down()
+	}
+	if s := r.recent.servers[key]; s != nil && slices.Contains(m.servers, s) && s.usable() && !slices.Contains(tried, s) && s.load() <= least.load()+slack {
+		least = s
+	}
+	r.recent.set(key, least)
+	least.begin()
+	return least, nil
+}
+
+// down is the error for a model none of whose servers can be asked.
+func (m *model) down() *infer.Error {
+	var reasons []string
+	for _, s := range m.servers {
+		if problem := s.status().Problem; problem != "" {
+			reasons = append(reasons, problem)
+		}
+	}
+	if len(reasons) == 0 {
+		reasons = []string{m.servers[0].address + " failed a moment ago"}
+	}
+	return infer.Errorf(infer.CodeUpstream, "%s cannot answer: %s. It is tried again by itself; choose another model meanwhile", m.name, strings.Join(reasons, "; "))
+}

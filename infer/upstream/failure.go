@@ -1,0 +1,200 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"m40-llm/infer"
+	"m40-llm/infer/client"
+)
+
+// failure is a request that a server could not be asked, or that it refused.
+type failure struct {
+	err    *infer.Error
+	server string
+	again  bool          // the same request may succeed, there or at another server
+	broken bool          // the server is to blame: the breaker counts it
+	gone   bool          // nobody listens there, or the connection broke
+	after  time.Duration // for which the server asked before the request is sent again
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+
+// maxSaid bounds what a person is shown of a server's words, in bytes.
+const maxSaid = 300
+
+// said returns a server's words for an error: one line of at most maxSaid bytes, quoted.
+func said(text string) string {
+	var line strings.Builder
+	space := false
+	for _, r := range strings.ToValidUTF8(text, "\ufffd") {
+		if unicode.IsSpace(r) || unicode.IsControl(r) || !unicode.IsPrint(r) {
+			space = line.Len() > 0
+			continue
+		}
+		if space {
+			line.WriteByte(' ')
+			space = false
+		}
+		if line.Len()+utf8.RuneLen(r) > maxSaid {
+			line.WriteString("…")
+			break
+		}
+		line.WriteRune(r)
+	}
+	return "“" + line.String() + "”"
+}
+
+// lost returns the failure of a connection.
+func (s *server) lost(err error) *failure {
+	f := &failure{server: s.address, again: true, broken: true, gone: true}
+	switch {
+	case errors.Is(err, client.ErrSilent), errors.Is(err, errStalled):
+		f.err, f.gone, f.again = infer.Errorf(infer.CodeUpstream, "%s sent nothing for too long, and the request to it was ended; ask again, or choose another model", s.address), false, false
+	default:
+		f.err = infer.Errorf(infer.CodeUpstream, "the connection to %s failed: %s. Ask again; what was written is kept", s.address, reason(err))
+	}
+	return f
+}
+
+// reason returns why a connection failed, without the address, which the caller says.
+func reason(err error) string {
+	var dns *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &dns):
+		return "its name is not known"
+	case errors.As(err, &op) && op.Op == "dial":
+		return said(op.Err.Error())
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return "it ended too early"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "nothing came in time"
+	}
+	return said(err.Error())
+}
+
+// breach returns the failure of a server that does not keep to its protocol.
+func (s *server) breach(format string, args ...any) *failure {
+	return &failure{server: s.address, again: true, broken: true, err: infer.Errorf(infer.CodeUpstream, "%s %s. Its owner finds the cause in its log; choose another model meanwhile", s.address, fmt.Sprintf(format, args...))}
+}
+
+// refused returns the failure for a response whose status is not 200.
+func (s *server) refused(response *http.Response) *failure {
+	const limit = 64 << 10
+	text, _ := io.ReadAll(io.LimitReader(response.Body, limit)) // what came of it is shown
+	message, code := errorText(response.Header.Get("Content-Type"), text)
+	f := &failure{server: s.address, after: retryAfter(response.Header)}
+	status := response.StatusCode
+	switch {
+	case status >= 300 && status < 400:
+		f.err = infer.Errorf(infer.CodeUpstream, "%s leads to another address, which is not followed: give --upstream the address itself", s.address)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		f.err = infer.Errorf(infer.CodeUpstream, "%s did not accept the key of this server: see --upstream-keys. It said %s", s.address, said(message))
+	case code == "context_length_exceeded" || code == "exceed_context_size_error" || strings.Contains(message, "maximum context length"):
+		f.err = infer.Errorf(infer.CodeContext, "%s: %s", s.address, said(message))
+	case status == http.StatusNotFound:
+		f.err, f.again = infer.Errorf(infer.CodeNotFound, "%s does not know this model any more: %s", s.address, said(message)), true
+	case status == http.StatusTooManyRequests:
+		f.err, f.again = infer.Errorf(infer.CodeQueueFull, "%s has too much to do: %s. Ask again in a moment", s.address, said(message)), true
+	case status >= 400 && status < 500:
+		f.err = infer.Errorf(infer.CodeInvalid, "%s refused the request (%d): %s", s.address, status, said(message))
+	default:
+		f.err, f.again, f.broken = infer.Errorf(infer.CodeUpstream, "%s failed (%d): %s. Ask again, or choose another model", s.address, status, said(message)), true, true
+	}
+	return f
+}
+
+// errorText returns the message and the code of an error in OpenAI's form, or in one of those that engines
+// have instead; of other bodies the text.
+func errorText(contentType string, text []byte) (message, code string) {
+	var body struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(text, &body) != nil {
+		if kind, _, _ := mime.ParseMediaType(contentType); kind == "text/html" {
+			return "a web page", ""
+		}
+		return string(text), ""
+	}
+	var inner struct {
+		Message string          `json:"message"`
+		Code    json.RawMessage `json:"code"`
+		Type    string          `json:"type"`
+	}
+	if json.Unmarshal(body.Error, &inner) == nil && inner.Message != "" {
+		if json.Unmarshal(inner.Code, &code) != nil || code == "" {
+			code = inner.Type
+		}
+		return inner.Message, code
+	}
+	if json.Unmarshal(body.Error, &message) == nil && message != "" {
+		return message, ""
+	}
+	if body.Message != "" {
+		return body.Message, ""
+	}
+	if json.Unmarshal(body.Detail, &message) == nil && message != "" {
+		return message, ""
+	}
+	return string(text), ""
+}
+
+// retryAfter returns for how long a response asks to wait; 0: it does not.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 && seconds < 1e6 {
+		return time.Duration(seconds * float64(time.Second))
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// passed are the codes of another m40-llm's errors that say something about the request, or about its model.
+var passed = []infer.ErrorCode{
+	infer.CodeInvalid, infer.CodeContext, infer.CodeTemplate, infer.CodeNotFound, infer.CodeMemory, infer.CodeNotFinite,
+	infer.CodeGrammar, infer.CodeQueueFull, infer.CodeStopped, infer.CodeCrashes, infer.CodeModelFile,
+}
+
+// failure returns an error of the client as a *failure, and those of a context as they are.
+func (s *server) failure(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	known, ok := errors.AsType[*infer.Error](err)
+	if !ok {
+		return s.lost(err)
+	}
+	e := *known
+	f := &failure{server: s.address, err: &e}
+	switch {
+	case !slices.Contains(passed, e.Code):
+		f.again, f.broken = true, true
+		e = infer.Error{Code: infer.CodeUpstream, Message: fmt.Sprintf("%s failed: %s. Ask again, or choose another model", s.address, said(e.Message))}
+	default:
+		f.again = e.Code == infer.CodeQueueFull || e.Code == infer.CodeNotFound
+		e.Param = said(e.Param)
+		e.Param = e.Param[len("“") : len(e.Param)-len("”")]
+		e.Message = s.address + ": " + said(e.Message)
+	}
+	return f
+}

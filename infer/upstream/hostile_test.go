@@ -1,0 +1,221 @@
+package upstream
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+)
+
+// raw hijacks the connection and writes bytes as they are.
+func raw(w http.ResponseWriter, text string) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, text)
+}
+
+// bomb returns a gzip file of a hundred megabytes of zeros.
+func bomb() []byte {
+	var file bytes.Buffer
+	z := gzip.NewWriter(&file)
+	zeros := make([]byte, 1<<20)
+	for range 100 {
+		z.Write(zeros)
+	}
+	z.Close()
+	return file.Bytes()
+}
+
+func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMakesSense(t *testing.T) {
+	compressed := bomb()
+	elsewhere := 0
+	other := newStandIn(t, func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		elsewhere++
+		greets(w, r, nil)
+	})
+	hanging := func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	for _, c := range []struct {
+		name   string
+		answer func(w http.ResponseWriter, r *http.Request, body map[string]any)
+		text   string // of the answer
+		code   infer.ErrorCode
+		says   string
+		tries  int // requests; 0: one. The third failure in a row opens the breaker
+	}{
+		{name: "cut in the middle", text: "Hello", code: infer.CodeUpstream, says: "ended too early", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, roleChunk, word("Hello"))
+		}},
+		{name: "cut before the first word", code: infer.CodeUpstream, says: "ended too early", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, roleChunk) }},
+		{name: "no [DONE]", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), stopChunk)
+		}},
+		{name: "[DONE] without a reason", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), "[DONE]")
+		}},
+		{name: "[DONE] alone", code: infer.CodeUpstream, says: "before its first word", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, "[DONE]") }},
+		{name: "an error object in the stream", text: "Hello", code: infer.CodeUpstream, says: "CUDA out of [31m memory", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), `{"error":{"message":"CUDA out of\u001b[31m memory","type":"x","code":500}}`, "[DONE]")
+		}},
+		{name: "429 with Retry-After of an hour", code: infer.CodeQueueFull, says: "slow down", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(429)
+			io.WriteString(w, `{"error":{"message":"slow down"}}`)
+		}},
+		{name: "503 for ever", code: infer.CodeUpstream, says: "503", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "busy", 503) }},
+		{name: "HTML instead of JSON", code: infer.CodeUpstream, says: "text/html", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.Header().Set("Content-Type", "text/html")
+			io.WriteString(w, "<html><script>alert(1)</script>")
+		}},
+		{name: "an error as a web page", code: infer.CodeUpstream, says: "a web page", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(502)
+			io.WriteString(w, "<html><body>Bad Gateway")
+		}},
+		{name: "a whole answer instead of a stream", code: infer.CodeUpstream, says: "application/json", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"choices":[{"message":{"content":"Hello"}}]}`)
+		}},
+		{name: "a line of two megabytes", text: "Hello", code: infer.CodeUpstream, says: "a line of more than", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), word(strings.Repeat("x", 2<<20)))
+		}},
+		{name: "a line without an end", code: infer.CodeUpstream, says: "a line of more than", tries: 3, answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for part := strings.Repeat("x", 64<<10); r.Context().Err() == nil; {
+				if _, err := io.WriteString(w, part); err != nil {
+					return
+				}
+			}
+		}},
+		{name: "a stall after the first word", text: "Hello", code: infer.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			stream(w, word("Hello"))
+			hanging(w, r)
+		}},
+		{name: "a stall before the response", code: infer.CodeUpstream, says: "nothing for too long", answer: func(_ http.ResponseWriter, r *http.Request, _ map[string]any) { <-r.Context().Done() }},
+		{name: "a trickle that ends no line", text: "Hello", code: infer.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			stream(w, word("Hello"))
+			for r.Context().Err() == nil {
+				io.WriteString(w, "x")
+				w.(http.Flusher).Flush()
+				time.Sleep(20 * time.Millisecond)
+			}
+		}},
+		{name: "the role in every event", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, roleChunk, roleChunk, `{"choices":[{"delta":{"role":"assistant","content":"Hello"}}]}`, roleChunk, stopChunk, "[DONE]")
+		}},
+		{name: "no choices", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, `{"choices":[]}`, `{"choices":null}`, `{}`, word("Hello"), `{"object":"ping"}`, stopChunk, "[DONE]")
+		}},
+		{name: "an unknown reason", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), `{"choices":[{"delta":{},"finish_reason":"because"}]}`, "[DONE]")
+		}},
+		{name: "null where a text is expected", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, `{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null}],"usage":null,"error":null}`, word("Hello"), stopChunk, "[DONE]")
+		}},
+		{name: "text behind the end, and another answer", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), stopChunk, word(" again"), `{"choices":[{"index":1,"delta":{"content":"other"}}]}`, "[DONE]", word(" and again"))
+		}},
+		{name: "numbers that are none", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), stopChunk, `{"choices":[],"usage":{"prompt_tokens":-5,"completion_tokens":99999999999}}`, "[DONE]")
+		}},
+		{name: "a redirect to another server", code: infer.CodeUpstream, says: "leads to another address", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			http.Redirect(w, r, other.URL+"/v1/chat/completions", http.StatusTemporaryRedirect)
+		}},
+		{name: "invalid UTF-8", text: "H\ufffdllo", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, "{\"choices\":[{\"delta\":{\"content\":\"H\xffllo\"}}]}", stopChunk, "[DONE]")
+		}},
+		{name: "a gzip bomb", code: infer.CodeUpstream, says: "compressed", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Write(compressed)
+		}},
+		{name: "closed before the headers", code: infer.CodeUpstream, says: "ended too early", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") }},
+		{name: "no HTTP", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "220 smtp ready\r\n\r\n") }},
+		{name: "half a header", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "HTTP/1.1 200 OK\r\nContent-") }},
+		{name: "endless headers", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			raw(w, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-Y: "+strings.Repeat("z", 1000)+"\r\n", 100))
+		}},
+		{name: "no JSON in an event", text: "Hello", code: infer.CodeUpstream, says: "not valid JSON", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), "oops")
+		}},
+		{name: "a refused key", code: infer.CodeUpstream, says: "--upstream-keys", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "no", 401) }},
+		{name: "a prompt that is too long", code: infer.CodeContext, says: "maximum context length is 4096", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.WriteHeader(400)
+			io.WriteString(w, `{"object":"error","message":"This model's maximum context length is 4096 tokens","code":400}`)
+		}},
+		{name: "a request that is refused", code: infer.CodeInvalid, says: "temperature", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.WriteHeader(422)
+			io.WriteString(w, `{"detail":"temperature must be warm"}`)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, c.answer)
+			r := routerTo(t, s)
+			got := write(t, r, question("Hi"))
+			code, message := got.code()
+			if got.text != c.text || (c.code == "") != (got.err == nil) || code != c.code || !strings.Contains(message, c.says) {
+				t.Errorf("got %q, %v %s, want %q, %v with %q", got.text, code, message, c.text, c.code, c.says)
+			}
+			if strings.ContainsAny(message, "\x1b\n") || len(message) > 700 {
+				t.Errorf("the error has %d bytes, or control characters: %q", len(message), message)
+			}
+			if c.code == "" && (got.done == nil || got.done.Reason != infer.FinishStop || got.done.Usage.CompletionTokens < 0 || got.done.Usage.PromptTokens < 0) {
+				t.Errorf("the record is %+v", got.done)
+			}
+			if want := max(1, c.tries); s.count() != want {
+				t.Errorf("%d requests were sent, want %d", s.count(), want)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if elsewhere != 0 {
+			t.Error("a redirect was followed")
+		}
+	})
+}
+
+func TestAListOfModelsThatIsNoneMakesNoModels(t *testing.T) {
+	for name, body := range map[string]string{
+		"no JSON":                   "<html>",
+		"another shape":             `[1,2]`,
+		"no names":                  `{"data":[{"id":""},{"id":"\u001b[2J"},{"id":"` + strings.Repeat("x", 300) + `"}]}`,
+		"models of other upstreams": `{"data":[{"id":"far","meta":{"upstream":"a:1"}}]}`,
+		"ten megabytes":             `{"data":[{"id":"` + strings.Repeat("x", 10<<20) + `"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStandIn(t, greets)
+			s.models = body
+			a, _ := ParseAddress(s.URL)
+			r := New(Options{Local: &localEngine{}, Servers: []Address{a}, CheckEvery: time.Millisecond})
+			defer r.Close()
+			eventually(t, "it is asked", func() bool { return !strings.Contains(r.Status().Upstreams[0].Problem, "not asked yet") })
+			if list := r.Status().Remote; len(list) != 0 {
+				t.Errorf("got %+v", list)
+			}
+		})
+	}
+}
+
+func TestModelsAreCountedAndBounded(t *testing.T) {
+	s := newStandIn(t, greets)
+	var list []string
+	for i := range 1000 {
+		list = append(list, fmt.Sprintf(`{"id":"m%d"},{"id":"m%d"}`, i, i))
+	}
+	s.models = `{"data":[` + strings.Join(list, ",") + `]}`
+	if got := len(routerTo(t, s).Status().Remote); got != maxModels {
+		t.Errorf("got %d models", got)
+	}
+}

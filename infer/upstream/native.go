@@ -1,0 +1,118 @@
+package upstream
+
+import (
+	"context"
+	"math"
+
+	"m40-llm/infer"
+)
+
+// generateNative has another m40-llm write an answer. Its events are passed on if they are what an engine
+// emits.
+func (s *server) generateNative(ctx context.Context, m *model, r infer.Request, take func(infer.Event) bool) error {
+	var wrong *failure
+	size := 0
+	err := s.native.Generate(ctx, r, func(e infer.Event) bool {
+		size += eventSize(&e)
+		switch problem := checkEvent(&e); {
+		case problem != "":
+			wrong = s.breach("sent an event that no engine emits: %s", problem)
+			return false
+		case size > maxAnswer:
+			wrong = s.breach("sent an answer of more than %d bytes", maxAnswer)
+			return false
+		}
+		if e.Loading != nil {
+			e.Loading.Model = m.name
+		}
+		if e.Done != nil {
+			e.Done.Receipt.Model = m.name
+			e.Done.Receipt.Device = short(e.Done.Receipt.Device) + " at " + s.address
+		}
+		return take(e)
+	})
+	if wrong != nil {
+		return wrong
+	}
+	return s.failure(err)
+}
+
+// eventSize returns the bytes of text in an event.
+func eventSize(e *infer.Event) int {
+	if e.Token != nil {
+		return len(e.Token.Text) + len(e.Token.Reasoning) + 1
+	}
+	return 1
+}
+
+// checkEvent returns what is wrong with an event; empty if nothing is.
+func checkEvent(e *infer.Event) string {
+	set := map[infer.EventType]bool{
+		infer.EventSchema: e.Schema != nil, infer.EventQueued: e.Queued != nil, infer.EventLoading: e.Loading != nil,
+		infer.EventPrefill: e.Prefill != nil, infer.EventToken: e.Token != nil, infer.EventDone: e.Done != nil,
+	}
+	for kind, has := range set {
+		if has != (kind == e.Type) {
+			return "its type is not that of its content"
+		}
+	}
+	positive := func(numbers ...int) bool {
+		for _, n := range numbers {
+			if n < 0 || n > math.MaxInt32 {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case !set[e.Type]:
+		return "its type is unknown"
+	case e.Queued != nil && !(positive(e.Queued.Position) && e.Queued.WaitS >= 0):
+		return "a place in the queue"
+	case e.Loading != nil && (e.Loading.Done < 0 || e.Loading.Total < e.Loading.Done || !positive(e.Loading.Kernels, e.Loading.KernelsTotal)):
+		return "the progress of loading"
+	case e.Prefill != nil && (!positive(e.Prefill.Done, e.Prefill.Total, e.Prefill.Cached) || e.Prefill.Done > e.Prefill.Total):
+		return "the progress of the prompt"
+	case e.Token != nil && (e.Token.ID < 0 || e.Token.LogProb > 1e-6 || e.Token.Rank < 0 || len(e.Token.Top) != len(e.Token.Tops)):
+		return "a token"
+	case e.Done != nil && !checkDone(e.Done):
+		return "the record of the answer"
+	}
+	return ""
+}
+
+// checkDone reports whether the record of an answer is one.
+func checkDone(d *infer.Done) bool {
+	u := d.Usage
+	switch d.Reason {
+	case infer.FinishStop, infer.FinishCalls, infer.FinishLength, infer.FinishBanned, infer.FinishRepetition:
+	default:
+		return false
+	}
+	for _, n := range []int{u.PromptTokens, u.CachedTokens, u.CompletionTokens, u.ReasoningTokens} {
+		if n < 0 || n > math.MaxInt32 {
+			return false
+		}
+	}
+	t := d.Timings
+	return min(t.Queue, t.Load, t.Prefill, t.Decode, t.First) >= 0 && d.Receipt.Params.Validate() == nil &&
+		(d.Pace == nil || d.Pace.Valid()) && d.Reads.Valid()
+}
+
+// nativeModels adds to models what the status of another m40-llm says about the one that is loaded.
+func (s *server) nativeModels(ctx context.Context, models []offered) []offered {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
+	defer cancel()
+	status, err := s.native.Status(ctx)
+	if err != nil {
+		return models
+	}
+	for i := range models {
+		if up := models[i].info.Upstream; models[i].id == status.Model.Name && status.ContextLength > 0 && status.ContextLength <= math.MaxInt32 {
+			up.ContextLength = status.ContextLength
+			up.TemplateVars = knownVars(status.TemplateVars)
+			models[i].info.Demo = status.Model.Demo
+		}
+	}
+	return models
+}

@@ -1,0 +1,386 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/client"
+)
+
+// Limits of what a server may send.
+const (
+	maxModels     = 256
+	maxModelName  = 200     // bytes
+	maxModelBody  = 4 << 20 // bytes of a list of models
+	maxDescribed  = 8 << 20 // bytes of an OpenAPI description
+	maxEvent      = 4 << 20 // bytes of an event of another m40-llm
+	maxLine       = 1 << 20 // bytes of a line of OpenAI's stream
+	maxAnswer     = 64 << 20
+	maxHeaders    = 64 << 10
+	maxPauseCheck = 30 * time.Second // between checks of a server that does not answer
+)
+
+// server is another engine.
+type server struct {
+	address string // for people
+	base    string
+	key     string
+	o       *Options
+	http    *http.Transport
+	native  *client.Client // of another m40-llm
+	poke    chan struct{}  // has the server checked at once
+
+	mu       sync.Mutex
+	breaker  breaker
+	kind     kind
+	models   []offered
+	problem  string // why it cannot be asked; empty: it can
+	silent   int    // checks in a row that failed
+	running  int
+	answers  int64
+	failures int64
+}
+
+// offered is a model that a server has.
+type offered struct {
+	id   string
+	info infer.ModelInfo
+}
+
+func newServer(a Address, o *Options) *server {
+	s := &server{address: a.Host, base: a.Base, key: a.Key, o: o, poke: make(chan struct{}, 1), problem: a.Host + " was not asked yet"}
+	s.http = &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        time.Minute,
+		MaxResponseHeaderBytes: maxHeaders,
+	}
+	s.native = client.New(client.Options{
+		Transport: s.http, Base: a.Base, Key: a.Key, MaxBody: maxModelBody, MaxEvent: maxEvent, Silence: o.Silence,
+		Refused: func(r *http.Response) error { return s.refused(r) },
+	})
+	return s
+}
+
+func (s *server) close() { s.http.CloseIdleConnections() }
+
+// watch checks the server until ctx ends, and calls changed after each check.
+func (s *server) watch(ctx context.Context, changed func()) {
+	for pause := time.Second; ; {
+		err := s.check(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		changed()
+		wait := s.o.CheckEvery
+		if err != nil {
+			wait = min(pause, s.o.CheckEvery)
+			pause = min(2*pause, maxPauseCheck)
+		} else {
+			pause = time.Second
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.poke:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// check asks the server for its models, and the first time for what it can do.
+func (s *server) check(ctx context.Context) error {
+	models, err := s.list(ctx)
+	s.mu.Lock()
+	asked := s.kind.asked && s.problem == ""
+	s.mu.Unlock()
+	if err != nil {
+		failed, _ := errors.AsType[*failure](s.failure(err))
+		s.failedCheck(ctx, failed)
+		return err
+	}
+	k := s.currentKind()
+	if !asked && len(models) > 0 {
+		k = s.askKind(ctx, models[0].id)
+	}
+	if k.native {
+		models = s.nativeModels(ctx, models)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	was := s.problem
+	s.kind, s.models, s.problem, s.silent = k, models, "", 0
+	s.mu.Unlock()
+	if was != "" {
+		s.o.Notice(fmt.Sprintf("%s answers: %s", s.address, count(len(models), "model")))
+	}
+	return nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// failedCheck notes that a check failed. One that nobody answers may have much to do; the second makes it
+// a server that cannot be asked.
+func (s *server) failedCheck(ctx context.Context, f *failure) {
+	if f == nil || ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent++
+	if s.problem == "" && s.silent < 2 && !f.gone {
+		return
+	}
+	if s.problem == "" {
+		s.o.Notice(f.err.Message)
+	}
+	s.problem = f.err.Message
+}
+
+func (s *server) currentKind() kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kind
+}
+
+// get makes a request and decodes the response, whose size is bounded.
+func (s *server) get(ctx context.Context, path string, limit int64, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
+	defer cancel()
+	response, err := s.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return s.refused(response)
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err != nil {
+		return s.lost(err)
+	}
+	if int64(len(text)) > limit {
+		return s.breach("sent more than %d bytes for %s", limit, path)
+	}
+	if err := json.Unmarshal(text, result); err != nil {
+		return s.breach("did not send the JSON that %s should have: %s", path, said(string(text[:min(len(text), maxSaid)])))
+	}
+	return nil
+}
+
+// list asks for the models.
+func (s *server) list(ctx context.Context) ([]offered, error) {
+	var body struct {
+		Data []struct {
+			ID      string `json:"id"`
+			OwnedBy string `json:"owned_by"`
+			Created int64  `json:"created"`
+			MaxLen  int    `json:"max_model_len"` // vLLM's name for the context
+			Meta    struct {
+				Context      int    `json:"n_ctx"`
+				ContextTrain int    `json:"n_ctx_train"`
+				Parameters   int64  `json:"n_params"`
+				Size         int64  `json:"size"`
+				Architecture string `json:"architecture"`
+				Quant        string `json:"quant"`
+				License      string `json:"license"`
+				Upstream     string `json:"upstream"`
+			} `json:"meta"`
+		} `json:"data"`
+	}
+	if err := s.get(ctx, "/v1/models", maxModelBody, &body); err != nil {
+		return nil, err
+	}
+	var list []offered
+	for _, m := range body.Data {
+		// A model that another m40-llm has from elsewhere is not passed on: two that have each other as
+		// upstream would pass requests back and forth.
+		if m.ID == "" || len(m.ID) > maxModelName || said(m.ID) != "“"+m.ID+"”" || m.Meta.Upstream != "" || len(list) == maxModels {
+			continue
+		}
+		if slices.ContainsFunc(list, func(o offered) bool { return o.id == m.ID }) {
+			continue
+		}
+		context := max(m.MaxLen, m.Meta.Context, 0)
+		list = append(list, offered{m.ID, infer.ModelInfo{
+			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: short(m.Meta.Architecture), Quant: short(m.Meta.Quant), License: short(m.Meta.License),
+			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context),
+			Upstream: &infer.Upstream{ContextLength: context, Engine: short(m.OwnedBy)},
+		}})
+	}
+	return list, nil
+}
+
+// short returns a name that a server sent, or nothing if it is none.
+func short(name string) string {
+	if len(name) > 64 || said(name) != "“"+name+"”" {
+		return ""
+	}
+	return name
+}
+
+// send makes a request, with the key, and returns the response. The error is a *failure, or that of ctx.
+func (s *server) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.base+path, body)
+	if err != nil {
+		return nil, s.lost(err)
+	}
+	r.Header.Set("User-Agent", "m40-llm/"+s.o.Version)
+	r.Header.Set("Accept-Encoding", "identity")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if s.key != "" {
+		r.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	response, err := s.http.RoundTrip(r) // follows no redirects
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+			return nil, s.lost(cause)
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return nil, ctx.Err()
+		}
+		return nil, s.lost(err)
+	}
+	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		response.Body.Close()
+		return nil, s.breach("sent a compressed response that was not asked for")
+	}
+	return response, nil
+}
+
+// usable reports whether requests can go to the server now.
+func (s *server) usable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem == "" && !s.breaker.open(time.Now())
+}
+
+// offers returns the names of the models that the server has.
+func (s *server) offers() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.models {
+		ids = append(ids, m.id)
+	}
+	return ids
+}
+
+func (s *server) isNative() bool { return s.currentKind().native }
+
+// engineName returns what the engine calls itself.
+func (s *server) engineName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kind.engine == "" && len(s.models) > 0 {
+		return s.models[0].info.Upstream.Engine
+	}
+	return s.kind.engine
+}
+
+// describe returns what is known of a model. Its Upstream is not shared.
+func (s *server) describe(id string) infer.ModelInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := infer.ModelInfo{Upstream: &infer.Upstream{}}
+	for _, m := range s.models {
+		if m.id == id {
+			info = m.info
+		}
+	}
+	up := *info.Upstream
+	if up.TemplateVars == nil {
+		up.TemplateVars = s.kind.templateVars
+	}
+	if up.ContextLength == 0 {
+		up.ContextLength = s.kind.context
+	}
+	up.Lacks, up.Problem = s.kind.lacks(s.address), s.problem
+	info.Upstream = &up
+	return info
+}
+
+// status describes the server.
+func (s *server) status() infer.UpstreamServer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	problem := s.problem
+	if problem == "" && s.breaker.open(time.Now()) {
+		problem = fmt.Sprintf("%s failed %d times in a row", s.address, s.breaker.failures)
+	}
+	return infer.UpstreamServer{Address: s.address, Engine: s.kind.engine, Problem: problem, Models: len(s.models), Running: s.running, Answers: s.answers, Failed: s.failures}
+}
+
+func (s *server) load() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+func (s *server) total() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answers + s.failures
+}
+
+// begin counts a request.
+func (s *server) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running++
+	s.breaker.begin()
+}
+
+// release counts the end of a request.
+func (s *server) release(err error, canceled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	failed, isFailure := errors.AsType[*failure](err)
+	switch {
+	case err == nil:
+		s.answers++
+		s.breaker.succeed()
+	case !isFailure || canceled:
+		s.breaker.giveUp()
+	case failed.broken:
+		s.failures++
+		s.breaker.fail(time.Now())
+		if failed.gone {
+			select {
+			case s.poke <- struct{}{}:
+			default:
+			}
+		}
+	default:
+		s.failures++
+		s.breaker.giveUp()
+	}
+}
+
+// generate writes one answer. An error is a *failure or that of ctx.
+func (s *server) generate(ctx context.Context, m *model, r infer.Request, take func(infer.Event) bool) error {
+	if m.exact {
+		return s.generateNative(ctx, m, r, take)
+	}
+	return s.generateOpenAI(ctx, m, r, take)
+}

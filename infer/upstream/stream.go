@@ -1,0 +1,416 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/record"
+	"m40-llm/infer/reply"
+	"m40-llm/infer/sample"
+)
+
+// errStalled is the cause of the end of a request to a server that sends nothing.
+var errStalled = errors.New("nothing came for too long")
+
+var errLongLine = errors.New("a line is too long")
+
+// generateOpenAI has an OpenAI-compatible server write an answer.
+func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, take func(infer.Event) bool) error {
+	call, err := s.callFor(m.id, &r)
+	if err != nil {
+		return err
+	}
+	w := &writer{server: s, model: m, request: &r, params: call.used, take: take, begun: time.Now()}
+	if r.ParseReply {
+		w.parser = thoughts.Parser(reply.Options{})
+	}
+	if r.MaxTokens == 0 {
+		w.reason = infer.FinishLength
+		return w.end()
+	}
+	body, err := json.Marshal(call.body)
+	if err != nil {
+		return infer.Errorf(infer.CodeInvalid, "the request cannot be written as JSON: %s", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(s.o.Silence, func() { cancel(errStalled) })
+	defer stall.Stop()
+	response, err := s.send(ctx, http.MethodPost, call.path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return s.refused(response)
+	}
+	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind != "text/event-stream" {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxSaid)) // what came of it is shown
+		return s.breach("answered with %s and not with a stream: %s", said(kind), said(string(text)))
+	}
+	if !take(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{}}) { // it has accepted the request
+		return nil
+	}
+	in := bufio.NewReaderSize(response.Body, 32<<10)
+	for size := 0; !w.over; {
+		line, err := readLine(in)
+		if err != nil {
+			return w.cut(ctx, err)
+		}
+		if w.first.IsZero() {
+			stall.Reset(s.o.Silence)
+		} else {
+			stall.Reset(s.o.Stall)
+		}
+		if size += len(line) + 1; size > maxAnswer {
+			return s.breach("sent an answer of more than %d bytes", maxAnswer)
+		}
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			if err := w.event(bytes.TrimSpace(data)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readLine returns the next line, of at most maxLine bytes, without its end.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, errLongLine
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return bytes.TrimRight(line, "\r\n"), nil
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
+
+// chunk is an event of OpenAI's streams, of chat completions and of completions.
+type chunk struct {
+	Choices []choice        `json:"choices"`
+	Usage   *usage          `json:"usage"`
+	Error   json.RawMessage `json:"error"`
+}
+
+type choice struct {
+	Index int `json:"index"`
+	Delta struct {
+		Content          *string     `json:"content"`
+		ReasoningContent *string     `json:"reasoning_content"`
+		Reasoning        *string     `json:"reasoning"` // another name for it
+		Refusal          *string     `json:"refusal"`
+		Calls            []callDelta `json:"tool_calls"`
+	} `json:"delta"`
+	Text         string          `json:"text"` // of a completion
+	LogProbs     json.RawMessage `json:"logprobs"`
+	FinishReason *string         `json:"finish_reason"`
+	StopReason   json.RawMessage `json:"stop_reason"` // vLLM's: the stop string, or an end token
+}
+
+type callDelta struct {
+	Index    int    `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+// scored is a token with its probability.
+type scored struct {
+	Token   string  `json:"token"`
+	LogProb float64 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+	Top     []struct {
+		Token   string  `json:"token"`
+		LogProb float64 `json:"logprob"`
+		Bytes   []int   `json:"bytes"`
+	} `json:"top_logprobs"`
+}
+
+// writer makes events of a stream.
+type writer struct {
+	server  *server
+	model   *model
+	request *infer.Request
+	params  sample.Params
+	take    func(infer.Event) bool
+	begun   time.Time
+
+	first, last time.Time // tokens
+	tokens      int
+	usage       *usage
+	reason      infer.FinishReason // empty: the server has not said that the answer ended
+	stop        string
+	calls       callList
+	parser      *reply.Parser // of content with reasoning between tags; nil: it is not parsed
+	over        bool // nothing more is read
+}
+
+// event takes the data of an event.
+func (w *writer) event(data []byte) error {
+	if string(data) == "[DONE]" {
+		return w.finish()
+	}
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		return w.server.breach("sent a part of an answer that is not valid JSON: %s", said(string(data[:min(len(data), maxSaid)])))
+	}
+	if len(c.Error) > 0 && string(c.Error) != "null" {
+		message, _ := errorText("", data)
+		f := &failure{server: w.server.address, again: true, broken: true}
+		f.err = infer.Errorf(infer.CodeUpstream, "%s failed while it wrote the answer: %s. What was written is kept; ask again, or continue from there", w.server.address, said(message))
+		return f
+	}
+	if c.Usage != nil {
+		w.usage = c.Usage
+	}
+	for i := range c.Choices {
+		if c.Choices[i].Index != 0 || w.reason != "" && c.Choices[i].FinishReason == nil {
+			continue // one answer was asked for, and nothing follows its end
+		}
+		if !w.choice(&c.Choices[i]) {
+			w.over = true
+			return nil
+		}
+	}
+	return nil
+}
+
+// thoughts is the syntax of reasoning between tags, which servers leave in the content unless they are told
+// how their model writes it.
+var thoughts = reply.Detect("<think></think>", false, func(string) bool { return false })
+
+// choice takes an addition to the answer. It returns false if nobody wants more.
+func (w *writer) choice(c *choice) bool {
+	text := c.Text + value(c.Delta.Content) + value(c.Delta.Refusal)
+	reasoning := value(c.Delta.ReasoningContent)
+	if reasoning == "" {
+		reasoning = value(c.Delta.Reasoning)
+	}
+	if w.parser != nil {
+		d := w.parser.Text(text)
+		text, reasoning = d.Content, reasoning+d.Reasoning
+	}
+	calls := w.calls.add(c.Delta.Calls, w.request)
+	tokens := w.scores(c.LogProbs)
+	if len(tokens) == 0 && text+reasoning != "" || len(calls) > 0 && len(tokens) == 0 {
+		tokens = []infer.Token{{Choice: sample.Choice{ID: -1}, Bytes: []byte(text + reasoning)}}
+	}
+	if n := len(tokens); n > 0 {
+		tokens[n-1].Text, tokens[n-1].Reasoning, tokens[n-1].Calls = text, reasoning, calls
+	}
+	if c.FinishReason != nil && *c.FinishReason != "" {
+		w.reason = finishReason(*c.FinishReason)
+		var stop string
+		if json.Unmarshal(c.StopReason, &stop) == nil && len(stop) <= 1024 {
+			w.stop = stop
+		}
+	}
+	for i := range tokens {
+		now := time.Now()
+		if w.first.IsZero() {
+			w.first = now
+		}
+		w.last = now
+		w.tokens++
+		if !w.take(infer.Event{Type: infer.EventToken, Token: &tokens[i]}) {
+			return false
+		}
+	}
+	return true
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// finishReason returns why an answer ended. An unknown reason counts as the model's own end.
+func finishReason(name string) infer.FinishReason {
+	switch name {
+	case "length":
+		return infer.FinishLength
+	case "tool_calls", "function_call":
+		return infer.FinishCalls
+	case "content_filter":
+		return infer.FinishBanned
+	}
+	return infer.FinishStop
+}
+
+// scores returns the tokens that logprobs lists, without text. Of the text in completions' form, only
+// chat's is read.
+func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token) {
+	var list struct {
+		Content []scored `json:"content"`
+	}
+	if json.Unmarshal(logprobs, &list) != nil {
+		return nil
+	}
+	for _, s := range list.Content {
+		t := infer.Token{Choice: sample.Choice{ID: -1, LogProb: min(0, max(-9999, s.LogProb)), Rank: len(s.Top)}, Bytes: spelt(s.Token, s.Bytes)}
+		for i, top := range s.Top {
+			if w.request.Alternatives == i {
+				break
+			}
+			candidate := sample.Candidate{ID: -1, LogProb: min(0, max(-9999, top.LogProb))}
+			t.Top, t.Tops = append(t.Top, candidate), append(t.Tops, spelt(top.Token, top.Bytes))
+			if t.Rank == len(s.Top) && top.Token == s.Token {
+				t.Rank = i
+			}
+		}
+		if len(t.Top) > 0 {
+			t.PMax = math.Exp(t.Top[0].LogProb)
+		}
+		tokens = append(tokens, t)
+	}
+	return tokens
+}
+
+// spelt returns the bytes of a token, which servers list as numbers, or else its text.
+func spelt(text string, numbers []int) []byte {
+	if len(numbers) == 0 {
+		return []byte(text)
+	}
+	out := make([]byte, len(numbers))
+	for i, n := range numbers {
+		out[i] = byte(n)
+	}
+	return out
+}
+
+// cut ends an answer whose connection ended with err. A server that has said why the answer ended may leave
+// out the last event.
+func (w *writer) cut(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, io.EOF) && w.reason != "":
+		return w.finish()
+	case errors.Is(context.Cause(ctx), errStalled):
+		return w.server.lost(errStalled)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errLongLine):
+		return w.server.breach("sent a line of more than %d bytes", maxLine)
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	return w.server.lost(err)
+}
+
+// finish ends an answer that the server has ended.
+func (w *writer) finish() error {
+	if w.reason == "" {
+		if w.tokens == 0 {
+			return w.server.breach("ended the answer before its first word")
+		}
+		w.reason = infer.FinishStop
+	}
+	return w.end()
+}
+
+// end emits the record of the answer.
+func (w *writer) end() error {
+	w.over = true
+	d := &infer.Done{Calls: w.calls.rest(w.request)}
+	if w.parser != nil {
+		rest := w.parser.End(true)
+		d.Text, d.Reasoning = rest.Content, rest.Reasoning
+	}
+	d.Reason, d.StopString = w.reason, w.stop
+	if d.Reason == infer.FinishCalls && w.calls.n == 0 {
+		d.Reason = infer.FinishStop
+	}
+	d.Usage = record.Usage{CompletionTokens: w.tokens}
+	if u := w.usage; u != nil {
+		d.Usage = record.Usage{PromptTokens: tokens(u.Prompt), CachedTokens: min(tokens(u.Details.Cached), tokens(u.Prompt)), CompletionTokens: tokens(u.Completion), ReasoningTokens: tokens(u.CompletionDetails.Reasoning)}
+	}
+	if !w.first.IsZero() {
+		d.Timings = record.Timings{Prefill: w.first.Sub(w.begun), First: w.first.Sub(w.begun), Decode: w.last.Sub(w.first)}
+	}
+	d.Receipt = record.Receipt{Model: w.model.name, Params: w.params, Device: w.server.address, Engine: w.server.engineName()}
+	w.take(infer.Event{Type: infer.EventDone, Done: d})
+	return nil
+}
+
+// tokens returns a number of tokens that a server sent, or 0 if it is none.
+func tokens(n int) int {
+	if n < 0 || n > math.MaxInt32 {
+		return 0
+	}
+	return n
+}
+
+// maxCalls is how many calls an answer may have.
+const maxCalls = 128
+
+// callList collects the calls of an answer.
+type callList struct {
+	n     int // calls
+	whole []reply.CallDelta
+}
+
+// add returns what parts of calls add to the answer, as the request wants them: at once, or whole at the end.
+func (l *callList) add(parts []callDelta, r *infer.Request) (out []reply.CallDelta) {
+	for _, p := range parts {
+		if p.Index < 0 || p.Index > l.n || p.Index >= maxCalls || r.SingleCall && p.Index > 0 {
+			continue
+		}
+		d := reply.CallDelta{Index: p.Index, ID: p.ID, Name: p.Function.Name, Arguments: p.Function.Arguments}
+		if p.Index == l.n {
+			l.n++
+			if d.ID == "" {
+				d.ID = reply.NewID()
+			}
+			l.whole = append(l.whole, reply.CallDelta{Index: p.Index})
+		} else {
+			d.ID, d.Name = "", "" // the first part had them
+		}
+		w := &l.whole[p.Index]
+		w.ID, w.Name, w.Arguments = w.ID+d.ID, w.Name+d.Name, w.Arguments+d.Arguments
+		out = append(out, d)
+	}
+	if r.WholeCalls {
+		return nil
+	}
+	return out
+}
+
+// rest returns the calls that wait for the end of the answer.
+func (l *callList) rest(r *infer.Request) []reply.CallDelta {
+	if !r.WholeCalls {
+		return nil
+	}
+	return l.whole
+}
