@@ -173,7 +173,7 @@ type writer struct {
 	stop        string
 	calls       callList
 	parser      *reply.Parser // of content with reasoning between tags; nil: it is not parsed
-	over        bool // nothing more is read
+	over        bool          // nothing more is read
 }
 
 // event takes the data of an event.
