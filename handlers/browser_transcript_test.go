@@ -139,13 +139,13 @@ func (b *browser) placeOf(text string) float64 {
 func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 	engine := newScript()
 	server, chats := serveStored(t, engine)
-	const count = 1000
+	const count = 600
 	id := importNumbered(t, chats, "Long", count)
 	b := openBrowser(t, server)
 	b.open("/c/" + id)
 	first := "document.querySelector('.turn .prose').innerText.split('\\n')[0]"
 	last := "[...document.querySelectorAll('.turn .prose')].at(-1).innerText.split('\\n')[0]"
-	b.until(first + " === 'message 901' && " + last + " === 'message 1000'")
+	b.until(first + " === 'message 501' && " + last + " === 'message 600'")
 	b.until("document.querySelector('#scroll').scrollTop > 0")
 
 	// The reader goes up a little at a time; whatever comes, the turn at the top of the
@@ -193,18 +193,18 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
 	b.until(wired)
 	b.until("document.querySelector('.turn .acts')") // the chat has come over the websocket, which scrolls to its end
-	b.until(first + " === 'message 901'")
+	b.until(first + " === 'message 501'")
 	b.until("document.querySelector('#scroll').scrollTop > 0")
 	b.script("document.querySelector('#scroll').scrollTop = 0")
-	stood := b.placeOf("message 901")
-	b.until(first + " !== 'message 901'")
-	if got := b.placeOf("message 901"); math.Abs(got-stood) >= 1 {
-		t.Errorf("message 901 stands at %v, it stood at %v", got, stood)
+	stood := b.placeOf("message 501")
+	b.until(first + " !== 'message 501'")
+	if got := b.placeOf("message 501"); math.Abs(got-stood) >= 1 {
+		t.Errorf("message 501 stands at %v, it stood at %v", got, stood)
 	}
 
 	// And down again: what was dropped at the end comes back.
-	b.until(last + " !== 'message 1000' || (document.querySelector('#older button').click(), false)")
-	b.until("(s => { s.scrollTop += 2000; return s })(document.querySelector('#scroll')) && " + last + " === 'message 1000'")
+	b.until(last + " !== 'message 600' || (document.querySelector('#older button').click(), false)")
+	b.until("(s => { s.scrollTop += 2000; return s })(document.querySelector('#scroll')) && " + last + " === 'message 600'")
 	if got := b.value("document.querySelectorAll('.turn').length"); got != "300" {
 		t.Errorf("the document holds %s turns, want at most 300", got)
 	}
