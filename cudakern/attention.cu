@@ -178,8 +178,8 @@ struct Params {
 	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: see cache_index
 	const float *sinks; // (heads) or null
 	float scale, inner; // scale: the last factor of s above; inner: the factor inside tanh, 0 without a soft cap
-	int window, block_rows, block_heads, units;
-	const int *pos, *seq, *tables;
+	int before, after, block_rows, block_heads, units; // before, after: how far a row attends, in positions
+	const int *pos, *last, *seq, *tables;
 	int stride;
 	const int *rows;
 };
@@ -319,8 +319,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 	syncthreads(); // the previous queries may still be in use
 	if (t < QUERIES) {
 		int p = t < n.count ? a.pos[n.row + t / n.heads] : -1;
-		s.last[t] = p;
-		s.first[t] = max(0, p - a.window + 1);
+		s.last[t] = t < n.count ? min(a.last[n.row + t / n.heads], p + a.after) : -1;
+		s.first[t] = max(0, p - a.before);
 		s.max[t] = MINUS_INFINITY;
 		s.sum[t] = 0.0f;
 	}
@@ -394,12 +394,12 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 // A kernel for values of up to dims elements and up to queries query vectors per block.
 #define ATTENTION(dims, queries, blocks) \
 	KERNEL(NAME(d##dims##_n##queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
-		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int window, int block_rows, int block_heads, int units, \
-		const int *pos, const int *seq, const int *tables, int stride, const int *rows) \
+		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
+		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows) \
 	{ \
 		SHARED(float, memory); \
 		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
-			scale, inner, window, block_rows, block_heads, units, pos, seq, tables, stride, rows}); \
+			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows}); \
 	}
 
 ATTENTION(32, 1, 8)
@@ -431,7 +431,7 @@ ATTENTION(512, 4, 3)
 
 // Combines the partials of the units of a row and head. Grid: (heads, rows); a thread computes up to four
 // dimensions.
-KERNEL(NAME(merge), 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int window, int units, const int *pos, const int *rows)
+KERNEL(NAME(merge), 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int before, int after, int units, const int *pos, const int *last, const int *rows)
 {
 	SHARED(float, prefix_max); // maximum of the units up to each
 	float *scale = prefix_max + UNIT, *unit_scale = scale + UNIT;
@@ -439,11 +439,11 @@ KERNEL(NAME(merge), 128, 8)(float *dst, const float *partials, const float *sink
 	if (row >= *rows)
 		return;
 	size_t query = (size_t)row * heads + blockIdx.x;
-	int last = pos[row] / UNIT, first = max(0, pos[row] - window + 1) / UNIT;
+	int final = min(last[row], pos[row] + after) / UNIT, first = max(0, pos[row] - before) / UNIT;
 	partials += query * units * (dim + 2);
 	float max = MINUS_INFINITY, sum = 0.0f, out[4] = {}, sink_scale = 1.0f;
-	for (int begin = first; begin <= last; begin += UNIT) {
-		int count = min(UNIT, last - begin + 1);
+	for (int begin = first; begin <= final; begin += UNIT) {
+		int count = min(UNIT, final - begin + 1);
 		const float *partial = partials + (size_t)begin * (dim + 2);
 		float m = t < count ? partial[t * (dim + 2)] : MINUS_INFINITY;
 		// Prefix maximum over the units; each step doubles the distance that it covers.

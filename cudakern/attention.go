@@ -117,20 +117,17 @@ func AttentionWorkspace(heads, dim, capacity, blocks int) int64 {
 func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositions) }
 
 // Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every row and head.
-// A row attends to its own position and those before it in its sequence, to the last window of them
-// unless window is 0. limit is the soft cap of scores: s becomes limit · tanh(s / limit) unless limit
+// A row attends to positions of its sequence that are at most before before its own and after after
+// it, up to that in step.Last. limit is the soft cap of scores: s becomes limit · tanh(s / limit) unless limit
 // is 0. sinks are attention sinks, heads float32, or 0. dst and q are rows of heads float32 vectors
 // and must differ. workspace has Workspace(capacity, step.Blocks) bytes that nothing else uses
 // meanwhile.
-func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, window int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
+func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
-	}
-	if window <= 0 {
-		window = math.MaxInt32
 	}
 	attend, queries, rows := a.attend, a.queries, 1
 	if capacity >= shareRows {
@@ -154,11 +151,11 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 	shared := 4 * queries * (unitPositions + a.stride + 2*32*a.width + 2*4 + 8)
 	err := attend.Launch(to, grid, Dim3{X: attentionThreads}, shared,
 		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
-		last, inner, int32(window), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
-		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+		last, inner, int32(before), int32(after), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
+		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 	if err != nil || !split {
 		return err
 	}
 	return a.merge.Launch(to, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
-		dst, workspace, sinks, int32(a.heads), int32(a.values), int32(window), int32(units(step.Blocks)), step.Pos, step.Rows)
+		dst, workspace, sinks, int32(a.heads), int32(a.values), int32(before), int32(after), int32(units(step.Blocks)), step.Pos, step.Last, step.Rows)
 }

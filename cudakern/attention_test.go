@@ -17,35 +17,49 @@ type attentionCase struct {
 	inputScale, tolerance    float64
 	sequences, longest, rows int
 	limit                    float32
+	after                    int // positions behind its own that a row attends to
+}
+
+const allPositions = math.MaxInt32 / 2
+
+// before returns how far before its own position a row attends.
+func (c attentionCase) before() int {
+	if c.window > 0 {
+		return c.window - 1
+	}
+	return allPositions
 }
 
 func (c attentionCase) String() string {
-	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d, limit %g, inputs of size %g, %d sequences of up to %d",
-		c.half, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale, c.sequences, c.longest)
+	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d and %d, limit %g, inputs of size %g, %d sequences of up to %d",
+		c.half, c.heads, c.kvHeads, c.dim, c.window, c.after, c.limit, c.inputScale, c.sequences, c.longest)
 }
 
 var attentionCases = []attentionCase{
-	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33, 0},
-	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0},
-	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33, 0},
-	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17, 0},
-	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33, 0},
-	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33, 0},
-	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17, 0},
-	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0},
-	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0},
-	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0},
-	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0}, // scores in the hundreds: one position has almost all the weight
-	{false, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50},
-	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5},
-	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0},
-	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0},
-	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0},
-	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0},
-	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0},
-	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0}, // more heads in a group than a block computes
-	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0},
-	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0}, // more units than the merge combines in one iteration
+	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33, 0, 0},
+	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
+	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33, 0, 0},
+	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0, 0},
+	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0, 0},
+	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0, 0},
+	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0, 0}, // scores in the hundreds: one position has almost all the weight
+	{false, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50, 0},
+	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5, 0},
+	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
+	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 0},
+	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0, 0},
+	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0, 0}, // more heads in a group than a block computes
+	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0, 0},
+	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, allPositions},
+	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 32},
+	{false, 3, 3, 7, 130, 1, 2e-6, 2, 300, 33, 0, 129},
+	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0, 0}, // more units than the merge combines in one iteration
 }
 
 // attentionRig is a filled cache. Elements at which no position is stored are NaN.
@@ -84,7 +98,7 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 	r.tables = r.upload(tables)
 
 	for s := range c.sequences {
-		length := c.longest - 5*s
+		length := r.length(s)
 		keys, values := normal(rng, length*cols, c.inputScale), normal(rng, length*cols, 1)
 		pos, seq := make([]int32, length), make([]int32, length)
 		for p := range length {
@@ -102,6 +116,8 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 	return r
 }
 
+func (r *attentionRig) length(seq int) int { return r.c.longest - 5*seq }
+
 func (r *attentionRig) scale() float32 { return float32(1 / math.Sqrt(float64(r.c.dim))) }
 
 // run computes rows at pos of seq in a launch for capacity.
@@ -109,13 +125,17 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 	r.t.Helper()
 	n := len(q)
 	dst := r.uploadFloats(append(make([]float32, n), untouched))
-	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+	last := make([]int32, len(pos))
+	for i := range last {
+		last[i] = int32(r.length(int(seq[i])) - 1)
+	}
+	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Last: r.upload(last), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 	workspace := cudakern.Ptr(0)
 	if bytes := r.k.Workspace(capacity, r.stride); bytes > 0 {
 		workspace = r.alloc(int(bytes))
 		r.try(r.stream.Fill(workspace, 0xff, bytes))
 	}
-	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.window, 0, step, capacity, workspace))
+	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
 		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
@@ -129,16 +149,13 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 	c := r.c
 	out := make([]float32, 0, len(q))
-	first := 0
-	if c.window > 0 {
-		first = max(0, pos-c.window+1)
-	}
+	first, last := max(0, pos-c.before()), min(r.length(seq)-1, pos+c.after)
 	for h := range c.heads {
 		kvHead := h / (c.heads / c.kvHeads)
 		at := func(x []float32, p, i int) float64 { return float64(x[(p*c.kvHeads+kvHead)*c.dim+i]) }
-		weights := make([]float64, pos+1)
+		weights := make([]float64, last+1)
 		top := math.Inf(-1)
-		for p := first; p <= pos; p++ {
+		for p := first; p <= last; p++ {
 			for i := range c.dim {
 				weights[p] += float64(q[h*c.dim+i]) * at(r.keys[seq], p, i)
 			}
@@ -149,13 +166,13 @@ func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 			top = max(top, weights[p])
 		}
 		sum := 0.0
-		for p := first; p <= pos; p++ {
+		for p := first; p <= last; p++ {
 			weights[p] = math.Exp(weights[p] - top)
 			sum += weights[p]
 		}
 		for i := range c.dim {
 			mean := 0.0
-			for p := first; p <= pos; p++ {
+			for p := first; p <= last; p++ {
 				mean += weights[p] * at(r.values[seq], p, i)
 			}
 			out = append(out, float32(mean/sum))
@@ -174,7 +191,7 @@ func TestAttentionIsASoftmaxOverThePositionsThatARowAttendsTo(t *testing.T) {
 			var pos, seq []int32
 			for len(pos) < c.rows {
 				s := rng.IntN(c.sequences)
-				length := c.longest - 5*s
+				length := r.length(s)
 				run := min(1+rng.IntN(12), c.rows-len(pos))
 				from := rng.IntN(length - run + 1)
 				if len(pos) == 0 {
@@ -223,7 +240,7 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
 }

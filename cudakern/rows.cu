@@ -43,6 +43,27 @@ KERNEL(glu, 256, 8)(float *dst, const float *gate, const float *up, int kind, in
 	dst[i] = glu_of(kind, gate[i], up ? up[i] : 1.0f);
 }
 
+// x · (1 + erf(x / sqrt(2))) / 2 = max(x, 0) - |x| · erfc(|x| / sqrt(2)) / 2, with erfc(a) = t · e^(p(t) - a²),
+// where t = 1 / (1 + a / 2), by the Chebyshev polynomial of Numerical Recipes.
+DEVICE float exact_gelu(float x)
+{
+	const float factors[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
+	float size = fmaxf(x, -x), t = 1.0f / fmaf(size, 0.353553391f, 1.0f), p = 0.17087277f;
+	UNROLL for (int i = 0; i < 9; i++)
+		p = fmaf(p, t, factors[i]);
+	return (x < 0.0f ? 0.0f : x) - size * 0.5f * t * exp_of(p - size * 0.5f * size);
+}
+
+// dst = exact_gelu(gate) · up, or exact_gelu(gate) if up is null
+KERNEL(glu_exact, 256, 8)(float *dst, const float *gate, const float *up, int cols, const int *rows)
+{
+	int row, col;
+	if (!element(cols, rows, &row, &col))
+		return;
+	size_t i = (size_t)row * cols + col;
+	dst[i] = exact_gelu(gate[i]) * (up ? up[i] : 1.0f);
+}
+
 // x = x · factor, then the soft cap x = cap · tanh(x / cap) unless cap is 0
 KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const int *rows)
 {

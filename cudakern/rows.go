@@ -39,15 +39,20 @@ const (
 	GELU                      // tanh approximation
 	ClampedSwiGLU             // of gpt-oss: glu_of in math.cuh
 	SquaredReLU               // max(x, 0)²
+	ExactGELU                 // x · (1 + erf(x / sqrt(2))) / 2; GLU has a kernel of its own for it, Activation none
 )
 
 // GLU is the gated linear unit of a feed-forward layer.
-type GLU struct{ rows *Function }
+type GLU struct{ rows, exact *Function }
 
-// NewGLU loads the kernel.
+// NewGLU loads the kernels.
 func NewGLU(c *Context) (*GLU, error) {
 	rows, err := c.kernel("rows", "glu")
-	return &GLU{rows}, err
+	if err != nil {
+		return nil, err
+	}
+	exact, err := c.kernel("rows", "glu_exact")
+	return &GLU{rows, exact}, err
 }
 
 // Enqueue computes dst = g(gate) · up, rows of cols float32, or g(gate) if up is 0. dst may be gate.
@@ -55,8 +60,11 @@ func (k *GLU) Enqueue(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, c
 	if err := checkLaunch("GLU", capacity, cols); err != nil {
 		return err
 	}
-	return k.rows.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
-		dst, gate, up, int32(g), int32(cols), rows)
+	grid, block := Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}
+	if g == ExactGELU {
+		return k.exact.Launch(to, grid, block, 0, dst, gate, up, int32(cols), rows)
+	}
+	return k.rows.Launch(to, grid, block, 0, dst, gate, up, int32(g), int32(cols), rows)
 }
 
 // ScaleRows multiplies activations by a number (with an optional soft cap), by weights, by the sigmoid

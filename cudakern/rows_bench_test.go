@@ -94,12 +94,12 @@ func BenchmarkAttention(b *testing.B) {
 				last := c.rows/c.sequences - 1 - r%(c.rows/c.sequences)
 				pos, seq = append(pos, int32(c.context-1-last)), append(seq, int32(s))
 			}
-			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
+			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Last: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
 			workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
 			seconds := repeated(b, e, layers, func(i int) error {
-				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, 0, 0, step, c.capacity, workspace)
+				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace)
 			})
 			wall, err := e.ReadBandwidth()
 			e.try(err)

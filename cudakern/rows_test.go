@@ -134,14 +134,15 @@ func TestGLUMultipliesByTheSigmoid(t *testing.T) {
 		for _, scale := range []float64{1e-3, 1, 40, 1e4} {
 			const cols = 300
 			gate, up := normal(rng, rows*cols, scale), normal(rng, rows*cols, 1)
-			silu, gelu := make([]float32, len(gate)), make([]float32, len(gate))
+			silu, gelu, exact := make([]float32, len(gate)), make([]float32, len(gate)), make([]float32, len(gate))
 			for i, v := range gate {
 				g := float64(v)
 				silu[i] = float32(g / (1 + math.Exp(-g)) * float64(up[i]))
 				gelu[i] = float32(g / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g))) * float64(up[i]))
+				exact[i] = float32(g / 2 * math.Erfc(-g/math.Sqrt2) * float64(up[i]))
 			}
 			u := e.uploadFloats(up)
-			for gateKind, want := range map[cudakern.Gate][]float32{cudakern.SiLU: silu, cudakern.GELU: gelu} {
+			for gateKind, want := range map[cudakern.Gate][]float32{cudakern.SiLU: silu, cudakern.GELU: gelu, cudakern.ExactGELU: exact} {
 				inBuckets(t, e, rows, cols, gate, want, 4e-7*largest(want), func(x, count cudakern.Ptr, capacity int) {
 					e.try(k.Enqueue(e.stream, x, x, u, gateKind, cols, count, capacity))
 				})

@@ -10,6 +10,7 @@ type Step struct {
 	Rows   Ptr // (1) number of rows
 	Tokens Ptr // (rows) token of each row
 	Pos    Ptr // (rows) position of the row in its sequence
+	Last   Ptr // (rows) last position that the row's sequence has in the batch
 	Seq    Ptr // (rows) where the table of the row's sequence begins, in units of Stride; different for each sequence
 	Tables Ptr // block tables of the sequences
 	Stride int // unit of Seq in elements of Tables: 1 if tables are concatenated

@@ -1,10 +1,10 @@
-// Causal attention of one row over its own sequence, for the query heads that share a
+// Attention of one row over its own sequence, for the query heads that share a
 // kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), y = Σ softmax(score)[j] · v[j].
 //
 // Positions are processed in splits of SPLIT positions, each aligned to a multiple of SPLIT. A split
 // has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, accumulated in ascending
 // order of position. Splits are merged in ascending order. So the result of a row depends on its
-// position and window, but not on the rest of the batch.
+// position and reach, but not on the rest of the batch.
 
 enum {
 	HEAD_TILE = 4, // query heads that share a load of V
@@ -137,13 +137,13 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
 	float *y = op->y + (size_t)row * op->cols + (size_t)kv_head * group * values;
-	const int pos = r->batch->pos[row];
+	const int pos = r->batch->pos[row], end = r->batch->last[row];
 	const int32_t *table = table_of(r->batch, op, row);
-	const int begin = op->window > 0 && pos >= op->window ? pos - op->window + 1 : 0;
+	const int low = pos > op->before ? pos - op->before : 0, high = end - pos > op->after ? pos + op->after : end;
 
-	for (int split = begin / SPLIT * SPLIT; split <= pos; split += SPLIT) {
-		int first = begin > split ? begin - split : 0;
-		int last = pos + 1 - split < SPLIT ? pos + 1 - split : SPLIT;
+	for (int split = low / SPLIT * SPLIT; split <= high; split += SPLIT) {
+		int first = low > split ? low - split : 0;
+		int last = high + 1 - split < SPLIT ? high + 1 - split : SPLIT;
 		const uint8_t *v[SPLIT / BLOCK];
 		for (int b = first / BLOCK; b * BLOCK < last; b++) {
 			int32_t block = table[split / BLOCK + b];
@@ -151,7 +151,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 			int j1 = b * BLOCK + BLOCK < last ? b * BLOCK + BLOCK : last;
 			const uint8_t *k = cache_at(op, block, 0, kv_head) + (size_t)(j0 % BLOCK) * stride;
 			v[b] = cache_at(op, block, op->parts_kv - 1, kv_head);
-			if (split + b * BLOCK + BLOCK <= pos) // the next block is elsewhere in memory
+			if (split + b * BLOCK + BLOCK <= high) // the next block is elsewhere in memory
 				fetch_block(cache_at(op, table[split / BLOCK + b + 1], 0, kv_head), BLOCK * stride);
 			if (op->parts_kv > 1)
 				fetch_block(v[b], BLOCK * stride);

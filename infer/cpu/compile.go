@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"unsafe"
 
 	"m40-llm/infer/device"
@@ -33,7 +32,7 @@ func (e *executable) Run(b *device.Batch) error {
 	if err := b.Check(e.limits); err != nil {
 		return fmt.Errorf("cpu: %w", err)
 	}
-	d.tables, d.tableAt = d.tables[:0], d.tableAt[:0]
+	d.tables, d.tableAt, d.last = d.tables[:0], d.tableAt[:0], b.LastPos(d.last[:0])
 	for _, tables := range b.Tables[:len(e.limits.Blocks)] {
 		for _, table := range tables[:len(b.Tables[0])] {
 			d.tableAt = append(d.tableAt, int32(len(d.tables)))
@@ -48,7 +47,7 @@ func (e *executable) Run(b *device.Batch) error {
 		panels:           (*C.uint8_t)(d.panels.data),
 		panels_stride:    C.size_t(d.panels.bytes / int64(d.info.Threads)),
 	}
-	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq),
+	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq), ints(d.last),
 		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt))
 	if read == 0 {
 		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
@@ -312,7 +311,8 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 	}
 	c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
 	c.cap = C.float(op.Attention.Cap)
-	c.window = C.int32_t(min(op.Attention.Window, math.MaxInt32))
+	before, after := op.Attention.Reach()
+	c.before, c.after = C.int32_t(before), C.int32_t(after)
 	l.attention = max(l.attention, attentionFloats(op))
 	l.newPhase(C.PHASE_ATTENTION, c)
 	l.wrote(op.Dst)
@@ -320,7 +320,7 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) glu(c C.struct_op, op device.Op) error {
-	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU}[op.GLU]
+	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU, device.ExactGELU: C.EXACT_GELU}[op.GLU]
 	if !ok {
 		return fmt.Errorf("activation %d has no kernel", op.GLU)
 	}

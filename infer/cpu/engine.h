@@ -63,7 +63,7 @@ enum op_kind {
 };
 
 // Activation functions of OP_GLU.
-enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU };
+enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU, EXACT_GELU };
 
 struct op {
 	int32_t kind;
@@ -105,7 +105,7 @@ struct op {
 	int32_t kv_heads, heads, head_dim;
 	int32_t parts_kv, value_dim; // OP_STORE_KV, OP_ATTENTION: 1 and less than head_dim if the cache is latent, or 2
 	const float *sinks;          // OP_ATTENTION: (heads) attention sinks, or NULL
-	int32_t window; // OP_ATTENTION: positions that a row attends to, its own included; 0: all
+	int32_t before, after; // OP_ATTENTION: how far a row attends, in positions
 	float scale;    // factor of scores, of cosines and sines, of y (OP_SCALE), of weights (OP_ROUTE)
 	float cap;      // soft cap of scores or values; 0: none
 	int32_t activation; // OP_GLU
@@ -136,6 +136,7 @@ struct program {
 struct batch {
 	int32_t rows, outs;
 	const int32_t *tokens, *pos, *seq; // (rows)
+	const int32_t *last;               // (rows) last position of the row's sequence
 	const int32_t *out;                // (outs) rows that are gathered
 	int32_t sequences;
 	const int32_t *tables;   // block tables of all cache groups and sequences, concatenated
@@ -277,8 +278,8 @@ void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 // Replays program p for one batch; the arrays are those of struct batch. Returns 0 if a weight that
 // is in_file could not be read, as engine_pack does.
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
-               const int32_t *pos, const int32_t *seq, int32_t outs, const int32_t *out, int32_t sequences,
-               const int32_t *tables, const int32_t *table_at);
+               const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
+               int32_t sequences, const int32_t *tables, const int32_t *table_at);
 
 // Ends and joins the workers.
 void engine_close(struct engine *e);

@@ -70,8 +70,21 @@ static void add(const uint8_t *x, float *y, int n)
 // a / (1 + e⁻ᵘ)
 INLINE vf vf_gated(vf a, vf u) { return vf_div(a, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), u)))); }
 
+// x · (1 + erf(x / sqrt(2))) / 2 = max(x, 0) - |x| · erfc(|x| / sqrt(2)) / 2, with erfc(a) = t · e^(p(t) - a²),
+// where t = 1 / (1 + a / 2), by the Chebyshev polynomial of Numerical Recipes.
+INLINE vf vf_exact_gelu(vf x)
+{
+	static const float factors[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
+	vf size = vf_max(x, vf_sub(vf_zero(), x)), half = vf_mul(size, vf_set(0.5f));
+	vf t = vf_div(vf_set(1.0f), vf_fma(size, vf_set(0.353553391f), vf_set(1.0f)));
+	vf p = vf_set(0.17087277f);
+	for (int i = 0; i < (int)(sizeof factors / sizeof *factors); i++)
+		p = vf_fma(p, t, vf_set(factors[i]));
+	return vf_sub(vf_max(vf_zero(), x), vf_mul(vf_mul(half, t), vf_exp(vf_sub(p, vf_mul(half, size)))));
+}
+
 // y = x / (1 + e⁻ᵘ) · z, where u is x, or 2 · sqrt(2/π) · (x + 0.044715 · x³) for GELU; see
-// device.ClampedSwiGLU for its clamps; y = max(x, 0)² · z for SQUARED_RELU. x, y, z: (n); z may be
+// device.ClampedSwiGLU for its clamps; y = max(x, 0)² · z for SQUARED_RELU, exact_gelu(x) · z for EXACT_GELU. x, y, z: (n); z may be
 // NULL: ones
 INLINE void glu(const int activation, const float *x, const float *z, float *y, int n)
 {
@@ -85,7 +98,13 @@ INLINE void glu(const int activation, const float *x, const float *z, float *y, 
 			b = vf_add(vf_max(vf_set(-7.0f), vf_min(vf_set(7.0f), b)), vf_set(1.0f));
 		}
 		vf gate = vf_max(vf_zero(), a);
-		put(y + i, n - i, vf_mul(activation == SQUARED_RELU ? vf_mul(gate, gate) : vf_gated(a, u), b));
+		if (activation == SQUARED_RELU)
+			gate = vf_mul(gate, gate);
+		else if (activation == EXACT_GELU)
+			gate = vf_exact_gelu(a);
+		else
+			gate = vf_gated(a, u);
+		put(y + i, n - i, vf_mul(gate, b));
 	}
 }
 
@@ -396,6 +415,8 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 				glu(GELU, x, up, y, n);
 			else if (op->activation == SQUARED_RELU)
 				glu(SQUARED_RELU, x, up, y, n);
+			else if (op->activation == EXACT_GELU)
+				glu(EXACT_GELU, x, up, y, n);
 			else
 				glu(CLAMPED_SWIGLU, x, up, y, n);
 			break;

@@ -21,6 +21,7 @@ type inputs struct {
 	// word where its table begins, or -1.
 	used  []int32
 	place [][]int32
+	last  []int32 // of each row, the last position of its sequence
 }
 
 const word = 4 // bytes of an int32
@@ -46,7 +47,8 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 			Outs:   array(1),
 			Tokens: array(2),
 			Pos:    array(2 + p.Rows),
-			Out:    array(2 + (2+groups)*p.Rows),
+			Last:   array(2 + (2+groups)*p.Rows),
+			Out:    array(2 + (3+groups)*p.Rows),
 			Tables: array(words),
 			Stride: 1,
 			Blocks: blocks,
@@ -64,7 +66,7 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 
 // inputWords returns the maximum size of a batch of p with groups cache groups, without its block
 // tables, in words.
-func inputWords(p *device.Program, groups int) int { return 2 + (2+groups)*p.Rows + p.Out }
+func inputWords(p *device.Program, groups int) int { return 2 + (3+groups)*p.Rows + p.Out }
 
 // inputBytes returns the maximum size of a batch of p in bytes: every row belongs to another
 // sequence, and each sequence has a table of blocks KV blocks in each cache group.
@@ -93,6 +95,8 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 			put(at+cudakern.Ptr(word*i), in.place[g][s])
 		}
 	}
+	in.last = b.LastPos(in.last[:0])
+	put(in.step.Last, in.last...)
 	put(in.step.Out, b.Out...)
 	end := in.step.Tables
 	for g := range in.seq {

@@ -43,7 +43,7 @@ func fuse(ops []device.Op) []operation {
 		o := operation{Op: op, at: i}
 		switch op.Kind {
 		case device.OpRMSNorm, device.OpGLU:
-			if !byHeads(op) && onlyMultiplied(ops[i+1:], op) {
+			if hasImageKernel(op) && onlyMultiplied(ops[i+1:], op) {
 				producers[op.Dst.ID] = &ops[i]
 				continue
 			}
@@ -64,8 +64,14 @@ func fuse(ops []device.Op) []operation {
 	return fused
 }
 
-// byHeads reports whether op is an RMSNorm of each head instead of a whole row.
-func byHeads(op device.Op) bool { return op.Kind == device.OpRMSNorm && op.W.Cols < op.X.Cols }
+// hasImageKernel reports whether an RMSNorm or a GLU can write an image: norms of whole rows, and all
+// activation functions but one.
+func hasImageKernel(op device.Op) bool {
+	if op.Kind == device.OpRMSNorm {
+		return op.W.Cols == op.X.Cols
+	}
+	return op.GLU != device.ExactGELU
+}
 
 // onlyMultiplied reports whether only matrix products in ops read the result of op before it is
 // overwritten, and none of them after an input of op has changed.

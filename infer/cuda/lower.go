@@ -414,7 +414,7 @@ func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cud
 
 // gateOf returns the activation function of a GLU.
 func gateOf(op device.Op) (cudakern.Gate, error) {
-	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU}[op.GLU]
+	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU, device.ExactGELU: cudakern.ExactGELU}[op.GLU]
 	if !ok {
 		return 0, fmt.Errorf("activation %d has no kernel", op.GLU)
 	}
@@ -439,5 +439,6 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, a.Window, sinks, l.stepOf(op.KV), l.capacity, workspace)
+	before, after := a.Reach()
+	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace)
 }

@@ -15,6 +15,18 @@ type Batch struct {
 	Tables [][][]int32
 }
 
+// LastPos appends, for each row, the last position that its sequence has in the batch, to list.
+func (b *Batch) LastPos(list []int32) []int32 {
+	last := make([]int32, len(b.Tables[0]))
+	for i, s := range b.Seq {
+		last[s] = max(last[s], b.Pos[i])
+	}
+	for _, s := range b.Seq {
+		list = append(list, last[s])
+	}
+	return list
+}
+
 // Check returns an error if b would make a program with the limits l read or write outside its
 // memory. The error names the first wrong row, sequence or count.
 func (b *Batch) Check(l Limits) error {

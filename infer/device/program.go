@@ -81,14 +81,33 @@ func OpKinds() (kinds []OpKind) {
 	return kinds
 }
 
-// Attention are the parameters of causal grouped-query attention: every row attends to
-// positions 0 … pos of its own sequence.
+// Attention are the parameters of grouped-query attention. It is causal, every row attending to
+// positions 0 … pos of its own sequence, unless Bidirectional is set.
 type Attention struct {
 	Heads  int     // query heads; a multiple of the cache's KVHeads
 	Scale  float32 // factor of the scores
 	Cap    float32 // soft cap: scaled scores s become Cap · tanh(s / Cap); 0: no cap
 	Window int     // sliding window: positions that a row attends to, its own included; 0: all
 	Sinks  Tensor  // (1, Heads) F32 attention sinks: scores of an additional position whose value is zero; or none
+
+	// Bidirectional lets every row attend to all positions of its sequence up to that of its last row
+	// in the batch; with Window, to those at most Window/2 away. The rows of a whole text must share
+	// a batch, or be stored before.
+	Bidirectional bool
+}
+
+// Reach returns how far before and after its own position a row attends, in positions.
+func (a Attention) Reach() (before, after int) {
+	const all = math.MaxInt32 / 2 // far beyond any position, and still an int32 when a position is added
+	switch {
+	case a.Bidirectional && a.Window > 0:
+		return min(a.Window/2, all), min(a.Window/2, all)
+	case a.Bidirectional:
+		return all, all
+	case a.Window > 0:
+		return min(a.Window-1, all), 0
+	}
+	return all, 0
 }
 
 // Activation is the activation function of a feed-forward layer.
@@ -104,7 +123,9 @@ const (
 
 	SquaredReLU // max(x, 0)²
 
-	LastActivation = SquaredReLU
+	ExactGELU // x · (1 + erf(x / sqrt(2))) / 2
+
+	LastActivation = ExactGELU
 )
 
 // Op is one recorded operation. Kind determines which fields are set; they are documented at

@@ -14,6 +14,7 @@ type architecture struct {
 	activation device.Activation // of the feed-forward layers; 0: SiLU
 	layerNorm  bool              // LayerNorm instead of RMSNorm
 	positions  bool              // learned position embeddings instead of RoPE
+	encoder    bool              // attention is bidirectional, with symmetric windows, unless the file says otherwise
 	tensors    []tensor
 
 	// read, if set, reads the metadata keys that only this family has, and sets the options
@@ -23,41 +24,44 @@ type architecture struct {
 
 // architectures maps the supported values of general.architecture to their declarations.
 var architectures = map[string]architecture{
-	"cohere2":       cohere2,
-	"command-r":     commandR,
-	"ernie4_5":      ernie45,
-	"deepseek2":     deepseek2,
-	"dots1":         dots1,
-	"ernie4_5-moe":  ernie45MoE,
-	"exaone4":       exaone4,
-	"gemma":         gemma,
-	"gemma2":        gemma2,
-	"gemma3":        gemma3,
-	"gemma3n":       gemma3n,
-	"gemma4":        gemma4,
-	"glm4":          glm4,
-	"glm4moe":       glm4MoE,
-	"gpt2":          gpt2,
-	"gpt-oss":       gptOSS,
-	"granite":       granite,
-	"granitemoe":    graniteMoE,
-	"hunyuan-dense": hunyuanDense,
-	"hunyuan-moe":   hunyuanMoE,
-	"llama":         llama,
-	"minimax-m2":    minimaxM2,
-	"mistral3":      mistral3,
-	"nemotron":      nemotron,
-	"olmo2":         olmo2,
-	"phi2":          phi2,
-	"phi3":          phi3,
-	"qwen2":         qwen2,
-	"qwen2moe":      qwen2MoE,
-	"qwen3":         qwen3,
-	"qwen3moe":      qwen3moe,
-	"seed_oss":      seedOSS,
-	"smollm3":       smollm3,
-	"stablelm":      stableLM,
-	"starcoder2":    starCoder2,
+	"bert":            bert,
+	"cohere2":         cohere2,
+	"command-r":       commandR,
+	"ernie4_5":        ernie45,
+	"deepseek2":       deepseek2,
+	"dots1":           dots1,
+	"ernie4_5-moe":    ernie45MoE,
+	"exaone4":         exaone4,
+	"gemma":           gemma,
+	"gemma2":          gemma2,
+	"gemma3":          gemma3,
+	"gemma3n":         gemma3n,
+	"gemma4":          gemma4,
+	"gemma-embedding": gemmaEmbedding,
+	"glm4":            glm4,
+	"glm4moe":         glm4MoE,
+	"gpt2":            gpt2,
+	"gpt-oss":         gptOSS,
+	"granite":         granite,
+	"granitemoe":      graniteMoE,
+	"hunyuan-dense":   hunyuanDense,
+	"hunyuan-moe":     hunyuanMoE,
+	"llama":           llama,
+	"minimax-m2":      minimaxM2,
+	"mistral3":        mistral3,
+	"nemotron":        nemotron,
+	"nomic-bert":      nomicBERT,
+	"olmo2":           olmo2,
+	"phi2":            phi2,
+	"phi3":            phi3,
+	"qwen2":           qwen2,
+	"qwen2moe":        qwen2MoE,
+	"qwen3":           qwen3,
+	"qwen3moe":        qwen3moe,
+	"seed_oss":        seedOSS,
+	"smollm3":         smollm3,
+	"stablelm":        stableLM,
+	"starcoder2":      starCoder2,
 }
 
 // Architectures lists the supported values of general.architecture.
@@ -69,10 +73,15 @@ type slot int
 const (
 	tokenEmbd slot = iota
 	positionEmbd
+	tokenTypes
+	tokenEmbdNorm
+	tokenEmbdNormBias
 	outputNorm
 	outputNormBias
 	output
 	outputBias
+	dense2
+	dense3
 	ropeFreqs
 	ropeShort
 	ropeLong
@@ -90,6 +99,8 @@ const (
 	attnQNorm
 	attnKNorm
 	attnPostNorm
+	attnSumNorm
+	attnSumNormBias
 	attnSinks
 	attnVNorm
 	attnQA
@@ -122,6 +133,8 @@ const (
 	ffnSharedDown
 	ffnSharedInput
 	ffnPostNorm
+	ffnSumNorm
+	ffnSumNormBias
 	ffnMLPPostNorm
 	ffnExpertsNorm
 	ffnExpertsPostNorm
@@ -181,7 +194,7 @@ func fused(name string, tensors ...tensor) []tensor {
 }
 
 // derivation says how a weight is computed from a tensor of another shape. The weight is F32 if
-// the tensor is, and F16 otherwise.
+// the tensor is or if it is a vector, and F16 otherwise.
 type derivation struct {
 	shape   shape                                                 // of the file's tensor
 	compute func(c *Config, l *Layer, values []float32) []float32 // from row-major values of the tensor
@@ -236,6 +249,14 @@ func kvDim(_ *Config, l *Layer) int {
 
 func one(*Config, *Layer) int { return 1 }
 
+// logits is the number of logits, 0 in a model that computes embeddings.
+func logits(c *Config, _ *Layer) int {
+	if c.Embeds() {
+		return 0
+	}
+	return c.Vocab
+}
+
 // ropePairs is the number of pairs that RoPE rotates in a head.
 func ropePairs(c *Config, _ *Layer) (pairs int) {
 	for _, l := range c.Layers {
@@ -249,8 +270,8 @@ var (
 	ends = []tensor{ // embeddings and output layer
 		{slot: tokenEmbd, name: "token_embd.weight", shape: shape{vocab, dim}, part: firstStage},
 		{slot: outputNorm, name: "output_norm.weight", shape: shape{dim}, part: lastStage},
-		{slot: output, name: "output.weight", shape: shape{vocab, dim}, part: lastStage},
-		{slot: output, name: "token_embd.weight", shape: shape{vocab, dim}, part: lastStage},
+		{slot: output, name: "output.weight", shape: shape{logits, dim}, part: lastStage},
+		{slot: output, name: "token_embd.weight", shape: shape{logits, dim}, part: lastStage},
 		{slot: ropeFreqs, name: "rope_freqs.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 	}
 	ropeFactors = []tensor{

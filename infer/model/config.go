@@ -39,6 +39,10 @@ type Config struct {
 
 	Parallel bool // attention and feed-forward layer read the same norm
 
+	Pooling    Pooling // of a model that computes embeddings; PoolNone: it computes logits
+	TokenTypes int     // rows of the table of token types, of which the first is used; 0: there is none
+	Dense      [2]int  // widths of the dense layers behind the output norm of an embedding model; 0: none
+
 	// Temperature scales queries by 1 + Temperature · ln(1 + floor(position / OriginalContext));
 	// 0: not.
 	Temperature float32
@@ -105,7 +109,9 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		ContextLength: m.integer("context_length", 1, maxContext),
 		Dim:           m.integer("embedding_length", 1, maxDim),
 		LayerNorm:     arch.layerNorm,
+		Pooling:       m.pooling(arch.encoder),
 	}
+	bidirectional := !m.optionalBool("attention.causal", !arch.encoder)
 	if arch.layerNorm {
 		c.Eps = float32(m.float("attention.layer_norm_epsilon", 0, 1))
 	} else {
@@ -121,12 +127,19 @@ func ReadConfig(f *gguf.File) (Config, error) {
 			l.RoPE.NeoX = arch.neox
 		}
 		l.Activation = cmp.Or(arch.activation, device.SiLU)
+		l.Bidirectional = bidirectional
 		c.Layers = append(c.Layers, l)
 	}
 	if arch.read != nil {
 		arch.read(&m, &c)
 	}
+	if bidirectional {
+		c.Pooling = cmp.Or(c.Pooling, PoolMean)
+	}
 	for _, l := range c.Layers {
+		if l.Bidirectional && l.Window > 0 && !arch.encoder {
+			m.fail(fmt.Errorf("%s is false, but what its sliding window means then is not known in architecture %q", m.key("attention.causal"), name))
+		}
 		if l.Latent == 0 && l.ValueDim != l.HeadDim {
 			m.fail(fmt.Errorf("%s: values of width %d with keys of width %d are not supported", m.key("attention.value_length"), l.ValueDim, l.HeadDim))
 		}

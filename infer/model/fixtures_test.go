@@ -231,15 +231,6 @@ func checkCovered(t *testing.T) {
 		}
 		logRow(t, name, "all", "all", gguf.F32, "NOT COVERED: %s", why)
 	}
-	embeddings, err := os.ReadDir(fixtures.Path(t, "embeddings"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range embeddings {
-		if folder.IsDir() {
-			logRow(t, folder.Name(), "all", "all", gguf.F32, "NOT COVERED: embeddings are not supported")
-		}
-	}
 }
 
 // logRow logs a row of the table of make fidelity.

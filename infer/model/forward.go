@@ -28,11 +28,15 @@ func (r *recording) record() {
 	if r.s.embeds {
 		r.Embed(b.X, w[tokenEmbd])
 		r.scale(b.X, c.EmbeddingScale, 0)
+		if !w[tokenTypes].None() {
+			r.AddBias(b.X, w[tokenTypes])
+		}
 		if !w[positionEmbd].None() {
 			positions := r.buffer("positions", c.Dim)
 			r.EmbedPositions(positions, w[positionEmbd])
 			r.Add(b.X, positions)
 		}
+		r.normInPlace(b.X, w[tokenEmbdNorm], w[tokenEmbdNormBias])
 	}
 	var perLayer device.Tensor
 	if c.PerLayerDim > 0 {
@@ -68,13 +72,17 @@ func (r *recording) record() {
 	}
 	if r.s.outputs {
 		last := r.gathered("last", c.Dim)
-		b.Logits = r.gathered("logits", c.Vocab)
 		if streams.None() {
 			r.GatherRows(last, b.X)
 		} else {
 			r.mergeStreams(last, streams)
 		}
 		r.normInPlace(last, w[outputNorm], w[outputNormBias])
+		if c.Embeds() {
+			b.Vectors = r.dense(last)
+			return
+		}
+		b.Logits = r.gathered("logits", c.Vocab)
 		r.MatMul(b.Logits, w[output], last)
 		if !w[outputBias].None() {
 			r.AddBias(b.Logits, w[outputBias])
@@ -84,15 +92,30 @@ func (r *recording) record() {
 	}
 }
 
+// dense returns the rows of last after the dense layers of an embedding model. They have neither
+// biases nor activation functions, so that it makes no difference whether rows are pooled before.
+func (r *recording) dense(last device.Tensor) device.Tensor {
+	for i, w := range []device.Tensor{r.s.weights[dense2], r.s.weights[dense3]} {
+		if !w.None() {
+			dst := r.gathered([]string{"dense 2", "dense 3"}[i], w.Rows)
+			r.MatMul(dst, w, last)
+			last = dst
+		}
+	}
+	return last
+}
+
 // layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage. Norms
 // without weights are left out: those before a sublayer, and those of its output. If attention has a
-// norm and the feed-forward layer has none, both read the one of attention.
+// norm and the feed-forward layer has none, both read the one of attention. Encoders have a norm of
+// each sum x instead.
 func (r *recording) layer(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
 	n := r.norm(x, w[attnNorm], w[attnNormBias])
 	r.add(x, r.attention(i, n), w[attnPostNorm])
 	r.laurel(w, x, n)
+	r.normInPlace(x, w[attnSumNorm], w[attnSumNormBias])
 	if !w[ffnNorm].None() {
 		n = r.norm(x, w[ffnNorm], w[ffnNormBias])
 	}
@@ -104,6 +127,7 @@ func (r *recording) layer(i int) {
 	default:
 		r.add(x, r.feedForwardAndExperts(l, w, n), w[ffnPostNorm])
 	}
+	r.normInPlace(x, w[ffnSumNorm], w[ffnSumNormBias])
 }
 
 // feedForwardAndExperts records the sum of a feed-forward layer and of experts in parallel with

@@ -85,6 +85,8 @@ type buffers struct {
 	X      device.Tensor // residual stream
 	Logits device.Tensor // in the last stage
 
+	Vectors device.Tensor // of rows, in the last stage of a model that computes embeddings
+
 	handedOver []device.Tensor // activations that the next stage needs: X, and per-layer embeddings
 
 	all map[bufferKey]device.Tensor
@@ -284,20 +286,41 @@ func (m *Model) copyActivation(to device.Device, dst device.Tensor, from device.
 // next step.
 func (m *Model) Candidates(i int) (device.Candidates, error) {
 	last, err := m.logits(i)
+	if err == nil && m.config.Embeds() {
+		err = errNoLogits
+	}
 	if err != nil {
 		return device.Candidates{}, err
 	}
 	return last.dev.Candidates(last.buffers.Logits, i)
 }
 
+var errNoLogits = errors.New("the model computes embeddings, not logits")
+
 // Logits copies the logits of row b.Out[i] of the last step to dst, which has one element for each
 // token of the vocabulary.
 func (m *Model) Logits(dst []float32, i int) error {
 	last, err := m.logits(i)
+	if err == nil && m.config.Embeds() {
+		err = errNoLogits
+	}
 	if err != nil {
 		return err
 	}
 	return last.dev.Read(dst, last.buffers.Logits, i)
+}
+
+// Vector copies the vector of row b.Out[i] of the last step to dst, which has Config.VectorDim
+// elements. The model must compute embeddings.
+func (m *Model) Vector(dst []float32, i int) error {
+	last, err := m.logits(i)
+	if err != nil {
+		return err
+	}
+	if !m.config.Embeds() {
+		return errors.New("the model computes logits, not embeddings")
+	}
+	return last.dev.Read(dst, last.buffers.Vectors, i)
 }
 
 // logits returns the last stage, which has the logits, if the last step computed row b.Out[i].

@@ -138,7 +138,7 @@ func filledTensor(w wanted) found {
 // derive lets f's data be computed from tensor t of the file.
 func (f *found) derive(c *Config, t gguf.Tensor) {
 	f.Type = gguf.F16
-	if t.Type == gguf.F32 {
+	if t.Type == gguf.F32 || len(f.shape) == 1 {
 		f.Type = gguf.F32
 	}
 	typ, layer, build := f.Type, &c.Layers[f.layer], f.derived.compute
@@ -183,7 +183,7 @@ func (c *Config) check(w wanted, t gguf.Tensor) error {
 		return fmt.Errorf("tensor %s has shape %v, but the metadata implies %v", t.Name, t.Shape, shape)
 	}
 	isNorm := w.slot == attnQNorm || w.slot == attnKNorm // norms that may have a row for each head
-	if (len(w.shape) == 1 || isNorm) && t.Type != gguf.F32 {
+	if (len(w.shape) == 1 || isNorm) && t.Type != gguf.F32 && w.derived == nil {
 		return fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", t.Name, t.Type)
 	}
 	return nil
@@ -198,8 +198,8 @@ func significant(shape []int) []int {
 }
 
 // ignored reports whether a tensor can be left out without changing answers: a table of RoPE that
-// is computed instead, a part of a multi-token prediction block, or keys and values of a layer
-// that reads those of another.
+// is computed instead, a part of a multi-token prediction block, keys and values of a layer that
+// reads those of another, or the output layer of a model that computes embeddings.
 func (c *Config) ignored(name string) bool {
 	for i, l := range c.Layers {
 		if l.KVLayersBack > 0 && (strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_k", i)) || strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_v.", i))) {
@@ -210,6 +210,9 @@ func (c *Config) ignored(name string) bool {
 		if strings.HasPrefix(name, fmt.Sprintf("blk.%d.", len(c.Layers)+i)) {
 			return true
 		}
+	}
+	if c.Embeds() && (name == "output.weight" || name == "output.bias") {
+		return true
 	}
 	return strings.Contains(name, ".attn_rot_embd") || strings.Contains(name, ".attn.rotary_emb.inv_freq")
 }

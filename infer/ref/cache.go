@@ -85,14 +85,10 @@ func (c *cache) round(x float32) float32 {
 	return x
 }
 
-// attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions up to pos
-// that are inside the window. sinks has a score for each head, or is nil.
-func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, pos int) {
-	first := 0
-	if a.Window > 0 {
-		first = max(0, pos-a.Window+1)
-	}
-	weights := make([]float64, pos+1)
+// attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions from first
+// to last. sinks has a score for each head, or is nil.
+func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, first, last int) {
+	weights := make([]float64, last+1)
 	for h := range a.Heads {
 		kvHead := h / (a.Heads / c.KVHeads)
 		query := q[h*c.HeadDim : (h+1)*c.HeadDim]
@@ -101,7 +97,7 @@ func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, t
 		if sinks != nil {
 			top = float64(sinks[h])
 		}
-		for p := first; p <= pos; p++ {
+		for p := first; p <= last; p++ {
 			weights[p] = capped(dot(query, c.at(layer, keys, kvHead, table, p))*float64(a.Scale), float64(a.Cap))
 			top = max(top, weights[p])
 		}
@@ -109,13 +105,13 @@ func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, t
 		if sinks != nil {
 			sum = math.Exp(float64(sinks[h]) - top)
 		}
-		for p := first; p <= pos; p++ {
+		for p := first; p <= last; p++ {
 			weights[p] = math.Exp(weights[p] - top)
 			sum += weights[p]
 		}
 		for i := range c.ValueDim() {
 			mean := 0.0
-			for p := first; p <= pos; p++ {
+			for p := first; p <= last; p++ {
 				mean += weights[p] * float64(c.at(layer, values, kvHead, table, p)[i])
 			}
 			dst[h*c.ValueDim()+i] = float32(mean / sum)

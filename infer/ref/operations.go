@@ -108,9 +108,12 @@ func (d *Device) storeKV(op device.Op, b *device.Batch, rows int) {
 }
 
 func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
-	c := &d.caches[op.KV.ID-1]
+	c, ends := &d.caches[op.KV.ID-1], b.LastPos(nil)
+	before, after := op.Attention.Reach()
 	for r := range rows {
-		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[c.Group][b.Seq[r]], int(b.Pos[r]))
+		pos := int(b.Pos[r])
+		first, last := max(0, pos-before), min(int(ends[r]), pos+after)
+		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[c.Group][b.Seq[r]], first, last)
 	}
 }
 

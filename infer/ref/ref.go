@@ -270,6 +270,10 @@ func glu(dst, gate, up []float32, a device.Activation) {
 			dst[i] = float32(max(g, 0) * max(g, 0) * u)
 			continue
 		}
+		if a == device.ExactGELU {
+			dst[i] = float32(g / 2 * math.Erfc(-g/math.Sqrt2) * u)
+			continue
+		}
 		z := g
 		switch a {
 		case device.GELU:

@@ -61,9 +61,13 @@ func (s Suite) positions(t *testing.T) {
 }
 
 func (s Suite) activate(t *testing.T) {
-	for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "squared ReLU": device.SquaredReLU} {
+	for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "exact GELU": device.ExactGELU, "squared ReLU": device.SquaredReLU} {
+		tolerance := 1e-6
+		if activation == device.ExactGELU { // rounds what its exponential is of
+			tolerance = 1e-5
+		}
 		for _, cols := range []int{1, 5, 100} {
-			s.compare(t, fmt.Sprintf("by %s, of rows of %d", name, cols), 1e-6, func(r *rig) device.Tensor {
+			s.compare(t, fmt.Sprintf("by %s, of rows of %d", name, cols), tolerance, func(r *rig) device.Tensor {
 				x := r.random(cols, 1)
 				r.p.Activate(x, x, activation)
 				return x
@@ -93,11 +97,11 @@ func (s Suite) add(t *testing.T) {
 }
 
 func (s Suite) glu(t *testing.T) {
-	for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "clamped SwiGLU": device.ClampedSwiGLU} {
+	for name, activation := range map[string]device.Activation{"SiLU": device.SiLU, "GELU": device.GELU, "exact GELU": device.ExactGELU, "clamped SwiGLU": device.ClampedSwiGLU} {
 		for _, scale := range []float64{1, 40, 1e4} {
 			for _, cols := range []int{1, 5, 64, 1000} {
 				tolerance := 1e-6
-				if activation == device.ClampedSwiGLU { // rounds what its exponential is of
+				if activation == device.ClampedSwiGLU || activation == device.ExactGELU { // round what their exponential is of
 					tolerance = 1e-5
 				}
 				s.compare(t, fmt.Sprintf("by %s, of rows of %d about %g in size", name, cols, scale), tolerance, func(r *rig) device.Tensor {
