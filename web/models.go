@@ -53,7 +53,8 @@ type Picker struct {
 	Loaded    string // name of the model that is loaded
 	Preferred string // name of the model that a person chose last, for new chats; empty: Loaded
 	Rows      []ModelRow
-	Problem   string // why the list cannot be read
+	Lacks     []Lacks // of the engines in Rows
+	Problem   string  // why the list cannot be read
 }
 
 // DisplayName returns a model's name for a headline.
@@ -77,6 +78,58 @@ func (p Picker) label() string {
 
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
+
+// AddLacks returns the number of l in Lacks, counted from 1, where it is added unless it is there; 0 if it
+// is empty.
+func (p *Picker) AddLacks(l Lacks) int {
+	if len(l.Reasons) == 0 {
+		return 0
+	}
+	for i, other := range p.Lacks {
+		if slices.Equal(l.Settings, other.Settings) && slices.Equal(l.Reasons, other.Reasons) {
+			return i + 1
+		}
+	}
+	p.Lacks = append(p.Lacks, l)
+	return len(p.Lacks)
+}
+
+// where is where the chosen model runs; empty: on this machine.
+func (p Picker) where() string {
+	for _, row := range p.Rows {
+		if row.Name == p.Chosen {
+			return row.Where
+		}
+	}
+	return ""
+}
+
+// note is what is said beside the name of the chosen model. picker.js has these texts too.
+func (p Picker) note() string {
+	switch where := p.where(); {
+	case p.missing():
+		return "not on this machine"
+	case where != "":
+		return "at " + where
+	}
+	return "loads with the next message"
+}
+
+// loads says when the chosen model is loaded, or where it runs.
+func (p Picker) loads() string {
+	if where := p.where(); where != "" {
+		return "It runs at " + where + "."
+	}
+	return "It is loaded when the first message is sent."
+}
+
+// and is loads as the end of a sentence.
+func (p Picker) and() string {
+	if where := p.where(); where != "" {
+		return ", and runs at " + where + "."
+	}
+	return ", and is loaded when the first message is sent."
+}
 
 // Offers reports whether a model of this name can be chosen.
 func (p Picker) Offers(name string) bool {
@@ -109,10 +162,25 @@ type ModelRow struct {
 	Context    string // "131,072"
 	State      string // loading, loaded, in use, built in; empty: nothing to say
 	Error      string // why it cannot be used, if so
+
+	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
+	Problem  string // why that cannot be asked now; empty: it can
+	Thinking string // as in Engine, of a model that another engine runs
+	Lacks    int    // of Picker.Lacks, counted from 1; 0: it lacks nothing
+}
+
+// Lacks is what the engine that runs a model cannot do.
+type Lacks struct {
+	Settings []string // keys of settings without effect
+	Reasons  []string // sentences
 }
 
 func (m ModelRow) facts() string {
-	return joinFacts(m.Family, m.Experts, m.Parameters, m.Quant, m.Size)
+	where := ""
+	if m.Where != "" {
+		where = "at " + m.Where
+	}
+	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size)
 }
 
 func joinFacts(parts ...string) string {

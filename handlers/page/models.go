@@ -208,7 +208,11 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 		return p
 	}
 	for _, info := range infos {
-		p.Rows = append(p.Rows, modelRow(info, engine))
+		row := modelRow(info, engine)
+		if info.Upstream != nil {
+			row.Lacks = p.AddLacks(view.Lacks(info.Upstream))
+		}
+		p.Rows = append(p.Rows, row)
 	}
 	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))
 	if err != nil {
@@ -231,6 +235,11 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
 	}
+	if up := info.Upstream; up != nil {
+		row.Where, row.Problem, row.Thinking = strings.Join(up.Servers, ", "), up.Problem, view.ThinkingKinds(up.TemplateVars)
+		row.Size = ""
+		return row
+	}
 	current := info.Name == engine.Model.Name
 	switch {
 	case current && engine.State == infer.StateLoading:
@@ -239,7 +248,7 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		row.State = "in use"
 	case current && engine.State == infer.StateReady:
 		row.State = "loaded"
-	case info.Path == "" && info.Upstream == nil:
+	case info.Path == "":
 		row.State = "built in"
 	}
 	return row

@@ -55,7 +55,7 @@ func Engine(s infer.Status) web.Engine {
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
 	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)
-	e.Thinking = thinkingKinds(s.TemplateVars)
+	e.Thinking = ThinkingKinds(s.TemplateVars)
 	if s.Model.Demo {
 		e.Tag = "demo"
 	}
@@ -90,9 +90,9 @@ func Engine(s infer.Status) web.Engine {
 	return e
 }
 
-// thinkingKinds returns which controls of reasoning a page offers, by the variables that the
+// ThinkingKinds returns which controls of reasoning a page offers, by the variables that the
 // model's template reads: "switch", "effort", both with a space between them, or "".
-func thinkingKinds(variables []string) string {
+func ThinkingKinds(variables []string) string {
 	var kinds []string
 	if slices.Contains(variables, "enable_thinking") || slices.Contains(variables, "thinking") {
 		kinds = append(kinds, "switch")

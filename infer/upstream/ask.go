@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -212,12 +211,12 @@ func (k *kind) lacks(address string) map[string]string {
 		return nil
 	}
 	where := map[string]string{
-		"/props": "it does not list it in /props", "/openapi.json": "it does not list it in /openapi.json", "trying": "it refused or ignored it when it was tried",
+		"/props": "does not list this setting in /props", "/openapi.json": "does not list this setting in /openapi.json", "trying": "refused or ignored this setting when it was tried",
 	}[k.how]
 	lacks := map[string]string{}
 	for _, p := range settings {
 		if !k.has(p.fields...) {
-			lacks[p.name] = fmt.Sprintf("%s does not know this setting: %s", address, where)
+			lacks[p.name] = address + " " + where
 		}
 	}
 	lacks["banned_strings"] = address + " cannot ban strings"

@@ -194,7 +194,7 @@ const rail = new Rail({
   },
 })
 
-const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, failed: fail })
+const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, shown() { panel.params.lack(picker.lacks); offerThinking() }, failed: fail })
 
 keyboard({ chat: () => link.chat, failed: fail })
 const tokens = new Tokens({
@@ -460,7 +460,7 @@ function seek() {
 // ---- commands ----
 
 // A raw chat has no chat template, so the user cannot control thinking.
-function offerThinking() { params.thinking(raw ? [] : (engine.thinking ?? '').split(' ').filter(Boolean)) }
+function offerThinking() { params.thinking(raw ? [] : picker.thinking.split(' ').filter(Boolean)) }
 
 function fail(error) {
   const field = error.param && params.refuse(error.param, error.message)

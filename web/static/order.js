@@ -70,6 +70,8 @@ export class Order {
     this.draw()
   }
 
+  disable() { this.draw() }
+
   refresh() {
     this.draw()
     this.changed()
@@ -81,9 +83,9 @@ export class Order {
       const replaced = Boolean(this.replaced) && row.hasAttribute('data-cuts')
       row.classList.toggle('replaced', replaced)
       row.querySelector('.keep').textContent = replaced && this.box(row).checked ? 'mirostat' : ''
-      row.querySelector('[data-move=up]').disabled = replaced || i === 0
-      row.querySelector('[data-move=down]').disabled = replaced || i === this.usual.length - 1
-      this.box(row).disabled = replaced || (on.length === 1 && on[0] === row.dataset.stage) // the last active stage, as an empty chain means the default
+      row.querySelector('[data-move=up]').disabled = this.lacking || replaced || i === 0
+      row.querySelector('[data-move=down]').disabled = this.lacking || replaced || i === this.usual.length - 1
+      this.box(row).disabled = this.lacking || replaced || (on.length === 1 && on[0] === row.dataset.stage) // the last active stage, as an empty chain means the default
     }
     this.keep.textContent = this.value.length === 0 ? 'default' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
     this.el.classList.toggle('mod', this.modified)

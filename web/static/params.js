@@ -93,9 +93,11 @@ class Param {
   replace(replaced) {
     this.replaced = replaced
     this.el.classList.toggle('replaced', replaced)
-    this.range.disabled = this.field.disabled = replaced
+    this.disable()
     this.note()
   }
+
+  disable() { this.range.disabled = this.field.disabled = Boolean(this.replaced || this.lacking) }
 
   typed() {
     const v = parse(this.field.value), lo = +this.field.dataset.lo, hi = +this.field.dataset.hi
@@ -150,6 +152,8 @@ class Switch {
   get modified() { return this.value !== this.preset }
 
   get valid() { return true }
+
+  disable() { this.field.disabled = this.lacking }
 
   accepts(v) { return v === 0 || v === this.onValue }
 
@@ -300,6 +304,20 @@ export class Params {
     const name = this.pinned ? `The seed ${this.seedField.value} is pinned` : this.seedField.value ? `Pin ${this.seedField.value}, the seed of the answer in view` : 'Pin a seed'
     this.pinButton.title = name
     this.pinButton.setAttribute('aria-label', name)
+  }
+
+  // lack greys the settings that have no effect with the selected model, and says why; null: all have one.
+  lack(lacks) {
+    const note = document.querySelector('[data-lacks-note]')
+    note.hidden = !lacks
+    note.textContent = lacks?.why ?? ''
+    for (const p of this.list) {
+      p.lacking = Boolean(lacks?.settings.includes(p.key))
+      p.el.classList.toggle('lacking', p.lacking)
+      if (p.lacking) p.el.setAttribute('aria-describedby', note.id)
+      else p.el.removeAttribute('aria-describedby')
+      p.disable()
+    }
   }
 
   // thinking shows the choices that the model supports.

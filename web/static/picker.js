@@ -33,6 +33,21 @@ export class Picker {
   // elsewhere reports whether the selected model is not the loaded one.
   get elsewhere() { return this.name !== '' && this.name !== this.engine.id }
 
+  // button is that of the selected model; undefined if it is not listed.
+  get button() { return this.buttons.find(b => b.value === (this.name || this.engine.id)) }
+
+  // where is where another engine runs the selected model; '' if this machine does.
+  get where() { return this.button?.dataset.where ?? '' }
+
+  // thinking lists how the model's thinking can be controlled, as the server says it.
+  get thinking() { return this.where ? this.button.dataset.thinking : this.engine.thinking ?? '' }
+
+  // lacks has the settings without effect and why; null if all have one.
+  get lacks() {
+    const set = this.where && this.menu.querySelectorAll('[data-lack-set]')[this.button.dataset.lacks - 1]
+    return set ? { settings: set.dataset.settings.split(' '), why: set.textContent } : null
+  }
+
   // who is the display name of the model for the next answers.
   get who() {
     if (!this.elsewhere) return this.engine.name
@@ -78,7 +93,12 @@ export class Picker {
     for (const el of $$('[data-chosen]')) el.hidden = !other
     for (const el of $$('[data-model-gone]')) el.hidden = !this.missing
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
-    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : 'loads with the next message'
+    const where = this.where
+    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : 'loads with the next message'
+    for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : 'It is loaded when the first message is sent.'
+    for (const el of $$('[data-chosen-and]')) el.textContent = where ? `, and runs at ${where}.` : ', and is loaded when the first message is sent.'
+    for (const el of $$('[data-here]')) el.hidden = where !== ''
+    this.on.shown?.()
     for (const b of this.buttons) b.setAttribute('aria-pressed', b.value === (this.name || this.engine.id))
   }
 

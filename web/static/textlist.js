@@ -45,6 +45,9 @@ export class TextList {
     this.refresh()
   }
 
+  // What is in the list can be removed in any case.
+  disable() { this.add.disabled = this.lacking }
+
   rebase(list) {
     this.preset = list
     this.refresh()
