@@ -2,7 +2,8 @@
 // no texts and no people.
 //
 // Every metric has the labels model and device, with the names that the status of the engine has; never
-// names that clients send, of which there could be any number. answers_total has the label reason too.
+// names that clients send, of which there could be any number. answers_total has the label reason too. Metrics
+// of other engines have the label upstream alone, with the address that the owner gave.
 package metrics
 
 import (
@@ -75,14 +76,14 @@ func (s *Service) Observe(generate Generate) Generate {
 			ended := false
 			defer func() {
 				if !ended {
-					s.end("cancelled")
+					s.end("cancelled", r.Model)
 				}
 			}()
 			for e, err := range generate(ctx, r) {
 				switch {
 				case err != nil:
 					ended = true
-					s.end(failed(err))
+					s.end(failed(err), r.Model)
 				case e.Type == infer.EventDone:
 					ended = true
 					s.done(e.Done)
@@ -103,16 +104,23 @@ func failed(err error) string {
 	return "error"
 }
 
-// end counts an answer without a record.
-func (s *Service) end(reason string) {
+// end counts an answer without a record, of the model that the request named.
+func (s *Service) end(reason, asked string) {
 	status := s.engine.Status()
-	s.answers.WithLabelValues(status.Model.Name, status.Device.Name, reason).Inc()
+	model, device := status.Model.Name, status.Device.Name
+	if remote := status.Elsewhere(asked); remote != nil {
+		model, device = remote.Name, remote.Upstream.Servers[0]
+	}
+	s.answers.WithLabelValues(model, device, reason).Inc()
 }
 
 // done counts a complete answer.
 func (s *Service) done(done *infer.Done) {
 	status := s.engine.Status()
 	model, device := cmp.Or(done.Receipt.Model, status.Model.Name), cmp.Or(done.Receipt.Device, status.Device.Name)
+	if remote := status.Elsewhere(model); remote != nil {
+		device = remote.Upstream.Servers[0] // what a receipt of there says could be anything
+	}
 	s.answers.WithLabelValues(model, device, string(done.Reason)).Inc()
 	u, t := done.Usage, done.Timings
 	s.prompt.WithLabelValues(model, device).Add(float64(u.PromptTokens))
@@ -156,9 +164,35 @@ var numbers = []gauge{
 	describe("load_seconds", "Time that loading the model took.", func(s infer.Status) float64 { return s.LoadMS / 1000 }),
 }
 
+// upstreamGauge is a number of the status of another engine.
+type upstreamGauge struct {
+	description *prometheus.Desc
+	kind        prometheus.ValueType
+	value       func(infer.UpstreamServer) float64
+}
+
+func describeUpstream(name, help string, kind prometheus.ValueType, value func(infer.UpstreamServer) float64) upstreamGauge {
+	return upstreamGauge{prometheus.NewDesc(prometheus.BuildFQName(namespace, "upstream", name), help, []string{"upstream"}, nil), kind, value}
+}
+
+var upstreamNumbers = []upstreamGauge{
+	describeUpstream("ready", "1 while requests can be sent there, else 0.", prometheus.GaugeValue, func(s infer.UpstreamServer) float64 {
+		if s.Problem == "" {
+			return 1
+		}
+		return 0
+	}),
+	describeUpstream("running_answers", "Answers that it writes for this server.", prometheus.GaugeValue, func(s infer.UpstreamServer) float64 { return float64(s.Running) }),
+	describeUpstream("answers_total", "Answers that it completed.", prometheus.CounterValue, func(s infer.UpstreamServer) float64 { return float64(s.Answers) }),
+	describeUpstream("failed_requests_total", "Requests to it that failed, those that were sent again included.", prometheus.CounterValue, func(s infer.UpstreamServer) float64 { return float64(s.Failed) }),
+}
+
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, n := range numbers {
+		descriptions <- n.description
+	}
+	for _, n := range upstreamNumbers {
 		descriptions <- n.description
 	}
 }
@@ -168,5 +202,10 @@ func (g gauges) Collect(metrics chan<- prometheus.Metric) {
 	s := g.status
 	for _, n := range numbers {
 		metrics <- prometheus.MustNewConstMetric(n.description, prometheus.GaugeValue, n.value(s), s.Model.Name, s.Device.Name)
+	}
+	for _, server := range s.Upstreams {
+		for _, n := range upstreamNumbers {
+			metrics <- prometheus.MustNewConstMetric(n.description, n.kind, n.value(server), server.Address)
+		}
 	}
 }

@@ -20,6 +20,34 @@ type engine func() infer.Status
 
 func (e engine) Status() infer.Status { return e() }
 
+func TestMetricsOfOtherEnginesHaveTheirAddress(t *testing.T) {
+	s := metrics.New(engine(func() infer.Status {
+		return infer.Status{
+			State: infer.StateReady, Model: infer.ModelInfo{Name: "guide"}, Device: device.Info{Name: "test"},
+			Upstreams: []infer.UpstreamServer{{Address: "a:1", Running: 2, Answers: 7, Failed: 1}, {Address: "b:1", Problem: "gone"}},
+			Remote:    []infer.ModelInfo{{Name: "far", Upstream: &infer.Upstream{Servers: []string{"a:1"}}}},
+		}
+	}))
+	for _, event := range []infer.Event{{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{End: record.End{Reason: infer.FinishStop}, Receipt: record.Receipt{Model: "far", Device: "any name"}}}}, {Type: infer.EventQueued}} {
+		generate := s.Observe(func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			return func(yield func(infer.Event, error) bool) { yield(event, nil) }
+		})
+		for range generate(t.Context(), infer.Request{Model: "far"}) {
+		}
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`m40_llm_answers_total{device="a:1",model="far",reason="stop"} 1`, `m40_llm_answers_total{device="a:1",model="far",reason="cancelled"} 1`,
+		`m40_llm_upstream_ready{upstream="a:1"} 1`, `m40_llm_upstream_ready{upstream="b:1"} 0`, `m40_llm_upstream_running_answers{upstream="a:1"} 2`,
+		`m40_llm_upstream_answers_total{upstream="a:1"} 7`, `m40_llm_upstream_failed_requests_total{upstream="a:1"} 1`,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s is missing in\n%s", want, w.Body)
+		}
+	}
+}
+
 func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 	status := func() infer.Status {
 		return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "guide"}, Device: device.Info{Name: "test"}, Running: 2, Cache: infer.Cache{Used: 7}}
