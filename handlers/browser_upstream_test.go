@@ -100,7 +100,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 			t.Error("the slider of top-k can be moved, or that of top-p cannot")
 		}
 		why := b.text("[data-lacks-note]")
-		for _, part := range []string{"Grey settings have no effect.", address.Host + " does not list this setting in /openapi.json.", "need not give the same answer", "does not show the ids of tokens"} {
+		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "It does not list this setting in /openapi.json.", "need not give the same answer", "does not show the ids of tokens"} {
 			if !strings.Contains(why, part) {
 				t.Errorf("the reason %q is missing in %q", part, why)
 			}
@@ -138,7 +138,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 		}
 	})
 	run("the page Models says where it runs", func(t *testing.T) {
-		b.open("/models")
+		b.openModels("/models")
 		if got := b.text("#list"); !strings.Contains(got, "at "+address.Host) {
 			t.Errorf("the page says %q", got)
 		}

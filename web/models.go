@@ -79,6 +79,14 @@ func (p Picker) label() string {
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
+// caption names the list of models.
+func (m Models) caption() string {
+	if slices.ContainsFunc(m.Rows, func(row ModelRow) bool { return row.Where != "" }) {
+		return "Models on this machine, and of other engines"
+	}
+	return "Models on this machine"
+}
+
 // AddLacks returns the number of l in Lacks, counted from 1, where it is added unless it is there; 0 if it
 // is empty.
 func (p *Picker) AddLacks(l Lacks) int {

@@ -233,7 +233,7 @@ func TestTheManifestsOfKubernetesFitTogether(t *testing.T) {
 						Image           string
 						Args            []string
 						Ports           []struct{ ContainerPort int }
-						SecurityContext map[string]any                    `yaml:"securityContext"`
+						SecurityContext map[string]any                     `yaml:"securityContext"`
 						VolumeMounts    []struct{ Name, MountPath string } `yaml:"volumeMounts"`
 					}
 				}

@@ -3,6 +3,7 @@ package view
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/infer"
@@ -18,12 +19,12 @@ func Lacks(up *infer.Upstream) (l web.Lacks) {
 		if !slices.Contains(noControls, setting) {
 			l.Settings = append(l.Settings, setting)
 		}
-		if reason := failure.Sentence(up.Lacks[setting]); !slices.Contains(l.Reasons, reason) {
+		if reason := failure.Sentence("it " + up.Lacks[setting]); !slices.Contains(l.Reasons, reason) {
 			l.Reasons = append(l.Reasons, reason)
 		}
 	}
 	if len(l.Settings) > 0 {
-		l.Reasons = append([]string{"Grey settings have no effect."}, l.Reasons...)
+		l.Reasons = append([]string{"Grey settings have no effect at " + strings.Join(up.Servers, ", ") + "."}, l.Reasons...)
 	}
 	return l
 }

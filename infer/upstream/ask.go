@@ -205,8 +205,9 @@ func (s *server) try(ctx context.Context, model, field string, value any) int {
 	return response.StatusCode
 }
 
-// lacks returns why settings have no effect, or another one than here, by their names.
-func (k *kind) lacks(address string) map[string]string {
+// lacks returns why settings have no effect, or another one than here, by their names: what the server does,
+// as the rest of a sentence about it.
+func (k *kind) lacks() map[string]string {
 	if k.native || !k.asked {
 		return nil
 	}
@@ -216,15 +217,15 @@ func (k *kind) lacks(address string) map[string]string {
 	lacks := map[string]string{}
 	for _, p := range settings {
 		if !k.has(p.fields...) {
-			lacks[p.name] = address + " " + where
+			lacks[p.name] = where
 		}
 	}
-	lacks["banned_strings"] = address + " cannot ban strings"
+	lacks["banned_strings"] = "cannot ban strings"
 	if !k.has("seed") {
-		lacks["seed"] = address + " does not take a seed: each answer is another one"
+		lacks["seed"] = "takes no seed: each answer is another one"
 	} else {
-		lacks["seed"] = address + " gets the seed, but need not give the same answer for it"
+		lacks["seed"] = "gets the seed, but need not give the same answer for it"
 	}
-	lacks["tokens"] = address + " does not show the ids of tokens: answers have no token view, no strips under the sliders and no forks at a token"
+	lacks["tokens"] = "does not show the ids of tokens: there is no token view, and no candidates under the sliders"
 	return lacks
 }

@@ -314,7 +314,7 @@ func (s *server) describe(id string) infer.ModelInfo {
 	if up.ContextLength == 0 {
 		up.ContextLength = s.kind.context
 	}
-	up.Lacks, up.Problem = s.kind.lacks(s.address), s.problem
+	up.Lacks, up.Problem = s.kind.lacks(), s.problem
 	info.Upstream = &up
 	return info
 }
