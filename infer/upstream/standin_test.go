@@ -63,7 +63,7 @@ const (
 		`"components":{"schemas":{"C":{"properties":{"temperature":{},"top_p":{},"top_k":{},"min_p":{},"repetition_penalty":{},"seed":{},"stop":{},"max_tokens":{},"logprobs":{},"top_logprobs":{},"tools":{},"response_format":{},"stream_options":{},"chat_template_kwargs":{},"continue_final_message":{},"parallel_tool_calls":{}}}}}}`
 )
 
-func newStandIn(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, body map[string]any)) *standIn {
+func newStandIn(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, body map[string]any)) *standIn {
 	t.Helper()
 	s := &standIn{models: oneModel, extra: map[string]string{"/openapi.json": allKnown}, answer: answer}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -133,7 +133,13 @@ func greets(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 }
 
 // routerTo returns a router to servers, when each of them has been asked.
-func routerTo(t *testing.T, servers ...*standIn) *Router {
+func routerTo(t testing.TB, servers ...*standIn) *Router {
+	t.Helper()
+	return patientRouterTo(t, time.Minute, servers...)
+}
+
+// patientRouterTo is routerTo with another wait for the parts of an answer.
+func patientRouterTo(t testing.TB, patience time.Duration, servers ...*standIn) *Router {
 	t.Helper()
 	var list []Address
 	for _, s := range servers {
@@ -143,7 +149,7 @@ func routerTo(t *testing.T, servers ...*standIn) *Router {
 		}
 		list = append(list, a)
 	}
-	r := New(Options{Local: &localEngine{}, Servers: list, CheckEvery: 20 * time.Millisecond, Silence: 400 * time.Millisecond, Stall: 300 * time.Millisecond, Patience: 5 * time.Second,
+	r := New(Options{Local: &localEngine{}, Servers: list, CheckEvery: 20 * time.Millisecond, Silence: patience, Stall: patience, Patience: 30 * time.Second,
 		Pauses: []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}})
 	t.Cleanup(func() { r.Close() })
 	for _, s := range r.servers {
@@ -156,7 +162,7 @@ func routerTo(t *testing.T, servers ...*standIn) *Router {
 	return r
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
