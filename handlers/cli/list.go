@@ -23,7 +23,7 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		}
 		rows = append(rows, cells)
 	}
-	row("NAME", "SIZE", "FAMILY", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "LICENSE")
+	row("NAME", "SIZE", "FAMILY", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "RUNS ON", "LICENSE")
 	for _, m := range models {
 		if m.Error != "" {
 			row(m.Name, units.ByteSize(m.Size), "cannot be used: "+m.Error)
@@ -33,7 +33,7 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		if m.Experts > 0 {
 			family += ", " + m.ExpertsInWords()
 		}
-		row(m.Name, units.ByteSize(m.Size), family, units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), m.License)
+		row(m.Name, units.ByteSize(m.Size), family, units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), runsOn(m.Fit), m.License)
 	}
 	return writeColumns(w, rows)
 }
@@ -109,6 +109,14 @@ func cellWidth(s string) (n int) {
 func isWide(r rune) bool {
 	return r >= 0x1100 && r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf && r != 0x303f || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff01 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3fffd
+}
+
+// runsOn returns the devices that a model would be on, with their layers, or "" if unknown.
+func runsOn(f *placement.Fit) string {
+	if f == nil {
+		return ""
+	}
+	return f.On
 }
 
 // fits returns the cell FITS of the table: yes, no, slowly if its weights must stay in the file, the

@@ -38,6 +38,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	}
 	if d.Fit != nil {
 		row("memory", d.Fit.String())
+		row("runs on", d.Fit.On)
 	}
 	row("license", d.License)
 	template := "none"

@@ -15,21 +15,21 @@ func TestList(t *testing.T) {
 	models := []infer.ModelInfo{
 		{Name: "guide", Size: 15200224, Architecture: "llama", Quant: "Q8_0", Parameters: 14_200_000, ContextTrain: 1024, License: "MIT", Demo: true},
 		{Name: "evil\x1b[31m\nname", Size: 12, Error: "not a GGUF file: starts with \"\x1b]0;\""},
-		{Name: "big", Size: 4_920_000_000, Architecture: "qwen3moe", Experts: 128, ExpertsUsed: 8, Quant: "Q4_K", Parameters: 8_030_000_000, ContextTrain: 131072, Fit: &placement.Fit{Context: 8192, Trained: 131072, Free: 8e9}},
+		{Name: "big", Size: 4_920_000_000, Architecture: "qwen3moe", Experts: 128, ExpertsUsed: 8, Quant: "Q4_K", Parameters: 8_030_000_000, ContextTrain: 131072, Fit: &placement.Fit{Context: 8192, Trained: 131072, Free: 8e9, On: "a GPU, 20 of 48 layers and CPU, 28 of 48 layers"}},
 		{Name: "huge", Size: 40_000_000_000, ContextTrain: 4096, Fit: &placement.Fit{Trained: 4096, Free: 8e9}},
-		{Name: "small", Size: 1_000_000, ContextTrain: 4096, Fit: &placement.Fit{Context: 4096, Trained: 4096, Free: 8e9}, License: "MIT"},
+		{Name: "small", Size: 1_000_000, ContextTrain: 4096, Fit: &placement.Fit{Context: 4096, Trained: 4096, Free: 8e9, On: "CPU"}, License: "MIT"},
 	}
 	t.Run("the table has one line for each model and steers no terminal", func(t *testing.T) {
 		var out strings.Builder
 		if err := List(&out, models, false); err != nil {
 			t.Fatal(err)
 		}
-		want := `NAME       SIZE     FAMILY                         PARAMETERS  QUANT  CONTEXT  FITS  LICENSE
+		want := `NAME       SIZE     FAMILY                         PARAMETERS  QUANT  CONTEXT  FITS  RUNS ON  LICENSE
 guide      15.2 MB  llama                          14.2 M      Q8_0   1024           MIT
 evil name  12 B     cannot be used: not a GGUF file: starts with "
-big        4.9 GB   qwen3moe, 8 of 128 experts     8.0 B       Q4_K   131072   8192
+big        4.9 GB   qwen3moe, 8 of 128 experts     8.0 B       Q4_K   131072   8192 a GPU, 20 of 48 layers and CPU, 28 of 48 layers
 huge 40.0 GB  0 4096 no
-small 1.0 MB  0 4096 yes MIT
+small 1.0 MB  0 4096 yes CPU MIT
 `
 		if got := out.String(); squeeze(got) != squeeze(want) {
 			t.Errorf("got\n%s\nwant\n%s", got, want)

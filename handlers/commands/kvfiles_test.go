@@ -12,13 +12,13 @@ func TestTheCachesOfADeletedModelAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, model := range map[string]string{"short": "small-q8_0", "qualified": "org/repo/small-q8_0", "other": "large-q8_0"} {
-		id := kvfile.Identity{Model: model, BlockBytes: 8, Positions: 1}
+		id := kvfile.Identity{Model: model, BlockBytes: []int{8}, Positions: 1}
 		if err := d.Allow(name); err != nil {
 			t.Fatal(err)
 		}
 		f, err := d.Open(name, id)
 		if err == nil {
-			err = f.Append([]int32{1}, make([]byte, 8))
+			err = f.Append([]int32{1}, 1, make([]byte, 8))
 			f.Close()
 		}
 		if err != nil {

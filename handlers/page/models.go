@@ -271,7 +271,7 @@ func (h *Handlers) suggestions(c echo.Context, here []infer.ModelInfo) (views []
 		case s.Fit.Context == 0:
 			v.Fits = fmt.Sprintf("does not fit: it needs %s, and %s are free", units.ByteSize(s.Fit.Needs), units.ByteSize(s.Fit.Free))
 		default:
-			v.Fits = fmt.Sprintf("fits with a context of %s, on the %s", web.Thousands(s.Fit.Context), s.On)
+			v.Fits = fmt.Sprintf("fits with a context of %s, on the %s", web.Thousands(s.Fit.Context), s.Fit.On)
 		}
 		views = append(views, v)
 	}
@@ -353,6 +353,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	}
 	if info.Fit != nil {
 		fact("Memory", failure.Sentence(info.Fit.String()))
+		fact("Runs on", info.Fit.On)
 	}
 	fact("Chat template", template)
 	fact("Licence", info.License)

@@ -54,6 +54,26 @@ func TestSyntheticModelsAreLoadableAndDeterministic(t *testing.T) {
 	}
 }
 
+func TestOfAMixtureTheExpertsThatATokenUsesCount(t *testing.T) {
+	f, err := bench.Header("qwen3-30b-a3b-6l", "q8_0", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := model.StepBytes(f, c, gguf.F16, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q8 := func(weights int64) int64 { return weights / 32 * 34 }
+	layer := q8(2048*(2*32*128+2*4*128)+8*3*2048*768) + 4*(128*2048+2*2048+2*128)
+	if want := 6*layer + q8(2048*151936) + 4*2048; got != want {
+		t.Errorf("a token reads %d bytes of weights, want %d", got, want)
+	}
+}
+
 // checkValues checks that the magnitude of values keeps activations near 1.
 func checkValues(t *testing.T, tensor gguf.Tensor) {
 	t.Helper()

@@ -22,22 +22,34 @@ type shape struct {
 	hidden, vocab           int
 	tied                    bool // the output layer is the embedding table
 	ropeBase                float32
+	mixture                 mixture
 }
 
+// mixture are the experts of a layer.
+type mixture struct {
+	experts, used int // 0: the layer is dense
+	hidden        int // of an expert
+}
+
+var dense = mixture{}
+
 var shapes = map[string]shape{
-	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4},
-	"llama-15m":  {"llama", 288, 6, 6, 6, 48, 768, 32000, true, 1e4},
-	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4},
-	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6},
-	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5},
-	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5},
-	"qwen3-0.6b": {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, true, 1e6},
-	"qwen3-1.7b": {"qwen3", 2048, 28, 16, 8, 128, 6144, 151936, true, 1e6},
-	"qwen3-4b":   {"qwen3", 2560, 36, 32, 8, 128, 9728, 151936, true, 1e6},
-	"qwen3-8b":   {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, false, 1e6},
-	"qwen3-14b":  {"qwen3", 5120, 40, 40, 8, 128, 17408, 151936, false, 1e6},
-	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6},
-	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5},
+	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4, dense},
+	"llama-15m":  {"llama", 288, 6, 6, 6, 48, 768, 32000, true, 1e4, dense},
+	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4, dense},
+	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6, dense},
+	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5, dense},
+	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5, dense},
+	"qwen3-0.6b": {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, true, 1e6, dense},
+	"qwen3-1.7b": {"qwen3", 2048, 28, 16, 8, 128, 6144, 151936, true, 1e6, dense},
+	"qwen3-4b":   {"qwen3", 2560, 36, 32, 8, 128, 9728, 151936, true, 1e6, dense},
+	"qwen3-8b":   {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, false, 1e6, dense},
+	"qwen3-14b":  {"qwen3", 5120, 40, 40, 8, 128, 17408, 151936, false, 1e6, dense},
+	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6, dense},
+	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5, dense},
+
+	// Six of the 48 layers, so that the weights fit into the memory of a small machine.
+	"qwen3-30b-a3b-6l": {"qwen3moe", 2048, 6, 32, 4, 128, 6144, 151936, false, 1e6, mixture{128, 8, 768}},
 }
 
 // Shapes returns the names of the shapes that Synthetic supports.
@@ -70,13 +82,14 @@ const alignment = 32
 // tensor describes a tensor to fill with random values.
 type tensor struct {
 	name       string
+	experts    int // 0: a matrix or a vector
 	rows, cols int // rows 0: a vector
 	typ        gguf.Type
 	size       float64 // magnitude of its values; 0: close to 1, for norms
 	at         int     // offset in the data section
 }
 
-func (t tensor) bytes() int { return max(t.rows, 1) * t.typ.RowBytes(t.cols) }
+func (t tensor) bytes() int { return max(t.experts, 1) * max(t.rows, 1) * t.typ.RowBytes(t.cols) }
 
 // Synthetic returns a model with random weights in memory, which runs as fast as a published
 // model of the same shape. It has no vocabulary. The same seed gives the same weights on every
@@ -149,12 +162,16 @@ func (h withoutWeights) ReadAt(p []byte, at int64) (int, error) {
 // tensors returns the tensors of the model with their offsets.
 func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	at := 0
-	add := func(name string, rows, cols int, typ gguf.Type, size float64) {
-		t := tensor{name, rows, cols, typ, size, at}
+	place := func(name string, experts, rows, cols int, typ gguf.Type, size float64) {
+		t := tensor{name, experts, rows, cols, typ, size, at}
 		list = append(list, t)
 		at += (t.bytes() + alignment - 1) / alignment * alignment
 	}
+	add := func(name string, rows, cols int, typ gguf.Type, size float64) { place(name, 0, rows, cols, typ, size) }
 	matrix := func(name string, rows, cols int) { add(name, rows, cols, typ, 1/math.Sqrt(float64(cols))) }
+	matrices := func(name string, rows, cols int) {
+		place(name, s.mixture.experts, rows, cols, typ, 1/math.Sqrt(float64(cols)))
+	}
 	matrix("token_embd.weight", s.vocab, s.dim)
 	for i := range s.layers {
 		name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
@@ -168,11 +185,18 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 			add(name("attn_k.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
 			add(name("attn_v.bias"), 0, s.kvHeads*s.headDim, gguf.F32, 0.02)
 		}
-		if s.architecture == "qwen3" {
+		if strings.HasPrefix(s.architecture, "qwen3") {
 			add(name("attn_q_norm.weight"), 0, s.headDim, gguf.F32, 0)
 			add(name("attn_k_norm.weight"), 0, s.headDim, gguf.F32, 0)
 		}
 		add(name("ffn_norm.weight"), 0, s.dim, gguf.F32, 0)
+		if m := s.mixture; m.experts > 0 {
+			add(name("ffn_gate_inp.weight"), m.experts, s.dim, gguf.F32, 1/math.Sqrt(float64(s.dim)))
+			matrices(name("ffn_gate_exps.weight"), m.hidden, s.dim)
+			matrices(name("ffn_up_exps.weight"), m.hidden, s.dim)
+			matrices(name("ffn_down_exps.weight"), s.dim, m.hidden)
+			continue
+		}
 		matrix(name("ffn_gate.weight"), s.hidden, s.dim)
 		matrix(name("ffn_up.weight"), s.hidden, s.dim)
 		matrix(name("ffn_down.weight"), s.dim, s.hidden)
@@ -217,6 +241,11 @@ func (s shape) header(name string, tensors []tensor, context int) []byte {
 	integer("attention.key_length", s.headDim)
 	integer("attention.value_length", s.headDim)
 	integer("rope.dimension_count", s.headDim)
+	if m := s.mixture; m.experts > 0 {
+		integer("expert_count", m.experts)
+		integer("expert_used_count", m.used)
+		integer("expert_feed_forward_length", m.hidden)
+	}
 	float("rope.freq_base", s.ropeBase)
 	float("attention.layer_norm_rms_epsilon", 1e-5)
 
@@ -225,10 +254,10 @@ func (s shape) header(name string, tensors []tensor, context int) []byte {
 	b = append(le.AppendUint64(b, uint64(count)), keys...)
 	for _, t := range tensors {
 		b = text(b, t.name)
-		if t.rows == 0 {
-			b = le.AppendUint64(le.AppendUint32(b, 1), uint64(t.cols))
-		} else {
-			b = le.AppendUint64(le.AppendUint64(le.AppendUint32(b, 2), uint64(t.cols)), uint64(t.rows))
+		dims := slices.DeleteFunc([]int{t.cols, t.rows, t.experts}, func(n int) bool { return n == 0 })
+		b = le.AppendUint32(b, uint32(len(dims)))
+		for _, n := range dims {
+			b = le.AppendUint64(b, uint64(n))
 		}
 		b = le.AppendUint64(le.AppendUint32(b, uint32(t.typ)), uint64(t.at))
 	}

@@ -5,233 +5,450 @@ import (
 	"slices"
 )
 
-// blocks allocates the blocks of a paged KV cache and records what each one holds, so that
-// sequences with a common prefix share its blocks. The device owns the memory itself.
-//
-// A block is in one of three states. In use: one sequence refers to it, or several if it is
-// complete. Idle: none does, and its contents stay until the space is needed, least recently
-// used first. Free: it holds nothing that can be reused.
-//
-// Blocks from fresh on were never in use. A device that allocates a block when it is first
-// written has memory for those before.
+// blocks allocates the blocks of a paged KV cache and records what they hold, so that sequences with
+// a common prefix share them. The layers of a model are in cache groups; each has blocks and block
+// tables of its own. In a group with a sliding window a sequence gives blocks back as soon as they
+// are behind the window of its next row. A prefix can be shared as long as the blocks that its next
+// row reads are there, in every group.
 type blocks struct {
 	size     int // positions in a block
-	all      []block
-	free     []int32               // those before fresh
-	fresh    int                   // blocks that were in use once
-	granted  int                   // blocks that memory was granted for
-	limit    int                   // blocks that may ever be granted: all, or those granted when memory was last refused
-	grant    func(n int) int       // if set, returns how many blocks of n more are granted, or more than n
-	written  int                   // blocks that were written
-	idle     int                   // idle blocks, in the ring through all[len(all)-1]
-	complete map[contentKey]int32  // complete blocks by contents
-	tails    map[contentID][]int32 // idle, partly filled blocks, by the content before them
+	rows     int // the most rows of a step
+	pools    []*pool
+	contents map[contentKey]*content
+	tails    map[contentID][]*tail // by the content before them
 	last     contentID             // the newest content
+}
+
+// groupSize is the size of a cache group.
+type groupSize struct {
+	blocks int
+	window int // positions that a row reads, its own included; 0: all
 }
 
 // contentID identifies the tokens of a complete block with all tokens before it. It is never
 // reused; 0 is the empty prefix.
 type contentID uint64
 
-// contentKey finds a complete block: map equality compares all its tokens, and,
-// through before, all tokens in front of it.
+// contentKey finds a content: map equality compares all tokens of the block, and, through before,
+// all tokens in front of it.
 type contentKey struct {
 	before contentID
 	tokens string // little-endian, 4 bytes a token
 }
 
-type block struct {
-	refs       int
-	written    bool
-	content    contentID  // 0 unless complete and found through blocks.complete
-	key        contentKey // of content
-	tail       []int32    // tokens of an idle, partly filled block
-	before     contentID  // content in front of tail
-	prev, next int32      // ring of idle blocks
+// content is what complete blocks hold, one of each group at most.
+type content struct {
+	id     contentID
+	key    contentKey
+	before *content // nil: the empty prefix
+	blocks []int32  // by group, none if no block holds it
+	users  int      // blocks that hold it, tables that have it, contents and tails behind it
 }
 
-// blockTable is the KV memory of one sequence: ids[i] holds its positions from
-// i·size on.
+// none is no block.
+const none = -1
+
+// tail is what idle, partly filled blocks hold, one of each group.
+type tail struct {
+	before *content
+	tokens []int32
+	blocks []int32 // by group
+}
+
+// blockTable is the KV memory of one sequence.
 type blockTable struct {
+	groups []heldBlocks // by cache group; nil: the sequence has no memory
+	chain  []*content   // of the leading blocks, which are complete
+}
+
+// heldBlocks are the blocks of a sequence in a cache group: ids[i] holds its positions from i·size on.
+// Blocks before from are behind the window: the sequence does not hold them, and their ids are 0.
+//
+// Others are reserved for it: those for all its tokens, up to as many as it ever holds. So a sequence with a
+// window gets all its memory when it is admitted, as any other, and not by and by from those that run.
+type heldBlocks struct {
 	ids      []int32
-	complete int       // leading blocks that are in blocks.complete
-	content  contentID // of the last of them
+	from     int
+	reserved int
 }
 
-func newBlocks(count, size int) *blocks {
-	b := &blocks{
-		size:     size,
-		all:      make([]block, count+1), // the last one only closes the ring
-		granted:  count,
-		limit:    count,
-		complete: map[contentKey]int32{},
-		tails:    map[contentID][]int32{},
+// count returns how many blocks the sequence holds or may take.
+func (h *heldBlocks) count() int { return len(h.ids) - h.from + h.reserved }
+
+// empty reports whether t is no memory at all.
+func (t *blockTable) empty() bool { return t.groups == nil }
+
+// end returns the content of the last complete block, nil if there is none.
+func (t *blockTable) end() *content {
+	if len(t.chain) == 0 {
+		return nil
 	}
-	ring := int32(count)
-	b.all[ring].prev, b.all[ring].next = ring, ring
+	return t.chain[len(t.chain)-1]
+}
+
+// newBlocks returns blocks of size positions for steps of at most rows rows.
+func newBlocks(size, rows int, groups ...groupSize) *blocks {
+	b := &blocks{size: size, rows: rows, contents: map[contentKey]*content{}, tails: map[contentID][]*tail{}}
+	for i, g := range groups {
+		b.pools = append(b.pools, newPool(i, g))
+	}
 	return b
-}
-
-// growBy makes b call grant before blocks are used for the first time.
-func (b *blocks) growBy(grant func(n int) int) { b.granted, b.grant = b.fresh, grant }
-
-// count returns how many blocks there are.
-func (b *blocks) count() int { return len(b.all) - 1 }
-
-// available returns how many blocks could be taken without more memory.
-func (b *blocks) available() int { return len(b.free) + b.granted - b.fresh + b.idle }
-
-// reserve calls grant if fewer than n blocks are free or granted.
-func (b *blocks) reserve(n int) {
-	more := min(b.fresh+n-len(b.free), b.count()) - b.granted
-	if more <= 0 {
-		return
-	}
-	got := more
-	if b.grant != nil {
-		got = b.grant(more)
-	}
-	b.granted = min(b.granted+got, b.count())
-	if b.limit = b.count(); got < more {
-		b.limit = b.granted
-	}
-}
-
-// hasSpare reports whether half of the blocks could still be taken after n more were.
-func (b *blocks) hasSpare(n int) bool {
-	return len(b.free)+b.limit-b.fresh+b.idle-n >= b.limit/2
-}
-
-// write records that positions from to to-1 of t are written.
-func (b *blocks) write(t *blockTable, from, to int) {
-	for i := from / b.size; i*b.size < to; i++ {
-		if x := &b.all[t.ids[i]]; !x.written {
-			x.written = true
-			b.written++
-		}
-	}
 }
 
 // blocksFor returns how many blocks n positions take.
 func (b *blocks) blocksFor(n int) int { return (n + b.size - 1) / b.size }
 
-// open allocates a table for all of tokens, which begins with the cached blocks of
+// reach returns how many blocks the table of a sequence has in p: for all its tokens, or for those of
+// the next step if others will be behind the window by then.
+func (b *blocks) reach(p *pool, tokens, computed int) int {
+	if p.window > 0 {
+		tokens = min(tokens, computed-computed%b.size+b.size+b.rows)
+	}
+	return b.blocksFor(tokens)
+}
+
+// holds returns the most blocks that a sequence of so many tokens holds in p.
+func (b *blocks) holds(p *pool, tokens int) int {
+	n := b.blocksFor(tokens)
+	if p.window > 0 {
+		n = min(n, spanOf(p.window, b.rows, b.size))
+	}
+	return n
+}
+
+// spanOf returns the most blocks of size positions that a sequence holds in a cache group with a window,
+// in steps of at most rows rows.
+func spanOf(window, rows, size int) int { return (window-1+size+rows+size-1)/size + 1 }
+
+// lacks reports whether there is too little memory for a sequence of so many tokens, even if that of
+// freed, which may be nil, is released.
+func (b *blocks) lacks(tokens int, freed *blockTable) bool {
+	for g, p := range b.pools {
+		n := p.available()
+		if freed != nil && !freed.empty() {
+			n += freed.groups[g].count()
+		}
+		if n < b.holds(p, tokens) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasSpare reports whether half of the blocks could still be taken after those for so many tokens were.
+func (b *blocks) hasSpare(tokens int) bool {
+	return !slices.ContainsFunc(b.pools, func(p *pool) bool { return !p.hasSpare(b.holds(p, tokens)) })
+}
+
+// written returns how many blocks of each group were written.
+func (b *blocks) written() (list []int) {
+	for _, p := range b.pools {
+		list = append(list, p.written)
+	}
+	return list
+}
+
+// write records that positions from to to-1 of t are written.
+func (b *blocks) write(t *blockTable, from, to int) {
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		for i := max(from/b.size, held.from); i*b.size < to; i++ {
+			if x := &p.all[held.ids[i]]; !x.written {
+				x.written = true
+				p.written++
+			}
+		}
+	}
+}
+
+// open allocates a table for the next step over tokens, which begins with the cached blocks of
 // tokens[:reusable]; reusable must be less than len(tokens). cached is the number of
 // positions that are computed already. If not everything fits, open allocates nothing and
 // ok is false.
 func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, ok bool) {
-	t = b.match(tokens[:reusable])
-	missing := b.blocksFor(len(tokens)) - len(t.ids)
-	revived := 0
-	for _, id := range t.ids {
-		if b.all[id].refs == 0 {
-			revived++
+	chain := b.match(tokens[:reusable])
+	cached = len(chain) * b.size
+	for _, p := range b.pools {
+		shared, revived := chain[min(p.needs(cached)/b.size, len(chain)):], 0
+		for _, c := range shared {
+			if p.all[c.blocks[p.group]].refs == 0 {
+				revived++
+			}
+		}
+		missing := b.holds(p, len(tokens)) - len(shared)
+		p.askFor(p.reserved + missing)
+		if missing > p.available()-revived {
+			return blockTable{}, 0, false
 		}
 	}
-	b.reserve(missing)
-	if missing > b.available()-revived {
+	t = b.share(chain)
+	b.reserve(&t, len(tokens))
+	cached += b.takeTail(&t, tokens[cached:reusable])
+	b.trim(&t, cached)
+	if !b.grow(&t, len(tokens), cached) { // others use what was behind its window
+		b.close(&t, tokens[:cached])
 		return blockTable{}, 0, false
 	}
-	for _, id := range t.ids {
-		b.retain(id)
-	}
-	cached = len(t.ids) * b.size
-	if id, n := b.takeTail(t.content, tokens[cached:reusable]); n > 0 {
-		t.ids = append(t.ids, id)
-		cached += n
-	}
-	return t, cached, b.grow(&t, len(tokens))
+	return t, cached, true
 }
 
-// cachedBlocks returns how many complete blocks of tokens are cached.
-func (b *blocks) cachedBlocks(tokens []int32) int { return len(b.match(tokens).ids) }
-
-// match returns the complete blocks with the longest prefix of tokens.
-func (b *blocks) match(tokens []int32) blockTable {
-	var t blockTable
-	for len(tokens) >= b.size {
-		id, ok := b.complete[contentKey{t.content, spell(tokens[:b.size])}]
-		if !ok {
-			break
-		}
-		t.ids = append(t.ids, id)
-		t.content = b.all[id].content
-		tokens = tokens[b.size:]
+// share returns a table of the blocks of chain that its next row reads.
+func (b *blocks) share(chain []*content) (t blockTable) {
+	t = blockTable{groups: make([]heldBlocks, len(b.pools)), chain: chain}
+	for _, c := range chain {
+		c.users++
 	}
-	t.complete = len(t.ids)
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		held.ids = make([]int32, len(chain))
+		held.from = min(p.needs(len(chain)*b.size)/b.size, len(chain))
+		for i := held.from; i < len(chain); i++ {
+			held.ids[i] = chain[i].blocks[g]
+			p.retain(held.ids[i])
+		}
+	}
 	return t
 }
 
-// takeTail takes the idle, partly filled block after content with the longest common prefix
-// with tokens, and returns that prefix's length.
-func (b *blocks) takeTail(content contentID, tokens []int32) (id int32, common int) {
-	for _, candidate := range b.tails[content] {
-		if n := commonPrefix(b.all[candidate].tail, tokens); n > common {
-			id, common = candidate, n
+// cachedBlocks returns how many complete blocks of tokens could be shared.
+func (b *blocks) cachedBlocks(tokens []int32) int { return len(b.match(tokens)) }
+
+// match returns the contents of the longest prefix of tokens that can be shared.
+func (b *blocks) match(tokens []int32) (chain []*content) {
+	var before *content
+	for len(tokens) >= b.size {
+		c := b.contents[keyOf(before, tokens[:b.size])]
+		if c == nil {
+			break
 		}
+		chain, before, tokens = append(chain, c), c, tokens[b.size:]
 	}
-	if common > 0 {
-		b.forget(id)
-		b.retain(id)
-	}
-	return id, common
+	return chain[:b.usable(len(chain), func(g, i int) bool { return chain[i].blocks[g] != none })]
 }
 
-// grow adds blocks for positions positions. It returns false, with t as large as possible, if
-// no block is available.
-func (b *blocks) grow(t *blockTable, positions int) bool {
-	for len(t.ids) < b.blocksFor(positions) {
-		id, ok := b.take()
-		if !ok {
-			return false
+// usable returns the most blocks, up to n, behind which a row can be computed. has reports whether block i
+// of group g is there.
+func (b *blocks) usable(n int, has func(g, i int) bool) (most int) {
+	first := make([]int, len(b.pools)) // of each group, the first block of those up to i that are there without a gap
+	for i := range n {
+		complete := true
+		for g, p := range b.pools {
+			if !has(g, i) {
+				first[g] = i + 1
+			}
+			complete = complete && first[g] <= p.needs((i+1)*b.size)/b.size
 		}
-		t.ids = append(t.ids, id)
+		if complete {
+			most = i + 1
+		}
+	}
+	return most
+}
+
+// needs returns the first block of each group that rows behind n blocks read.
+func (b *blocks) needs(n int) (first []int) {
+	for _, p := range b.pools {
+		first = append(first, p.needs(n*b.size)/b.size)
+	}
+	return first
+}
+
+// takeTail adds the idle, partly filled blocks behind t with the longest common prefix with tokens, and
+// returns that prefix's length.
+func (b *blocks) takeTail(t *blockTable, tokens []int32) (common int) {
+	var best *tail
+	for _, candidate := range b.tails[idOf(t.end())] {
+		if n := commonPrefix(candidate.tokens, tokens); n > common {
+			best, common = candidate, n
+		}
+	}
+	if best != nil {
+		for g, p := range b.pools {
+			p.retain(best.blocks[g])
+			p.unreserve(&t.groups[g])
+			t.groups[g].ids = append(t.groups[g].ids, best.blocks[g])
+		}
+		b.dropTail(best)
+	}
+	return common
+}
+
+// reserve reserves the blocks for so many tokens. It returns false if too few are available.
+func (b *blocks) reserve(t *blockTable, tokens int) bool {
+	for g, p := range b.pools {
+		held, n := &t.groups[g], b.holds(p, tokens)
+		for held.count() > n && held.reserved > 0 {
+			p.unreserve(held)
+		}
+		if more := n - held.count(); more > 0 {
+			p.askFor(p.reserved + more)
+		}
+		for held.count() < n {
+			if p.available() <= 0 {
+				return false
+			}
+			p.reserve(held)
+		}
 	}
 	return true
 }
 
-// commit lets other sequences find the blocks of t that became complete. computed are the
-// tokens whose K and V are in t. A block with the contents of another one is replaced by
-// that: the device computes a position to the same bits in every step.
-func (b *blocks) commit(t *blockTable, computed []int32) {
-	for end := (t.complete + 1) * b.size; end <= len(computed); end += b.size {
-		key := contentKey{t.content, spell(computed[end-b.size : end])}
-		id := t.ids[t.complete]
-		if twin, ok := b.complete[key]; ok {
-			b.retain(twin)
-			b.release(id)
-			t.ids[t.complete] = twin
-			t.content = b.all[twin].content
-		} else {
-			b.last++
-			b.all[id].content, b.all[id].key = b.last, key
-			b.complete[key] = id
-			t.content = b.last
+// grow adds the blocks that the next step needs of a sequence of so many tokens, of which computed are
+// computed. It returns false if too few are available.
+func (b *blocks) grow(t *blockTable, tokens, computed int) bool {
+	if !b.reserve(t, tokens) {
+		return false
+	}
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		for n := b.reach(p, tokens, computed); len(held.ids) < n; {
+			id, ok := b.take(p)
+			if !ok {
+				return false
+			}
+			p.unreserve(held)
+			held.ids = append(held.ids, id)
 		}
-		t.complete++
+	}
+	return true
+}
+
+// extend adds a block for the next positions to the groups for which use is true. The others hold nothing
+// any more: what t holds of them is released.
+func (b *blocks) extend(t *blockTable, use func(g int) bool) bool {
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		if !use(g) {
+			b.releaseBehind(p, held, len(held.ids))
+			held.ids = append(held.ids, 0)
+			held.from = len(held.ids)
+			continue
+		}
+		if p.askFor(p.reserved + 1); p.available() <= 0 {
+			return false
+		}
+		id, _ := b.take(p)
+		held.ids = append(held.ids, id)
+	}
+	return true
+}
+
+// commit lets other sequences find the blocks of t that became complete, and releases those behind the
+// windows. computed are the tokens whose K and V are in t. A block with the contents of another one is
+// replaced by that: the device computes a position to the same bits in every step.
+func (b *blocks) commit(t *blockTable, computed []int32) {
+	for end := (len(t.chain) + 1) * b.size; end <= len(computed); end += b.size {
+		c, i := b.contentOf(t.end(), computed[end-b.size:end]), len(t.chain)
+		c.users++
+		t.chain = append(t.chain, c)
+		for g, p := range b.pools {
+			held := &t.groups[g]
+			if i < held.from {
+				continue
+			}
+			if twin := c.blocks[g]; twin != none {
+				p.retain(twin)
+				p.release(held.ids[i])
+				held.ids[i] = twin
+			} else {
+				c.blocks[g], p.all[held.ids[i]].content = held.ids[i], c
+				c.users++
+			}
+		}
+	}
+	b.trim(t, len(computed))
+}
+
+// contentOf returns the content of tokens behind before.
+func (b *blocks) contentOf(before *content, tokens []int32) *content {
+	key := keyOf(before, tokens)
+	c := b.contents[key]
+	if c == nil {
+		b.last++
+		c = &content{id: b.last, key: key, before: before, blocks: slices.Repeat([]int32{none}, len(b.pools))}
+		b.contents[key] = c
+		if before != nil {
+			before.users++
+		}
+	}
+	return c
+}
+
+// trim releases the blocks of t that no row from position pos on reads.
+func (b *blocks) trim(t *blockTable, pos int) {
+	for g, p := range b.pools {
+		held, before := &t.groups[g], p.available()
+		for b.releaseBehind(p, held, p.needs(pos)/b.size); p.available() > before; {
+			p.reserve(held) // for the positions that follow; not what others share
+		}
+	}
+}
+
+// releaseBehind releases the blocks before first.
+func (b *blocks) releaseBehind(p *pool, held *heldBlocks, first int) {
+	for ; held.from < min(first, len(held.ids)); held.from++ {
+		p.release(held.ids[held.from])
+		held.ids[held.from] = 0
 	}
 }
 
 // truncate cuts t to its first positions positions, and returns how many of them it still
-// has: a block that others may share is released whole, and its positions are computed again.
+// has: a block that others may share is released whole, and its positions are computed again. So
+// are those whose window has lost blocks to other sequences.
 func (b *blocks) truncate(t *blockTable, positions int) (kept int) {
-	kept, keep := positions, b.blocksFor(positions)
-	if full := positions / b.size; full < t.complete {
-		kept, keep = full*b.size, full
-		t.complete, t.content = full, 0
-		if full > 0 {
-			t.content = b.all[t.ids[full-1]].content
-			if t.content == 0 { // another sequence discarded it
-				b.last++
-				t.content = b.last
-			}
+	kept = b.cut(t, positions)
+	if !b.recover(t, kept) {
+		kept = b.size * b.usable(len(t.chain), func(g, i int) bool {
+			return i >= t.groups[g].from && i < len(t.groups[g].ids) || t.chain[i].blocks[g] != none
+		})
+		if b.cut(t, kept); !b.recover(t, kept) {
+			kept = b.cut(t, 0)
 		}
 	}
-	for i := len(t.ids) - 1; i >= keep; i-- {
-		b.release(t.ids[i])
-	}
-	t.ids = t.ids[:min(keep, len(t.ids))]
 	return kept
+}
+
+// cut releases the blocks of t behind its first positions positions.
+func (b *blocks) cut(t *blockTable, positions int) (kept int) {
+	kept, keep := positions, b.blocksFor(positions)
+	if full := positions / b.size; full < len(t.chain) {
+		kept, keep = full*b.size, full
+		for i := len(t.chain) - 1; i >= full; i-- {
+			b.leave(t.chain[i])
+		}
+		t.chain = slices.Clip(t.chain[:full])
+	}
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		for len(held.ids) > keep {
+			if last := len(held.ids) - 1; last >= held.from {
+				p.release(held.ids[last])
+			}
+			held.ids = held.ids[:len(held.ids)-1]
+		}
+		held.from = min(held.from, len(held.ids))
+	}
+	return kept
+}
+
+// recover takes back the blocks that rows from position pos on read. It returns false if they hold something
+// else by now, or are reserved for others.
+func (b *blocks) recover(t *blockTable, pos int) bool {
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		for first := p.needs(pos) / b.size; held.from > first; held.from-- {
+			id := t.chain[held.from-1].blocks[g]
+			if id == none || p.all[id].refs == 0 && held.reserved == 0 && p.available() <= 0 {
+				return false
+			}
+			if p.all[id].refs == 0 {
+				p.unreserve(held)
+			}
+			p.retain(id)
+			held.ids[held.from-1] = id
+		}
+	}
+	return true
 }
 
 // close releases t. computed are the tokens whose K and V are in it; they stay cached until
@@ -239,86 +456,123 @@ func (b *blocks) truncate(t *blockTable, positions int) (kept int) {
 // before it.
 func (b *blocks) close(t *blockTable, computed []int32) {
 	b.commit(t, computed)
-	for i := len(t.ids) - 1; i >= 0; i-- {
-		id := t.ids[i]
-		if tail := computed[min(t.complete*b.size, len(computed)):]; i == t.complete && len(tail) > 0 {
-			b.all[id].tail, b.all[id].before = slices.Clone(tail), t.content
-			b.tails[t.content] = append(b.tails[t.content], id)
+	if rest := computed[min(len(t.chain)*b.size, len(computed)):]; len(rest) > 0 {
+		b.addTail(t, rest)
+	}
+	b.releaseAll(t)
+}
+
+// addTail records what the partly filled blocks of t hold.
+func (b *blocks) addTail(t *blockTable, tokens []int32) {
+	x := &tail{before: t.end(), tokens: slices.Clone(tokens)}
+	for g, p := range b.pools {
+		id := t.groups[g].ids[len(t.chain)]
+		x.blocks = append(x.blocks, id)
+		p.all[id].tail = x
+	}
+	if x.before != nil {
+		x.before.users++
+	}
+	b.tails[idOf(x.before)] = append(b.tails[idOf(x.before)], x)
+}
+
+func (b *blocks) releaseAll(t *blockTable) {
+	for g, p := range b.pools {
+		held := &t.groups[g]
+		for i := len(held.ids) - 1; i >= held.from; i-- {
+			p.release(held.ids[i])
 		}
-		b.release(id)
+		p.reserved -= held.reserved
+	}
+	for _, c := range slices.Backward(t.chain) {
+		b.leave(c)
 	}
 	*t = blockTable{}
 }
 
 // discard releases t and drops its contents, which must not reach another sequence.
 func (b *blocks) discard(t *blockTable) {
-	for _, id := range t.ids {
-		b.forget(id)
-		b.release(id)
+	for _, c := range t.chain {
+		if b.contents[c.key] == c {
+			delete(b.contents, c.key)
+		}
+		for g, id := range c.blocks {
+			if id != none {
+				b.forget(b.pools[g], id)
+				b.pools[g].emptied(id)
+			}
+		}
 	}
-	*t = blockTable{}
+	b.releaseAll(t)
 }
 
-func (b *blocks) take() (int32, bool) {
-	if n := len(b.free); n > 0 {
-		id := b.free[n-1]
-		b.free = b.free[:n-1]
-		b.all[id].refs = 1
+// take takes a block of p: one that holds nothing, else the one that was not used for longest.
+func (b *blocks) take(p *pool) (int32, bool) {
+	if id, ok := p.takeUnused(); ok {
 		return id, true
 	}
-	if b.reserve(1); b.fresh < b.granted {
-		id := int32(b.fresh)
-		b.fresh++
-		b.all[id].refs = 1
-		return id, true
-	}
-	if b.idle == 0 {
+	if p.idle == 0 {
 		return 0, false
 	}
-	oldest := b.all[len(b.all)-1].next
-	b.forget(oldest)
-	b.retain(oldest)
+	oldest := p.all[len(p.all)-1].next
+	p.retain(oldest)
+	b.forget(p, oldest)
 	return oldest, true
 }
 
-func (b *blocks) retain(id int32) {
-	x := &b.all[id]
-	if x.refs == 0 {
-		b.all[x.prev].next, b.all[x.next].prev = x.next, x.prev
-		b.idle--
+// forget drops the contents of a block; its state stays.
+func (b *blocks) forget(p *pool, id int32) {
+	x := &p.all[id]
+	if c := x.content; c != nil {
+		x.content, c.blocks[p.group] = nil, none
+		b.leave(c)
 	}
-	x.refs++
-}
-
-func (b *blocks) release(id int32) {
-	x := &b.all[id]
-	if x.refs--; x.refs > 0 {
-		return
-	}
-	if x.content == 0 && x.tail == nil {
-		b.free = append(b.free, id)
-		return
-	}
-	ring := int32(len(b.all) - 1)
-	x.prev, x.next = b.all[ring].prev, ring
-	b.all[x.prev].next, b.all[ring].prev = id, id
-	b.idle++
-}
-
-// forget drops the contents of id; its state stays.
-func (b *blocks) forget(id int32) {
-	x := &b.all[id]
-	if x.content != 0 {
-		delete(b.complete, x.key)
-		x.content, x.key = 0, contentKey{}
-	}
-	if x.tail != nil {
-		left := slices.DeleteFunc(b.tails[x.before], func(other int32) bool { return other == id })
-		if b.tails[x.before] = left; len(left) == 0 {
-			delete(b.tails, x.before)
+	if t := x.tail; t != nil {
+		b.dropTail(t)
+		for g, other := range t.blocks {
+			if g != p.group {
+				b.pools[g].emptied(other)
+			}
 		}
-		x.tail, x.before = nil, 0
 	}
+}
+
+// dropTail makes t unknown.
+func (b *blocks) dropTail(t *tail) {
+	for g, p := range b.pools {
+		p.all[t.blocks[g]].tail = nil
+	}
+	before := idOf(t.before)
+	left := slices.DeleteFunc(b.tails[before], func(other *tail) bool { return other == t })
+	if b.tails[before] = left; len(left) == 0 {
+		delete(b.tails, before)
+	}
+	if t.before != nil {
+		b.leave(t.before)
+	}
+}
+
+// leave removes a user of c. A content without users is unknown.
+func (b *blocks) leave(c *content) {
+	for ; c != nil; c = c.before {
+		if c.users--; c.users > 0 {
+			return
+		}
+		if b.contents[c.key] == c {
+			delete(b.contents, c.key)
+		}
+	}
+}
+
+func keyOf(before *content, tokens []int32) contentKey {
+	return contentKey{idOf(before), spell(tokens)}
+}
+
+func idOf(c *content) contentID {
+	if c == nil {
+		return 0
+	}
+	return c.id
 }
 
 func spell(tokens []int32) string {

@@ -16,6 +16,9 @@ func span(from, to int32) []int32 {
 	return tokens
 }
 
+// oneGroup returns count blocks of size positions in one cache group without a window.
+func oneGroup(count, size int) *blocks { return newBlocks(size, 1, groupSize{blocks: count}) }
+
 func TestBlocks_Reuse(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -36,7 +39,7 @@ func TestBlocks_Reuse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBlocks(8, 4)
+			b := oneGroup(8, 4)
 			table, _, _ := b.open(tt.first, 0)
 			b.close(&table, tt.first)
 			limit := tt.limit
@@ -52,39 +55,39 @@ func TestBlocks_Reuse(t *testing.T) {
 }
 
 func TestBlocks_TwoRunningSequencesShareCompleteBlocks(t *testing.T) {
-	b := newBlocks(4, 4)
+	b := oneGroup(4, 4)
 	first, _, _ := b.open(span(0, 9), 0) // three of four blocks
 	b.commit(&first, span(0, 9))
 	second, cached, ok := b.open(span(0, 9), 8)
-	if !ok || cached != 8 || !slices.Equal(first.ids[:2], second.ids[:2]) || first.ids[2] == second.ids[2] {
-		t.Fatalf("second sequence: cached %d, ok %v, blocks %v beside %v", cached, ok, second.ids, first.ids)
+	if !ok || cached != 8 || !slices.Equal(first.groups[0].ids[:2], second.groups[0].ids[:2]) || first.groups[0].ids[2] == second.groups[0].ids[2] {
+		t.Fatalf("second sequence: cached %d, ok %v, blocks %v beside %v", cached, ok, second.groups[0].ids, first.groups[0].ids)
 	}
 	b.close(&first, span(0, 9))
-	if got := b.available(); got != 1 {
+	if got := b.pools[0].available(); got != 1 {
 		t.Errorf("%d blocks are available after the first of two owners left, want 1", got)
 	}
 	b.close(&second, span(0, 9))
-	if got := b.available(); got != 4 {
+	if got := b.pools[0].available(); got != 4 {
 		t.Errorf("%d blocks are available after both left, want 4", got)
 	}
 }
 
 func TestBlocks_EqualBlocksAreMerged(t *testing.T) {
-	b := newBlocks(4, 4)
+	b := oneGroup(4, 4)
 	first, _, _ := b.open(span(0, 5), 0)
 	second, _, _ := b.open(span(0, 5), 0)
 	b.commit(&first, span(0, 5))
 	b.commit(&second, span(0, 5))
-	if first.ids[0] != second.ids[0] {
-		t.Errorf("blocks %v and %v hold the same tokens twice", first.ids, second.ids)
+	if first.groups[0].ids[0] != second.groups[0].ids[0] {
+		t.Errorf("blocks %v and %v hold the same tokens twice", first.groups[0].ids, second.groups[0].ids)
 	}
-	if got := b.available(); got != 1 {
+	if got := b.pools[0].available(); got != 1 {
 		t.Errorf("%d blocks are available, want 1", got)
 	}
 }
 
 func TestBlocks_TheOldestContentsGiveWay(t *testing.T) {
-	b := newBlocks(4, 4)
+	b := oneGroup(4, 4)
 	for _, tokens := range [][]int32{span(0, 8), span(100, 108)} {
 		table, _, _ := b.open(tokens, 0)
 		b.close(&table, tokens)
@@ -100,7 +103,7 @@ func TestBlocks_TheOldestContentsGiveWay(t *testing.T) {
 }
 
 func TestBlocks_DiscardedContentsAreNotFound(t *testing.T) {
-	b := newBlocks(4, 4)
+	b := oneGroup(4, 4)
 	table, _, _ := b.open(span(0, 10), 0)
 	b.commit(&table, span(0, 10))
 	b.discard(&table)
@@ -110,13 +113,13 @@ func TestBlocks_DiscardedContentsAreNotFound(t *testing.T) {
 }
 
 func TestBlocks_OpenTakesAllOrNothing(t *testing.T) {
-	b := newBlocks(4, 4)
+	b := oneGroup(4, 4)
 	table, _, _ := b.open(span(0, 8), 0)
 	b.close(&table, span(0, 8)) // two idle, two free
 	if _, _, ok := b.open(span(0, 20), 19); ok {
 		t.Fatal("five blocks were found in four")
 	}
-	if got := b.available(); got != 4 {
+	if got := b.pools[0].available(); got != 4 {
 		t.Errorf("%d blocks are available after a refusal, want 4", got)
 	}
 	if _, cached, ok := b.open(span(0, 16), 15); !ok || cached != 8 {
@@ -126,10 +129,76 @@ func TestBlocks_OpenTakesAllOrNothing(t *testing.T) {
 
 // checkBlocks compares the books with the tables that are open.
 func checkBlocks(t interface{ Fatalf(string, ...any) }, b *blocks, open ...*blockTable) {
-	refs := make([]int, len(b.all)-1)
+	users := map[*content]int{}
 	for _, table := range open {
-		for _, id := range table.ids {
-			refs[id]++
+		for _, c := range table.chain {
+			users[c]++
+		}
+	}
+	for _, p := range b.pools {
+		checkPool(t, b, p, open)
+		for id := range p.count() {
+			if c := p.all[id].content; c != nil {
+				users[c]++
+				if c.blocks[p.group] != int32(id) {
+					t.Fatalf("block %d of group %d holds what block %d is said to hold", id, p.group, c.blocks[p.group])
+				}
+			}
+		}
+	}
+	for before, list := range b.tails {
+		for _, x := range list {
+			if idOf(x.before) != before || len(x.tokens) == 0 || len(x.tokens) >= b.size {
+				t.Fatalf("%v is no tail", x)
+			}
+			if x.before != nil {
+				users[x.before]++
+			}
+			for g, id := range x.blocks {
+				if y := b.pools[g].all[id]; y.tail != x || y.refs != 0 {
+					t.Fatalf("block %d of group %d has %d owners and another tail", id, g, y.refs)
+				}
+			}
+		}
+	}
+	for key, c := range b.contents {
+		if c.key != key || idOf(c.before) != key.before {
+			t.Fatalf("a content is found under a key that is not its own")
+		}
+	}
+	seen := map[*content]bool{}
+	for c := range users {
+		for ; c != nil && !seen[c]; c = c.before {
+			if seen[c] = true; c.before != nil {
+				users[c.before]++
+			}
+		}
+	}
+	for c := range seen {
+		if c.users != users[c] {
+			t.Fatalf("a content has %d users, the books say %d", users[c], c.users)
+		}
+	}
+	for _, c := range b.contents {
+		if !seen[c] {
+			t.Fatalf("a content that nobody uses is known")
+		}
+	}
+}
+
+func checkPool(t interface{ Fatalf(string, ...any) }, b *blocks, p *pool, open []*blockTable) {
+	refs := make([]int, p.count())
+	for _, table := range open {
+		if table.empty() {
+			continue
+		}
+		held := table.groups[p.group]
+		for i, id := range held.ids {
+			if i >= held.from {
+				refs[id]++
+			} else if id != 0 {
+				t.Fatalf("block %d of a table is %d behind the window", i, id)
+			}
 		}
 	}
 	state := make([]string, len(refs))
@@ -139,23 +208,35 @@ func checkBlocks(t interface{ Fatalf(string, ...any) }, b *blocks, open ...*bloc
 		}
 		state[id] = name
 	}
-	for _, id := range b.free {
+	for _, id := range p.free {
 		enter(id, "free")
+		if p.all[id].content != nil || p.all[id].tail != nil {
+			t.Fatalf("block %d is free and holds something", id)
+		}
 	}
-	for id := b.fresh; id < b.count(); id++ {
+	for id := p.fresh; id < p.count(); id++ {
 		enter(int32(id), "free")
 	}
 	ring, idle := int32(len(refs)), 0
-	for id := b.all[ring].next; id != ring; id = b.all[id].next {
+	for id := p.all[ring].next; id != ring; id = p.all[id].next {
 		enter(id, "idle")
 		idle++
 	}
-	if idle != b.idle {
-		t.Fatalf("%d blocks are idle, the books say %d", idle, b.idle)
+	reserved := 0
+	for _, table := range open {
+		if !table.empty() {
+			reserved += table.groups[p.group].reserved
+		}
+	}
+	if reserved != p.reserved || p.available() < 0 {
+		t.Fatalf("%d blocks are reserved, the books say %d, and %d are available", reserved, p.reserved, p.available())
+	}
+	if idle != p.idle {
+		t.Fatalf("%d blocks are idle, the books say %d", idle, p.idle)
 	}
 	for id := range refs {
-		if b.all[id].refs != refs[id] {
-			t.Fatalf("block %d has %d owners, the books say %d", id, refs[id], b.all[id].refs)
+		if p.all[id].refs != refs[id] {
+			t.Fatalf("block %d has %d owners, the books say %d", id, refs[id], p.all[id].refs)
 		}
 		if refs[id] > 0 {
 			enter(int32(id), "in use")
@@ -164,54 +245,82 @@ func checkBlocks(t interface{ Fatalf(string, ...any) }, b *blocks, open ...*bloc
 			t.Fatalf("block %d is lost", id)
 		}
 	}
-	for key, id := range b.complete {
-		if b.all[id].key != key || b.all[id].content == 0 || state[id] == "free" {
-			t.Fatalf("block %d, %s, is found under a key that is not its own", id, state[id])
-		}
-	}
-	for before, ids := range b.tails {
-		for _, id := range ids {
-			if state[id] != "idle" || b.all[id].before != before || len(b.all[id].tail) == 0 || len(b.all[id].tail) >= b.size {
-				t.Fatalf("block %d, %s, is no partly filled block", id, state[id])
+}
+
+// blockMemory remembers which tokens each position of each block really holds.
+type blockMemory map[[2]int32][]history
+
+// compute writes the next n tokens of a sequence, of which computed are computed. It fails the test if a block
+// that is written has other owners, or if a position that a row reads holds another sequence's work.
+func (m blockMemory) compute(t interface{ Fatalf(string, ...any) }, b *blocks, table *blockTable, tokens []int32, computed, n int) {
+	for g, p := range b.pools {
+		ids := table.groups[g].ids
+		for pos := computed; pos < computed+n; pos++ {
+			key := [2]int32{int32(g), ids[pos/b.size]}
+			if refs := p.all[key[1]].refs; refs != 1 || table.groups[g].from > pos/b.size {
+				t.Fatalf("position %d is written into block %d of %d owners", pos, key[1], refs)
 			}
+			if m[key] == nil {
+				m[key] = make([]history, b.size)
+			}
+			m[key][pos%b.size] = historyOf(tokens[:pos+1])
+		}
+		for pos := computed; pos < computed+n; pos++ {
+			m.check(t, b, g, table, tokens, pos)
 		}
 	}
+}
+
+// check fails the test unless group g has all that the row of position pos reads.
+func (m blockMemory) check(t interface{ Fatalf(string, ...any) }, b *blocks, g int, table *blockTable, tokens []int32, pos int) {
+	for read := b.pools[g].needs(pos); read < pos; read++ {
+		key := [2]int32{int32(g), table.groups[g].ids[read/b.size]}
+		if table.groups[g].from > read/b.size || m[key] == nil || m[key][read%b.size] != historyOf(tokens[:read+1]) {
+			t.Fatalf("group %d, position %d of %v reads another sequence's work at %d", g, pos, tokens, read)
+		}
+	}
+}
+
+// drawGroups returns one or two cache groups, each with a window or without, with enough blocks for one
+// sequence of most positions.
+func drawGroups(t *rapid.T, size, rows, most int) (groups []groupSize) {
+	for range rapid.IntRange(1, 2).Draw(t, "groups") {
+		g := groupSize{window: rapid.IntRange(0, 7).Draw(t, "window")}
+		least := (most + size - 1) / size
+		if g.window > 0 {
+			least = min(least, spanOf(g.window, rows, size))
+		}
+		g.blocks = least + rapid.IntRange(0, 8).Draw(t, "more blocks")
+		groups = append(groups, g)
+	}
+	return groups
 }
 
 // TestBlocks_Model drives blocks like a scheduler that runs many sequences, beside
 // a memory that remembers which token each position of each block really holds.
 func TestBlocks_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		size := rapid.IntRange(1, 4).Draw(t, "size")
-		b := newBlocks(rapid.IntRange(1, 12).Draw(t, "blocks"), size)
-		memory := map[int32][]history{}
+		size, rows := rapid.IntRange(1, 4).Draw(t, "size"), rapid.IntRange(1, 5).Draw(t, "rows")
+		b := newBlocks(size, rows, drawGroups(t, size, rows, 1)...)
+		memory := blockMemory{}
 		type live struct {
 			table    blockTable
 			tokens   []int32
 			computed int
 		}
 		var open []*live
-		write := func(s *live, n int) {
-			for ; n > 0; n-- {
-				id, at := s.table.ids[s.computed/size], s.computed%size
-				if b.all[id].refs != 1 {
-					t.Fatalf("position %d is written into block %d of %d owners", s.computed, id, b.all[id].refs)
-				}
-				if memory[id] == nil {
-					memory[id] = make([]history, size)
-				}
-				memory[id][at] = historyOf(s.tokens[:s.computed+1])
-				s.computed++
+		available := func() (n int) {
+			for _, p := range b.pools {
+				n += p.available()
 			}
+			return n
 		}
 		check := func(*rapid.T) {
 			var tables []*blockTable
 			for _, s := range open {
 				tables = append(tables, &s.table)
-				for pos := range s.computed {
-					if memory[s.table.ids[pos/size]][pos%size] != historyOf(s.tokens[:pos+1]) {
-						t.Fatalf("position %d of %v reads another sequence's work", pos, s.tokens)
-					}
+				for g := range b.pools {
+					memory.check(t, b, g, &s.table, s.tokens, s.computed)
 				}
 			}
 			checkBlocks(t, b, tables...)
@@ -222,16 +331,20 @@ func TestBlocks_Model(t *testing.T) {
 			}
 			return rapid.IntRange(0, len(open)-1).Draw(t, "which")
 		}
+		shut := func(i int) {
+			b.close(&open[i].table, open[i].tokens[:open[i].computed])
+			open = slices.Delete(open, i, i+1)
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": check,
 			"open": func(t *rapid.T) {
 				tokens := rapid.SliceOfN(rapid.Int32Range(0, 1), 1, 12).Draw(t, "tokens")
 				reusable := rapid.IntRange(0, len(tokens)-1).Draw(t, "reusable")
-				before := b.available()
+				before := available()
 				table, cached, ok := b.open(tokens, reusable)
 				if !ok {
-					if b.available() != before {
-						t.Fatalf("a refusal cost %d blocks", before-b.available())
+					if available() != before {
+						t.Fatalf("a refusal cost %d blocks", before-available())
 					}
 					return
 				}
@@ -241,16 +354,23 @@ func TestBlocks_Model(t *testing.T) {
 				open = append(open, &live{table, tokens, cached})
 			},
 			"compute": func(t *rapid.T) {
-				s := open[pick(t)]
-				write(s, rapid.IntRange(0, len(s.tokens)-s.computed).Draw(t, "rows"))
+				i := pick(t)
+				s := open[i]
+				n := rapid.IntRange(0, min(rows, len(s.tokens)-s.computed)).Draw(t, "rows")
+				if !b.grow(&s.table, len(s.tokens), s.computed) {
+					shut(i)
+					return
+				}
+				memory.compute(t, b, &s.table, s.tokens, s.computed, n)
+				s.computed += n
 				b.commit(&s.table, s.tokens[:s.computed])
 			},
 			"append": func(t *rapid.T) {
 				s := open[pick(t)]
-				if b.grow(&s.table, len(s.tokens)+1) {
+				if b.grow(&s.table, len(s.tokens)+1, s.computed) {
 					s.tokens = append(slices.Clone(s.tokens), rapid.Int32Range(0, 1).Draw(t, "token"))
-				} else if b.available() > 0 {
-					t.Fatalf("could not grow with %d blocks available", b.available())
+				} else if !slices.ContainsFunc(b.pools, func(p *pool) bool { return p.available() == 0 }) {
+					t.Fatalf("could not grow with %d blocks available", available())
 				}
 			},
 			"cut": func(t *rapid.T) {
@@ -258,26 +378,29 @@ func TestBlocks_Model(t *testing.T) {
 				s := open[i]
 				n := rapid.IntRange(0, s.computed).Draw(t, "positions")
 				kept := b.truncate(&s.table, n)
-				if kept > n || n-kept >= size {
+				if windows := slices.ContainsFunc(b.pools, func(p *pool) bool { return p.window > 0 }); kept > n || n-kept >= size && !windows {
 					t.Fatalf("a cut to %d positions kept %d of them", n, kept)
 				}
 				s.tokens, s.computed = s.tokens[:max(n, 1)], kept
-				if !b.grow(&s.table, len(s.tokens)) { // what it gave back belongs to another now
-					b.close(&s.table, s.tokens[:s.computed])
-					open = slices.Delete(open, i, i+1)
+				if !b.grow(&s.table, len(s.tokens), s.computed) { // what it gave back belongs to another now
+					shut(i)
 				}
 			},
-			"close": func(t *rapid.T) {
-				i := pick(t)
-				b.close(&open[i].table, open[i].tokens[:open[i].computed])
-				open = slices.Delete(open, i, i+1)
-			},
+			"close": func(t *rapid.T) { shut(pick(t)) },
 			"discard": func(t *rapid.T) {
 				i := pick(t)
 				b.discard(&open[i].table)
 				open = slices.Delete(open, i, i+1)
 			},
 		})
+		for len(open) > 0 {
+			shut(0)
+		}
+		for _, p := range b.pools {
+			if p.available() != p.count() {
+				t.Fatalf("%d of %d blocks of group %d are available at the end", p.available(), p.count(), p.group)
+			}
+		}
 	})
 }
 

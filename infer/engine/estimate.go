@@ -61,7 +61,7 @@ func (o *outlook) steps(q *sequence) (n int, known bool) {
 	}
 	round, place := before/len(o.ends), before%len(o.ends)
 	turn := o.turns[place] + round*sliceSteps
-	if needed := s.blocks.blocksFor(len(q.tokens)); needed > s.blocks.available() {
+	if s.blocks.lacks(len(q.tokens), nil) {
 		turn = o.drain // it waits for memory, which those keep that give way
 	}
 	if round == 0 {

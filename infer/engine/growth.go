@@ -14,16 +14,15 @@ const growthStep = 64 << 20
 // have and kills the process that writes to it, so free memory is queried before.
 type growth struct {
 	free    func() int64 // free bytes, 0: unknown; nil: always unknown
-	plan    placement.Plan
-	refused bool  // in this iteration of the loop: no memory becomes free before the next
-	left    int64 // free bytes for the cache when growth was last refused
+	refused bool         // in this iteration of the loop: no memory becomes free before the next
+	left    int64        // free bytes for the cache when growth was last refused
 }
 
-// grant returns for how many more blocks there is memory: n or a few more, or fewer if memory is
-// short. promised is the number of blocks granted before and not written yet.
-func (g *growth) grant(n, promised int) int {
-	more := max(n, growthStep/int(max(g.plan.Block, 1)))
-	if g.plan.Block == 0 || g.free == nil {
+// grant returns for how many more blocks of block bytes there is memory: n or a few more, or fewer if
+// memory is short. promised are the bytes of all blocks granted before and not written yet.
+func (g *growth) grant(n int, block, promised int64) int {
+	more := max(n, growthStep/int(max(block, 1)))
+	if block == 0 || g.free == nil {
 		return more
 	}
 	if g.refused {
@@ -33,8 +32,8 @@ func (g *growth) grant(n, promised int) int {
 	if free == 0 {
 		return more
 	}
-	left := max(0, free-placement.Spare-int64(promised)*g.plan.Block)
-	if most := left / g.plan.Block; most < int64(more) {
+	left := max(0, free-placement.Spare-promised)
+	if most := left / block; most < int64(more) {
 		more = int(most)
 	}
 	if more < n {
@@ -49,11 +48,17 @@ func (l *loop) endStarved() {
 	if q == nil {
 		return
 	}
-	b, block := l.sched.blocks, l.loaded.plan.Block
-	tokens := len(q.tokens)
-	need := int64(b.blocksFor(tokens)-len(q.table.ids)-b.available()) * block
+	b, plan := l.sched.blocks, l.loaded.plan
+	tokens, need := len(q.tokens), int64(0)
+	for i, p := range b.pools {
+		missing := b.holds(p, tokens) - p.available()
+		if !q.table.empty() {
+			missing -= q.table.groups[i].count()
+		}
+		need += int64(max(0, missing)) * plan.Groups[i].Block
+	}
 	err := infer.Errorf(infer.CodeMemory, "%d tokens need %s more for the KV cache, and %s of memory are free for it; close other programs, make the conversation shorter, or use a smaller model",
 		tokens, units.ByteSize(need), units.ByteSize(l.loaded.growth.left))
-	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.loaded.growth.left, "cache", l.loaded.plan.Used(b.written))
+	l.options.Logger.Warn("answer ended: no memory", "tokens", tokens, "needed", need, "free", l.loaded.growth.left, "cache", plan.Used(b.written()...))
 	l.end(l.answers[q], err, true)
 }

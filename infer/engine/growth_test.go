@@ -19,32 +19,31 @@ import (
 
 func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
 	const mb = int64(1) << 20
-	plan := placement.Plan{Block: mb}
 	tests := []struct {
 		name     string
-		plan     placement.Plan
+		block    int64 // bytes
 		free     int64 // beside what is left to other programs
 		n        int
 		promised int
 		granted  int
 		refused  bool
 	}{
-		{"plenty of memory is granted in steps", plan, 10 << 30, 1, 0, 64, false},
-		{"more than a step is granted as it is asked for", plan, 10 << 30, 200, 0, 200, false},
-		{"memory that was promised before is not given twice", plan, 30 * mb, 1, 20, 10, false},
-		{"too little memory is granted as far as it goes", plan, 30 * mb, 40, 0, 30, true},
-		{"no memory", plan, 0, 1, 0, 0, true},
-		{"an unknown memory grants everything", plan, -placement.Spare, 40, 0, 64, false},
-		{"a cache with a memory of its own asks nobody", placement.Plan{Taken: 1 << 30}, 0, 40, 0, growthStep, false},
+		{"plenty of memory is granted in steps", mb, 10 << 30, 1, 0, 64, false},
+		{"more than a step is granted as it is asked for", mb, 10 << 30, 200, 0, 200, false},
+		{"memory that was promised before is not given twice", mb, 30 * mb, 1, 20, 10, false},
+		{"too little memory is granted as far as it goes", mb, 30 * mb, 40, 0, 30, true},
+		{"no memory", mb, 0, 1, 0, 0, true},
+		{"an unknown memory grants everything", mb, -placement.Spare, 40, 0, 64, false},
+		{"a cache with a memory of its own asks nobody", 0, 0, 40, 0, growthStep, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			reads := 0
-			g := growth{plan: tt.plan, free: func() int64 { reads++; return tt.free + placement.Spare }}
-			if got := g.grant(tt.n, tt.promised); got != tt.granted || g.refused != tt.refused {
+			g := growth{free: func() int64 { reads++; return tt.free + placement.Spare }}
+			if got := g.grant(tt.n, tt.block, int64(tt.promised)*tt.block); got != tt.granted || g.refused != tt.refused {
 				t.Errorf("granted %d, refused %v; want %d, %v", got, g.refused, tt.granted, tt.refused)
 			}
-			if g.grant(tt.n, tt.promised); tt.refused && reads != 1 {
+			if g.grant(tt.n, tt.block, int64(tt.promised)*tt.block); tt.refused && reads != 1 {
 				t.Errorf("the memory was read %d times in a turn that it refused", reads)
 			}
 		})
@@ -52,42 +51,43 @@ func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
 }
 
 func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
-	b := newBlocks(8, 4)
+	b := oneGroup(8, 4)
+	p := b.pools[0]
 	memory, asked := 3, 0
-	b.growBy(func(n int) int {
+	p.growBy(func(n int) int {
 		asked++
 		n = min(n, memory)
 		memory -= n
 		return n
 	})
 	first, _, ok := b.open(span(0, 8), 0)
-	if !ok || b.fresh != 2 || b.written != 0 {
-		t.Fatalf("8 tokens: %v, %d blocks in use, %d written", ok, b.fresh, b.written)
+	if !ok || p.fresh != 2 || p.written != 0 {
+		t.Fatalf("8 tokens: %v, %d blocks in use, %d written", ok, p.fresh, p.written)
 	}
-	if !b.hasSpare(2) || b.hasSpare(3) {
+	if !b.hasSpare(8) || b.hasSpare(12) {
 		t.Error("with 2 of 8 blocks in use, 2 more and no others should leave half of them")
 	}
 	b.write(&first, 0, 5)
-	if b.written != 2 {
-		t.Errorf("5 positions took the memory of %d blocks, want 2", b.written)
+	if p.written != 2 {
+		t.Errorf("5 positions took the memory of %d blocks, want 2", p.written)
 	}
-	if _, _, ok := b.open(span(10, 30), 0); ok || b.fresh != 2 {
-		t.Errorf("5 blocks were opened with memory for 1: %d are in use", b.fresh)
+	if _, _, ok := b.open(span(10, 30), 0); ok || p.fresh != 2 {
+		t.Errorf("5 blocks were opened with memory for 1: %d are in use", p.fresh)
 	}
-	if !b.hasSpare(0) || b.hasSpare(1) {
+	if !b.hasSpare(0) || b.hasSpare(4) {
 		t.Error("with 2 of the 3 blocks in use that there is memory for, one more should leave too few")
 	}
-	if !b.grow(&first, 12) || b.grow(&first, 13) {
-		t.Errorf("the table has %d blocks, want 3 and a refusal", len(first.ids))
+	if !b.grow(&first, 12, 0) || b.grow(&first, 13, 0) {
+		t.Errorf("the table has %d blocks, want 3 and a refusal", len(first.groups[0].ids))
 	}
 	b.close(&first, span(0, 8))
-	if second, _, ok := b.open(span(40, 52), 0); !ok || b.fresh != 3 {
-		t.Errorf("idle blocks were not used again: %v, %d blocks in use", second.ids, b.fresh)
+	if second, _, ok := b.open(span(40, 52), 0); !ok || p.fresh != 3 {
+		t.Errorf("idle blocks were not used again: %v, %d blocks in use", second.groups, p.fresh)
 	}
 	checkedBefore := asked
 	memory = 5
-	if third, _, ok := b.open(span(60, 64), 0); !ok || b.fresh != 4 || asked == checkedBefore {
-		t.Errorf("memory that came back was not used: %v, %d blocks", third.ids, b.fresh)
+	if third, _, ok := b.open(span(60, 64), 0); !ok || p.fresh != 4 || asked == checkedBefore {
+		t.Errorf("memory that came back was not used: %v, %d blocks", third.groups, p.fresh)
 	}
 	if !b.hasSpare(0) {
 		t.Error("the memory that came back does not count as spare")

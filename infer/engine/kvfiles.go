@@ -43,9 +43,8 @@ type kvJob struct {
 	id     kvfile.Identity
 	tokens []int32 // of whole blocks
 
-	// Of a job that saves: the blocks, with their contents, which are gone once a block is used again.
-	ids      []int32
-	contents []contentID
+	contents []*content // of a job that saves: what the blocks hold
+	needs    []int      // the first block of each cache group that rows behind contents, or behind have blocks, read
 
 	// Of a job that restores.
 	seq   *sequence  // that waits for it; nil: the job saves
@@ -55,14 +54,21 @@ type kvJob struct {
 	alarm *time.Timer // nil: no sequence waits for the job
 	late  atomic.Bool // the disk took too long
 
-	next   int         // block that is copied next; -1: not known yet
-	free   chan []byte // buffers
-	blocks chan []byte // contents of blocks, in order: to the goroutine that saves, or from the one that restores
-	first  chan int    // where to begin to save
+	next   int           // block that is copied next; -1: not known yet
+	free   chan []byte   // buffers
+	blocks chan kvRecord // in order: to the goroutine that saves, or from the one that restores
+	first  chan int      // where to begin to save
 	stop   chan struct{}
 	done   chan struct{} // closed when the goroutine has ended
 	sent   bool          // of a save: the loop has closed blocks
 	paused bool          // of a save: it ended early, for a chat that waits
+}
+
+// kvRecord are the blocks of some tokens.
+type kvRecord struct {
+	data []byte // one block after the other
+	has  kvfile.Groups
+	use  kvfile.Groups // of a job that restores: those that the rows behind the last block read
 }
 
 const (
@@ -87,19 +93,13 @@ func (k *kvFiles) active() bool { return k.current != nil || len(k.queue) > 0 }
 
 // save queues a save of the first blocks of an answer that ends.
 func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, q *sequence) {
-	n := min(q.table.complete, q.computed/b.size)
+	n := min(len(q.table.chain), q.computed/b.size)
 	if k.dir == nil || n == 0 {
 		return
 	}
 	j := newKVJob(file, id, q.tokens[:n*b.size])
-	for _, block := range q.table.ids[:n] {
-		content := b.all[block].content
-		if content == 0 {
-			break // another sequence discarded it
-		}
-		j.ids, j.contents = append(j.ids, block), append(j.contents, content)
-	}
-	j.tokens = j.tokens[:len(j.ids)*b.size]
+	j.contents = slices.Clone(q.table.chain[:n])
+	j.needs = b.needs(n)
 	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
 	k.queue = append(k.queue, j)
 }
@@ -124,7 +124,7 @@ func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, q *s
 func newKVJob(file infer.KVFile, id kvfile.Identity, tokens []int32) *kvJob {
 	return &kvJob{
 		file: file, id: id, tokens: slices.Clone(tokens), next: -1,
-		blocks: make(chan []byte, kvBuffers), first: make(chan int, 1),
+		blocks: make(chan kvRecord, kvBuffers), first: make(chan int, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -179,16 +179,13 @@ func (k *kvFiles) start(b *blocks) {
 	k.queue, k.current = k.queue[1:], j
 	j.free = make(chan []byte, kvBuffers)
 	for range kvBuffers {
-		j.free <- make([]byte, j.id.BlockBytes)
+		j.free <- make([]byte, j.id.DataBytes(^kvfile.Groups(0)))
 	}
 	work := k.write
 	if j.seq != nil {
-		work = k.read
-		j.table = b.match(j.tokens)
-		j.have = len(j.table.ids)
-		for _, id := range j.table.ids {
-			b.retain(id)
-		}
+		work = func(j *kvJob) error { return k.read(j, b) }
+		j.table = b.share(b.match(j.tokens))
+		j.have, j.needs = len(j.table.chain), b.needs(len(j.table.chain))
 		k.setAlarm(j)
 	}
 	k.running.Go(func() {
@@ -232,7 +229,7 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 	}
 	if j.paused {
 		again := newKVJob(j.file, j.id, j.tokens)
-		again.ids, again.contents = j.ids, j.contents
+		again.contents, again.needs = j.contents, j.needs
 		k.queue = append(k.queue, again)
 	} else {
 		k.saves++
@@ -243,7 +240,7 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 // feed hands blocks to the goroutine that saves, as long as it has buffers for them and no chat waits to be
 // restored.
 func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
-	for copied := 0; copied < kvStepBytes; copied += j.id.BlockBytes {
+	for copied := 0; copied < kvStepBytes; {
 		if j.paused = len(k.queue) > 0 && k.queue[0].seq != nil; j.paused {
 			break
 		}
@@ -254,7 +251,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 				return moved, nil
 			}
 		}
-		if j.next == len(j.ids) || b.all[j.ids[j.next]].content != j.contents[j.next] {
+		if j.complete() {
 			break
 		}
 		var buffer []byte
@@ -263,45 +260,67 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 		default:
 			return moved, nil
 		}
-		if err := forward.ReadBlock(buffer, j.ids[j.next]); err != nil {
-			return moved, err
+		r := kvRecord{data: buffer[:0]}
+		for g, id := range j.contents[j.next].blocks {
+			if id == none {
+				continue
+			}
+			r.has, r.data = r.has.With(g), r.data[:len(r.data)+j.id.BlockBytes[g]]
+			if err := forward.ReadBlock(r.data[len(r.data)-j.id.BlockBytes[g]:], g, id); err != nil {
+				return moved, err
+			}
 		}
-		j.blocks <- buffer
+		copied += len(r.data)
+		j.blocks <- r
 		j.next, moved = j.next+1, true
 	}
-	if j.paused || j.next >= 0 && (j.next == len(j.ids) || b.all[j.ids[j.next]].content != j.contents[j.next]) {
+	if j.paused || j.next >= 0 && j.complete() {
 		j.sent, moved = true, true
 		close(j.blocks)
 	}
 	return moved, nil
 }
 
+// complete reports whether there is nothing more to save: a block that every row needs holds something else
+// by now.
+func (j *kvJob) complete() bool {
+	if j.next == len(j.contents) {
+		return true
+	}
+	for g, id := range j.contents[j.next].blocks {
+		if id == none && j.next >= j.needs[g] {
+			return true
+		}
+	}
+	return false
+}
+
 // write is the goroutine of a job that saves: it appends the blocks that the file lacks.
 func (k *kvFiles) write(j *kvJob) error {
 	f, err := k.dir.Open(j.file.Name, j.id)
 	if errors.Is(err, fs.ErrNotExist) { // the chat was deleted
-		j.drain(len(j.ids), k.wake)
+		j.drain(len(j.contents), k.wake)
 		return nil
 	}
 	if err != nil {
-		j.drain(len(j.ids), k.wake)
+		j.drain(len(j.contents), k.wake)
 		return err
 	}
 	defer f.Close()
 	k.report(j, f)
-	n := f.Match(j.tokens)
-	if n < len(j.ids) {
+	n := j.stored(f)
+	if n < len(j.contents) {
 		err = f.Truncate(n)
 	}
 	j.first <- n
 	k.wake()
 	size := j.id.Positions
-	for data := range j.blocks {
+	for r := range j.blocks {
 		if err == nil {
-			err = k.append(j, f, j.tokens[n*size:(n+1)*size], data)
+			err = k.append(j, f, j.tokens[n*size:(n+1)*size], r)
 			n++
 		}
-		j.free <- data
+		j.free <- r.data[:cap(r.data)]
 		k.wake()
 	}
 	if errors.Is(err, errLimit) {
@@ -313,26 +332,40 @@ func (k *kvFiles) write(j *kvJob) error {
 	return errors.Join(err, k.dir.Evict(j.file.Limit))
 }
 
+// stored returns how many records of f can stay: the first that lacks a block that rows behind all of them read
+// is written again.
+func (j *kvJob) stored(f *kvfile.File) int {
+	n := f.Match(j.tokens)
+	for g, from := range j.needs {
+		for i := from; i < n; i++ {
+			if !f.Has(i).Has(g) {
+				n = i
+			}
+		}
+	}
+	return n
+}
+
 // errLimit ends a save at the limit of all files.
 var errLimit = errors.New("the KV cache of the chat is larger than the limit of all files")
 
-// append appends a block, unless the limit of all files or the disk has no room for it.
-func (k *kvFiles) append(j *kvJob, f *kvfile.File, tokens []int32, data []byte) error {
-	if f.Bytes(f.Blocks()+1) > j.file.Limit {
+// append appends a record, unless the limit of all files or the disk has no room for it.
+func (k *kvFiles) append(j *kvJob, f *kvfile.File, tokens []int32, r kvRecord) error {
+	if f.Bytes()+j.id.RecordBytes(r.has) > j.file.Limit {
 		return errLimit
 	}
-	if free, err := k.dir.Free(); err == nil && free < kvSpare+int64(len(data)) {
+	if free, err := k.dir.Free(); err == nil && free < kvSpare+int64(len(r.data)) {
 		return fmt.Errorf("the disk has %d bytes left, and %d are left to others", free, int64(kvSpare))
 	}
-	return f.Append(tokens, data)
+	return f.Append(tokens, r.has, r.data)
 }
 
 // drain takes the blocks of a save that is not written.
 func (j *kvJob) drain(first int, wake func()) {
 	j.first <- first
 	wake()
-	for data := range j.blocks {
-		j.free <- data
+	for r := range j.blocks {
+		j.free <- r.data[:cap(r.data)]
 	}
 }
 
@@ -345,46 +378,64 @@ func (k *kvFiles) report(j *kvJob, f *kvfile.File) {
 
 // restoreSome copies blocks that were read into the cache.
 func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved bool, err error) {
-	for copied := 0; copied < kvStepBytes; copied += j.id.BlockBytes {
-		var data []byte
+	for copied := 0; copied < kvStepBytes; {
+		var r kvRecord
 		select {
-		case block, ok := <-j.blocks:
+		case next, ok := <-j.blocks:
 			if !ok {
 				<-j.done // it has only to close the file
 				k.endRestore(j, b)
 				return true, nil
 			}
-			data = block
+			r = next
 		default:
 			if j.late.Load() {
-				k.log.Warn("stored KV cache of a chat not used: the disk is too slow", "chat", j.file.Name, "restored_blocks", len(j.table.ids)-j.have)
+				k.log.Warn("stored KV cache of a chat not used: the disk is too slow", "chat", j.file.Name, "restored_blocks", len(j.table.chain)-j.have)
 				k.endRestore(j, b)
 				return true, nil
 			}
 			return moved, nil
 		}
-		n := len(j.table.ids) + 1
-		if !b.grow(&j.table, n*b.size) { // no memory
+		i := len(j.table.chain)
+		if !b.extend(&j.table, r.use.Has) { // no memory
 			k.endRestore(j, b)
 			return true, nil
 		}
-		b.write(&j.table, (n-1)*b.size, n*b.size)
-		if err := forward.WriteBlock(j.table.ids[n-1], data); err != nil {
+		b.write(&j.table, i*b.size, (i+1)*b.size)
+		if err := j.restoreBlocks(i, r, forward); err != nil {
 			return moved, err
 		}
-		b.commit(&j.table, j.tokens[:n*b.size])
+		b.commit(&j.table, j.tokens[:(i+1)*b.size])
 		j.alarm.Reset(kvPatience)
 		j.late.Store(false)
-		j.free <- data
+		copied += len(r.data)
+		j.free <- r.data[:cap(r.data)]
 		moved = true
 	}
 	return moved, nil
 }
 
+// restoreBlocks copies the blocks of a record that are used into block i of the table.
+func (j *kvJob) restoreBlocks(i int, r kvRecord, forward forwarder) error {
+	data := r.data
+	for g, n := range j.id.BlockBytes {
+		if !r.has.Has(g) {
+			continue
+		}
+		if r.use.Has(g) {
+			if err := forward.WriteBlock(g, j.table.groups[g].ids[i], data[:n]); err != nil {
+				return err
+			}
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
 // endRestore makes the blocks of j idle and lets its sequence run.
 func (k *kvFiles) endRestore(j *kvJob, b *blocks) {
 	k.leave(j)
-	b.close(&j.table, j.tokens[:len(j.table.ids)*b.size])
+	b.close(&j.table, j.tokens[:len(j.table.chain)*b.size])
 }
 
 // leave lets the goroutine of the current job end, and the sequence that waits for it run.
@@ -402,9 +453,9 @@ func (k *kvFiles) leave(j *kvJob) {
 	}
 }
 
-// read is the goroutine of a job that restores: it reads the blocks that the cache lacks. A damaged block
-// ends the file.
-func (k *kvFiles) read(j *kvJob) error {
+// read is the goroutine of a job that restores: it reads the blocks that the cache lacks, as far as rows behind
+// them find all that they read. A damaged block ends the file. Of b it uses the sizes alone.
+func (k *kvFiles) read(j *kvJob, b *blocks) error {
 	defer close(j.blocks)
 	f, err := k.dir.Open(j.file.Name, j.id)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -418,18 +469,27 @@ func (k *kvFiles) read(j *kvJob) error {
 	if f.Discarded() != "" {
 		err = f.Truncate(f.Blocks())
 	}
-	for i := j.have; i < f.Match(j.tokens) && err == nil; i++ {
+	n := b.usable(f.Match(j.tokens), func(g, i int) bool {
+		return f.Has(i).Has(g) || i < j.have && i >= j.needs[g]
+	})
+	for i := j.have; i < n && err == nil; i++ {
 		var buffer []byte
 		select {
 		case buffer = <-j.free:
 		case <-j.stop:
 			return nil
 		}
-		if err = f.Read(i, buffer); err != nil {
+		r := kvRecord{data: buffer[:j.id.DataBytes(f.Has(i))], has: f.Has(i)}
+		for g, from := range b.needs(n) {
+			if i >= from {
+				r.use = r.use.With(g)
+			}
+		}
+		if err = f.Read(i, r.data); err != nil {
 			k.log.Warn("stored KV cache of a chat discarded", "chat", j.file.Name, "valid_blocks", i, "reason", err)
 			return f.Truncate(i)
 		}
-		j.blocks <- buffer
+		j.blocks <- r
 		k.wake()
 	}
 	return errors.Join(err, f.Touch())
@@ -500,7 +560,7 @@ var program = sync.OnceValue(func() string {
 
 // identity returns what KV caches of the model on these devices belong to. It reads the mapped weights of
 // the file.
-func identity(m *openModel, p placed, cache gguf.Type, blockBytes int) kvfile.Identity {
+func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int) kvfile.Identity {
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
 	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)

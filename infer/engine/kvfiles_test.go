@@ -322,17 +322,17 @@ func TestRealModel_ACacheOnTwoDevicesIsRestored(t *testing.T) {
 	}
 	from, to := load(), load()
 	want := logits(from, 0, 0, 1)
-	block := make([]byte, from.BlockBytes())
-	if err := from.ReadBlock(block, 0); err != nil {
+	block := make([]byte, from.BlockBytes()[0])
+	if err := from.ReadBlock(block, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := to.WriteBlock(3, block); err != nil {
+	if err := to.WriteBlock(0, 3, block); err != nil {
 		t.Fatal(err)
 	}
 	if got := logits(to, 32, 3, 2); !slices.Equal(got, want) {
 		t.Error("the logits differ")
 	}
-	if from.ReadBlock(block[1:], 0) == nil {
+	if from.ReadBlock(block[1:], 0, 0) == nil {
 		t.Error("a block of another size was read")
 	}
 }

@@ -45,9 +45,9 @@ type forwarder interface {
 	Collect(t model.Ticket) ([]model.Result, error)
 	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
-	ReadBlock(dst []byte, id int32) error
-	WriteBlock(id int32, src []byte) error
-	BlockBytes() int
+	ReadBlock(dst []byte, group int, id int32) error
+	WriteBlock(group int, id int32, src []byte) error
+	BlockBytes() []int
 }
 
 // row returns row i of the logits of the last step as the host has it: the whole row, or the
@@ -168,12 +168,10 @@ func (l *loop) replace(m *openModel) *infer.Error {
 		return e
 	}
 	l.loaded = r
-	b := newBlocks(r.plan.Blocks, device.BlockSize)
-	r.growth = growth{free: l.options.FreeMemory, plan: r.plan}
-	b.growBy(func(n int) int { return r.growth.grant(n, b.granted-b.written) })
-	l.sched.reset(m.key(), b)
+	r.growth = growth{free: l.options.FreeMemory}
+	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
-	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.Blocks, "took", now.Sub(begin))
+	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "took", now.Sub(begin))
 	if notice := r.info.Notice; notice != "" {
 		l.options.Logger.Warn("model loaded, with a notice of the device", "model", m.info.Name, "notice", notice)
 	}
@@ -184,6 +182,25 @@ func (l *loop) replace(m *openModel) *infer.Error {
 		l.fit(a)
 	}
 	return nil
+}
+
+// newBlocks returns the empty KV cache of r for steps of up to rows rows.
+func (r *loadedModel) newBlocks(rows int) *blocks {
+	var sizes []groupSize
+	for _, g := range r.plan.Groups {
+		sizes = append(sizes, groupSize{g.Blocks, g.Window})
+	}
+	b := newBlocks(device.BlockSize, rows, sizes...)
+	promised := func() (bytes int64) {
+		for i, p := range b.pools {
+			bytes += int64(p.granted-p.written) * r.plan.Groups[i].Block
+		}
+		return bytes
+	}
+	for i, p := range b.pools {
+		p.growBy(func(n int) int { return r.growth.grant(n, r.plan.Groups[i].Block, promised()) })
+	}
+	return b
 }
 
 // open opens devices and loads m on them.
@@ -240,7 +257,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 			return err
 		}
 		sizes = append(sizes, size)
-		limits := placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel}
+		limits := placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel, Rows: l.sched.limits.Rows}
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
@@ -342,7 +359,10 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		MaxRows:   l.sched.limits.Rows,
 		MaxOut:    l.sched.limits.Logits,
 		Context:   p.plan.Context,
-		Progress:  func(p model.Progress) { l.progress(m, p) },
+
+		GroupBlocks: p.plan.GroupBlocks(),
+
+		Progress: func(p model.Progress) { l.progress(m, p) },
 	})
 	if l.ctx.Err() != nil {
 		return nil, errClosed

@@ -219,7 +219,7 @@ func (l *loop) step(plan []scheduled) error {
 		tokens += max(0, a.length()-before)
 	}
 	l.status.recordStep(now.Sub(begin), tokens)
-	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written))
+	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written()...))
 	return nil
 }
 
@@ -242,8 +242,10 @@ func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
 // fill writes the rows of plan into the batch.
 func (l *loop) fill(plan []scheduled) {
 	b := &l.batch
-	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Tables[:0], b.Out[:0]
-	var tables [][]int32
+	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], nil, b.Out[:0]
+	for range l.sched.blocks.pools {
+		b.Tables = append(b.Tables, nil)
+	}
 	for i := range plan {
 		q := plan[i].seq
 		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
@@ -255,10 +257,9 @@ func (l *loop) fill(plan []scheduled) {
 			b.Pos = append(b.Pos, int32(pos))
 			b.Seq = append(b.Seq, int32(i))
 		}
-		tables = append(tables, q.table.ids)
-	}
-	for range l.loaded.model.config.CacheGroups() {
-		b.Tables = append(b.Tables, tables)
+		for g, held := range q.table.groups {
+			b.Tables[g] = append(b.Tables[g], held.ids)
+		}
 	}
 }
 

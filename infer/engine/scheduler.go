@@ -104,7 +104,7 @@ func (s *scheduler) remove(q *sequence, keep bool) {
 // release frees the memory of q. When q runs again, it computes its tokens again, except those
 // still in the cache; keep leaves them there.
 func (s *scheduler) release(q *sequence, keep bool) {
-	if len(q.table.ids) == 0 {
+	if q.table.empty() {
 		return
 	}
 	if keep {
@@ -206,11 +206,11 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	}
 }
 
-// grow allocates memory for the newest token of each running sequence, the oldest first.
+// grow allocates memory for the next step of each running sequence, the oldest first.
 func (s *scheduler) grow() {
 	for i := 0; i < len(s.running); i++ {
 		q := s.running[i]
-		for !s.blocks.grow(&q.table, len(q.tokens)) {
+		for !s.blocks.grow(&q.table, len(q.tokens), q.computed) {
 			if s.reclaim(q) {
 				continue
 			}
@@ -228,7 +228,7 @@ func (s *scheduler) grow() {
 // returns false if none has any.
 func (s *scheduler) reclaim(q *sequence) bool {
 	for _, w := range slices.Backward(s.waiting) {
-		if w != q && len(w.table.ids) > 0 {
+		if w != q && !w.table.empty() {
 			s.release(w, true)
 			return true
 		}
@@ -285,7 +285,7 @@ func (s *scheduler) admit() {
 	for i, held := 0, s.draining; i < len(s.waiting); {
 		q := s.waiting[i]
 		held = held || q.modelKey != s.model
-		if held && !s.mayRunFirst(q) || q.restoring || len(q.table.ids) == 0 && s.prefixUnderway(q) {
+		if held && !s.mayRunFirst(q) || q.restoring || q.table.empty() && s.prefixUnderway(q) {
 			i++
 			continue
 		}
@@ -306,11 +306,11 @@ func (s *scheduler) admit() {
 	}
 }
 
-// open allocates memory for the tokens of q; with reclaim, also that of other waiting sequences.
+// open allocates memory for the next step of q; with reclaim, also that of other waiting sequences.
 func (s *scheduler) open(q *sequence, reclaim bool) bool {
 	for {
-		if len(q.table.ids) > 0 {
-			if s.blocks.grow(&q.table, len(q.tokens)) {
+		if !q.table.empty() {
+			if s.blocks.grow(&q.table, len(q.tokens), q.computed) {
 				return true
 			}
 		} else if table, cached, ok := s.blocks.open(q.tokens, q.reusable()); ok {
@@ -366,11 +366,10 @@ func (q *sequence) precedes(r *sequence) bool {
 // enough. The victim loses its own memory only if its client is richer. If both are of one
 // client, half of the memory has to stay free, so that running sequences can grow.
 func (s *scheduler) openPreempting(victim, q *sequence, richer bool) bool {
-	needed := s.blocks.blocksFor(len(q.tokens))
 	switch {
 	case richer:
 		if !s.open(q, true) {
-			if s.blocks.available()+len(victim.table.ids) < needed {
+			if s.blocks.lacks(len(q.tokens), &victim.table) {
 				return false
 			}
 			s.release(victim, true)
@@ -379,7 +378,7 @@ func (s *scheduler) openPreempting(victim, q *sequence, richer bool) bool {
 				return false
 			}
 		}
-	case victim.client == q.client && !s.blocks.hasSpare(needed):
+	case victim.client == q.client && !s.blocks.hasSpare(len(q.tokens)):
 		return false
 	case !s.open(q, false):
 		return false

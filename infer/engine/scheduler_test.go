@@ -11,7 +11,7 @@ import (
 // newTestScheduler returns a scheduler whose resident model is "m".
 func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
 	s := &scheduler{limits: l}
-	s.reset("m", newBlocks(blockCount, blockSize))
+	s.reset("m", newBlocks(blockSize, l.Rows, groupSize{blocks: blockCount}))
 	s.alone.rows, s.mixed.rows = l.Rows, max(1, l.Rows/8)
 	return s
 }
@@ -107,7 +107,7 @@ func TestScheduler_AnotherModelWaitsForTheRunningAnswersAndHoldsUpThoseBehind(t 
 	if s.wanted() != other {
 		t.Fatalf("the other model is not wanted when nothing runs")
 	}
-	s.reset("n", newBlocks(16, 4))
+	s.reset("n", oneGroup(16, 4))
 	s.run(s.schedule())
 	if !slices.Equal(s.running, []*sequence{other}) {
 		t.Errorf("%d run, want the one for the new model", len(s.running))
@@ -149,8 +149,8 @@ func TestScheduler_TheYoungestGivesWayWhenMemoryRunsOut(t *testing.T) {
 	if !slices.Equal(s.running, []*sequence{old}) || !slices.Equal(s.waiting, []*sequence{young, next}) {
 		t.Fatalf("%d run and %d wait, want the older to run alone and the younger to be the next", len(s.running), len(s.waiting))
 	}
-	if young.computed != 0 || len(young.table.ids) != 0 {
-		t.Errorf("the younger keeps %d blocks", len(young.table.ids))
+	if young.computed != 0 || !young.table.empty() {
+		t.Errorf("the younger keeps %v", young.table)
 	}
 	s.remove(old, true)
 	s.run(s.schedule())
@@ -200,7 +200,7 @@ func TestPace(t *testing.T) {
 func TestScheduler_LearnsItsPace(t *testing.T) {
 	// A machine that takes 10 ms for a token of prefill and 30 ms for a step of decode.
 	s := &scheduler{limits: limits{4, 256, 8}}
-	s.reset("m", newBlocks(1024, 4))
+	s.reset("m", oneGroup(1024, 4))
 	cost := func(plan []scheduled) time.Duration {
 		took := 30 * time.Millisecond
 		for _, part := range plan {
@@ -269,15 +269,22 @@ func TestSequence_Reusable(t *testing.T) {
 func TestScheduler_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 4).Draw(t, "block size")
-		count := rapid.IntRange(2, 12).Draw(t, "blocks")
-		most := count * size // positions that the longest sequence may have
+		most := rapid.IntRange(2, 40).Draw(t, "positions") // that the longest sequence may have
 		sequences := rapid.IntRange(1, 4).Draw(t, "sequences")
 		l := limits{
 			Answers: sequences,
 			Rows:    sequences + rapid.IntRange(0, 8).Draw(t, "spare rows"),
 		}
 		l.Logits = min(l.Rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
-		s := newTestScheduler(l, count, size)
+		s := newTestScheduler(l, 1, size)
+		s.blocks = newBlocks(size, l.Rows, drawGroups(t, size, l.Rows, most)...)
+		memory := blockMemory{}
+		compute := func(plan []scheduled) {
+			for _, part := range plan {
+				q := part.seq
+				memory.compute(t, s.blocks, &q.table, q.tokens, q.computed, part.rows)
+			}
+		}
 		all := map[*sequence]bool{}
 		pick := func(t *rapid.T) *sequence {
 			live := slices.Concat(s.running, s.waiting)
@@ -310,6 +317,13 @@ func TestScheduler_Model(t *testing.T) {
 				delete(all, q)
 				s.remove(q, rapid.Bool().Draw(t, "keep"))
 			},
+			"rewind": func(t *rapid.T) {
+				q := pick(t)
+				if q.computed > q.prompt && !q.unscored() {
+					q.tokens = slices.Clip(q.tokens[:rapid.IntRange(q.prompt, q.computed-1).Draw(t, "tokens")])
+					s.rewind(q)
+				}
+			},
 			"step": func(t *rapid.T) {
 				before := slices.Clone(s.running)
 				inTurn := len(before) > 0 && before[0].steps < sliceSteps
@@ -322,9 +336,6 @@ func TestScheduler_Model(t *testing.T) {
 					}
 					if part.rows < 1 || part.rows > q.missing() {
 						t.Fatalf("%d rows for a sequence that misses %d", part.rows, q.missing())
-					}
-					if len(q.table.ids)*size < len(q.tokens) {
-						t.Fatalf("%d blocks for %d tokens", len(q.table.ids), len(q.tokens))
 					}
 					total += part.rows
 					for pos := q.computed; pos < q.computed+part.rows; pos++ {
@@ -342,6 +353,7 @@ func TestScheduler_Model(t *testing.T) {
 				if inTurn && s.running[0] != before[0] {
 					t.Fatalf("the oldest gave way before its turn was over")
 				}
+				compute(plan)
 				s.advance(plan, time.Duration(rapid.IntRange(0, 300).Draw(t, "took"))*time.Millisecond)
 				for _, part := range plan {
 					q := part.seq
@@ -366,6 +378,7 @@ func TestScheduler_Model(t *testing.T) {
 				t.Fatalf("%d sequences do not end", len(all))
 			}
 			plan := s.schedule()
+			compute(plan)
 			s.advance(plan, 0)
 			for _, part := range plan {
 				q := part.seq
@@ -383,8 +396,10 @@ func TestScheduler_Model(t *testing.T) {
 				}
 			}
 		}
-		if s.blocks.available() != count {
-			t.Fatalf("%d of %d blocks are available at the end", s.blocks.available(), count)
+		for _, p := range s.blocks.pools {
+			if p.available() != p.count() {
+				t.Fatalf("%d of %d blocks of group %d are available at the end", p.available(), p.count(), p.group)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -27,7 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // blocks or sequences are mixed up, other tokens come out.
 type toy struct {
 	options model.Options
-	cache   []history // by block and position
+	groups  []model.CacheGroup
+	cache   [][]cell // by cache group, block and position
 	out     []history
 	outPos  []int32
 
@@ -35,6 +37,9 @@ type toy struct {
 
 	bench *bench
 }
+
+// cell is K and V of a position.
+type cell struct{ of, before history }
 
 func (m *toy) Submit(b *device.Batch) (model.Ticket, error) {
 	m.submitted = b
@@ -57,16 +62,28 @@ func (m *toy) forward(b *device.Batch) error {
 		}
 	}
 	p := device.NewProgram(m.options.MaxRows, m.options.MaxOut)
-	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: []int{m.options.Blocks}, Vocab: m.bench.vocab, Positions: math.MaxInt32}); err != nil {
+	if err := b.Check(device.Limits{Rows: p.Rows, Out: p.Out, Blocks: m.options.GroupBlocks, Vocab: m.bench.vocab, Positions: math.MaxInt32}); err != nil {
 		return err
 	}
 	m.out, m.outPos = m.out[:0], m.outPos[:0]
 	for row, id := range b.Tokens {
-		before, table := historyOf(nil), b.Tables[0][b.Seq[row]]
-		if pos := b.Pos[row]; pos > 0 {
-			before = *m.cell(table, pos-1)
+		before := historyOf(nil)
+		for g, group := range m.groups {
+			table, pos := b.Tables[g][b.Seq[row]], int(b.Pos[row])
+			last := historyOf(nil)
+			for read := group.Needs(pos); read < pos; read++ {
+				c := m.cell(g, table, read)
+				if read > group.Needs(pos) && c.before != last {
+					return fmt.Errorf("position %d of group %d does not follow the one before it", read, g)
+				}
+				last = c.of
+			}
+			if g > 0 && pos > 0 && group.Window != 1 && last != before {
+				return fmt.Errorf("position %d of group %d is another sequence's", pos-1, g)
+			}
+			before = last
+			*m.cell(g, table, pos) = cell{before.then(id), before}
 		}
-		*m.cell(table, b.Pos[row]) = before.then(id)
 		if slices.Contains(b.Out, int32(row)) {
 			m.out = append(m.out, before.then(id))
 			m.outPos = append(m.outPos, b.Pos[row])
@@ -75,8 +92,8 @@ func (m *toy) forward(b *device.Batch) error {
 	return nil
 }
 
-func (m *toy) cell(table []int32, pos int32) *history {
-	return &m.cache[int(table[pos/device.BlockSize])*device.BlockSize+int(pos%device.BlockSize)]
+func (m *toy) cell(group int, table []int32, pos int) *cell {
+	return &m.cache[group][int(table[pos/device.BlockSize])*device.BlockSize+pos%device.BlockSize]
 }
 
 func (m *toy) Candidates(i int) (device.Candidates, error) {
@@ -93,21 +110,23 @@ func (m *toy) Logits(dst []float32, i int) error {
 	return nil
 }
 
-func (m *toy) ReadBlock(dst []byte, id int32) error {
+func (m *toy) ReadBlock(dst []byte, group int, id int32) error {
 	for i := range device.BlockSize {
-		binary.LittleEndian.PutUint64(dst[8*i:], uint64(m.cache[int(id)*device.BlockSize+i]))
+		c := m.cache[group][int(id)*device.BlockSize+i]
+		binary.LittleEndian.PutUint64(dst[16*i:], uint64(c.of))
+		binary.LittleEndian.PutUint64(dst[16*i+8:], uint64(c.before))
 	}
 	return nil
 }
 
-func (m *toy) WriteBlock(id int32, src []byte) error {
+func (m *toy) WriteBlock(group int, id int32, src []byte) error {
 	for i := range device.BlockSize {
-		m.cache[int(id)*device.BlockSize+i] = history(binary.LittleEndian.Uint64(src[8*i:]))
+		m.cache[group][int(id)*device.BlockSize+i] = cell{history(binary.LittleEndian.Uint64(src[16*i:])), history(binary.LittleEndian.Uint64(src[16*i+8:]))}
 	}
 	return nil
 }
 
-func (m *toy) BlockBytes() int { return 8 * device.BlockSize }
+func (m *toy) BlockBytes() []int { return slices.Repeat([]int{16 * device.BlockSize}, len(m.groups)) }
 
 const (
 	toyVocab = 320
@@ -261,14 +280,19 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 	if set != nil {
 		set(b, &o)
 	}
-	e, err := open(o, func(ctx context.Context, _ *gguf.File, _ []model.Stage, o model.Options) (forwarder, error) {
+	e, err := open(o, func(ctx context.Context, f *gguf.File, _ []model.Stage, o model.Options) (forwarder, error) {
 		if b.onLoad != nil {
 			if err := b.onLoad(ctx, o); err != nil {
 				return nil, err
 			}
 		}
 		o.Progress(model.Progress{Done: 1, Total: 1})
-		return &toy{options: o, cache: make([]history, o.Blocks*device.BlockSize), bench: b}, nil
+		c, err := model.ReadConfig(f)
+		m := &toy{options: o, groups: c.CacheGroups(), bench: b}
+		for _, blocks := range o.GroupBlocks {
+			m.cache = append(m.cache, make([]cell, blocks*device.BlockSize))
+		}
+		return m, err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -244,7 +244,7 @@ func TestTurns_ShortMemoryIsNotSpentOnTurns(t *testing.T) {
 		if wasted := l.rows - l.needed(); wasted > l.needed()/20 {
 			t.Errorf("with %d blocks %d rows were computed for %d", blocks, l.rows, l.needed())
 		}
-		if n := l.blocks.available(); n != blocks {
+		if n := l.blocks.pools[0].available(); n != blocks {
 			t.Errorf("%d of %d blocks are free at the end", n, blocks)
 		}
 	}
@@ -253,7 +253,7 @@ func TestTurns_ShortMemoryIsNotSpentOnTurns(t *testing.T) {
 // The memory for the cache is looked up in steps that are much smaller than the cache.
 func TestTurns_AShortAnswerBeginsSoonWhileTheCacheGrows(t *testing.T) {
 	l := newLoad(t, limits{4, 64, 8}, 1000)
-	l.blocks.growBy(func(n int) int { return max(n, 2) })
+	l.blocks.pools[0].growBy(func(n int) int { return max(n, 2) })
 	for range 4 {
 		l.ask("a", 0, 32, 90)
 	}
@@ -279,14 +279,14 @@ func TestTurns_AnotherClientGetsMemoryToo(t *testing.T) {
 	for range 8 {
 		l.ask("a", 0, 256, 60) // 8 to 10 blocks each
 	}
-	l.until(func() bool { return l.blocks.available() == 0 }, 100)
+	l.until(func() bool { return l.blocks.pools[0].available() == 0 }, 100)
 	short := l.ask("b", 0, 64, 3)
 	waited := l.until(func() bool { return slices.Contains(l.began, short) }, 1000)
 	if waited > turn+1 {
 		t.Errorf("it begins after %d steps, want at most %d", waited, turn+1)
 	}
 	l.until(l.all, 5000)
-	if n := l.blocks.available(); n != 40 {
+	if n := l.blocks.pools[0].available(); n != 40 {
 		t.Errorf("%d of 40 blocks are free at the end", n)
 	}
 }

@@ -41,7 +41,7 @@ func (p *Puller) compare(ctx context.Context, c *client, n name, files []listedF
 			q.Problem = fmt.Sprintf("weights in %s are not supported yet", q.Quant)
 		} else {
 			e := shape.Scaled(float64(f.Size)/float64(of.Size), t).Estimate(m)
-			q.Fit, q.On, q.TokensPerSecond = &e.Fit, e.On, e.TokensPerSecond
+			q.Fit, q.On, q.TokensPerSecond = &e.Fit, e.Fit.On, e.TokensPerSecond
 		}
 		choices = append(choices, q)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // magic begins a file. Its last byte is the version of the format.
-const magic = "m40 kv\x00\x01"
+const magic = "m40 kv\x00\x02"
 
 // headerSize is the size of the header in bytes, a multiple of a page.
 const headerSize = 4096
@@ -16,13 +16,24 @@ const headerSize = 4096
 const (
 	maxBlockBytes = 1 << 30
 	maxPositions  = 1 << 10
+	maxGroups     = 32
 )
+
+// Groups is a set of cache groups.
+type Groups uint32
+
+// Has reports whether group is in g.
+func (g Groups) Has(group int) bool { return g>>group&1 > 0 }
+
+// With returns g with group.
+func (g Groups) With(group int) Groups { return g | 1<<group }
 
 // header is the header of a file.
 type header struct {
-	blockBytes, positions int
-	key                   [32]byte // SHA-256 of Identity.Key
-	model                 string
+	blockBytes []int // of a block of each cache group
+	positions  int
+	key        [32]byte // SHA-256 of Identity.Key
+	model      string
 }
 
 func (id Identity) header() header {
@@ -32,9 +43,12 @@ func (id Identity) header() header {
 // encode returns the headerSize bytes of the header.
 func (h header) encode() []byte {
 	b := append(make([]byte, 0, headerSize), magic...)
-	b = binary.LittleEndian.AppendUint32(b, uint32(h.blockBytes))
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.positions))
 	b = append(b, h.key[:]...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.blockBytes)))
+	for _, n := range h.blockBytes {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.model)))
 	b = append(b, h.model...)
 	sum := sha256.Sum256(b)
@@ -43,40 +57,64 @@ func (h header) encode() []byte {
 
 // parseHeader returns the header in b, which has headerSize bytes.
 func parseHeader(b []byte) (h header, ok bool) {
-	const fixed = len(magic) + 4 + 4 + 32 + 4
 	if string(b[:len(magic)]) != magic {
 		return header{}, false
 	}
-	at := b[len(magic):]
-	h.blockBytes, h.positions = int(binary.LittleEndian.Uint32(at)), int(binary.LittleEndian.Uint32(at[4:]))
-	copy(h.key[:], at[8:])
-	n := int(binary.LittleEndian.Uint32(at[40:]))
-	if n > maxName || h.blockBytes < 1 || h.blockBytes > maxBlockBytes || h.positions < 1 || h.positions > maxPositions {
+	rest := b[len(magic):]
+	next := func() int {
+		n := int(binary.LittleEndian.Uint32(rest))
+		rest = rest[4:]
+		return n
+	}
+	h.positions = next()
+	rest = rest[copy(h.key[:], rest):]
+	groups := next()
+	ok = groups >= 1 && groups <= maxGroups && h.positions >= 1 && h.positions <= maxPositions
+	for range min(groups, maxGroups) {
+		n := next()
+		ok = ok && n >= 1 && n <= maxBlockBytes
+		h.blockBytes = append(h.blockBytes, n)
+	}
+	n := next()
+	if !ok || n > maxName {
 		return header{}, false
 	}
-	h.model = string(b[fixed : fixed+n])
-	return h, sha256.Sum256(b[:fixed+n]) == [32]byte(b[fixed+n:])
+	h.model = string(rest[:n])
+	return h, sha256.Sum256(b[:len(b)-len(rest)+n]) == [32]byte(rest[n:])
 }
 
-// recordHead returns the bytes of a record before its block.
+// recordHead returns the bytes of a record before its blocks.
 func (h header) recordHead() int64 { return int64(4*h.positions) + 8 + 32 }
 
-func (h header) recordSize() int64 { return h.recordHead() + int64(h.blockBytes) }
+// recordSize returns the bytes of a record with blocks of the groups has.
+func (h header) recordSize(has Groups) int64 {
+	size := h.recordHead()
+	for g, n := range h.blockBytes {
+		if has.Has(g) {
+			size += int64(n)
+		}
+	}
+	return size
+}
 
-// at returns where record i begins.
-func (h header) at(i int) int64 { return headerSize + int64(i)*h.recordSize() }
-
-// record is a record without its block.
+// record is a record without its blocks.
 type record struct {
 	tokens []byte
-	sum    uint32 // CRC-32C of the block
+	sum    uint32 // CRC-32C of the blocks
+	has    Groups // those of which it has a block
 	chain  [32]byte
+}
+
+// valid reports whether r is behind a record with the chain before.
+func (h header) valid(r record, before [32]byte) bool {
+	return r.next(before) == r.chain && r.has < 1<<len(h.blockBytes)
 }
 
 // record returns the record whose head is b.
 func (h header) record(b []byte) (r record) {
 	r.tokens = b[:4*h.positions]
 	r.sum = binary.LittleEndian.Uint32(b[4*h.positions:])
+	r.has = Groups(binary.LittleEndian.Uint32(b[4*h.positions+4:]))
 	copy(r.chain[:], b[4*h.positions+8:])
 	return r
 }
@@ -84,14 +122,15 @@ func (h header) record(b []byte) (r record) {
 func (r record) encode() []byte {
 	b := append([]byte(nil), r.tokens...)
 	b = binary.LittleEndian.AppendUint32(b, r.sum)
-	b = append(b, 0, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.has))
 	return append(b, r.chain[:]...)
 }
 
 // next returns the chain of r behind a record with the chain before.
 func (r record) next(before [32]byte) [32]byte {
 	b := append(before[:], r.tokens...)
-	return sha256.Sum256(binary.LittleEndian.AppendUint32(b, r.sum))
+	b = binary.LittleEndian.AppendUint32(b, r.sum)
+	return sha256.Sum256(binary.LittleEndian.AppendUint32(b, uint32(r.has)))
 }
 
 func chainOf(head []byte) [32]byte { return sha256.Sum256(head) }

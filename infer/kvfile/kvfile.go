@@ -3,19 +3,22 @@
 //
 // # Format
 //
-// A file is a header of fixed size and records of one size, one for each complete block of the cache, in
-// the order of their positions:
+// A file is a header of fixed size and records, one for each complete block of tokens, in the order of
+// their positions. A record has the blocks of one or more cache groups: those of a group with a sliding
+// window are not there if they were behind it when the record was written.
 //
-//	header  magic, bytes of a block, positions in a block, SHA-256 of Identity.Key, name of the model,
-//	        SHA-256 of all that
-//	record  tokens (little-endian int32), CRC-32C of the block, 4 zero bytes, chain, the block
+//	header  magic, positions in a block, SHA-256 of Identity.Key, bytes of a block of each group, name of
+//	        the model, SHA-256 of all that
+//	record  tokens (little-endian int32), CRC-32C of the blocks, the groups (a bit for each), chain, the
+//	        blocks
 //
-// The chain of a record is the SHA-256 of the chain before it, the tokens and the CRC; before the first
-// record it is the header's. So a record counts only where it was written, behind the same records.
+// The chain of a record is the SHA-256 of the chain before it, the tokens, the CRC and the groups; before
+// the first record it is the header's. So a record counts only where it was written, behind the same
+// records.
 //
 // A file is only appended to and truncated. What a crash leaves incomplete, and whatever else is damaged,
-// foreign or hostile, ends the valid part of the file: nothing in a file decides about sizes, and a block
-// is used only if its chain and CRC are right.
+// foreign or hostile, ends the valid part of the file: the sizes of blocks are the program's, and blocks
+// are used only if their chain and CRC are right.
 //
 // # Who writes
 //
@@ -99,7 +102,7 @@ type Stored struct {
 	Name      string
 	Model     string // name of the model; empty: the file holds nothing
 	Key       string // Identity.Hash
-	Positions int    // in complete records, which need not be valid
+	Positions int    // in complete records, which need not be valid; List does not count them
 	Bytes     int64
 	Used      time.Time
 }
@@ -112,7 +115,7 @@ func (d *Dir) List() ([]Stored, error) {
 	}
 	var list []Stored
 	for _, f := range files {
-		if s, err := d.Stored(f.Name); err == nil && s.Name != "" {
+		if s, err := d.stored(f.Name, false); err == nil && s.Name != "" {
 			list = append(list, s)
 		}
 	}
@@ -136,7 +139,10 @@ func (d *Dir) files() (list []Stored, err error) {
 }
 
 // Stored describes the file called name; the zero Stored if there is none.
-func (d *Dir) Stored(name string) (s Stored, err error) {
+func (d *Dir) Stored(name string) (Stored, error) { return d.stored(name, true) }
+
+// stored describes the file called name, with its positions if count is set.
+func (d *Dir) stored(name string, count bool) (s Stored, err error) {
 	f, info, err := d.open(name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Stored{}, nil
@@ -152,9 +158,24 @@ func (d *Dir) Stored(name string) (s Stored, err error) {
 	}
 	if h, ok := parseHeader(head); ok {
 		s.Model, s.Key = h.model, fmt.Sprintf("%x", h.key)
-		s.Positions = int((s.Bytes-headerSize)/h.recordSize()) * h.positions
+		if count {
+			s.Positions = h.countRecords(f, s.Bytes) * h.positions
+		}
 	}
 	return s, nil
+}
+
+// countRecords returns how many records are complete in a file of size bytes.
+func (h header) countRecords(f *os.File, size int64) (n int) {
+	head := make([]byte, h.recordHead())
+	for at := int64(headerSize); ; n++ {
+		if _, err := f.ReadAt(head, at); err != nil {
+			return n
+		}
+		if at += h.recordSize(h.record(head).has); at > size {
+			return n
+		}
+	}
 }
 
 // open opens a regular file.
@@ -232,8 +253,16 @@ func (d *Dir) Free() (int64, error) {
 type Identity struct {
 	Model      string // its name, for those who delete the model
 	Key        string // model file, format of the cache, devices, number paths, program
-	BlockBytes int    // of a block over all layers
+	BlockBytes []int  // of a block of each cache group, over all its layers
 	Positions  int    // tokens of a block
+}
+
+// RecordBytes returns the bytes that a record with blocks of the groups has takes in a file.
+func (id Identity) RecordBytes(has Groups) int64 { return id.header().recordSize(has) }
+
+// DataBytes returns the bytes of blocks of the groups has.
+func (id Identity) DataBytes(has Groups) int {
+	return int(id.RecordBytes(has) - id.header().recordHead())
 }
 
 // Hash returns the SHA-256 of Key in hexadecimal digits.
@@ -246,6 +275,8 @@ type File struct {
 	head   header
 	chains [][32]byte // of the header and of the valid records
 	tokens []int32    // of the valid records
+	has    []Groups   // of the valid records
+	ends   []int64    // where each of the valid records ends
 	why    string     // why the rest of the file is not valid; empty: there is no rest
 }
 
@@ -267,6 +298,17 @@ func (f *File) Discarded() string { return f.why }
 // Blocks returns the number of valid records.
 func (f *File) Blocks() int { return max(0, len(f.chains)-1) }
 
+// Has returns the groups of which record i has a block.
+func (f *File) Has(i int) Groups { return f.has[i] }
+
+// at returns where record i begins.
+func (f *File) at(i int) int64 {
+	if i == 0 {
+		return headerSize
+	}
+	return f.ends[i-1]
+}
+
 // Match returns how many blocks the file has of tokens, from the first on.
 func (f *File) Match(tokens []int32) int {
 	n := 0
@@ -279,9 +321,10 @@ func (f *File) Match(tokens []int32) int {
 // ErrDamaged is returned for a block whose checksum is wrong.
 var ErrDamaged = errors.New("a block of the stored KV cache is damaged")
 
-// Read reads block i, which must be below Blocks, to dst.
+// Read reads the blocks of record i, which must be below Blocks, to dst: DataBytes(Has(i)) bytes, in the
+// order of the groups.
 func (f *File) Read(i int, dst []byte) error {
-	at := f.head.at(i)
+	at := f.at(i)
 	record := make([]byte, f.head.recordHead())
 	if _, err := f.f.ReadAt(record, at); err != nil {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -290,29 +333,30 @@ func (f *File) Read(i int, dst []byte) error {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	r := f.head.record(record)
-	if r.sum != checksum(dst) || r.chain != f.chains[i+1] || r.next(f.chains[i]) != r.chain {
+	if r.sum != checksum(dst) || r.chain != f.chains[i+1] || !f.head.valid(r, f.chains[i]) {
 		return ErrDamaged
 	}
 	return nil
 }
 
-// Truncate keeps the first n blocks.
+// Truncate keeps the first n records.
 func (f *File) Truncate(n int) error {
 	if n >= f.Blocks() && f.why == "" {
 		return nil
 	}
 	n = min(n, f.Blocks())
-	size := f.head.at(n)
+	size := f.at(n)
 	if n == 0 {
 		size = 0
 		f.chains = nil
 	}
 	f.chains, f.tokens, f.why = f.chains[:min(len(f.chains), n+1)], f.tokens[:n*f.head.positions], ""
+	f.has, f.ends = f.has[:n], f.ends[:n]
 	return f.f.Truncate(size)
 }
 
-// Append adds the block of the next tokens.
-func (f *File) Append(tokens []int32, data []byte) error {
+// Append adds a record of the next tokens, with blocks of the groups has: data, in the order of the groups.
+func (f *File) Append(tokens []int32, has Groups, data []byte) error {
 	if err := f.Truncate(f.Blocks()); err != nil { // what is not valid
 		return err
 	}
@@ -323,10 +367,10 @@ func (f *File) Append(tokens []int32, data []byte) error {
 		}
 		f.chains = [][32]byte{chainOf(head)}
 	}
-	r := record{tokens: encodeTokens(tokens), sum: checksum(data)}
+	r := record{tokens: encodeTokens(tokens), sum: checksum(data), has: has}
 	r.chain = r.next(f.chains[len(f.chains)-1])
-	at := f.head.at(f.Blocks())
-	// The block first: the record does not count without its head.
+	at := f.at(f.Blocks())
+	// The blocks first: the record does not count without its head.
 	if _, err := f.f.WriteAt(data, at+f.head.recordHead()); err != nil {
 		return err
 	}
@@ -334,11 +378,12 @@ func (f *File) Append(tokens []int32, data []byte) error {
 		return err
 	}
 	f.chains, f.tokens = append(f.chains, r.chain), append(f.tokens, tokens...)
+	f.has, f.ends = append(f.has, has), append(f.ends, at+f.head.recordSize(has))
 	return nil
 }
 
-// Bytes returns the size of the file with n blocks.
-func (f *File) Bytes(n int) int64 { return f.head.at(n) }
+// Bytes returns the size of the valid part of the file.
+func (f *File) Bytes() int64 { return f.at(f.Blocks()) }
 
 // Touch makes the file the most recently used one.
 func (f *File) Touch() error {
@@ -370,10 +415,7 @@ func (f *File) scan(size int64) (why string) {
 	}
 	f.chains = append(f.chains, chainOf(head))
 	record := make([]byte, f.head.recordHead())
-	for at := int64(headerSize); at < size; at += f.head.recordSize() {
-		if at+f.head.recordSize() > size {
-			return "its last block is incomplete"
-		}
+	for at := int64(headerSize); at < size; at = f.Bytes() {
 		if _, err := f.f.ReadAt(record, at); err != nil {
 			if errors.Is(err, io.EOF) {
 				return "its last block is incomplete"
@@ -381,9 +423,14 @@ func (f *File) scan(size int64) (why string) {
 			return err.Error()
 		}
 		r := f.head.record(record)
-		if r.next(f.chains[len(f.chains)-1]) != r.chain {
+		if !f.head.valid(r, f.chains[len(f.chains)-1]) {
 			return fmt.Sprintf("block %d is damaged", f.Blocks())
 		}
+		end := at + f.head.recordSize(r.has)
+		if end > size {
+			return "its last block is incomplete"
+		}
+		f.has, f.ends = append(f.has, r.has), append(f.ends, end)
 		f.chains = append(f.chains, r.chain)
 		for t := range slices.Chunk(r.tokens, 4) {
 			f.tokens = append(f.tokens, int32(binary.LittleEndian.Uint32(t)))

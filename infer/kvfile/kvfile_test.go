@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-var guide = Identity{Model: "guide", Key: "guide on a cpu", BlockBytes: 300, Positions: 4}
+var guide = Identity{Model: "guide", Key: "guide on a cpu", BlockBytes: []int{300, 30}, Positions: 4}
 
-// tokensOf returns the tokens of n blocks, and blockOf the contents of block i.
+// tokensOf returns the tokens of n records, and blockOf the blocks of record i.
 func tokensOf(n int) (tokens []int32) {
 	for i := range n * guide.Positions {
 		tokens = append(tokens, int32(i*i))
@@ -23,8 +23,11 @@ func tokensOf(n int) (tokens []int32) {
 	return tokens
 }
 
+// groupsOf returns the groups of which record i has a block.
+func groupsOf(i int) Groups { return Groups(1).With(i % 2) }
+
 func blockOf(i int) []byte {
-	return bytes.Repeat([]byte{byte(i), 0xee, byte(3 * i)}, guide.BlockBytes/3)
+	return bytes.Repeat([]byte{byte(i), 0xee, byte(3 * i)}, guide.DataBytes(groupsOf(i))/3)
 }
 
 func newDir(t *testing.T) *Dir {
@@ -54,7 +57,7 @@ func write(t *testing.T, d *Dir, name string, n int) {
 	}
 	f := openFile(t, d, name, guide)
 	for i := f.Match(tokensOf(n)); i < n; i++ {
-		if err := f.Append(tokensOf(n)[4*i:4*i+4], blockOf(i)); err != nil {
+		if err := f.Append(tokensOf(n)[4*i:4*i+4], groupsOf(i), blockOf(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +69,7 @@ func valid(t *testing.T, d *Dir, name string, id Identity) int {
 	t.Helper()
 	f := openFile(t, d, name, id)
 	for i := range f.Match(tokensOf(9)) {
-		data := make([]byte, id.BlockBytes)
+		data := make([]byte, id.DataBytes(f.Has(i)))
 		if err := f.Read(i, data); err != nil {
 			if !errors.Is(err, ErrDamaged) {
 				t.Errorf("block %d: %v", i, err)
@@ -96,7 +99,7 @@ func TestAFileHasTheBlocksThatWereWritten(t *testing.T) {
 	if got := f.Match(tokensOf(2)[:7]); got != 1 {
 		t.Errorf("%d blocks match 7 tokens, want 1", got)
 	}
-	if err := errors.Join(f.Truncate(3), f.Append(other[12:16], blockOf(8))); err != nil {
+	if err := errors.Join(f.Truncate(3), f.Append(other[12:16], groupsOf(8), blockOf(8))); err != nil {
 		t.Fatal(err)
 	}
 	if got := openFile(t, d, "chat", guide).Match(other); got != 4 {
@@ -110,7 +113,7 @@ func TestAFileHasTheBlocksThatWereWritten(t *testing.T) {
 		t.Errorf("the folder is %v, %v", info.Mode(), err)
 	}
 	s, err := d.Stored("chat")
-	if err != nil || s.Model != "guide" || s.Key != guide.Hash() || s.Positions != 16 || s.Bytes != f.Bytes(4) {
+	if err != nil || s.Model != "guide" || s.Key != guide.Hash() || s.Positions != 16 || s.Bytes != f.Bytes() {
 		t.Errorf("it is described as %+v, %v", s, err)
 	}
 }
@@ -125,11 +128,17 @@ func TestADamagedFileIsNotTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := guide.header()
+	ends := openFile(t, d, "chat", guide).ends
 	put := func(data []byte) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	before := func(at int64) (n int) { // records that end there, or before
+		for n < len(ends) && ends[n] <= at {
+			n++
+		}
+		return n
 	}
 	for at := 0; at < len(whole); at += 7 {
 		data := slices.Clone(whole)
@@ -137,27 +146,23 @@ func TestADamagedFileIsNotTrusted(t *testing.T) {
 		put(data)
 		want := 0
 		if at >= headerSize {
-			want = int(int64(at-headerSize) / h.recordSize())
-			if in := int64(at-headerSize)%h.recordSize() - int64(4*h.positions) - 4; in >= 0 && in < 4 {
-				want = 3 // bytes without a meaning
-			}
+			want = before(int64(at))
 		}
 		if n := valid(t, d, "chat", guide); n != want {
 			t.Fatalf("byte %d is wrong: %d blocks are valid, want %d", at, n, want)
 		}
 		put(whole[:at])
-		if n, want := valid(t, d, "chat", guide), max(0, int((int64(at)-headerSize)/h.recordSize())); n != want {
+		if n, want := valid(t, d, "chat", guide), before(int64(at)); n != want {
 			t.Fatalf("cut after byte %d: %d blocks are valid, want %d", at, n, want)
 		}
 	}
-	size := int(h.recordSize())
-	swapped := slices.Concat(whole[:headerSize], whole[headerSize+size:headerSize+2*size], whole[headerSize:headerSize+size])
+	swapped := slices.Concat(whole[:headerSize], whole[ends[0]:ends[1]], whole[headerSize:ends[0]])
 	put(swapped)
 	if n := valid(t, d, "chat", guide); n != 0 {
 		t.Errorf("%d blocks are valid where two were swapped", n)
 	}
 	huge := slices.Clone(whole)
-	binary.LittleEndian.PutUint32(huge[len(magic):], 1<<31-1)
+	binary.LittleEndian.PutUint32(huge[len(magic)+40:], 1<<31-1)
 	put(huge)
 	if n := valid(t, d, "chat", guide); n != 0 {
 		t.Errorf("%d blocks are valid where the header names a huge block", n)
@@ -174,9 +179,10 @@ func TestADamagedFileIsNotTrusted(t *testing.T) {
 
 func TestAForeignFileIsNotUsed(t *testing.T) {
 	for name, other := range map[string]Identity{
-		"another model or device": {"guide", "guide on a gpu", 300, 4},
-		"blocks of another size":  {"guide", guide.Key, 303, 4},
-		"other positions":         {"guide", guide.Key, 300, 8},
+		"another model or device": {"guide", "guide on a gpu", []int{300, 30}, 4},
+		"another cache group":     {"guide", guide.Key, []int{300}, 4},
+		"blocks of another size":  {"guide", guide.Key, []int{303, 30}, 4},
+		"other positions":         {"guide", guide.Key, []int{300, 30}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDir(t)
@@ -185,7 +191,7 @@ func TestAForeignFileIsNotUsed(t *testing.T) {
 			if f.Match(tokensOf(2)) != 0 || f.Discarded() == "" {
 				t.Errorf("%d blocks match, discarded because %q", f.Match(tokensOf(2)), f.Discarded())
 			}
-			if err := f.Append(tokensOf(4)[:other.Positions], make([]byte, other.BlockBytes)); err != nil {
+			if err := f.Append(tokensOf(4)[:other.Positions], 1, make([]byte, other.BlockBytes[0])); err != nil {
 				t.Fatal(err)
 			}
 			if again := openFile(t, d, "chat", other); again.Blocks() != 1 || again.Discarded() != "" {
@@ -202,7 +208,7 @@ func TestAFileThatWasDeletedIsNotWrittenAnew(t *testing.T) {
 	if err := d.Remove("chat"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Append(tokensOf(2)[4:], blockOf(1)); err != nil {
+	if err := f.Append(tokensOf(2)[4:], groupsOf(1), blockOf(1)); err != nil {
 		t.Error(err)
 	}
 	if _, err := d.Open("chat", guide); !errors.Is(err, fs.ErrNotExist) {

@@ -174,6 +174,12 @@ func (g CacheGroup) Needs(pos int) int {
 	return max(0, pos-g.Window+1)
 }
 
+// Span returns the most blocks that a sequence needs at a time in steps of at most rows rows, in a group
+// with a window.
+func (g CacheGroup) Span(rows int) int {
+	return (g.Window-1+device.BlockSize+rows+device.BlockSize-1)/device.BlockSize + 1
+}
+
 // CacheGroups returns the cache groups of the model, ordered by their first layers.
 func (c Config) CacheGroups() (groups []CacheGroup) {
 	for _, g := range c.layerGroups() {
@@ -193,8 +199,10 @@ func (c Config) layerGroups() []CacheGroup {
 	groups := make([]CacheGroup, len(c.Layers))
 	windows := map[int]bool{}
 	for i, l := range c.Layers {
-		groups[i] = CacheGroup{l.Window}
-		windows[l.Window] = true
+		if !l.Bidirectional { // else its window is on both sides of a row, and the whole text in one step
+			groups[i] = CacheGroup{l.Window}
+		}
+		windows[groups[i].Window] = true
 	}
 	if len(windows) > device.MaxGroups {
 		clear(groups)

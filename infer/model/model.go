@@ -185,23 +185,26 @@ func (m *Model) allocKV(s *stage) error {
 	return nil
 }
 
-// ReadBlock copies a block of the KV cache over all layers to dst, which has BlockBytes bytes.
-func (m *Model) ReadBlock(dst []byte, id int32) error {
-	return m.eachPart(dst, func(s *stage, kv device.KV, part []byte) error { return s.dev.ReadKV(part, kv, id) })
+// ReadBlock copies a block of a cache group, over all its layers, to dst, which has BlockBytes()[group] bytes.
+func (m *Model) ReadBlock(dst []byte, group int, id int32) error {
+	return m.eachPart(group, dst, func(s *stage, kv device.KV, part []byte) error { return s.dev.ReadKV(part, kv, id) })
 }
 
-// WriteBlock sets a block of the KV cache over all layers to what ReadBlock has returned.
-func (m *Model) WriteBlock(id int32, src []byte) error {
-	return m.eachPart(src, func(s *stage, kv device.KV, part []byte) error { return s.dev.WriteKV(kv, id, part) })
+// WriteBlock sets a block of a cache group to what ReadBlock has returned.
+func (m *Model) WriteBlock(group int, id int32, src []byte) error {
+	return m.eachPart(group, src, func(s *stage, kv device.KV, part []byte) error { return s.dev.WriteKV(kv, id, part) })
 }
 
-// eachPart calls f for the part of block data that each cache has.
-func (m *Model) eachPart(data []byte, f func(s *stage, kv device.KV, part []byte) error) error {
-	if len(data) != m.BlockBytes() {
-		return fmt.Errorf("a block of the KV cache has %d bytes, got %d", m.BlockBytes(), len(data))
+// eachPart calls f for the part of a block's data that each cache of the group has.
+func (m *Model) eachPart(group int, data []byte, f func(s *stage, kv device.KV, part []byte) error) error {
+	if want := m.BlockBytes()[group]; len(data) != want {
+		return fmt.Errorf("a block of cache group %d has %d bytes, got %d", group, want, len(data))
 	}
 	for _, s := range m.stages {
 		for _, kv := range s.kv {
+			if kv.Layout.Group != group {
+				continue
+			}
 			n := kv.Layout.BlockBytes()
 			if err := f(s, kv, data[:n]); err != nil {
 				return err
@@ -212,14 +215,15 @@ func (m *Model) eachPart(data []byte, f func(s *stage, kv device.KV, part []byte
 	return nil
 }
 
-// BlockBytes returns the size of a block of the KV cache over all layers, in bytes.
-func (m *Model) BlockBytes() (total int) {
+// BlockBytes returns the size of a block of each cache group over all its layers, in bytes.
+func (m *Model) BlockBytes() []int {
+	sizes := make([]int, len(m.config.CacheGroups()))
 	for _, s := range m.stages {
 		for _, kv := range s.kv {
-			total += int(kv.Layout.BlockBytes())
+			sizes[kv.Layout.Group] += int(kv.Layout.BlockBytes())
 		}
 	}
-	return total
+	return sizes
 }
 
 // Config returns the hyperparameters of the model.

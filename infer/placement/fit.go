@@ -69,6 +69,7 @@ type Fit struct {
 	Whole   int64 `json:"whole"`   // memory with context Trained
 	Free    int64 `json:"free"`    // free memory of the devices that it would be on, or of all if it does not fit; 0: unknown
 
+	On        string `json:"on,omitempty"`        // the devices that it would be on, with how many layers; empty: it does not fit
 	InFile    bool   `json:"in_file,omitempty"`   // whether it fits only if weights stay in the model file on the CPU, which is slower; see device.FileReader
 	Converted string `json:"converted,omitempty"` // which weights are converted to another type for the GPU that it would be on; see Types.Converted
 }
@@ -82,7 +83,6 @@ func (s *Shape) Fit(m Machine) Fit {
 // Estimate is how a model would run on a machine.
 type Estimate struct {
 	Fit             Fit
-	On              string  // the devices that it would be on; empty: it does not fit
 	TokensPerSecond float64 // of one short answer; 0: unknown
 }
 
@@ -96,17 +96,8 @@ func (s *Shape) Estimate(m Machine) Estimate {
 	e := Estimate{Fit: fit}
 	seconds, known := 0.0, len(stages) > 0 && !fit.InFile
 	layers := len(s.config.Layers)
-	var names []string
 	for _, stage := range stages {
 		info := m.Devices[stage.Device]
-		name := "CPU"
-		if info.Dedicated {
-			name = info.Name
-		}
-		if stage.Layers < layers {
-			name += fmt.Sprintf(", %d of %d layers", stage.Layers, layers)
-		}
-		names = append(names, name)
 		if stage.Device >= len(m.ReadBandwidth) || m.ReadBandwidth[stage.Device] <= 0 {
 			known = false
 			continue
@@ -117,11 +108,27 @@ func (s *Shape) Estimate(m Machine) Estimate {
 		}
 		seconds += bytes / (decodeShare * m.ReadBandwidth[stage.Device])
 	}
-	e.On = units.List(names)
 	if known && seconds > 0 {
 		e.TokensPerSecond = 1 / seconds
 	}
 	return e
+}
+
+// on names the devices of stages.
+func (s *Shape) on(m Machine, stages []Stage) string {
+	layers := len(s.config.Layers)
+	var names []string
+	for _, stage := range stages {
+		info, name := m.Devices[stage.Device], "CPU"
+		if info.Dedicated {
+			name = info.Name
+		}
+		if stage.Layers < layers {
+			name += fmt.Sprintf(", %d of %d layers", stage.Layers, layers)
+		}
+		names = append(names, name)
+	}
+	return units.List(names)
 }
 
 // place plans the model for m. growth is by how many times its weights are larger on a device with
@@ -138,14 +145,11 @@ func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
 		}
 		devices = append(devices, d)
 	}
-	p := &placer{model: sizes, devices: devices, context: s.config.ContextLength}
-	if m.ContextLength > 0 {
-		p.context = min(m.ContextLength, p.context)
-	}
+	limits := Limits{Context: m.ContextLength, Answers: steps.Answers, Rows: steps.Rows}
+	p := newPlacer(sizes, devices, limits)
 	alone := p.need(Device{Weights: s.weights, Scratch: steps.Scratch(s.config)}, 0, p.layers())
-	takes := func(context int) int64 { return alone.with(blocksFor(context)) }
+	takes := func(context int) int64 { return p.with(alone, blocksFor(context)) }
 	f = Fit{Trained: p.context, Whole: takes(p.context)}
-	limits := Limits{Context: m.ContextLength, Answers: steps.Answers}
 	plan, err := Place(sizes, devices, limits)
 	if last := len(devices) - 1; err != nil && devices[last].Kind == "cpu" {
 		if _, short := Place(sizes, devices, Limits{Answers: 1}); short != nil { // no context fits beside copies
@@ -158,7 +162,7 @@ func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
 		f.Needs, f.Free = takes(min(p.context, shortestContext)), m.Free()
 		return f, nil, growth
 	}
-	f.Context, f.Needs = plan.Context, takes(plan.Context)
+	f.Context, f.Needs, f.On = plan.Context, takes(plan.Context), s.on(m, plan.Stages)
 	for _, stage := range plan.Stages {
 		info := m.Devices[stage.Device]
 		f.Free += info.Memory

@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -34,6 +35,8 @@ const (
 type Model struct {
 	Context int     // positions it was trained on
 	Cache   []int64 // bytes of a KV block in each layer
+	Group   []int   // cache group of each layer; nil: all are in one
+	Windows []int   // of each cache group, positions that a row reads; 0: all; nil: one group without
 	Shared  int     // layers from this one on go to one device; 0, or as many as there are: any can be apart
 }
 
@@ -43,24 +46,40 @@ type Device struct {
 	Weights int64       // all weights
 	Parts   model.Parts // parts of them
 	Scratch int64       // activations, logits, workspace of kernels and samplers: the same with any context
-	Block   int64       // workspace of kernels for each block of the KV cache
+	Block   int64       // workspace of kernels for each block of the longest block table
 }
 
 // Limits are what an engine requests.
 type Limits struct {
 	Context int // of one answer, in positions; 0: the model's, or as much of it as fits
 	Answers int // at once
+	Rows    int // of a step; 0: the default
 }
 
 // Plan says which part of a model goes where.
 type Plan struct {
 	Stages  []Stage
-	Context int    // positions of one answer
-	Blocks  int    // of the KV cache, enough for one answer at least
+	Context int // positions of one answer
+	Blocks  int // of a cache group without a window, enough for one answer at least
+	Groups  []Group
 	Taken   int64  // bytes of cache that are allocated when the model is loaded
-	Block   int64  // bytes of main memory that a block adds when it is first written
 	Notice  string // why Context is shorter than expected, if it is
 	Reason  string // why the model is not on the first device alone, if it is not
+}
+
+// Group is the KV cache of the layers in a cache group.
+type Group struct {
+	Window int   // positions that a row reads; 0: all
+	Blocks int   // enough for one answer at least
+	Block  int64 // bytes of main memory that a block adds when it is first written
+}
+
+// GroupBlocks returns the blocks of each group.
+func (p Plan) GroupBlocks() (list []int) {
+	for _, g := range p.Groups {
+		list = append(list, g.Blocks)
+	}
+	return list
 }
 
 // Stage is a run of layers on one device, behind those of the stages before it. The first one
@@ -68,10 +87,16 @@ type Plan struct {
 type Stage struct{ Device, Layers int }
 
 // Planned returns the most bytes that the KV cache may take.
-func (p Plan) Planned() int64 { return p.Used(p.Blocks) }
+func (p Plan) Planned() int64 { return p.Used(p.GroupBlocks()...) }
 
-// Used returns the bytes that the KV cache takes when written blocks have been written.
-func (p Plan) Used(written int) int64 { return p.Taken + int64(written)*p.Block }
+// Used returns the bytes that the KV cache takes when so many blocks of each group have been written.
+func (p Plan) Used(written ...int) int64 {
+	total := p.Taken
+	for i, n := range written {
+		total += int64(n) * p.Groups[i].Block
+	}
+	return total
+}
 
 // Error is the reason why a model does not fit, with the sizes and what to do.
 type Error struct{ Reason string }
@@ -83,10 +108,7 @@ func (e *Error) Error() string { return e.Reason }
 // if they are too small even together, main memory takes the first layers, or all. The error is
 // an *Error.
 func Place(m Model, devices []Device, l Limits) (Plan, error) {
-	p := &placer{model: m, devices: devices, context: m.Context, limits: l}
-	if l.Context > 0 {
-		p.context = min(l.Context, m.Context)
-	}
+	p := newPlacer(m, devices, l)
 	var err error = &Error{"there is no device to compute on"}
 	for i, d := range devices {
 		host := i > 0 && !d.Dedicated
@@ -118,6 +140,18 @@ type placer struct {
 	context int // the longest that is of use
 }
 
+func newPlacer(m Model, devices []Device, l Limits) *placer {
+	if m.Windows == nil {
+		m.Windows, m.Group = []int{0}, make([]int, len(m.Cache))
+	}
+	l.Rows = cmp.Or(l.Rows, defaultRows)
+	p := &placer{model: m, devices: devices, context: m.Context, limits: l}
+	if l.Context > 0 {
+		p.context = min(l.Context, m.Context)
+	}
+	return p
+}
+
 func (p *placer) layers() int { return len(p.model.Cache) }
 
 // least returns the blocks that one answer needs: for a context of at most automatic positions if
@@ -134,17 +168,44 @@ func (p *placer) most() int64 {
 	return max(blocksFor(p.context), blocksFor(min(p.context, CommonContext))*int64(p.limits.Answers))
 }
 
-// need is the memory that layers take of a device: fixed, and for each block.
-type need struct{ fixed, block int64 }
+// need is the memory that layers take of a device: fixed, for each block of the longest block table, and
+// for each block of the cache groups.
+type need struct {
+	fixed, block int64
+	groups       []int64
+}
 
-func (n need) with(blocks int64) int64 { return n.fixed + blocks*n.block }
+// blocksOf returns the blocks of cache group g where groups without a window have blocks: as many, or those
+// inside the windows of as many answers, and of one more.
+func (p *placer) blocksOf(g int, blocks int64) int64 {
+	window := p.model.Windows[g]
+	if window == 0 {
+		return blocks
+	}
+	span := int64(model.CacheGroup{Window: window}.Span(p.limits.Rows))
+	return min(blocks, span+span*int64(p.limits.Answers)*blocks/p.most())
+}
+
+// with returns n with a cache of so many blocks.
+func (p *placer) with(n need, blocks int64) int64 {
+	return n.fixed + p.cache(n, blocks)
+}
+
+// cache returns the bytes of n that depend on the blocks of the cache.
+func (p *placer) cache(n need, blocks int64) int64 {
+	total := blocks * n.block
+	for g, bytes := range n.groups {
+		total += p.blocksOf(g, blocks) * bytes
+	}
+	return total
+}
 
 // need returns what layers from to to-1 take of d. The first and the last one include the model's
 // parts beside the layers.
 func (p *placer) need(d Device, from, to int) need {
-	n := need{fixed: d.Weights + d.Scratch, block: d.Block}
-	for _, bytes := range p.model.Cache[from:to] {
-		n.block += bytes
+	n := need{fixed: d.Weights + d.Scratch, block: d.Block, groups: make([]int64, len(p.model.Windows))}
+	for i, bytes := range p.model.Cache[from:to] {
+		n.groups[p.model.Group[from+i]] += bytes
 	}
 	if from == 0 && to == p.layers() {
 		return n
@@ -170,9 +231,9 @@ func spare(d Device) int64 {
 	return Spare
 }
 
-// room returns how many blocks d has room for beside n: half of main memory is left to other
-// programs, and an eighth of a device's own to the driver.
-func room(d Device, n need) int64 {
+// room returns how many blocks d has room for beside n, or as many as are of use: half of main memory is
+// left to other programs, and an eighth of a device's own to the driver.
+func (p *placer) room(d Device, n need) int64 {
 	free := d.Memory - n.fixed - spare(d)
 	switch {
 	case d.Memory == 0:
@@ -182,16 +243,16 @@ func room(d Device, n need) int64 {
 	default:
 		free /= 2
 	}
-	return free / n.block
+	return int64(sort.Search(int(p.most()), func(blocks int) bool { return p.cache(n, int64(blocks)+1) > free }))
 }
 
 // whole plans the model for device i alone.
 func (p *placer) whole(i int) (Plan, error) {
 	d := p.devices[i]
 	n, least := p.need(d, 0, p.layers()), p.least(shortestContext)
-	if total := n.with(least) + spare(d); d.Memory > 0 && total > d.Memory {
+	if total := p.with(n, least) + spare(d); d.Memory > 0 && total > d.Memory {
 		return Plan{}, &Error{fmt.Sprintf("the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
-			units.ByteSize(total), units.ByteSize(d.Weights), p.positions(least), units.ByteSize(least*n.block), units.ByteSize(d.Scratch+spare(d)), units.ByteSize(d.Memory), p.shorter())}
+			units.ByteSize(total), units.ByteSize(d.Weights), p.positions(least), units.ByteSize(p.cache(n, least)), units.ByteSize(d.Scratch+spare(d)), units.ByteSize(d.Memory), p.shorter())}
 	}
 	plan := p.plan([]Stage{{i, p.layers()}}, least)
 	if i > 0 && !d.Dedicated {
@@ -209,21 +270,22 @@ func (p *placer) plan(stages []Stage, blocks int64) Plan {
 	most, at := p.most(), 0
 	for _, s := range stages {
 		d := p.devices[s.Device]
-		most = min(most, room(d, p.need(d, at, at+s.Layers)))
+		most = min(most, p.room(d, p.need(d, at, at+s.Layers)))
 		at += s.Layers
 	}
 	plan.Blocks = int(max(blocks, most))
 	plan.Context = min(p.context, plan.Blocks*device.BlockSize)
+	for g, window := range p.model.Windows {
+		plan.Groups = append(plan.Groups, Group{Window: window, Blocks: int(p.blocksOf(g, int64(plan.Blocks)))})
+	}
 	at = 0
 	for _, s := range stages {
-		cache := int64(0)
-		for _, bytes := range p.model.Cache[at : at+s.Layers] {
-			cache += bytes
-		}
-		if p.devices[s.Device].Dedicated {
-			plan.Taken += int64(plan.Blocks) * cache
-		} else {
-			plan.Block += cache
+		for g, bytes := range p.need(Device{Parts: model.Parts{Layers: make([]int64, p.layers())}}, at, at+s.Layers).groups {
+			if p.devices[s.Device].Dedicated {
+				plan.Taken += int64(plan.Groups[g].Blocks) * bytes
+			} else {
+				plan.Groups[g].Block += bytes
+			}
 		}
 		at += s.Layers
 	}
@@ -263,7 +325,7 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 		return Plan{}, false, nil
 	}
 	d := p.devices[host]
-	if total := p.need(d, 0, left).with(least) + spare(d); d.Memory > 0 && total > d.Memory {
+	if total := p.with(p.need(d, 0, left), least) + spare(d); d.Memory > 0 && total > d.Memory {
 		return Plan{}, false, &Error{fmt.Sprintf("where %s the others need %s of main memory, %s are free; use a smaller model%s",
 			p.shares(stages), units.ByteSize(total), units.ByteSize(d.Memory), p.shorter())}
 	}
@@ -278,7 +340,7 @@ func (p *placer) fill(n int, blocks int64) (stages []Stage, left int) {
 	left = p.layers()
 	for i := n - 1; i >= 0 && left > 0; i-- {
 		d, from := p.devices[i], left
-		for from > 0 && room(d, p.need(d, from-1, left)) >= blocks {
+		for from > 0 && p.room(d, p.need(d, from-1, left)) >= blocks {
 			from--
 		}
 		if shared := p.model.Shared; shared > 0 && from > shared && left > shared {
@@ -319,7 +381,7 @@ func (p *placer) tooLarge(n int) error {
 	d := p.devices[0]
 	least := p.least(CommonContext)
 	return &Error{fmt.Sprintf("the model needs %s with a context of %d, more than %d devices hold together: %s; use a smaller model%s",
-		units.ByteSize(p.need(d, 0, p.layers()).with(least)), p.positions(least), n, p.free(n), p.shorter())}
+		units.ByteSize(p.with(p.need(d, 0, p.layers()), least)), p.positions(least), n, p.free(n), p.shorter())}
 }
 
 func (p *placer) shorter() string {

@@ -95,7 +95,7 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 	} {
 		d.Scratch, d.Block = scratch1B+c.fixed, c.block
 		p, err := Place(ModelOf(llama1B, gguf.F16), []Device{d}, Limits{Answers: 16})
-		if err != nil || p.Blocks != c.want || p.Taken != int64(c.want)*mb || p.Block != 0 {
+		if err != nil || p.Blocks != c.want || p.Taken != int64(c.want)*mb || p.Groups[0].Block != 0 {
 			t.Errorf("%s: %+v, %v, want %d blocks that are taken at once", c.name, p, err, c.want)
 		}
 	}
@@ -184,5 +184,56 @@ func checkMemory(t *testing.T, devices []Device, p Plan) {
 	}
 	if at != 16 {
 		t.Errorf("%d of 16 layers are placed", at)
+	}
+}
+
+// gemmaLike is a model of the shape of Gemma 3 4B: of each six layers five attend to 1,024 positions.
+func gemmaLike() (c model.Config) {
+	c.ContextLength, c.Vocab = 131072, 262144
+	for i := range 34 {
+		l := model.Layer{KVHeads: 4, HeadDim: 256}
+		if i%6 != 5 {
+			l.Window = 1024
+		}
+		c.Layers = append(c.Layers, l)
+	}
+	return c
+}
+
+func TestLayersWithAWindowTakeTheMemoryOfTheirWindows(t *testing.T) {
+	windows := ModelOf(gemmaLike(), gguf.F16)
+	whole := windows
+	whole.Windows, whole.Group = nil, nil
+	const weights, scratch = 5 * gb / 2, gb / 2
+	for _, c := range []struct {
+		name            string
+		answers         int
+		free            int64 // beside weights and scratch; half of it is left to other programs
+		without, within int   // context
+	}{
+		{"little memory", 16, gb, 3840, 9504},
+		{"one answer in little memory", 1, gb, 3840, 17472},
+		{"a machine of 8 GB", 16, 4 * gb, 15392, 49728},
+		{"a machine of 16 GB", 16, 12 * gb, 46240, 131072},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := Device{Info: device.Info{Memory: weights + scratch + Spare + c.free}, Weights: weights, Scratch: scratch}
+			limits := Limits{Answers: c.answers}
+			before, err := Place(whole, []Device{d}, limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := Place(windows, []Device{d}, limits)
+			if err != nil || before.Context != c.without || p.Context != c.within {
+				t.Errorf("context %d, without windows %d, %v; want %d and %d", p.Context, before.Context, err, c.within, c.without)
+			}
+			span := model.CacheGroup{Window: 1024}.Span(defaultRows)
+			if len(p.Groups) != 2 || p.Groups[0].Blocks < min(span, p.Blocks) || p.Groups[1].Blocks != p.Blocks || p.Planned() > c.free/2 {
+				t.Errorf("%+v with %d bytes: a window needs %d blocks", p.Groups, p.Planned(), span)
+			}
+			if a, b := p.Groups[1].Block/device.BlockSize, before.Groups[0].Block/device.BlockSize; a != 20480 || b != 139264 {
+				t.Errorf("a token beyond the window takes %d bytes, without windows %d", a, b)
+			}
+		})
 	}
 }

@@ -47,7 +47,11 @@ func (s StepLimits) Scratch(c model.Config) int64 {
 // ModelOf returns the sizes of a model with a KV cache of a format.
 func ModelOf(c model.Config, cache gguf.Type) Model {
 	m := Model{Context: c.ContextLength, Shared: c.FirstSharedKV()}
+	for _, g := range c.CacheGroups() {
+		m.Windows = append(m.Windows, g.Window)
+	}
 	for i := range c.Layers {
+		m.Group = append(m.Group, c.GroupOf(i))
 		if c.Layers[i].KVLayersBack > 0 {
 			m.Cache = append(m.Cache, 0)
 			continue

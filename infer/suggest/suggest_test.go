@@ -55,7 +55,7 @@ func TestForSuggestsWhatFits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, s := range list {
-				t.Logf("%s: %s, on %q", s.Title, s.Fit, s.On)
+				t.Logf("%s: %s, on %q", s.Title, s.Fit, s.Fit.On)
 				if len(list) != len(c.want) || s.Title != c.want[i] {
 					t.Errorf("suggestion %d is %s, want %q", i, s.Title, c.want)
 				}
