@@ -4,7 +4,7 @@ export CGO_ENABLED = 1
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu test test-race test-alone test-arm64 lint fidelity fidelity-logits clients fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test test-race test-alone test-arm64 lint fidelity fidelity-logits clients fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -55,6 +55,28 @@ gpu: kernels
 	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
 	cp cudakern/check.sh bin/gpu/
+
+# The program for Linux on x86-64 and ARM, with checksums and a bill of materials for each (CycloneDX), in bin/release.
+# The same sources, version of Go and C compiler give the same bytes, in whatever folder they lie. Needs
+# gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, and the network for the tool that writes the bills.
+VERSION = $(shell sed -n 's/^const version = "\(.*\)"/\1/p' handlers/commands/commands.go)
+SBOM = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.9.0
+CC_amd64 = x86_64-linux-gnu-gcc
+CC_arm64 = aarch64-linux-gnu-gcc
+
+release:
+	rm -rf bin/release && mkdir -p bin/release
+	@set -e; for arch in $(RELEASE_ARCHS); do \
+		out=bin/release/m40-llm-$(VERSION)-linux-$$arch; \
+		case $$arch in amd64) cc=$(CC_amd64);; arm64) cc=$(CC_arm64);; esac; \
+		echo "$$out with $$cc"; \
+		GOOS=linux GOARCH=$$arch CC=$$cc go build -trimpath -buildvcs=false \
+			-ldflags '-s -w -buildid= -extldflags=-Wl,--build-id=none' -o $$out .; \
+		GOFLAGS=-mod=mod go run $(SBOM) bin -json -noserial -version v$(VERSION) -output $$out.cdx.json $$out; \
+	done
+	cd bin/release && sha256sum m40-llm-* >SHA256SUMS && cat SHA256SUMS
+
+RELEASE_ARCHS = amd64 arm64
 
 # Packages that compute on one goroutine. The race detector finds nothing in their tests and
 # makes them several times slower, so make test runs them without it and make torture with it.

@@ -191,10 +191,13 @@ func (f *Flags) Names() (names []string) {
 // secretFlags are the flags whose values are not printed.
 var secretFlags = map[string]bool{"api-key": true}
 
-// Effective returns the values of all flags in one line, and for those that are not the default
-// where they come from.
-func (f *Flags) Effective() string {
-	var parts []string
+// configWidth is the length of the lines of Effective, in bytes.
+const configWidth = 110
+
+// Effective returns the values of all flags for people: a line for each that is not the default, with where it
+// comes from, and then the others in as few lines as they take. The values of secrets are not in it.
+func (f *Flags) Effective() []string {
+	var set, defaults []string
 	for _, d := range f.order {
 		value := f.set.Lookup(d.name).Value.String()
 		if secretFlags[d.name] && value != "" {
@@ -203,11 +206,19 @@ func (f *Flags) Effective() string {
 		if value == "" || strings.ContainsAny(value, " ,;=\"") {
 			value = fmt.Sprintf("%q", value)
 		}
-		part := d.name + "=" + value
+		part := Line(d.name + "=" + value)
 		if source := f.sources[d.name]; source != "" {
-			part += " (" + source + ")"
+			set = append(set, part+" ("+Line(source)+")")
+		} else {
+			defaults = append(defaults, part)
 		}
-		parts = append(parts, part)
 	}
-	return strings.Join(parts, ", ")
+	line := "defaults:"
+	for _, part := range defaults {
+		if len(line)+1+len(part) > configWidth {
+			set, line = append(set, line), " "
+		}
+		line += " " + part
+	}
+	return append(set, line)
 }

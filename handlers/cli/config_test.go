@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,7 +64,11 @@ threads = 5
 	if f.OnLine("threads") || !f.Given("threads") {
 		t.Error("a flag of the file counts as one of the command line, or as not given")
 	}
-	line := f.Effective()
+	lines := f.Effective()
+	line := strings.Join(lines, "\n")
+	if len(lines) < 6 || !strings.HasPrefix(lines[len(lines)-1], "defaults: ") {
+		t.Errorf("the configuration is printed as %d lines: %q", len(lines), lines)
+	}
 	for _, want := range []string{"threads=4 (", "config.toml)", "api-key=(set)", `config=""`} {
 		if !strings.Contains(line, want) {
 			t.Errorf("the configuration is printed as %q, without %q", line, want)
@@ -76,7 +81,7 @@ threads = 5
 	if err != nil || value(f, "threads") != "7" || value(f, "device") != "auto" {
 		t.Errorf("the command line and the environment do not come first: %s, %v", f.Effective(), err)
 	}
-	if !strings.Contains(f.Effective(), "device=auto (M40_LLM_DEVICE)") || !f.OnLine("threads") {
+	if !slices.Contains(f.Effective(), "device=auto (M40_LLM_DEVICE)") || !f.OnLine("threads") {
 		t.Errorf("the configuration is printed as %q", f.Effective())
 	}
 }

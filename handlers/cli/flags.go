@@ -221,7 +221,11 @@ func (f *Flags) printHelp(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s\n\n%s\n", strings.TrimSpace(usage+" "+f.args), f.about)
 	if len(f.order) > 0 {
-		fmt.Fprint(w, "\nflags (each also as M40_LLM_<FLAG> in the environment):\n")
+		places := "in the environment"
+		if f.set.Lookup("config") != nil {
+			places += ", and by its name in config.toml in --data"
+		}
+		fmt.Fprintf(w, "\nflags (each also as M40_LLM_<FLAG> %s):\n", places)
 	}
 	for _, d := range f.order {
 		head := "--" + d.name

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,7 +127,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Err, "m40-llm: configuration: %s\n", cli.Line(flags.all.Effective()))
+	fmt.Fprintf(t.Err, "m40-llm: configuration:\n  %s\n", strings.Join(flags.all.Effective(), "\n  "))
 	config := handlers.Config{
 		Engine:      s.engine,
 		Activity:    s.activity,
