@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
 	"web/states":       {"web"},
-	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/kvfile", "infer/perplexity", "infer/record", "infer/sample"},
+	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},

@@ -93,6 +93,39 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		}
 	})
 
+	run("the model calls a tool, a person gives the result, and the model goes on", func(t *testing.T) {
+		b.open("/")
+		b.script("document.querySelector('#more').open = true")
+		b.set("temperature", "0")
+		b.fill("#n-tools", `[{"type": "function"`)
+		b.until("!document.querySelector('#e-tools').hidden")
+		b.fill("#n-tools", `[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}, "required": ["city"], "additionalProperties": false}}}]`)
+		b.until("document.querySelector('#e-tools').hidden && document.querySelector('[data-param=tools] .keep').innerText === '1'")
+		b.script("document.querySelector('#n-must_call').click()")
+		b.say("Which weather has Oslo?")
+		b.until(idle + " && !" + answer + ".querySelector('.giving').hidden")
+		if got := text(); !strings.HasPrefix(got, "Calls weather") || !strings.Contains(got, `"city": "`) {
+			t.Errorf("the answer shows %q", got)
+		}
+		if got := b.value(answer + ".querySelector('.why').innerText.replace(/[^a-z]+/g, ' ')"); got != "waits for the result of weather" {
+			t.Errorf("it ended with %q", got)
+		}
+		b.look(axe(t), "a call that waits for its result")
+		b.shot("tool-call")
+		b.fill(".turn:last-child .giving textarea", "4 degrees and rain")
+		b.script(answer + ".querySelector('.giving').requestSubmit()")
+		b.until("document.querySelectorAll('.turn').length === 4 && " + idle)
+		for selector, want := range map[string]string{".result .who b": "Result", ".result .prose": "4 degrees and rain"} {
+			if got := b.text(selector); got != want {
+				t.Errorf("%s says %q, want %q", selector, got, want)
+			}
+		}
+		if b.value("document.querySelectorAll('.turn')[1].querySelector('.giving').checkVisibility()") != "false" {
+			t.Error("the result can be given once more")
+		}
+		b.shot("tool-result")
+	})
+
 	run("the speeds measured here say when the first word comes, and how many tokens fit into a time", func(t *testing.T) {
 		b.script("localStorage.setItem('m40.readings', JSON.stringify({ guide: 10 })); localStorage.setItem('m40.speeds', JSON.stringify({ guide: 20 }))")
 		b.open("/")

@@ -25,7 +25,15 @@ type Answer struct {
 	Edited          bool    // a person wrote the beginning of the answer
 	LogProb         float64 // sum of the log probabilities of the first Scored tokens, in the model's own distribution
 	Scored          int     // 0: LogProb is not known
+	Call            *Call   // of a tool, with which it ended; nil: none
 	Tokens          []int32 // ids; only Messages and Tokens read them
+}
+
+// Call is a tool that a model wants to be called. Arguments are a JSON object.
+type Call struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
 }
 
 // NewAnswer is an answer that begins. A fork or a continuation begins with the text

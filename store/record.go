@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -32,6 +33,7 @@ type AnswerJSON struct {
 	Edited          bool            `json:"edited,omitempty"`
 	LogProb         float64         `json:"logprob,omitempty"`
 	Scored          int             `json:"scored,omitempty"`
+	Call            *Call           `json:"call,omitempty"`
 	Tokens          []int32         `json:"tokens,omitempty"`
 }
 
@@ -43,7 +45,7 @@ func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
 		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
-		LogProb: a.LogProb, Scored: a.Scored, Tokens: a.Tokens,
+		LogProb: a.LogProb, Scored: a.Scored, Call: a.Call, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
 		j.Chain = &a.Receipt.Params
@@ -59,7 +61,7 @@ func (j AnswerJSON) Answer() Answer {
 	return Answer{
 		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Receipt: j.Receipt},
 		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited,
-		LogProb: j.LogProb, Scored: j.Scored, Tokens: j.Tokens,
+		LogProb: j.LogProb, Scored: j.Scored, Call: j.Call, Tokens: j.Tokens,
 	}
 }
 
@@ -92,6 +94,11 @@ func (a Answer) check() error {
 		return &InvalidError{"log probability", fmt.Sprintf("is %g of %d tokens", a.LogProb, a.Scored)}
 	case a.EndProb != a.EndProb:
 		return &InvalidError{"end probability", "is not a number"}
+	}
+	if c := a.Call; c != nil {
+		if err := errors.Join(checkText("call", c.ID, maxName), checkText("call", c.Name, maxName), checkText("call", c.Arguments, maxText)); err != nil {
+			return err
+		}
 	}
 	if err := checkText("system", a.System, maxText); err != nil {
 		return err

@@ -120,7 +120,8 @@ func (p SharedChat) path() string { return "/s/" + p.Token }
 // SharedTurn is a message as a reader sees it.
 type SharedTurn struct {
 	ID       int64
-	You      bool // a question
+	You      bool // a question, or a result
+	Result   bool // it is the result of a call
 	At       time.Time
 	Speaker  string // name of the model
 	Author   string // name of the reader who wrote the question; empty: the owner of the chat
@@ -135,6 +136,8 @@ type SharedTurn struct {
 
 func (t SharedTurn) who() string {
 	switch {
+	case t.Result:
+		return "Result"
 	case t.You:
 		return "Question"
 	case t.Speaker == "":

@@ -95,10 +95,11 @@ const (
 	Variety    = "Variety"
 	Repetition = "Repetition"
 	Lists      = "Texts"
+	Tools      = "Tools"
 )
 
 // groups are the collapsed groups in display order.
-var groups = []string{Cutting, Variety, Repetition, Lists}
+var groups = []string{Cutting, Variety, Repetition, Lists, Tools}
 
 // TextList is a setting that is a list of strings.
 type TextList struct {
@@ -130,6 +131,7 @@ const GrowingAnswerMark = "<!-- here the answer grows -->"
 type Turn struct {
 	ID      int64
 	You     bool
+	Result  bool   // it is the result of a call, which a person gave
 	Speaker string // display name of the model that generated the answer; empty: none
 	Author  string // name of the reader who wrote the question; empty: the owner of the chat
 	At      time.Time
@@ -328,6 +330,9 @@ func (p Param) scale() string {
 }
 
 func (t Turn) who() string {
+	if t.Result {
+		return "Result"
+	}
 	if t.You {
 		return "You"
 	}
@@ -342,7 +347,7 @@ func (t Turn) label() string {
 		return t.Author + ", guest"
 	}
 	if t.You {
-		return "You"
+		return t.who()
 	}
 	return "Answer"
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
@@ -13,22 +12,6 @@ import (
 
 // This file holds the tools of chats: their definitions, calls that a
 // conversation comes with, and calls in the answer.
-
-const (
-	maxTools    = 128
-	maxToolName = 64
-)
-
-// toolDefinition has the fields of an element of tools that are checked. The template gets the
-// whole element.
-type toolDefinition struct {
-	Type     string `json:"type"`
-	Function *struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-	} `json:"function"`
-}
 
 // fillTools adds the tools and the tool choice to r.
 func (f *chatFields) fillTools(r *infer.Request) error {
@@ -66,40 +49,11 @@ func checkTools(raw json.RawMessage) (names map[string]bool, err error) {
 	default:
 		return nil, failure.Invalid("tools", "tools must be an array")
 	}
-	var tools []toolDefinition
+	var tools []infer.ToolDefinition
 	if err := httpio.DecodeJSON(raw, "tools", &tools); err != nil {
 		return nil, err
 	}
-	if len(tools) > maxTools {
-		return nil, failure.Invalid("tools", "there are %d tools: give at most %d", len(tools), maxTools)
-	}
-	names = map[string]bool{}
-	for i, t := range tools {
-		where := fmt.Sprintf("tools[%d]", i)
-		switch {
-		case t.Type != "function":
-			return nil, failure.Invalid(where+".type", "%s.type must be function, not %q", where, httpio.Shorten(t.Type))
-		case t.Function == nil:
-			return nil, failure.Invalid(where+".function", "%s.function is missing", where)
-		}
-		where += ".function"
-		switch kind := firstByte(t.Function.Parameters); {
-		case !isToolName(t.Function.Name):
-			return nil, failure.Invalid(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %q", where, maxToolName, httpio.Shorten(t.Function.Name))
-		case names[t.Function.Name]:
-			return nil, failure.Invalid(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
-		case kind != 0 && kind != 'n' && kind != '{':
-			return nil, failure.Invalid(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
-		}
-		names[t.Function.Name] = true
-	}
-	return names, nil
-}
-
-func isToolName(name string) bool {
-	return name != "" && len(name) <= maxToolName && !strings.ContainsFunc(name, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
-	})
+	return infer.CheckTools(tools)
 }
 
 // parseToolChoice returns auto, none, required or the name of a tool.
@@ -119,7 +73,7 @@ func parseToolChoice(raw json.RawMessage) (string, error) {
 		}
 		return "", failure.Invalid("tool_choice", "%s, not %q", usage, httpio.Shorten(choice))
 	case '{':
-		var named toolDefinition
+		var named infer.ToolDefinition
 		if err := httpio.DecodeJSON(raw, "tool_choice", &named); err != nil {
 			return "", err
 		}

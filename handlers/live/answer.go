@@ -152,13 +152,21 @@ func history(turns []*turn, system string) []chat.Message {
 	}
 	for i, t := range turns {
 		if t.Role == RoleModel {
-			if t.length() > 0 {
-				out = append(out, t.request())
+			m, call := t.request(), withResult(turns, i)
+			if call != nil {
+				m.ToolCalls = calls(call)
+			}
+			if t.length() > 0 || call != nil {
+				out = append(out, m)
 			}
 			continue
 		}
+		if call := withResult(turns, i-1); call != nil {
+			out = append(out, result(call, t.Text))
+			continue
+		}
 		last := i == len(turns)-1
-		if last || turns[i+1].length() > 0 {
+		if last || turns[i+1].length() > 0 || withResult(turns, i+1) != nil {
 			out = append(out, chat.Message{Role: "user", Content: t.Text})
 		}
 	}
@@ -215,10 +223,12 @@ func (r *run) apply(e infer.Event) {
 		a.Timings.Decode = r.base.Timings.Decode + now.Sub(r.first)
 		r.pace.Add(a.Timings.Decode)
 		r.write(e.Token.Text, e.Token.Reasoning)
+		r.call(e.Token.Calls)
 	case e.Done != nil:
 		if e.Done.Text+e.Done.Reasoning != "" {
 			r.write(e.Done.Text, e.Done.Reasoning)
 		}
+		r.call(e.Done.Calls)
 		r.settle(e.Done, r.service.engine.Status())
 	case e.Queued != nil:
 		r.wait(now, Progress{Queued: e.Queued})

@@ -93,12 +93,13 @@ func (b branch) leaf() int64 {
 	return b[len(b)-1].ID
 }
 
-// find returns where a message of a role stands; any role if role is empty. Of answers, 0 means
-// the last. Its error names param.
+// find returns where a message of a role stands; any role if role is empty. Results of calls count as
+// questions. Of answers, 0 means the last. Its error names param.
 func (b branch) find(param string, id int64, role Role) (int, error) {
 	for at := len(b) - 1; at >= 0; at-- {
 		t := b[at]
-		if role != "" && t.Role != role || id != t.ID && (id != 0 || role != RoleModel) {
+		is := role == "" || t.Role == role || role == RoleUser && t.Role == RoleTool
+		if !is || id != t.ID && (id != 0 || role != RoleModel) {
 			continue
 		}
 		return at, nil

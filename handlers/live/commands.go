@@ -28,6 +28,7 @@ type Question struct {
 	Unanswered bool // no answer begins: a contact sheet is made of the question
 
 	author string // name of a writer; empty: the owner of the chat
+	result bool   // it is the result of a call
 }
 
 func (q Question) validate() error {
@@ -116,6 +117,7 @@ func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Questi
 	if err != nil {
 		return err
 	}
+	q.result = c.branch[at].Role == RoleTool
 	return c.ask(ctx, c.branch[at].Parent, q)
 }
 
@@ -222,6 +224,9 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.branch[at].ID)
 	}
 	old := c.branch[at]
+	if old.Answer.Call != nil {
+		return invalid("answer", "message %d ends with a call of %q: give its result, or answer again", old.ID, old.Answer.Call.Name)
+	}
 	tokens, err := c.tokens(ctx, old)
 	if err != nil {
 		return storeError(err)
@@ -405,6 +410,9 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	}
 	t := c.newAnswer(q.System, q.Settings)
 	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text, Author: q.author}
+	if q.result {
+		question.Role = store.RoleTool
+	}
 	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
 	var asked, added store.Message
 	started := c.started

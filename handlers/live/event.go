@@ -13,6 +13,7 @@ type Role string
 const (
 	RoleUser  Role = "user"
 	RoleModel Role = "model"
+	RoleTool  Role = "tool" // the result of the call with which the message before it ended
 )
 
 // AnswerState is what happens to an answer. It moves forward only, until the answer is

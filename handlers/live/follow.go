@@ -192,7 +192,7 @@ func (f *Following) visible(m Message) Message {
 	a := m.Answer
 	m.Answer = &Answer{
 		State: a.State, Rewritten: a.Rewritten, Error: a.Error, Progress: a.Progress, Blocks: a.Blocks, Thinking: a.Thinking, Settings: DefaultSettings(),
-		Answer: store.Answer{Context: a.Context, Edited: a.Edited, Answer: record.Answer{
+		Answer: store.Answer{Context: a.Context, Edited: a.Edited, Call: a.Call, Answer: record.Answer{
 			End: a.End, Usage: a.Usage, Timings: a.Timings, Receipt: record.Receipt{Model: a.Receipt.Model},
 		}},
 	}

@@ -20,6 +20,9 @@ type Settings struct {
 	MaxTokens     int      `json:"max_tokens"` // -1: until the context is full
 
 	PauseRepetition int `json:"pause_repetition,omitempty"` // 1: an answer that repeats itself is paused; 0: readers are told alone
+
+	Tools    string `json:"tools,omitempty"`     // definitions of the tools that the model may call, a JSON array
+	MustCall int    `json:"must_call,omitempty"` // 1: the answer to a question is a call of one of Tools
 }
 
 // Thinking is what a person asks of a model that can think before it answers. Of the
@@ -85,6 +88,8 @@ func (s Settings) Validate() error {
 		return invalid("max_tokens", "max_tokens is %d, but it must be from -1 to %d", s.MaxTokens, MaxTokens)
 	case s.PauseRepetition != 0 && s.PauseRepetition != 1:
 		return invalid("pause_repetition", "pause_repetition is %d, but it must be 0 (off) or 1", s.PauseRepetition)
+	case s.MustCall != 0 && s.MustCall != 1:
+		return invalid("must_call", "must_call is %d, but it must be 0 (off) or 1", s.MustCall)
 	case s.Thinking != "" && s.Thinking.variables() == nil:
 		return invalid("thinking", "thinking is %q, but it must be on, off, low, medium or high, or be left out", string(s.Thinking))
 	}
@@ -97,7 +102,7 @@ func (s Settings) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return checkTools(s.Tools)
 }
 
 func (l TextList) validate(name string, list []string) error {
@@ -120,6 +125,7 @@ func (s Settings) ask(r *infer.Request) {
 	r.Params, r.MaxTokens, r.Stop, r.BannedStrings = s.Params, s.MaxTokens, s.Stop, s.BannedStrings
 	if len(r.Messages) > 0 {
 		r.TemplateVars = s.Thinking.variables()
+		s.offerTools(r)
 	}
 }
 

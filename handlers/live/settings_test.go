@@ -43,6 +43,8 @@ func TestSettings_TheFirstFieldThatIsWrongIsNamed(t *testing.T) {
 		{"an empty stop string", "stop", func(s *Settings) { s.Stop = []string{"a", ""} }},
 		{"a stop string that is too long", "stop", func(s *Settings) { s.Stop = []string{strings.Repeat("a", Stops.Bytes+1)} }},
 		{"neither paused nor not", "pause_repetition", func(s *Settings) { s.PauseRepetition = 2 }},
+		{"neither a call nor none", "must_call", func(s *Settings) { s.MustCall = 2 }},
+		{"tools that are no JSON", "tools", func(s *Settings) { s.Tools = "[" }},
 		{"a stop string that is no text", "stop", func(s *Settings) { s.Stop = []string{"\xff"} }},
 		{"too many stop strings", "stop", func(s *Settings) { s.Stop = strings.Split(strings.Repeat("a", Stops.Most+1), "") }},
 	} {
@@ -70,7 +72,7 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 			PresencePenalty: -0.5, FrequencyPenalty: 0.25, DryMultiplier: 0.8, DryBase: 2, DryAllowedLength: 3, DryPenaltyLastN: 512,
 			DryBreakers: []string{"\n"}, Samplers: []string{"top_k", "temperature"}, Seed: 5,
 		},
-		Stop: []string{"\nYou:", "\t\\"}, BannedStrings: []string{"shivers"}, Thinking: ThinkingOff, MaxTokens: 33, PauseRepetition: 1,
+		Stop: []string{"\nYou:", "\t\\"}, BannedStrings: []string{"shivers"}, Thinking: ThinkingOff, MaxTokens: 33, PauseRepetition: 1, Tools: weather, MustCall: 1,
 	}
 	for _, v := range []reflect.Value{reflect.ValueOf(want), reflect.ValueOf(want.Params)} {
 		for i := range v.NumField() {
@@ -83,7 +85,7 @@ func TestSettings_AllOfThemReachTheEngineAndTheReceipt(t *testing.T) {
 	must(t, err)
 	a := <-engine.asked
 	variables := map[string]json.RawMessage{"enable_thinking": json.RawMessage("false"), "thinking": json.RawMessage("false")}
-	if r := a.request; !reflect.DeepEqual(r.Params, want.Params) || !reflect.DeepEqual(r.Stop, want.Stop) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) || !reflect.DeepEqual(r.TemplateVars, variables) || r.MaxTokens != 33 {
+	if r := a.request; !reflect.DeepEqual(r.Params, want.Params) || !reflect.DeepEqual(r.Stop, want.Stop) || !reflect.DeepEqual(r.BannedStrings, want.BannedStrings) || !reflect.DeepEqual(r.TemplateVars, variables) || r.MaxTokens != 33 || string(r.Tools) != weather || r.ToolChoice != infer.ToolChoiceRequired {
 		t.Errorf("the engine was asked with %+v", r)
 	}
 	a.write("Yes.")

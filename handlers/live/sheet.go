@@ -89,7 +89,7 @@ func (c *Chat) Question(who Principal, id int64) (m Message, panel Settings, tit
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for at := len(c.branch) - 1; at >= 0 && id == 0; at-- {
-		if c.branch[at].Role == RoleUser {
+		if c.branch[at].Role != RoleModel {
 			id = c.branch[at].ID
 		}
 	}

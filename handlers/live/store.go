@@ -79,6 +79,9 @@ func fromStore(m store.Message) *turn {
 	t := &turn{Message: Message{
 		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, Author: m.Author, At: m.Created,
 	}}
+	if m.Role == store.RoleTool {
+		t.Role = RoleTool
+	}
 	if m.Role != store.RoleAssistant {
 		return t
 	}

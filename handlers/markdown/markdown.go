@@ -2,10 +2,12 @@ package markdown
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"html"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -97,6 +99,23 @@ func Answer(reasoning, source string) string {
 		out.WriteString(Text(block))
 	}
 	return out.String()
+}
+
+// Message renders an answer that is complete, with the call with which it ended.
+func Message(m *live.Message) string {
+	return Answer(m.Reasoning, m.Text) + call(m.Answer)
+}
+
+// call renders the call with which an answer ended; "" without one.
+func call(a *live.Answer) string {
+	if a == nil || a.Call == nil {
+		return ""
+	}
+	var arguments bytes.Buffer
+	if json.Indent(&arguments, []byte(a.Call.Arguments), "", "  ") != nil {
+		arguments.WriteString(strconv.Quote(a.Call.Arguments))
+	}
+	return "<p class=\"call\">Calls <code>" + html.EscapeString(a.Call.Name) + "</code></p>\n" + Text("```json\n"+arguments.String()+"\n```\n")
 }
 
 // Block renders the block of an answer that an event says is finished.

@@ -33,7 +33,7 @@ func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 	if len(r.Messages) > 0 {
 		messages := make([]apiMessage, len(r.Messages))
 		for i, m := range r.Messages {
-			messages[i] = apiMessage{m.Role, m.Content, m.ReasoningContent}
+			messages[i] = apiMessage{m.Role, m.Content, m.ReasoningContent, m.ToolCalls, m.ToolCallID}
 		}
 		fields = append(fields, apiField{"messages", messages})
 		if r.Continue {
@@ -69,6 +69,13 @@ func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 	if len(p.LogitBias) > 0 {
 		fields = append(fields, apiField{"logit_bias", p.LogitBias})
 	}
+	if len(r.Tools) > 0 {
+		fields = append(fields, apiField{"tools", r.Tools})
+		if r.ToolChoice != "" {
+			fields = append(fields, apiField{"tool_choice", r.ToolChoice})
+		}
+		fields = append(fields, apiField{"parallel_tool_calls", !r.SingleCall})
+	}
 	if len(r.TemplateVars) > 0 {
 		fields = append(fields, apiField{"chat_template_kwargs", r.TemplateVars})
 	}
@@ -79,6 +86,9 @@ type apiMessage struct {
 	Role      string `json:"role"`
 	Content   string `json:"content"`
 	Reasoning string `json:"reasoning_content,omitempty"`
+
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	ToolCallID string          `json:"tool_call_id,omitempty"`
 }
 
 // indented writes fields as a JSON object.

@@ -92,6 +92,9 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if m.Author != "" {
 			who = markdownLine(m.Author) + " (guest)"
 		}
+		if m.Role == store.RoleTool {
+			who = "Result"
+		}
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Receipt.Model != "" {
@@ -102,7 +105,12 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if reasoning := strings.TrimSpace(m.Reasoning); reasoning != "" {
 			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(reasoning, "\n", "\n> "))
 		}
-		fmt.Fprintf(&text, "\n%s\n", strings.TrimSpace(m.Text))
+		if said := strings.TrimSpace(m.Text); said != "" || m.Answer == nil {
+			fmt.Fprintf(&text, "\n%s\n", said)
+		}
+		if m.Answer != nil && m.Answer.Call != nil {
+			fmt.Fprintf(&text, "\nCalls %s:\n\n```json\n%s\n```\n", markdownLine(m.Answer.Call.Name), m.Answer.Call.Arguments)
+		}
 	}
 	attach(c, conversation.Title, "md")
 	return c.Blob(http.StatusOK, "text/markdown; charset=utf-8", []byte(text.String()))
@@ -391,14 +399,14 @@ func (m *exportedMessage) check(name string) error {
 	switch {
 	case m.ID < 1:
 		return failure.Invalid(name+".id", "%s.id is %d, but must be positive", name, m.ID)
-	case m.Role != store.RoleUser && m.Role != store.RoleAssistant:
-		return failure.Invalid(name+".role", "%s.role is %q, but must be user or assistant", name, m.Role)
-	case !slices.Contains(states, m.State), m.Role == store.RoleUser && m.State != store.Done:
+	case m.Role != store.RoleUser && m.Role != store.RoleAssistant && m.Role != store.RoleTool:
+		return failure.Invalid(name+".role", "%s.role is %q, but must be user, assistant or tool", name, m.Role)
+	case !slices.Contains(states, m.State), m.Role != store.RoleAssistant && m.State != store.Done:
 		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
 	case m.Role != store.RoleUser && m.Author != "", !live.IsWriterName(m.Author):
 		return failure.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
-	case m.Role == store.RoleUser && m.Answer != nil:
-		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is user", name)
+	case m.Role != store.RoleAssistant && m.Answer != nil:
+		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is %s", name, m.Role)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
 		return failure.Invalid(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
 	}

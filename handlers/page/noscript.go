@@ -122,7 +122,7 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 		return err
 	}
 	subscription.Close()
-	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role == live.RoleUser {
+	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role != live.RoleModel {
 		if err := chat.Regenerate(c.Request().Context(), principal(c), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
 			return err
 		}

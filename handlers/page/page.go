@@ -113,14 +113,14 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 
 // turnView describes a message for the page as it is served, before scripts run.
 func turnView(m *live.Message, p *web.Page) web.Turn {
-	t := web.Turn{ID: m.ID, You: m.Role == live.RoleUser, Author: m.Author, At: m.At, Text: m.Text}
+	t := web.Turn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	if m.Answer == nil {
 		return t
 	}
 	t.Speaker = view.Speaker(m.Answer)
 	t.Running = m.Answer.State.Running()
 	if !p.Raw {
-		t.Text, t.HTML = "", markdown.Answer(m.Reasoning, m.Text)
+		t.Text, t.HTML = "", markdown.Message(m)
 	}
 	if m.Answer.Error != nil {
 		t.Error = failure.Describe(m.Answer.Error).Text
@@ -242,6 +242,9 @@ var sliders = []web.Param{
 	{Key: "dry_penalty_last_n", Label: "Its window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
 	{Key: "pause_repetition", Label: "Pause when it repeats itself", Group: web.Repetition, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
 		About: "Stop an answer whose last tokens are the same passage several times; without this the page only says so"},
+
+	{Key: "must_call", Label: "Must call one", Group: web.Tools, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
+		About: "The answer to a question is a call of one of the tools; after its result the model decides"},
 }
 
 // params returns the numeric settings for the page, with the defaults d.

@@ -27,6 +27,8 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 				n.Set(&s.Params, v)
 			case p.Key == "pause_repetition":
 				s.PauseRepetition = int(v)
+			case p.Key == "must_call":
+				s.MustCall = int(v)
 			default:
 				s.MaxTokens = int(v)
 			}

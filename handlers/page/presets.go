@@ -129,13 +129,15 @@ func presetView(p, base live.Preset) web.Preset {
 	for _, t := range []live.Thinking{live.ThinkingOn, live.ThinkingOff, live.ThinkingLow, live.ThinkingMedium, live.ThinkingHigh} {
 		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: string(t)})
 	}
-	view.Rows = append(view.Rows, order, thinking)
+	tools := web.DiffText("tools", "Tools", p.Settings.Tools, base.Settings.Tools, "none")
+	tools.Raw, tools.Lines, tools.Help = p.Settings.Tools, true, "A JSON array of functions, as in the API."
+	view.Rows = append(view.Rows, order, thinking, tools)
 	return view
 }
 
 // settingValues returns the numeric settings by their names in JSON.
 func settingValues(s live.Settings) map[string]float64 {
-	values := map[string]float64{"max_tokens": float64(s.MaxTokens), "pause_repetition": float64(s.PauseRepetition)}
+	values := map[string]float64{"max_tokens": float64(s.MaxTokens), "pause_repetition": float64(s.PauseRepetition), "must_call": float64(s.MustCall)}
 	for _, n := range sample.Numbers() {
 		values[n.Name] = n.Get(&s.Params)
 	}
@@ -232,6 +234,7 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 	}
 	value("max_tokens", true, -1, live.MaxTokens, func(v float64) { s.MaxTokens = int(v) })
 	value("pause_repetition", true, 0, 1, func(v float64) { s.PauseRepetition = int(v) })
+	value("must_call", true, 0, 1, func(v float64) { s.MustCall = int(v) })
 	for key, list := range listValues(s) {
 		if form.Has(key) {
 			*list = unescapedLines(form.Get(key))
@@ -245,6 +248,9 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 	}
 	if form.Has("thinking") {
 		s.Thinking = live.Thinking(form.Get("thinking"))
+	}
+	if form.Has("tools") {
+		s.Tools = strings.TrimSpace(form.Get("tools"))
 	}
 	return wrong
 }

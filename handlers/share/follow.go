@@ -238,7 +238,7 @@ func sharedView(shown *live.SharedChat) web.SharedChat {
 
 // turnView converts a message for the page.
 func turnView(m *live.Message, raw bool) web.SharedTurn {
-	t := web.SharedTurn{ID: m.ID, You: m.Role == live.RoleUser, Author: m.Author, At: m.At, Text: m.Text}
+	t := web.SharedTurn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	a := m.Answer
 	if a == nil {
 		return t
@@ -256,7 +256,7 @@ func turnView(m *live.Message, raw bool) web.SharedTurn {
 			t.HTML += markdown.Text(block)
 		}
 	default:
-		t.Text, t.HTML = "", markdown.Answer(m.Reasoning, m.Text)
+		t.Text, t.HTML = "", markdown.Message(m)
 	}
 	if a.Progress != nil {
 		t.Wait = waitsFor(a.Progress)
@@ -301,7 +301,7 @@ func samplingOf(s live.Settings) string {
 	own, standard := fields(s), fields(live.DefaultSettings())
 	parts := []string{"seed " + string(own["seed"])}
 	for _, key := range slices.Sorted(maps.Keys(own)) {
-		if key != "seed" && !bytes.Equal(own[key], standard[key]) {
+		if key != "seed" && key != "tools" && !bytes.Equal(own[key], standard[key]) {
 			parts = append(parts, strings.ReplaceAll(key, "_", " ")+" "+string(own[key]))
 		}
 	}

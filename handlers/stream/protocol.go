@@ -33,6 +33,7 @@ import (
 //	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
 //	{"type":"continue","ref":7,"answer":4,"past_end":true,"settings":{…}}     the same for an answer that the model or a stop string ended: without an end there, or without that stop string
 //	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on behind its first 40 tokens: a new version of the answer; seed -1: the seed it had. With "token":7 or "text":… that token, or those of the text, come next
+//	{"type":"result","ref":7,"answer":4,"text":…,"system":…,"settings":{…}}   the result of the call with which the last answer ended; the model goes on
 //	{"type":"prune","ref":7,"message":4}                        delete this version of a message, and all that follows it
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
@@ -169,7 +170,8 @@ type Chat struct {
 	Messages  []Message     `json:"messages"`
 }
 
-// Message is a question, with its text, or an answer. An answer has its
+// Message is a question, with its text, or an answer; or, with the role tool, the result of the call with
+// which the answer before it ended. An answer has its
 // source in text, its reasoning in reasoning, the finished blocks of
 // both in html, and in tail the end of the text that is not a finished block yet.
 type Message struct {
@@ -212,6 +214,7 @@ type Answer struct {
 	record.End
 	Timings record.Timings `json:"timings"`
 	Pace    *record.Pace   `json:"pace,omitempty"` // of an answer that has ended
+	Call    *store.Call    `json:"call,omitempty"` // with which it ended
 	Reads   record.Reads   `json:"reads,omitzero"`
 
 	// Three figures have other names here than in the record, whose own are left out.
@@ -330,7 +333,7 @@ func newMessage(m *live.Message) Message {
 	}
 	w.Answer = newAnswer(m.Answer)
 	if !m.Answer.State.Running() {
-		w.HTML = []string{markdown.Answer(m.Reasoning, m.Text)}
+		w.HTML = []string{markdown.Message(m)}
 		return w
 	}
 	if m.Reasoning != "" && !m.Answer.Thinking {
@@ -352,7 +355,7 @@ func newAnswer(a *live.Answer) *Answer {
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
 	if !a.State.Running() {
-		w.Pace, w.Reads = a.Pace, a.Reads
+		w.Pace, w.Reads, w.Call = a.Pace, a.Reads, a.Call
 	}
 	if a.Error != nil {
 		w.Error = newError(a.Error)
@@ -398,7 +401,7 @@ func newEvent(e *live.Event) Event {
 // renderEnd renders what is left of an answer that has ended: its last block, or, where
 // rendering the parts one by one gives something else, the whole answer.
 func renderEnd(e *live.Event) (rest string, whole *string) {
-	all, parts := markdown.Answer(e.Message.Reasoning, e.Message.Text), markdown.Reasoning(e.Message.Reasoning)
+	all, parts := markdown.Message(e.Message), markdown.Reasoning(e.Message.Reasoning)
 	for _, block := range live.SplitBlocks(e.Message.Text) {
 		rest = markdown.Text(block)
 		parts += rest

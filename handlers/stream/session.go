@@ -259,6 +259,8 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 		return reply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
 	case "edit":
 		return reply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+	case "result":
+		return reply{}, chat.Result(ctx, s.who, c.Answer, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":
 		return reply{}, chat.Replay(ctx, s.who, c.Answer)
 	case "rewrite":

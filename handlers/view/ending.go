@@ -9,11 +9,11 @@ import (
 )
 
 // Ending is why an answer ended. Kind is edited, stopped, interrupted, failed, context, length,
-// stop_string, repetition or finished.
+// stop_string, repetition, call or finished.
 type Ending struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`           // for people, with the number of tokens if that explains it
-	Code string `json:"code,omitempty"` // the stop string, for the kind stop_string
+	Code string `json:"code,omitempty"` // the stop string, for the kind stop_string; the name of the tool, for call
 }
 
 func (e Ending) String() string {
@@ -50,6 +50,8 @@ func End(a *live.Answer) *Ending {
 		return &Ending{Kind: "context", Text: "context full, " + web.Thousands(a.Context)}
 	case a.Reason == infer.FinishLength:
 		return &Ending{Kind: "length", Text: "length limit, " + web.Thousands(a.Settings.MaxTokens)}
+	case a.Call != nil:
+		return &Ending{Kind: "call", Text: "waits for the result of", Code: a.Call.Name}
 	case a.StopString != "":
 		return &Ending{Kind: "stop_string", Text: "stop string", Code: a.StopString}
 	}

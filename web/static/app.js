@@ -591,7 +591,7 @@ async function editTurn(turn, text, reasoning) {
     editTurn(turn, choice.text, choice.reasoning)
   }
   if (!turn.info) {
-    const choice = await edit(turn, { label: 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
+    const choice = await edit(turn, { label: turn.el.matches('.result') ? 'The result' : 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
     const settings = choice && usable()
     if (settings) link.command('edit', { message: turn.id, text: choice.text, system: system.value, settings }).then(toEnd, again(choice))
     else if (choice) again(choice)()
@@ -654,6 +654,19 @@ chat.el.addEventListener('click', e => {
   else if (button.matches('[data-version]')) turnVersion(turn, Number(button.dataset.version))
   else if (button.matches('[data-stop-replay]')) stop()
   else if (button.matches('[data-close-replay]')) button.closest('.replay').hidden = true
+})
+
+// give sends the result of a call that a person has typed.
+function give(form) {
+  ask('result', { answer: chat.at(form).id, text: form.elements.result.value, system: system.value })
+}
+chat.el.addEventListener('submit', e => {
+  if (!e.target.matches('.giving')) return
+  e.preventDefault()
+  give(e.target)
+})
+chat.el.addEventListener('keydown', e => {
+  if (e.key === 'Enter' && (e.ctrlKey || e.metaKey) && e.target.matches('.giving textarea')) e.target.form.requestSubmit()
 })
 
 answerMenu({

@@ -1,5 +1,6 @@
 // The page of blind comparisons: requests two answers, shows them while they are written, and sends the
 // vote. handlers/page/blind.go describes the stream.
+import { cellStream, hideProblem, showProblem } from './cells.js'
 import { fragment } from './html.js'
 import { request } from './request.js'
 import './toggle.js'
@@ -10,24 +11,18 @@ const field = name => form.elements[name]
 
 let source, texts = ['', '']
 
-function failed({ title, message }) {
-  $('[data-title-of-error]').textContent = title
-  $('[data-error]').textContent = message
-  $('#problem').hidden = false
-}
-
 form.addEventListener('submit', async e => {
   e.preventDefault()
   if (form.ariaBusy === 'true') return
-  $('#problem').hidden = true
+  hideProblem()
   form.ariaBusy = 'true'
   const side = name => ({ preset: field(name).value, model: field(`${name}-model`)?.value ?? '' })
   const wanted = { text: field('text').value, max_tokens: Number(field('max_tokens').value) || 0, first: side('first'), second: side('second') }
-  if (await request('/blind', wanted, failed)) follow()
+  if (await request('/blind', wanted, showProblem)) follow()
   form.ariaBusy = 'false'
 })
 
-$('[data-stop-all]').addEventListener('click', () => request('/blind/stop', {}, failed))
+$('[data-stop-all]').addEventListener('click', () => request('/blind/stop', {}, showProblem))
 
 // writing shows the buttons for answers that are being written, or for those that have ended.
 function writing(on) {
@@ -49,10 +44,10 @@ function name({ a, b, vote }) {
 }
 
 async function vote(side) {
-  $('#problem').hidden = true
-  const said = await request('/blind/vote', { vote: side }, failed)
-  if (!said) return
-  name(said)
+  hideProblem()
+  const names = await request('/blind/vote', { vote: side }, showProblem)
+  if (!names) return
+  name(names)
   refresh()
 }
 for (const button of votes) button.addEventListener('click', () => vote(button.dataset.vote))
@@ -72,7 +67,7 @@ addEventListener('keydown', e => {
   button.click()
 })
 
-const said = {
+const takes = {
   cells: list => {
     for (const c of list) {
       const side = sides[c.index], note = side.querySelector('[data-note]')
@@ -91,11 +86,6 @@ const said = {
   },
 }
 
-function lost(text) {
-  $('#connbar').hidden = !text
-  $('#connbar span').textContent = text
-}
-
 // follow shows the two answers that the server has.
 function follow() {
   source?.close()
@@ -103,20 +93,11 @@ function follow() {
   name({})
   for (const button of votes) button.disabled = true
   writing(true)
-  source = new EventSource('/blind/events')
-  source.onopen = () => {
-    texts = ['', ''] // the stream begins with all text
-    lost('')
-  }
-  source.onmessage = e => { for (const [name, value] of Object.entries(JSON.parse(e.data))) said[name](value) }
-  source.onerror = () => {
-    if (source.readyState !== EventSource.CLOSED) {
-      lost('The connection is lost. The server goes on writing; trying again.')
-      return
-    }
-    lost('The server does not have these answers any more.')
-    writing(false)
-  }
+  source = cellStream('/blind/events', takes, {
+    opened() { texts = ['', ''] }, // the stream begins with all text
+    ended() { writing(false) },
+    gone: 'The server does not have these answers any more.',
+  })
 }
 
 if ('shown' in document.body.dataset) follow()

@@ -76,6 +76,11 @@ class Question extends Turn {
       name.textContent = name.title = m.author
       this.el.querySelector('[data-guest]').hidden = false
     }
+    if (m.role === 'tool') {
+      this.el.setAttribute('aria-label', 'Result')
+      this.el.querySelector('.who b').textContent = 'Result'
+      this.el.classList.add('result')
+    }
     show(this.el.querySelector('.prose'), m.text)
   }
 }
@@ -382,6 +387,7 @@ class Answer extends Turn {
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
     this.showPastEnd()
     this.showLoop()
+    this.showCall(info.call)
     this.put('pace', timeline(this.el.querySelector('.pace'), info))
     this.put('reads', reads(info))
     const box = this.el.querySelector('.errbox')
@@ -396,6 +402,15 @@ class Answer extends Turn {
     if (box.hidden) return
     box.querySelector('[data-loop]').textContent = `The last ${plural(repeated)} repeat those before them.`
     box.querySelector('[data-rewind]').textContent = `Rewind ${plural(repeated)} and raise DRY to ${raised(settings.dry_multiplier)}`
+  }
+
+  // showCall asks for the result of the call with which the answer ended.
+  showCall(call) {
+    const form = this.el.querySelector('.giving'), field = form.querySelector('textarea')
+    form.hidden = !call
+    if (!call) return
+    form.querySelector('[data-called]').textContent = call.name
+    field.id = form.querySelector('label').htmlFor = `result-${this.id}`
   }
 
   // showPastEnd offers to continue an answer that the model or a stop string ended.
@@ -440,7 +455,7 @@ class Answer extends Turn {
 // looks has the class and the symbol for each kind of ending.
 const looks = {
   interrupted: ['warn', 'warn'], edited: ['', 'edit'], failed: ['err', 'warn'], stopped: ['', 'stop'],
-  context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], repetition: ['warn', 'again'], finished: ['', 'check'],
+  context: ['err', 'warn'], length: ['warn', 'warn'], stop_string: ['', 'stop'], repetition: ['warn', 'again'], call: ['', 'go'], finished: ['', 'check'],
 }
 
 // RawAnswer is an answer in a raw chat. Its text is not rendered, and continues on the line where

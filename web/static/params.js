@@ -136,7 +136,7 @@ class Param {
 class Switch {
   constructor(el, changed) {
     Object.assign(this, { el, changed, key: el.dataset.param, label: el.querySelector('label').textContent, onValue: +el.dataset.on, preset: el.dataset.on ? +el.dataset.default : '' })
-    this.field = el.querySelector('input, select')
+    this.field = el.querySelector('input, select, textarea')
     this.keep = el.querySelector('.keep')
     this.error = el.querySelector('.fielderr')
     this.field.addEventListener('change', () => this.refresh())
@@ -209,7 +209,43 @@ class Choice extends Switch {
   }
 }
 
-const kinds = { slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order }
+// Tools are the definitions of the functions that the model may call, as JSON.
+class Tools extends Choice {
+  constructor(el, changed) {
+    super(el, changed)
+    this.field.addEventListener('input', () => this.refresh())
+  }
+
+  get value() { return this.field.value.trim() }
+
+  get valid() { return !this.wrong }
+
+  accepts(v) { return typeof v === 'string' }
+
+  word(v) { return v ? 'others' : 'none' }
+
+  refresh() {
+    let list = []
+    this.wrong = ''
+    try {
+      if (this.value) list = JSON.parse(this.value)
+      if (!Array.isArray(list)) this.wrong = 'an array: begin with ['
+    } catch (error) {
+      this.wrong = error.message
+    }
+    this.complain(this.wrong)
+    this.keep.textContent = this.wrong ? '' : list.length || 'none'
+    super.refresh()
+  }
+
+  complain(text) {
+    super.complain(text)
+    if (text) this.field.setAttribute('aria-invalid', 'true')
+    else this.field.removeAttribute('aria-invalid')
+  }
+}
+
+const kinds = { slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order, json: Tools }
 
 export class Params {
   // on: {changed(person)}; person is true if the user changed a value, false if show did

@@ -1,5 +1,6 @@
 // The page of a contact sheet: requests it, and shows its answers while they are written.
 // handlers/page/sheet.go describes the stream.
+import { cellStream, hideProblem, showProblem } from './cells.js'
 import { count, percent } from './format.js'
 import { copyOf } from './html.js'
 import { request } from './request.js'
@@ -41,15 +42,13 @@ size()
 // fields are those that an error can be about, by the name that the server has for it.
 const fields = { seeds: 'seeds', max_tokens: 'max_tokens', across: 'across-values', down: 'down-values' }
 
-function failed({ title, message, param }) {
-  $('[data-title-of-error]').textContent = title
-  $('[data-error]').textContent = message
-  $('#problem').hidden = false
-  field(fields[param])?.setAttribute('aria-invalid', 'true')
+function failed(error) {
+  showProblem(error)
+  field(fields[error.param])?.setAttribute('aria-invalid', 'true')
 }
 
 function clearProblem() {
-  $('#problem').hidden = true
+  hideProblem()
   for (const el of form.elements) el.removeAttribute('aria-invalid')
 }
 
@@ -203,8 +202,8 @@ table.addEventListener('click', async e => {
   const cell = indexOf(button)
   if (button.matches('[data-stop-cell]')) await request(`${address}/stop`, { cell }, failed)
   else {
-    const said = await request(`${address}/keep`, { cell }, failed)
-    if (said) kept(cells[cell], said.message)
+    const done = await request(`${address}/keep`, { cell }, failed)
+    if (done) kept(cells[cell], done.message)
   }
 })
 
@@ -224,7 +223,7 @@ table.addEventListener('keydown', e => {
 
 // ---- the stream ----
 
-const said = {
+const takes = {
   sheet: build,
   cells: list => list.forEach(apply),
   figures({ answers, prompt, states }) {
@@ -238,11 +237,6 @@ const said = {
   },
 }
 
-function lost(text) {
-  $('#connbar').hidden = !text
-  $('#connbar span').textContent = text
-}
-
 function end() {
   source?.close()
   handOver($('[data-stop-all]'), true, form.querySelector('[type=submit]'))
@@ -254,17 +248,7 @@ function follow() {
   source?.close()
   handOver(form.querySelector('[type=submit]'), true, $('[data-stop-all]'))
   $('[data-stop-all]').hidden = false
-  source = new EventSource(`${address}/events`)
-  source.onopen = () => lost('')
-  source.onmessage = e => { for (const [name, value] of Object.entries(JSON.parse(e.data))) said[name](value) }
-  source.onerror = () => {
-    if (source.readyState !== EventSource.CLOSED) {
-      lost('The connection is lost. The server goes on writing; trying again.')
-      return
-    }
-    lost('The server does not have this sheet any more. Answers that you kept are in the chat.')
-    end()
-  }
+  source = cellStream(`${address}/events`, takes, { ended: end, gone: 'The server does not have this sheet any more. Answers that you kept are in the chat.' })
 }
 
 if ('shown' in document.body.dataset) follow()

@@ -417,9 +417,11 @@ V answer a tool call by hand
 ? what is a tool call
 ? can you use tools
 ? do tools work on the page
-- Tools are functions that a model may ask for: it writes a call with arguments, somebody answers, and it goes on. I am too small for tools.
-- A model that was trained for tools writes a call instead of an answer; a program runs it over the API and sends the result back.
-- I cannot use tools. Larger models can: over the API you send the functions, and the model answers with calls.
-+ The model's template must know tools.
+- Tools are functions that a model may call. Define them as JSON under More samplers; the call is shown with its arguments, you type the result, and the model goes on.
+- A model that was trained for tools writes a call instead of an answer. On the page you give the result by hand, over the API a program does.
+- Under More samplers, in Tools, you give functions with their JSON schemas. The model calls one, and you answer the call by hand.
++ I am too small to call tools well; a larger model does it better.
 + A function is described by a JSON schema.
++ "Must call one" makes the answer a call.
+> do you call tools? | can you do it? = Not by myself, I am too small. With "Must call one" I have to, and what I write is at least valid.
 """

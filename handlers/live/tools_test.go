@@ -1,0 +1,166 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
+	"m40-llm/infer/reply"
+	"m40-llm/store"
+)
+
+const weather = `[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`
+
+// withTools returns a question of a chat that has tools.
+func withTools(text string) Question {
+	q := question(text)
+	q.Settings.Tools = weather
+	return q
+}
+
+// call ends an answer with a call.
+func (a *answer) call(id, name, arguments string) {
+	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{
+		Calls:  []reply.CallDelta{{ID: id, Name: name, Arguments: arguments}},
+		Answer: record.Answer{End: record.End{Reason: infer.FinishCalls}, Usage: record.Usage{CompletionTokens: 3}, Receipt: record.Receipt{Params: a.request.Params}},
+	}}, nil)
+}
+
+func TestAPersonGivesTheResultOfACall(t *testing.T) {
+	ctx := context.Background()
+	for _, temporary := range []bool{false, true} {
+		db := openStore(t, filepath.Join(t.TempDir(), "chats.db"))
+		s, engine := newService(t, Options{Store: db})
+		c, err := s.Start(ctx, me, withTools("Which weather has Oslo?"), temporary)
+		must(t, err)
+		a := <-engine.asked
+		if string(a.request.Tools) != weather || !a.request.WholeCalls || !a.request.SingleCall || a.request.ToolChoice != "" {
+			t.Errorf("the engine was asked with the tools %s, %+v", a.request.Tools, a.request)
+		}
+		a.call("c1", "weather", `{"city":"Oslo"}`)
+		settle(c)
+		called := lastMessage(t, c)
+		want := &store.Call{ID: "c1", Name: "weather", Arguments: `{"city":"Oslo"}`}
+		if !reflect.DeepEqual(called.Answer.Call, want) || called.Text != "" {
+			t.Fatalf("the answer ended with the call %+v", called.Answer.Call)
+		}
+		var wrong *infer.Error
+		if err := c.Continue(ctx, me, called.ID, DefaultSettings()); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, `a call of "weather": give its result`) {
+			t.Errorf("to continue it: %v", err)
+		}
+		must(t, c.Result(ctx, me, called.ID, withTools("4 degrees, rain")))
+		a = <-engine.asked
+		asked := a.request.Messages
+		if len(asked) != 3 || len(asked[1].ToolCalls) == 0 || !reflect.DeepEqual(asked[2], chat.Message{Role: "tool", Content: "4 degrees, rain", Name: "weather", ToolCallID: "c1"}) {
+			t.Errorf("the engine was asked %+v", asked)
+		}
+		var calls []map[string]any
+		if err := json.Unmarshal(asked[1].ToolCalls, &calls); err != nil || calls[0]["id"] != "c1" {
+			t.Errorf("its calls are %s: %v", asked[1].ToolCalls, err)
+		}
+		a.write("It rains.")
+		a.finish()
+		settle(c)
+		if err := c.Result(ctx, me, called.ID, withTools("again")); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "not the last one") {
+			t.Errorf("a second result: %v", err)
+		}
+		if err := c.Result(ctx, me, 0, withTools("again")); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "calls no tool") {
+			t.Errorf("a result of an answer without a call: %v", err)
+		}
+		result := c.branch[2].ID
+		if c.branch[2].Role != RoleTool {
+			t.Errorf("the result is a message of %s", c.branch[2].Role)
+		}
+		must(t, c.Edit(ctx, me, result, withTools("20 degrees")))
+		a = <-engine.asked
+		if m := a.request.Messages[2]; m.Role != "tool" || m.Content != "20 degrees" {
+			t.Errorf("with the other result the engine was asked %+v", m)
+		}
+		a.write("It is warm.")
+		a.finish()
+		settle(c)
+		if temporary {
+			continue
+		}
+		s.Close()
+		again, _ := newService(t, Options{Store: db})
+		loaded, err := again.Chat(ctx, me, c.ID())
+		must(t, err)
+		if b := loaded.branch; len(b) != 4 || b[2].Role != RoleTool || b[2].Text != "20 degrees" || b[2].Versions != 2 || !reflect.DeepEqual(b[1].Answer.Call, want) {
+			t.Errorf("the store gave back %+v", b.messages())
+		}
+	}
+}
+
+func TestACallWithoutAResultIsNotPartOfTheConversation(t *testing.T) {
+	s, engine := newService(t, Options{})
+	c, err := s.Start(context.Background(), me, withTools("one"), false)
+	must(t, err)
+	(<-engine.asked).call("c1", "weather", `{}`)
+	settle(c)
+	must(t, c.Send(context.Background(), me, withTools("two")))
+	a := <-engine.asked
+	if m := a.request.Messages; len(m) != 1 || m[0].Content != "two" {
+		t.Errorf("the engine was asked %+v", m)
+	}
+	a.finish()
+	settle(c)
+}
+
+func TestOnlyTheAnswerToAQuestionHasToBeACall(t *testing.T) {
+	s := withTools("").Settings
+	s.MustCall = 1
+	for _, tc := range []struct {
+		name, last string
+		resumed    bool
+		want       string
+	}{
+		{"a question", "user", false, infer.ToolChoiceRequired},
+		{"a result", "tool", false, ""},
+		{"an answer that is continued", "user", true, ""},
+	} {
+		r := infer.Request{Messages: []chat.Message{{Role: tc.last}}, Continue: tc.resumed}
+		if s.ask(&r); r.ToolChoice != tc.want || len(r.Tools) == 0 {
+			t.Errorf("%s: the choice is %q, the tools %s", tc.name, r.ToolChoice, r.Tools)
+		}
+	}
+	raw := infer.Request{Prompt: "x"}
+	if s.ask(&raw); raw.Tools != nil {
+		t.Errorf("a raw chat is asked with the tools %s", raw.Tools)
+	}
+}
+
+func TestToolsThatAreInvalidAreRefusedWithTheReason(t *testing.T) {
+	for _, tc := range []struct{ name, tools, want string }{
+		{"no JSON", "[\n{,", "(line 2)"},
+		{"an object", `{"type":"function"}`, "tools must be an array"},
+		{"no function", `[{"type":"function"}]`, "tools[0].function is missing"},
+		{"another type", `[{"type":"retrieval"}]`, `tools[0].type must be function, not "retrieval"`},
+		{"a name with a space", `[{"type":"function","function":{"name":"a b"}}]`, `tools[0].function.name must be 1 to 64 letters`},
+		{"two of one name", `[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]`, "the name of another tool"},
+		{"parameters that are no schema", `[{"type":"function","function":{"name":"a","parameters":[]}}]`, "must be a JSON schema"},
+		{"a schema with an unknown type", `[{"type":"function","function":{"name":"a","parameters":{"type":"object","properties":{"x":{"type":"strin"}}}}}]`, `the schema of the parameters of tool 1, "a", is invalid`},
+		{"too long", "[" + strings.Repeat(" ", ToolsBytes) + "]", "at most 32768 are kept"},
+	} {
+		s := DefaultSettings()
+		s.Tools = tc.tools
+		var wrong *infer.Error
+		if err := s.Validate(); !errors.As(err, &wrong) || wrong.Param != "tools" || !strings.Contains(wrong.Message, tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	for _, valid := range []string{"", " ", "[]", weather} {
+		s := DefaultSettings()
+		s.Tools = valid
+		if err := s.Validate(); err != nil {
+			t.Errorf("%q: %v", valid, err)
+		}
+	}
+}
