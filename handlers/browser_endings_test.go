@@ -107,7 +107,7 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		if got := text(); !strings.HasPrefix(got, "Calls weather") || !strings.Contains(got, `"city": "`) {
 			t.Errorf("the answer shows %q", got)
 		}
-		if got := b.value(answer + ".querySelector('.why').innerText.replace(/[^a-z]+/g, ' ')"); got != "waits for the result of weather" {
+		if got := b.value(answer + ".querySelector('.why').innerText.replace(/[^a-z]+/g, ' ')"); got != "ended with a call of weather" {
 			t.Errorf("it ended with %q", got)
 		}
 		b.look(axe(t), "a call that waits for its result")

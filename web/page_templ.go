@@ -2818,6 +2818,12 @@ func inspector(p Page) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
+			if group == Tools {
+				templ_7745c5c3_Err = tools().Render(ctx, templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err != nil {
+					return templ_7745c5c3_Err
+				}
+			}
 			for _, param := range p.of(group) {
 				if param.On != 0 {
 					templ_7745c5c3_Err = onOff(param).Render(ctx, templ_7745c5c3_Buffer)
@@ -2833,12 +2839,6 @@ func inspector(p Page) templ.Component {
 			}
 			for _, list := range p.listsOf(group) {
 				templ_7745c5c3_Err = textList(list).Render(ctx, templ_7745c5c3_Buffer)
-				if templ_7745c5c3_Err != nil {
-					return templ_7745c5c3_Err
-				}
-			}
-			if group == Tools {
-				templ_7745c5c3_Err = tools().Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

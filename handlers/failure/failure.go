@@ -241,7 +241,7 @@ func conflictTitle(c *live.Conflict) string {
 		return "No answer is being written"
 	case live.Replaying:
 		return "Not while an answer is being replayed"
-	case live.Sheeting:
+	case live.WritingGroup:
 		return "Not while answers are being compared"
 	}
 	return "Not while an answer is being written"

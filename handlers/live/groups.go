@@ -32,7 +32,7 @@ func (l *groups[T]) put(t T, command string) error {
 	}
 	old, replaces := l.byOwner[g.owner]
 	if replaces && old.base().busy() {
-		return &Conflict{Command: command, State: Sheeting}
+		return &Conflict{Command: command, State: WritingGroup}
 	}
 	if l.byOwner == nil {
 		l.byOwner = map[string]T{}

@@ -68,22 +68,22 @@ var ErrFull = errors.New("too many chats are being answered at once; wait for on
 // Conflict says that a command does not fit what the chat is doing.
 type Conflict struct {
 	Command string
-	State   string // Idle, Replaying, Sheeting, or the state of the running answer
+	State   string // Idle, Replaying, WritingGroup, or the state of the running answer
 	Answer  int64  // the running answer, if one runs
 }
 
 // What a chat can be doing beside the states of an answer.
 const (
-	Idle      = "idle"
-	Replaying = "replaying"
-	Sheeting  = "sheet" // a contact sheet, or a blind pair, of the person is being written
+	Idle         = "idle"
+	Replaying    = "replaying"
+	WritingGroup = "comparing" // a contact sheet, or a blind pair, of the person is being written
 )
 
 func (c *Conflict) Error() string {
 	switch {
 	case c.State == Idle:
 		return fmt.Sprintf("cannot %s: no answer is being written", c.Command)
-	case c.State == Sheeting:
+	case c.State == WritingGroup:
 		return fmt.Sprintf("cannot %s while another one of yours is being written; stop that first", c.Command)
 	case c.Command == "stop":
 		return "cannot stop: that answer has ended, and another is being written"

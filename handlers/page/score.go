@@ -78,11 +78,7 @@ func (h *Handlers) scorePrompt(c echo.Context) error {
 // scoredToken answers GET /c/:id/score/:answer/:index: one token of a scored prompt, 0 being the first,
 // with the candidates in its place.
 func (h *Handlers) scoredToken(c echo.Context) error {
-	at, err := number(c.Param("index"), "index")
-	if err != nil {
-		return err
-	}
-	chat, answer, err := h.answerOf(c)
+	chat, answer, at, err := h.tokenOf(c)
 	if err != nil {
 		return err
 	}

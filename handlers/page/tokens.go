@@ -24,7 +24,11 @@ func (h *Handlers) answerTokens(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, total, err := h.tokens(c, max(0, from), maxTokens, 0)
+	chat, answer, err := h.answerOf(c)
+	if err != nil {
+		return err
+	}
+	list, total, err := chat.Tokens(c.Request().Context(), principal(c), answer, max(0, from), maxTokens, 0)
 	if err != nil {
 		return err
 	}
@@ -52,11 +56,11 @@ func (h *Handlers) lastCandidates(c echo.Context) error {
 // answerToken answers GET /c/:id/tokens/:answer/:index: one token, 0 being the first, with the candidates
 // in its place.
 func (h *Handlers) answerToken(c echo.Context) error {
-	at, err := number(c.Param("index"), "index")
+	chat, answer, at, err := h.tokenOf(c)
 	if err != nil {
 		return err
 	}
-	list, total, err := h.tokens(c, max(0, at), 1, math.MaxInt)
+	list, total, err := chat.Tokens(c.Request().Context(), principal(c), answer, max(0, at), 1, math.MaxInt)
 	if err != nil {
 		return err
 	}
@@ -69,11 +73,7 @@ func (h *Handlers) answerToken(c echo.Context) error {
 // tokenStages answers GET /c/:id/tokens/:answer/:index/stages: the way of a token through the samplers,
 // as far as it follows from its stored candidates; and POST, for which one step of the model computes it.
 func (h *Handlers) tokenStages(c echo.Context) error {
-	at, err := number(c.Param("index"), "index")
-	if err != nil {
-		return err
-	}
-	chat, answer, err := h.answerOf(c)
+	chat, answer, at, err := h.tokenOf(c)
 	if err != nil {
 		return err
 	}
@@ -125,12 +125,13 @@ func (h *Handlers) setCandidateLimits(c echo.Context) error {
 	return h.candidateLimits(c)
 }
 
-func (h *Handlers) tokens(c echo.Context, first, count, top int) ([]live.Token, int, error) {
-	chat, answer, err := h.answerOf(c)
-	if err != nil {
-		return nil, 0, err
+// tokenOf returns the chat, the answer and the index of the token that the address names.
+func (h *Handlers) tokenOf(c echo.Context) (chat *live.Chat, answer int64, at int, err error) {
+	if at, err = number(c.Param("index"), "index"); err != nil {
+		return nil, 0, 0, err
 	}
-	return chat.Tokens(c.Request().Context(), principal(c), answer, first, count, top)
+	chat, answer, err = h.answerOf(c)
+	return chat, answer, at, err
 }
 
 // answerOf returns the chat and the answer that the address names.

@@ -51,7 +51,7 @@ func End(a *live.Answer) *Ending {
 	case a.Reason == infer.FinishLength:
 		return &Ending{Kind: "length", Text: "length limit, " + web.Thousands(a.Settings.MaxTokens)}
 	case a.Call != nil:
-		return &Ending{Kind: "call", Text: "waits for the result of", Code: a.Call.Name}
+		return &Ending{Kind: "call", Text: "ended with a call of", Code: a.Call.Name}
 	case a.StopString != "":
 		return &Ending{Kind: "stop_string", Text: "stop string", Code: a.StopString}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/store"
 )
 
 func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
@@ -23,6 +24,7 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096"},
 		{"its limit is reached", func(a *live.Answer) { a.Reason = infer.FinishLength }, "length", "length limit, 512"},
 		{"a stop string came", func(a *live.Answer) { a.StopString = "\n" }, "stop_string", `stop string "\n"`},
+		{"it calls a tool", func(a *live.Answer) { a.Reason, a.Call = infer.FinishCalls, &store.Call{Name: "weather"} }, "call", `ended with a call of "weather"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &live.Answer{State: live.Done, Settings: live.DefaultSettings()}

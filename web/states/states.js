@@ -71,7 +71,7 @@ function scores({ against }) {
 
 const formula = '<p>For <math><msup><mi>x</mi><mn>2</mn></msup></math> there is</p><p><math display="block"><mrow><mi>x</mi><mo>=</mo><mfrac><mrow><mo>−</mo><mi>b</mi><mo>±</mo><msqrt><mrow><msup><mi>b</mi><mn>2</mn></msup><mo>−</mo><mn>4</mn><mi>a</mi><mi>c</mi></mrow></msqrt></mrow><mrow><mn>2</mn><mi>a</mi></mrow></mfrac></mrow></math></p>'
 const code = '<p>In Go:</p><pre><code class="language-go">func add(a, b int) int {\n\treturn a + b\n}\n</code></pre><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table><ul><li>one</li><li>two</li></ul>'
-const called = { ...answer({ reason: 'tool_calls', tokens: 18, call: { id: 'c1', name: 'weather', arguments: '{}' }, ending: { kind: 'call', text: 'waits for the result of', code: 'weather' } }, ['<p class="call">Calls <code>weather</code></p><pre><code class="language-json">{\n  <span class="k">"city"</span>: <span class="s">"Oslo"</span>\n}\n</code></pre>']), text: '' }
+const called = { ...answer({ reason: 'tool_calls', tokens: 18, call: { id: 'c1', name: 'weather', arguments: '{}' }, ending: { kind: 'call', text: 'ended with a call of', code: 'weather' } }, ['<p class="call">Calls <code>weather</code></p><pre><code class="language-json">{\n  <span class="k">"city"</span>: <span class="s">"Oslo"</span>\n}\n</code></pre>']), text: '' }
 const replay = more => ({ answer: 2, state: 'running', equal: 5, total: 12, was: '', is: '', ...more })
 
 // messages are the states of a chat: its messages, and what is done then.
