@@ -105,10 +105,11 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if reasoning := strings.TrimSpace(m.Reasoning); reasoning != "" {
 			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(reasoning, "\n", "\n> "))
 		}
-		if said := strings.TrimSpace(m.Text); said != "" || m.Answer == nil {
+		called := m.Answer != nil && m.Answer.Call != nil
+		if said := strings.TrimSpace(m.Text); said != "" || !called {
 			fmt.Fprintf(&text, "\n%s\n", said)
 		}
-		if m.Answer != nil && m.Answer.Call != nil {
+		if called {
 			fmt.Fprintf(&text, "\nCalls %s:\n\n```json\n%s\n```\n", markdownLine(m.Answer.Call.Name), m.Answer.Call.Arguments)
 		}
 	}

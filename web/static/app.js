@@ -103,7 +103,8 @@ const link = new Link(document.body.dataset.chat, {
       },
     }[f.type]
     apply?.()
-    refresh()
+    if (f.type === 'events' && f.events.every(e => streamed.has(e.type))) drawSoon()
+    else refresh()
     if (f.type === 'snapshot' && !seek()) toEnd()
   },
   back(again) {
@@ -282,6 +283,18 @@ function presetsAddress(preset) {
   return query.size ? `/presets?${query}` : '/presets'
 }
 
+// streamed are the events that come many times a second. They change nothing but their answer, and what
+// drawSoon shows in the next frame, once for all that came before it.
+const streamed = new Set(['text', 'block', 'progress'])
+let drawLater = 0
+function drawSoon() {
+  drawLater ||= requestAnimationFrame(() => {
+    drawLater = 0
+    showInView()
+    showContext()
+  })
+}
+
 // showInView shows the seed of the last answer in the viewport, and the candidates of its last token.
 function showInView() {
   const { top, bottom } = scroller.getBoundingClientRect()
@@ -366,7 +379,7 @@ function toEnd() {
   if ($('#empty').hidden) scroller.scrollTop = scroller.scrollHeight
   reached = scroller.scrollTop
 }
-let width = 0, height = 0, reached = 0, seedLater = 0
+let width = 0, height = 0, reached = 0
 // resized reports whether the size of the column has changed since the last call. A scroll event
 // is then not caused by the user.
 function resized() {
@@ -385,10 +398,7 @@ scroller.addEventListener('scroll', () => {
   reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
   fetchNear()
-  seedLater ||= requestAnimationFrame(() => {
-    seedLater = 0
-    showInView()
-  })
+  drawSoon()
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
 const sizes = new ResizeObserver(() => { if (following) toEnd() })
