@@ -267,14 +267,13 @@ function refresh() {
   kvCache.show(empty || temporary ? '' : link.chat, `${engine.saves} ${engine.id} ${picker.name}`)
   for (const a of $$('a[href^="/presets"]:not([download])')) a.href = presetsAddress()
   params.speed(speeds[picker.name || engine.id] ?? 0)
-  showInView()
   if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
     const title = chat.title || 'New chat'
     for (const el of $$('[data-title]')) if (el.textContent !== title) el.textContent = el.title = title
     document.title = `${title} · m40-llm`
   }
-  showContext()
+  drawSoon()
 }
 
 // presetsAddress returns the address of the presets page, with a link back to this chat.
@@ -284,9 +283,10 @@ function presetsAddress(preset) {
 }
 
 // streamed are the events that come many times a second. They change nothing but their answer, and what
-// drawSoon shows in the next frame, once for all that came before it.
+// drawSoon shows.
 const streamed = new Set(['text', 'block', 'progress'])
 let drawLater = 0
+// drawSoon shows what depends on the layout, in the next frame, once for all that came before it.
 function drawSoon() {
   drawLater ||= requestAnimationFrame(() => {
     drawLater = 0
