@@ -90,7 +90,7 @@ func TestAContactSheetOfTheGuide(t *testing.T) {
 		b.do(chromedp.KeyEvent("\r"))
 		b.until("document.querySelector('.cell.kept') && document.querySelector('.kept-note a').href.includes('?at=')")
 		b.shot("sheet-kept")
-		kept := b.value("document.querySelector('.cell.kept .txt').textContent.trim()")
+		kept := b.value("[...document.querySelectorAll('.cell.kept :is(.same, .new)')].map(e => e.textContent).join('').trim()")
 		b.script("document.querySelector('.kept-note a').click()")
 		b.until("document.querySelector('.answer .prose') && location.pathname.startsWith('/c/') && !location.pathname.endsWith('/sheet')")
 		b.until(wired)

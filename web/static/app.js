@@ -282,9 +282,9 @@ function presetsAddress(preset) {
   return query.size ? `/presets?${query}` : '/presets'
 }
 
-// streamed are the events that come many times a second. They change nothing but their answer, and what
-// drawSoon shows.
+// streamed are the events that change nothing but their answer, and what drawSoon shows.
 const streamed = new Set(['text', 'block', 'progress'])
+
 let drawLater = 0
 // drawSoon shows what depends on the layout, in the next frame, once for all that came before it.
 function drawSoon() {
