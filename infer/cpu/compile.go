@@ -48,7 +48,7 @@ func (e *executable) Run(b *device.Batch) error {
 		panels_stride:    C.size_t(d.panels.bytes / int64(d.info.Threads)),
 	}
 	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq), ints(d.last),
-		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt))
+		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt), ints(b.States))
 	if read == 0 {
 		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
 	}
@@ -232,6 +232,8 @@ var lowerings = map[device.OpKind]func(l *lowering, c C.struct_op, op device.Op)
 	device.OpMix:             (*lowering).mix,
 	device.OpMatchRMS:        (*lowering).matchRMS,
 	device.OpSparsify:        (*lowering).sparsify,
+	device.OpConv:            (*lowering).conv,
+	device.OpScan:            (*lowering).scan,
 }
 
 // lower adds op to the phases.
@@ -320,7 +322,10 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 }
 
 func (l *lowering) glu(c C.struct_op, op device.Op) error {
-	activation, ok := map[device.Activation]C.int32_t{device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU, device.ExactGELU: C.EXACT_GELU}[op.GLU]
+	activation, ok := map[device.Activation]C.int32_t{
+		device.SiLU: C.SILU, device.GELU: C.GELU, device.ClampedSwiGLU: C.CLAMPED_SWIGLU, device.SquaredReLU: C.SQUARED_RELU, device.ExactGELU: C.EXACT_GELU,
+		device.Identity: C.IDENTITY, device.Sigmoid: C.SIGMOID, device.Softplus: C.SOFTPLUS, device.Exp: C.EXP,
+	}[op.GLU]
 	if !ok {
 		return fmt.Errorf("activation %d has no kernel", op.GLU)
 	}

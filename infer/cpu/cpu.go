@@ -76,6 +76,7 @@ type cpu struct {
 
 	tensors []tensor
 	kvs     []kv
+	states  []state
 	weights arena
 	owned   []memory
 	views   runtime.Pinner // data of weights in Go's heap that are not packed
@@ -361,7 +362,7 @@ func (d *cpu) Close() error {
 	for _, m := range append(d.owned, d.quant, d.attention, d.groups, d.panels) {
 		m.free()
 	}
-	d.owned, d.tensors, d.kvs = nil, nil, nil
+	d.owned, d.tensors, d.kvs, d.states = nil, nil, nil, nil
 	d.quant, d.attention, d.groups, d.panels = memory{}, memory{}, memory{}, memory{}
 	d.weights.free()
 	d.views.Unpin()

@@ -106,6 +106,9 @@ static int phase_items(const struct run *r, const struct phase *p)
 		return rows * r->program->ops[p->first].kv_heads;
 	case PHASE_GROUP:
 		return 1;
+	case PHASE_CONV:
+	case PHASE_SCAN:
+		return p->items;
 	}
 	return rows;
 }
@@ -192,6 +195,12 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		return;
 	case PHASE_GROUP:
 		group_rows(r, op, phase_rows(r, p));
+		return;
+	case PHASE_CONV:
+		e->kernels->conv(r, op, i, phase_rows(r, p));
+		return;
+	case PHASE_SCAN:
+		e->kernels->scan(r, op, i % op->heads, i / op->heads, phase_rows(r, p));
 		return;
 	case PHASE_MATMUL:
 		for (; i >= matmul_items(r, op); op++)
@@ -282,9 +291,9 @@ struct engine *engine_open(const char *path, int threads)
 
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
-               int32_t sequences, const int32_t *tables, const int32_t *table_at)
+               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states)
 {
-	struct batch batch = {rows, outs, tokens, pos, seq, last, out, sequences, tables, table_at};
+	struct batch batch = {rows, outs, tokens, pos, seq, last, out, sequences, tables, table_at, states};
 	e->run = (struct run){p, &batch, s};
 	atomic_store(&e->phase, 0);
 	atomic_store(&e->lost, 0);

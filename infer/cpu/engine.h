@@ -15,6 +15,9 @@ enum {
 	SPLIT = 256, // positions that attention processes at once: fixed, because results depend on it
 	LINE = 64,   // alignment of all allocations, in bytes
 	MAX_EXPERTS = 4096, // of OP_ROUTE
+	CONV_PART = 64, // columns of a convolution that a thread takes at a time
+	SCAN_PART = 32, // values of a head that a thread takes at a time
+	MAX_KERNEL = 64, // positions that a convolution spans
 	PANEL = 16,  // outputs that are stored interleaved, see panel.h
 };
 
@@ -60,10 +63,12 @@ enum op_kind {
 	OP_MIX,         // parts of y from column to on += Σ factors z · parts of x, of width values
 	OP_MATCH_RMS,   // y = y · rms(x) / rms(y), for each head_dim values
 	OP_SPARSIFY,    // y = max(0, y - mean(y) - scale · deviation(y))
+	OP_CONV,        // y = bias + convolution of x with w (cols, outs), see recurrent.h
+	OP_SCAN,        // y = recurrence with queries x and keys z, see recurrent.h
 };
 
 // Activation functions of OP_GLU.
-enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU, EXACT_GELU };
+enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU, EXACT_GELU, IDENTITY, SIGMOID, SOFTPLUS, EXP };
 
 struct op {
 	int32_t kind;
@@ -109,6 +114,12 @@ struct op {
 	float scale;    // factor of scores, of cosines and sines, of y (OP_SCALE), of weights (OP_ROUTE)
 	float cap;      // soft cap of scores or values; 0: none
 	int32_t activation; // OP_GLU
+
+	float *state; // OP_CONV, OP_SCAN: recurrent state, state_values for each slot; that of op begins at state_at
+	size_t state_values, state_at;
+	const float *v, *decay, *step; // OP_SCAN: (rows, cols), (rows, heads, decays), (rows, heads); factors: (heads) of v, or NULL
+	int32_t keys, decays;          // OP_SCAN: kv_heads keys of keys values; heads of head_dim values; 1 decay, or one for each value of a key
+	int32_t tiled, delta;          // OP_SCAN: see device.Scan
 };
 
 enum phase_kind {
@@ -116,6 +127,8 @@ enum phase_kind {
 	PHASE_MATMUL,    // products with the same input; an item is a chunk of outputs
 	PHASE_ATTENTION, // one operation; an item is a row and a kv head
 	PHASE_GROUP,     // one operation, OP_GROUP; one item
+	PHASE_CONV,      // one operation; an item is CONV_PART columns
+	PHASE_SCAN,      // one operation; an item is SCAN_PART values of a head
 };
 
 // A phase is the work between two barriers: operations first … last-1, divided into items.
@@ -141,6 +154,7 @@ struct batch {
 	int32_t sequences;
 	const int32_t *tables;   // block tables of all cache groups and sequences, concatenated
 	const int32_t *table_at; // (groups, sequences) where each begins
+	const int32_t *states;   // (sequences) slots of the recurrent state
 };
 
 // Scratch memory of a device. Its programs share it, because only one runs at a time.
@@ -216,6 +230,9 @@ struct kernels {
 	const struct weight_kernels *weights;
 	// Computes attention of the query heads that share kv head kv_head. mem is the thread's scratch.
 	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *mem);
+	// Compute a part of the columns of an operation with recurrent state, for rows rows.
+	void (*conv)(const struct run *r, const struct op *op, int part, int rows);
+	void (*scan)(const struct run *r, const struct op *op, int head, int part, int rows);
 };
 
 extern const struct kernels kernels_portable;
@@ -279,7 +296,7 @@ void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 // is in_file could not be read, as engine_pack does.
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
-               int32_t sequences, const int32_t *tables, const int32_t *table_at);
+               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states);
 
 // Ends and joins the workers.
 void engine_close(struct engine *e);

@@ -18,8 +18,9 @@
 #include "matmul_panel.h"
 #include "rows.h"
 #include "attention.h"
+#include "recurrent.h"
 
-const struct kernels kernels_neon = {run_row, read_bytes, weight_kernels, run_attention};
+const struct kernels kernels_neon = {run_row, read_bytes, weight_kernels, run_attention, run_conv, run_scan};
 
 #if defined(__clang__)
 #pragma clang attribute pop

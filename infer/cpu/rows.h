@@ -108,6 +108,26 @@ INLINE void glu(const int activation, const float *x, const float *z, float *y, 
 	}
 }
 
+// y = x · z, or z / (1 + e⁻ˣ), z · ln(1 + eˣ), z · eˣ. x, y, z: (n); z may be NULL: ones
+INLINE void function(const int activation, const float *x, const float *z, float *y, int n)
+{
+	for (int i = 0; i < n; i += LANES) {
+		vf a = get(x + i, n - i);
+		if (activation == SIGMOID)
+			a = vf_gated(vf_set(1.0f), a);
+		if (activation == EXP)
+			a = vf_exp(a);
+		if (activation == SOFTPLUS) {
+			float logs[LANES];
+			vf_store(logs, vf_exp(vf_min(a, vf_sub(vf_zero(), a)))); // of -|x|
+			for (int l = 0; l < LANES; l++)
+				logs[l] = log1pf(logs[l]);
+			a = vf_add(vf_max(vf_zero(), a), vf_load(logs));
+		}
+		put(y + i, n - i, z ? vf_mul(a, get(z + i, n - i)) : a);
+	}
+}
+
 // y = y · sigmoid(x). x: (gates), with gates n or 1; y: (n)
 static void gate_row(const float *x, int gates, float *y, int n)
 {
@@ -417,8 +437,16 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 				glu(SQUARED_RELU, x, up, y, n);
 			else if (op->activation == EXACT_GELU)
 				glu(EXACT_GELU, x, up, y, n);
-			else
+			else if (op->activation == CLAMPED_SWIGLU)
 				glu(CLAMPED_SWIGLU, x, up, y, n);
+			else if (op->activation == IDENTITY)
+				function(IDENTITY, x, up, y, n);
+			else if (op->activation == SIGMOID)
+				function(SIGMOID, x, up, y, n);
+			else if (op->activation == SOFTPLUS)
+				function(SOFTPLUS, x, up, y, n);
+			else
+				function(EXP, x, up, y, n);
 			break;
 		case OP_GATE:
 			gate_row(op->x + (size_t)row * (size_t)op->outs, op->outs, y, n);

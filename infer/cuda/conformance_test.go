@@ -31,6 +31,7 @@ func TestDeviceContract(t *testing.T) {
 				Types: types[path],
 				// Paths differ in their products.
 				OnlyProducts: path != "i16" && !torture,
+				NoState:      true,
 			})
 		})
 	}

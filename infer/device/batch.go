@@ -1,6 +1,9 @@
 package device
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Batch is the input of one step: rows of several sequences, prefill and decode
 // mixed. The rows of one sequence are in the order of their positions.
@@ -13,6 +16,8 @@ type Batch struct {
 	// Tables are the block tables by cache group and sequence: the KV blocks of positions 0-31, 32-63, ….
 	// A block that is behind the windows of all rows has no effect on results, whatever it holds.
 	Tables [][][]int32
+
+	States []int32 // by sequence: its slot of the recurrent state, no two the same; not read if the program has none
 }
 
 // LastPos appends, for each row, the last position that its sequence has in the batch, to list.
@@ -46,6 +51,9 @@ func (b *Batch) Check(l Limits) error {
 		if b.Pos[i] < 0 || int(b.Pos[i]) >= l.Positions {
 			return fmt.Errorf("row %d: position %d is outside the embedding table of %d positions", i, b.Pos[i], l.Positions)
 		}
+	}
+	if err := b.checkStates(l); err != nil {
+		return err
 	}
 	if len(b.Tables) < len(l.Blocks) {
 		return fmt.Errorf("batch has block tables of %d cache groups, want %d", len(b.Tables), len(l.Blocks))
@@ -81,6 +89,28 @@ func (b *Batch) checkTables(tables [][]int32, blocks int) error {
 			if blocks > 0 && (id < 0 || int(id) >= blocks) {
 				return fmt.Errorf("sequence %d: KV block %d is outside the cache of %d blocks", s, id, blocks)
 			}
+		}
+	}
+	return nil
+}
+
+// checkStates returns an error unless each sequence of a row has a slot of its own, if the program has
+// recurrent state.
+func (b *Batch) checkStates(l Limits) error {
+	if l.States == 0 {
+		return nil
+	}
+	for i, s := range b.Seq {
+		if s < 0 || int(s) >= len(b.States) {
+			return fmt.Errorf("row %d: sequence %d is outside the batch's %d state slots", i, s, len(b.States))
+		}
+	}
+	for s, slot := range b.States {
+		if slot < 0 || int(slot) >= l.States {
+			return fmt.Errorf("sequence %d: state slot %d does not exist, there are %d", s, slot, l.States)
+		}
+		if slices.Contains(b.States[:s], slot) {
+			return fmt.Errorf("sequence %d: state slot %d belongs to another sequence too", s, slot)
 		}
 	}
 	return nil

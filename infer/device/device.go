@@ -189,6 +189,12 @@ type Device interface {
 	// same bits as if the block had been computed.
 	WriteKV(kv KV, block int32, src []byte) error
 
+	// AllocState allocates recurrent state. It fails if the device has no kernels for it.
+	AllocState(l StateLayout) (State, error)
+
+	// CopyState copies slot from of s to slot to.
+	CopyState(s State, to, from int32) error
+
 	// Compile prepares p for replay. It returns p.Err, if there is one.
 	Compile(p *Program) (Executable, error)
 

@@ -37,6 +37,8 @@ const (
 	OpMix
 	OpMatchRMS
 	OpSparsify
+	OpConv
+	OpScan
 )
 
 // operations are the properties of each operation that do not depend on its fields.
@@ -69,6 +71,8 @@ var operations = [...]struct {
 	OpMix:             {name: "Mix", updates: true},
 	OpMatchRMS:        {name: "MatchRMS", updates: true},
 	OpSparsify:        {name: "Sparsify", updates: true},
+	OpConv:            {name: "Conv"},
+	OpScan:            {name: "Scan"},
 }
 
 func (k OpKind) String() string { return operations[k].name }
@@ -110,7 +114,7 @@ func (a Attention) Reach() (before, after int) {
 	return all, 0
 }
 
-// Activation is the activation function of a feed-forward layer.
+// Activation is an element-wise function: of a feed-forward layer, or of gates.
 type Activation uint8
 
 const (
@@ -122,10 +126,13 @@ const (
 	ClampedSwiGLU
 
 	SquaredReLU // max(x, 0)²
+	ExactGELU   // x · (1 + erf(x / sqrt(2))) / 2
+	Identity    // x
+	Sigmoid     // 1 / (1 + e^-x)
+	Softplus    // ln(1 + e^x)
+	Exp         // e^x
 
-	ExactGELU // x · (1 + erf(x / sqrt(2))) / 2
-
-	LastActivation = ExactGELU
+	LastActivation = Exp
 )
 
 // Op is one recorded operation. Kind determines which fields are set; they are documented at
@@ -135,7 +142,7 @@ type Op struct {
 	Dst       Tensor
 	X, Y      Tensor // activations
 	W         Tensor // weight
-	Bias      Tensor // OpLayerNorm
+	Bias      Tensor // OpLayerNorm, OpConv
 	Eps       float32
 	Factor    float32
 	Cap       float32
@@ -148,11 +155,14 @@ type Op struct {
 	Experts   int     // OpExpertMatMul, OpExpertBias: number of experts in W
 	Columns   Columns // OpCopy; OpMix: To and Width
 	Period    int     // OpScaleByPosition
+	State     State   // OpConv, OpScan
+	At        int     // OpConv, OpScan: first value in the state
+	Scan      Scan    // OpScan
 }
 
 // Reads reports whether op reads the activation t.
 func (op Op) Reads(t Tensor) bool {
-	return !t.None() && (op.X.ID == t.ID || op.Y.ID == t.ID || op.Dst.ID == t.ID && operations[op.Kind].updates)
+	return !t.None() && (op.X.ID == t.ID || op.Y.ID == t.ID || op.Scan.V.ID == t.ID || op.Scan.Decay.ID == t.ID || op.Scan.Step.ID == t.ID || op.Dst.ID == t.ID && operations[op.Kind].updates)
 }
 
 // Writes reports whether op writes the activation t, or a part of it.
@@ -180,6 +190,7 @@ type Limits struct {
 	Blocks    []int // per cache group: blocks of the program's smallest KV cache; 0: it has none
 	Vocab     int   // rows of its smallest token embedding table
 	Positions int   // rows of its smallest position embedding table
+	States    int   // slots of its recurrent state; 0: it has none
 }
 
 // Limits returns the limits of p's batches.
@@ -199,6 +210,8 @@ func (p *Program) Limits() Limits {
 			if least := &l.Blocks[kv.Group]; *least == 0 || kv.Blocks < *least {
 				*least = kv.Blocks
 			}
+		case OpConv, OpScan:
+			l.States = op.State.Layout.Slots
 		}
 	}
 	return l
@@ -476,7 +489,7 @@ func (p *Program) record(op Op, checks ...error) {
 		return
 	}
 	switch op.Kind {
-	case OpEmbed, OpEmbedPositions, OpScaleByPosition, OpRoPE, OpStoreKV, OpAttention, OpGatherRows:
+	case OpEmbed, OpEmbedPositions, OpScaleByPosition, OpRoPE, OpStoreKV, OpAttention, OpConv, OpScan, OpGatherRows:
 		if p.gathered {
 			p.err = fmt.Errorf("operation %d, %s: cannot follow GatherRows", len(p.Ops), op.Kind)
 			return
@@ -502,6 +515,10 @@ func (p *Program) enoughRows(t Tensor) error {
 
 func (p *Program) atLeastRows(t Tensor, rows int) error {
 	return check(t.Type == gguf.F32 && t.Rows >= rows, "activation has %d %s rows, want at least %d F32 rows", t.Rows, t.Type, rows)
+}
+
+func isFloat(what string, w Tensor) error {
+	return check(w.Type == gguf.F32, "%s are %s, want F32", what, w.Type)
 }
 
 func vector(w Tensor, n int) error {

@@ -15,6 +15,7 @@ type architecture struct {
 	layerNorm  bool              // LayerNorm instead of RMSNorm
 	positions  bool              // learned position embeddings instead of RoPE
 	encoder    bool              // attention is bidirectional, with symmetric windows, unless the file says otherwise
+	hybrid     bool              // layers may lack attention or a feed-forward layer
 	tensors    []tensor
 
 	// read, if set, reads the metadata keys that only this family has, and sets the options
@@ -27,29 +28,36 @@ var architectures = map[string]architecture{
 	"bert":            bert,
 	"cohere2":         cohere2,
 	"command-r":       commandR,
-	"ernie4_5":        ernie45,
 	"deepseek2":       deepseek2,
 	"dots1":           dots1,
+	"ernie4_5":        ernie45,
 	"ernie4_5-moe":    ernie45MoE,
 	"exaone4":         exaone4,
+	"falcon-h1":       falconH1,
 	"gemma":           gemma,
+	"gemma-embedding": gemmaEmbedding,
 	"gemma2":          gemma2,
 	"gemma3":          gemma3,
 	"gemma3n":         gemma3n,
 	"gemma4":          gemma4,
-	"gemma-embedding": gemmaEmbedding,
 	"glm4":            glm4,
 	"glm4moe":         glm4MoE,
-	"gpt2":            gpt2,
 	"gpt-oss":         gptOSS,
+	"gpt2":            gpt2,
 	"granite":         granite,
+	"granitehybrid":   graniteHybrid,
 	"granitemoe":      graniteMoE,
 	"hunyuan-dense":   hunyuanDense,
 	"hunyuan-moe":     hunyuanMoE,
+	"kimi-linear":     kimiLinear,
+	"lfm2":            lfm2,
+	"lfm2moe":         lfm2MoE,
 	"llama":           llama,
 	"minimax-m2":      minimaxM2,
 	"mistral3":        mistral3,
 	"nemotron":        nemotron,
+	"nemotron_h":      nemotronH,
+	"nemotron_h_moe":  nemotronHMoE,
 	"nomic-bert":      nomicBERT,
 	"olmo2":           olmo2,
 	"phi2":            phi2,
@@ -57,7 +65,10 @@ var architectures = map[string]architecture{
 	"qwen2":           qwen2,
 	"qwen2moe":        qwen2MoE,
 	"qwen3":           qwen3,
+	"qwen35":          qwen35,
+	"qwen35moe":       qwen35MoE,
 	"qwen3moe":        qwen3moe,
+	"qwen3next":       qwen3Next,
 	"seed_oss":        seedOSS,
 	"smollm3":         smollm3,
 	"stablelm":        stableLM,
@@ -161,6 +172,28 @@ const (
 	laurelRight
 	laurelPostNorm
 
+	scanQ // recurrent state: see recurrent.go
+	scanK
+	scanV
+	scanQConv
+	scanKConv
+	scanVConv
+	scanQConvBias
+	scanKConvBias
+	scanVConvBias
+	scanStep
+	scanDecay
+	scanStepAndDecay
+	scanDecayRank
+	scanDecayBias
+	scanA
+	scanSkip
+	scanKeyNorm
+	scanNorm
+	scanGate
+	scanGateRank
+	scanOut
+
 	slots // number of slots
 )
 
@@ -173,6 +206,7 @@ type tensor struct {
 	part  part
 
 	optional bool
+	float    bool    // uploaded as F32, whatever its type in the file
 	fill     float32 // if not 0, value of all elements if the file lacks the tensor
 
 	derived       *derivation // if set, the weight is computed from a tensor of another shape
@@ -345,7 +379,8 @@ var (
 		{slot: ffnSharedUp, name: "ffn_up_shexp.weight", shape: shape{sharedDim, dim}},
 		{slot: ffnSharedDown, name: "ffn_down_shexp.weight", shape: shape{dim, sharedDim}},
 	}
-	normedValues = []tensor{ // norms of each head of queries and keys, and of values without weights
+	gatedSharedExperts = slices.Concat(sharedExperts, []tensor{{slot: ffnSharedInput, name: "ffn_gate_inp_shexp.weight", shape: shape{one, dim}}})
+	normedValues       = []tensor{ // norms of each head of queries and keys, and of values without weights
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{headDim}},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{keyNormDim}},
 		{slot: attnVNorm, name: "attn_v_norm.weight", shape: shape{keyNormDim}, fill: 1},

@@ -63,23 +63,26 @@ func (c *Config) Experts() (all, active int) {
 type Layer struct {
 	device.Attention
 
-	KVHeads       int
-	HeadDim       int
-	ValueDim      int // width of a head's value
-	NoPEDim       int // with Latent: elements of a head's key without RoPE
-	QueryRank     int // width of the low-rank step that queries are computed from; 0: none
-	Latent        int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
-	FFNDim        int // width of the feed-forward layer
-	Activation    device.Activation
-	Sparse        bool // gates below mean + SparsityScale · deviation are cut
-	SparsityScale float32
-	Routing       device.Routing // of the mixture of experts; no Experts: there is none
-	ExpertDim     int            // width of each expert
-	SharedDim     int            // width of all shared experts together
-	RoPE          device.RoPE    // Dims 0: no RoPE
-	NormAfterRoPE bool           // queries and keys are normed after RoPE instead of before
-	NoRoPEFactors bool           // ignore the model's RoPE factors
-	KVLayersBack  int            // the layer reads the keys and values of the layer this far before it; 0: its own
+	KVHeads        int  // 0: the layer has no attention
+	GatedAttention bool // queries come with gates of the result
+	HeadDim        int
+	ValueDim       int // width of a head's value
+	NoPEDim        int // with Latent: elements of a head's key without RoPE
+	QueryRank      int // width of the low-rank step that queries are computed from; 0: none
+	Latent         int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
+	FFNDim         int // width of the feed-forward layer
+	Activation     device.Activation
+	Sparse         bool // gates below mean + SparsityScale · deviation are cut
+	SparsityScale  float32
+	Routing        device.Routing // of the mixture of experts; no Experts: there is none
+	ExpertDim      int            // width of each expert
+	SharedDim      int            // width of all shared experts together
+	RoPE           device.RoPE    // Dims 0: no RoPE
+	NormAfterRoPE  bool           // queries and keys are normed after RoPE instead of before
+	NoRoPEFactors  bool           // ignore the model's RoPE factors
+	Unrotated      bool           // latent attention whose RoPE.Dims elements are not rotated
+	Recurrent      Recurrent      // recurrent state
+	KVLayersBack   int            // the layer reads the keys and values of the layer this far before it; 0: its own
 }
 
 // Limits of the values in a file, far above any real model and small enough that no product of
@@ -121,8 +124,8 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	layers := m.integer("block_count", 1, maxLayers)
 	m.layers = layers
 	for m.layer = range layers {
-		l := m.readLayer(c)
-		if !arch.positions {
+		l := m.readLayer(c, arch.hybrid)
+		if !arch.positions && l.Attends() {
 			l.RoPE = m.rope(l.HeadDim, c.OriginalContext)
 			l.RoPE.NeoX = arch.neox
 		}
@@ -151,12 +154,21 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	return c, m.err
 }
 
-// readLayer reads the keys of a layer that are common to all families.
-func (m *metadata) readLayer(c Config) Layer {
-	l := Layer{FFNDim: m.integer("feed_forward_length", 1, maxDim)}
+// readLayer reads the keys of a layer that are common to all families. A layer of a hybrid may lack
+// attention or a feed-forward layer.
+func (m *metadata) readLayer(c Config, hybrid bool) Layer {
+	least := 1
+	if hybrid {
+		least = 0
+	}
+	l := Layer{FFNDim: m.integer("feed_forward_length", least, maxDim)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
-	l.KVHeads = m.optionalInteger("attention.head_count_kv", 1, maxHeads, l.Heads)
+	l.KVHeads = m.optionalInteger("attention.head_count_kv", least, maxHeads, l.Heads)
+	if !l.Attends() {
+		l.withoutAttention()
+		return l
+	}
 	if l.Heads%l.KVHeads != 0 {
 		m.fail(fmt.Errorf("%s: %d query heads cannot share %d kv heads evenly", m.key("attention.head_count_kv"), l.Heads, l.KVHeads))
 	}

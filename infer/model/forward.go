@@ -105,17 +105,26 @@ func (r *recording) dense(last device.Tensor) device.Tensor {
 	return last
 }
 
-// layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage. Norms
-// without weights are left out: those before a sublayer, and those of its output. If attention has a
-// norm and the feed-forward layer has none, both read the one of attention. Encoders have a norm of
-// each sum x instead.
+// layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage, or a
+// recurrence in place of attention or beside it; a layer may lack one of the parts. Norms without
+// weights are left out: those before a sublayer, and those of its output. If attention has a norm and
+// the feed-forward layer has none, both read the one of attention. Encoders have a norm of each sum x
+// instead.
 func (r *recording) layer(i int) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
 	n := r.norm(x, w[attnNorm], w[attnNormBias])
-	r.add(x, r.attention(i, n), w[attnPostNorm])
+	if l.Recurs() {
+		r.add(x, r.recurrent(i, n), device.Tensor{})
+	}
+	if l.Attends() {
+		r.add(x, r.attention(i, n), w[attnPostNorm])
+	}
 	r.laurel(w, x, n)
 	r.normInPlace(x, w[attnSumNorm], w[attnSumNormBias])
+	if !l.feedsForward() {
+		return
+	}
 	if !w[ffnNorm].None() {
 		n = r.norm(x, w[ffnNorm], w[ffnNormBias])
 	}
@@ -163,6 +172,11 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
+	var gate device.Tensor
+	if l.GatedAttention {
+		gate = r.columns("attention gate", q, l.Heads, l.HeadDim, l.HeadDim)
+		q = r.columns("q", q, l.Heads, 0, l.HeadDim)
+	}
 	var k, v device.Tensor // none if the layer reads those of another layer
 	if l.KVLayersBack == 0 {
 		k = r.linear("k", w[attnK], w[attnKBias], n)
@@ -202,6 +216,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	parameters := l.Attention
 	parameters.Sinks = w[attnSinks]
 	r.Attention(att, q, kv, layer, parameters)
+	if !gate.None() {
+		r.Gate(att, gate)
+	}
 	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
 }
 
@@ -249,17 +266,7 @@ func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) devic
 		}
 		return dst
 	}
-	var gate, up device.Tensor
-	if w[ffnGateUpExperts].None() {
-		gate = linear("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
-		up = linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
-	} else {
-		gate, up = r.buffer("expert gates", routing.Used*l.ExpertDim), r.buffer("expert ups", routing.Used*l.ExpertDim)
-		both := linear("expert gates and ups", ffnGateUpExperts, ffnGateExpertsBias, 2*l.ExpertDim, n)
-		r.Copy(gate, both, device.Columns{Parts: routing.Used, Width: l.ExpertDim})
-		r.Copy(up, both, device.Columns{Parts: routing.Used, From: l.ExpertDim, Width: l.ExpertDim})
-	}
-	r.GLU(gate, gate, up, l.Activation)
+	gate := r.gatedExperts(l, w, linear, n)
 	down := linear("expert outputs", ffnDownExperts, ffnDownExpertsBias, n.Cols, gate)
 	proj := r.buffer("proj", n.Cols)
 	r.ExpertSum(proj, down, routes)
@@ -269,12 +276,41 @@ func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) devic
 	return proj
 }
 
+// gatedExperts records a(Wgate·n) · Wup·n of each expert, or a(Wup·n) if experts have no gates. linear
+// records a product of each expert.
+func (r *recording) gatedExperts(l *Layer, w *weights, linear func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor, n device.Tensor) device.Tensor {
+	if !w[ffnGateUpExperts].None() {
+		used := l.Routing.Used
+		both := linear("expert gates and ups", ffnGateUpExperts, ffnGateExpertsBias, 2*l.ExpertDim, n)
+		gate, up := r.columns("expert gates", both, used, 0, l.ExpertDim), r.columns("expert ups", both, used, l.ExpertDim, l.ExpertDim)
+		r.GLU(gate, gate, up, l.Activation)
+		return gate
+	}
+	if w[ffnGateExperts].None() {
+		up := linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
+		r.Activate(up, up, l.Activation)
+		return up
+	}
+	gate := linear("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
+	r.GLU(gate, gate, linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n), l.Activation)
+	return gate
+}
+
 // shared records the experts that every row uses, times their gate if they have one.
 func (r *recording) shared(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	var none device.Tensor
-	gate, up := r.linear("gate", w[ffnSharedGate], none, n), r.linear("up", w[ffnSharedUp], none, n)
-	r.GLU(gate, gate, up, l.Activation)
-	shared := r.linear("shared", w[ffnSharedDown], none, gate)
+	var gate device.Tensor
+	if !w[ffnSharedGate].None() {
+		gate = r.linear("gate", w[ffnSharedGate], none, n)
+	}
+	hidden := r.linear("up", w[ffnSharedUp], none, n)
+	if gate.None() {
+		r.Activate(hidden, hidden, l.Activation)
+	} else {
+		r.GLU(gate, gate, hidden, l.Activation)
+		hidden = gate
+	}
+	shared := r.linear("shared", w[ffnSharedDown], none, hidden)
 	if !w[ffnSharedInput].None() {
 		r.Gate(shared, r.linear("shared gate", w[ffnSharedInput], none, n))
 	}

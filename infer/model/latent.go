@@ -57,7 +57,7 @@ func (r *recording) latentAttention(i int, n device.Tensor) device.Tensor {
 	vector := r.columns("latent", both, 1, 0, l.Latent)
 	r.normInPlace(vector, w[attnKVANorm], none)
 	key := r.columns("rotated key", both, 1, l.Latent, l.RoPE.Dims)
-	r.RoPE(key, l.RoPE)
+	r.rotateLatent(key, l)
 	r.StoreKV(kv, layer, r.joined("k", l, vector, key, 1), none)
 
 	att := r.buffer("att", l.Heads*l.Latent)
@@ -79,10 +79,17 @@ func (r *recording) latentQueries(l *Layer, w *weights, n device.Tensor) (absorb
 	q := r.linear("q", w[attnQ], none, x)
 	plain := r.columns("plain queries", q, l.Heads, 0, l.NoPEDim)
 	rotated = r.columns("rotated queries", q, l.Heads, l.NoPEDim, l.RoPE.Dims)
-	r.RoPE(rotated, l.RoPE)
+	r.rotateLatent(rotated, l)
 	absorbed = r.buffer("absorbed queries", l.Heads*l.Latent)
 	r.ExpertMatMul(absorbed, w[attnKB], plain, none, l.Heads)
 	return absorbed, rotated
+}
+
+// rotateLatent records RoPE of the part of queries or keys for it, unless the layer has no positions.
+func (r *recording) rotateLatent(x device.Tensor, l *Layer) {
+	if !l.Unrotated {
+		r.RoPE(x, l.RoPE)
+	}
 }
 
 // columns records a copy of width columns from column from of each of parts parts of x.

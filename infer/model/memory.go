@@ -21,6 +21,7 @@ type Reads struct {
 	weights int64 // all but the embedding table and experts
 	experts int64 // those of one row
 	layers  []layerReads
+	state   int64 // recurrent state of a row's sequence, read and written
 }
 
 // layerReads is what a row reads of the KV cache in a layer.
@@ -45,6 +46,7 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 			r.weights += bytes
 		}
 	}
+	r.state = 2 * c.StateLayout(1).Bytes()
 	for i, l := range c.Layers {
 		one := Config{Layers: c.Layers[i : i+1]}
 		r.layers = append(r.layers, layerReads{one.KVLayout(t, 1).BlockBytes(), l.Window})
@@ -57,6 +59,7 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 func (r Reads) Step(positions ...int) (bytes int64, known bool) {
 	bytes = r.weights + r.experts
 	for _, n := range positions {
+		bytes += r.state
 		for _, l := range r.layers {
 			read := int64(n)
 			if l.window > 0 {
@@ -182,10 +185,13 @@ func (g CacheGroup) Span(rows int) int {
 
 // CacheGroups returns the cache groups of the model, ordered by their first layers.
 func (c Config) CacheGroups() (groups []CacheGroup) {
-	for _, g := range c.layerGroups() {
-		if !slices.Contains(groups, g) {
+	for i, g := range c.layerGroups() {
+		if c.Layers[i].Attends() && !slices.Contains(groups, g) {
 			groups = append(groups, g)
 		}
+	}
+	if groups == nil { // no layer has keys and values
+		return []CacheGroup{{}}
 	}
 	return groups
 }
@@ -202,7 +208,9 @@ func (c Config) layerGroups() []CacheGroup {
 		if !l.Bidirectional { // else its window is on both sides of a row, and the whole text in one step
 			groups[i] = CacheGroup{l.Window}
 		}
-		windows[groups[i].Window] = true
+		if l.Attends() {
+			windows[groups[i].Window] = true
+		}
 	}
 	if len(windows) > device.MaxGroups {
 		clear(groups)
@@ -237,10 +245,14 @@ func (c Config) KVLayout(t gguf.Type, blocks int) KVLayouts {
 // kvPlace locates the keys and values of a layer: index of the cache, and layer in that cache.
 type kvPlace struct{ cache, layer int }
 
-// kvLayouts returns the caches of layers from to to-1, and the place of each layer.
+// kvLayouts returns the caches of layers from to to-1, and the place of each layer that has attention.
 func (c Config) kvLayouts(o Options, from, to int) (caches KVLayouts, places []kvPlace) {
 	groups, all := c.layerGroups(), c.CacheGroups()
 	for n, l := range c.Layers[from:to] {
+		if !l.Attends() {
+			places = append(places, kvPlace{-1, -1})
+			continue
+		}
 		if l.KVLayersBack > 0 && l.KVLayersBack <= n {
 			places = append(places, places[n-l.KVLayersBack])
 			continue
@@ -319,6 +331,8 @@ func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	for i, layout := range caches {
 		s.kv = append(s.kv, device.KV{ID: int32(i + 1), Layout: layout})
 	}
+	s.state.ID = 1
+	s.state.Layout, s.stateAt = c.stateLayout(o.States, 0, len(c.Layers))
 	return &Model{config: c, options: o.withDefaults()}, s
 }
 

@@ -17,6 +17,7 @@ import (
 type Options struct {
 	CacheType gguf.Type // of the KV cache: F16 or F32
 	Blocks    int       // blocks of the KV cache, of device.BlockSize positions: the most in a block table
+	States    int       // slots of recurrent state, for models that have it; 0: 1
 	MaxRows   int       // maximum rows of a batch
 	MaxOut    int       // maximum rows of a batch whose logits are computed; 0: MaxRows
 	Context   int       // maximum positions of a sequence; 0: as many as the model was trained on
@@ -30,6 +31,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxOut == 0 {
 		o.MaxOut = o.MaxRows
 	}
+	o.States = max(o.States, 1)
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
@@ -72,8 +74,10 @@ type stage struct {
 	outputs     bool
 	weights     weights
 	layers      []weights
-	kv          []device.KV // one for each shape of keys and values among its layers
-	places      []kvPlace   // by layer
+	kv          []device.KV  // one for each shape of keys and values among its layers
+	places      []kvPlace    // by layer
+	state       device.State // of its layers; no Values: they have none
+	stateAt     []int        // by layer, its first value in a slot
 	alloc       func(rows, cols int) (device.Tensor, error)
 	buffers     buffers
 	programs    map[int]device.Executable // by row bucket
@@ -165,6 +169,9 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		if err := m.allocKV(s); err != nil {
 			return nil, err
 		}
+		if err := m.allocState(s); err != nil {
+			return nil, err
+		}
 		if err := m.compile(s); err != nil {
 			return nil, err
 		}
@@ -181,6 +188,26 @@ func (m *Model) allocKV(s *stage) error {
 			return err
 		}
 		s.kv = append(s.kv, kv)
+	}
+	return nil
+}
+
+func (m *Model) allocState(s *stage) (err error) {
+	var layout device.StateLayout
+	if layout, s.stateAt = m.config.stateLayout(m.options.States, s.first, s.last); layout.Values > 0 {
+		s.state, err = s.dev.AllocState(layout)
+	}
+	return err
+}
+
+// CopyState copies the recurrent state in slot from to slot to.
+func (m *Model) CopyState(to, from int32) error {
+	for _, s := range m.stages {
+		if s.state.Layout.Values > 0 {
+			if err := s.dev.CopyState(s.state, to, from); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

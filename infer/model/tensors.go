@@ -109,6 +109,9 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 			t.Shape = significant(t.Shape)
 			found.Tensor = t.Slice(found.first, w.shape[0](c, &c.Layers[w.layer]))
 		}
+		if w.float && found.data == nil && found.Type != gguf.F32 {
+			found.convert()
+		}
 		list = append(list, found)
 	}
 	for _, w := range wanted {
@@ -159,6 +162,23 @@ func (f *found) derive(c *Config, t gguf.Tensor) {
 	}
 }
 
+// convert lets f's data be converted to F32.
+func (f *found) convert() {
+	t := f.Tensor
+	f.Type = gguf.F32
+	f.data = func() ([]byte, error) {
+		values := make([]float32, t.Elements())
+		if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
+			return nil, err
+		}
+		var data []byte
+		for _, v := range values {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+		return data, nil
+	}
+}
+
 // sum returns the sum of sizes for a layer.
 func (c *Config) sum(sizes []size, layer int) (sum int) {
 	for _, size := range sizes {
@@ -182,19 +202,16 @@ func (c *Config) check(w wanted, t gguf.Tensor) error {
 	if !slices.Equal(significant(t.Shape), significant(shape)) {
 		return fmt.Errorf("tensor %s has shape %v, but the metadata implies %v", t.Name, t.Shape, shape)
 	}
-	isNorm := w.slot == attnQNorm || w.slot == attnKNorm // norms that may have a row for each head
+	isNorm := w.slot == attnQNorm || w.slot == attnKNorm || w.slot == scanNorm // norms that may have a row for each head
 	if (len(w.shape) == 1 || isNorm) && t.Type != gguf.F32 && w.derived == nil {
 		return fmt.Errorf("tensor %s has type %s, but norms, biases and factors must be F32", t.Name, t.Type)
 	}
 	return nil
 }
 
-// significant returns shape without trailing ones, because only some files have them.
+// significant returns shape without ones, because only some files have them.
 func significant(shape []int) []int {
-	for len(shape) > 0 && shape[len(shape)-1] == 1 {
-		shape = shape[:len(shape)-1]
-	}
-	return shape
+	return slices.DeleteFunc(slices.Clone(shape), func(n int) bool { return n == 1 })
 }
 
 // ignored reports whether a tensor can be left out without changing answers: a table of RoPE that

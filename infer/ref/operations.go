@@ -33,6 +33,8 @@ var operations = map[device.OpKind]func(d *Device, op device.Op, b *device.Batch
 	device.OpMix:             (*Device).mix,
 	device.OpMatchRMS:        (*Device).matchRMS,
 	device.OpSparsify:        (*Device).sparsify,
+	device.OpConv:            (*Device).conv,
+	device.OpScan:            (*Device).scan,
 }
 
 func (d *Device) embed(op device.Op, b *device.Batch, rows int) {

@@ -18,6 +18,7 @@ import (
 type Device struct {
 	tensors []tensor // by ID-1
 	caches  []cache  // by ID-1
+	states  []states // by ID-1
 	closed  bool
 }
 
@@ -266,16 +267,26 @@ func glu(dst, gate, up []float32, a device.Activation) {
 		if up != nil {
 			u = float64(up[i])
 		}
-		if a == device.SquaredReLU {
-			dst[i] = float32(max(g, 0) * max(g, 0) * u)
-			continue
-		}
-		if a == device.ExactGELU {
-			dst[i] = float32(g / 2 * math.Erfc(-g/math.Sqrt2) * u)
-			continue
-		}
 		z := g
 		switch a {
+		case device.SquaredReLU:
+			dst[i] = float32(max(g, 0) * max(g, 0) * u)
+			continue
+		case device.ExactGELU:
+			dst[i] = float32(g / 2 * math.Erfc(-g/math.Sqrt2) * u)
+			continue
+		case device.Identity:
+			dst[i] = float32(g * u)
+			continue
+		case device.Sigmoid:
+			dst[i] = float32(sigmoid(g) * u)
+			continue
+		case device.Softplus:
+			dst[i] = float32(softplus(g) * u)
+			continue
+		case device.Exp:
+			dst[i] = float32(math.Exp(g) * u)
+			continue
 		case device.GELU:
 			z = 2 * math.Sqrt(2/math.Pi) * (g + 0.044715*g*g*g)
 		case device.ClampedSwiGLU:

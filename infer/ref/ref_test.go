@@ -107,6 +107,46 @@ func TestAttentionByHand(t *testing.T) {
 	expect(t, d, out, 1, []float32{0.75})
 }
 
+func TestRecurrentStateByHand(t *testing.T) {
+	d := ref.New()
+	alloc := func(cols int) device.Tensor {
+		x, err := d.Alloc(3, cols)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	upload := func(rows, cols int, values ...float32) device.Tensor {
+		w, err := d.Upload(gguf.F32, rows, cols, bytesOf(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	conv, delta, sum, x, one, half := alloc(1), alloc(1), alloc(1), alloc(1), alloc(1), alloc(1)
+	state, err := d.AllocState(device.StateLayout{Slots: 2, Values: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := device.NewProgram(3, 3)
+	p.Embed(x, upload(3, 1, 1, 2, 4))
+	p.Embed(one, upload(3, 1, 1, 1, 1))
+	p.Embed(half, upload(3, 1, 0.5, 0.5, 0.5))
+	p.Conv(conv, x, upload(1, 3, 100, 10, 1), upload(1, 1, 1000), state, 0)
+	recurrence := device.Scan{Heads: 1, KeyHeads: 1, KeyDim: 1, ValueDim: 1, V: x, Decay: half, Step: one, Skip: upload(1, 1, 10)}
+	p.Scan(sum, one, one, recurrence, state, 2)
+	recurrence.Delta, recurrence.Skip, recurrence.Step = true, device.Tensor{}, half
+	p.Scan(delta, one, one, recurrence, state, 3)
+	run(t, d, p, &device.Batch{Tokens: []int32{0, 1, 2}, Pos: []int32{0, 1, 2}, Seq: []int32{0, 0, 0}, Tables: [][][]int32{{{0}}}, States: []int32{1}})
+	// Values before position 0 are zeros. The state is halved before each value is added, or half of
+	// its difference from the value.
+	for row, want := range [][3]float32{{1001, 1 + 10, 0.5}, {1012, 2.5 + 20, 0.25 + 0.875}, {1124, 5.25 + 40, 0.5625 + 1.71875}} {
+		expect(t, d, conv, row, want[:1])
+		expect(t, d, sum, row, want[1:2])
+		expect(t, d, delta, row, want[2:])
+	}
+}
+
 // Two experts of two outputs over inputs of one value, of which the second is ten times the
 // first.
 func TestExpertsByHand(t *testing.T) {

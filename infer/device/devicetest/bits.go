@@ -35,7 +35,7 @@ func (s Suite) sameBits(t *testing.T) {
 				newNet := func(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 					n := newNet(t, dev, typ, cache)
 					if full {
-						n.widen()
+						n.widen(s.NoState)
 					}
 					return n
 				}
@@ -55,6 +55,7 @@ const (
 	netVocab   = 67
 	netBlocks  = 24
 	netMaxRows = 512
+	netSlots   = 5 // of recurrent state
 )
 
 type netShape struct {
@@ -172,6 +173,10 @@ func (n *net) record(rows int) *device.Program {
 	if n.wide != nil {
 		n.mixture(p)
 		n.latent(p)
+		if !n.wide.noState {
+			n.recurrent(p)
+			n.everyOperation(p)
+		}
 	}
 	p.GatherRows(b["last"], b["x"])
 	p.RMSNorm(b["last"], b["last"], n.weights["norm0"], 1e-5)
@@ -188,6 +193,7 @@ type feed struct {
 	seq   int // index in netLengths
 	next  int // position of the next row
 	table []int32
+	slot  int32 // of the recurrent state
 }
 
 func token(seq, pos int) int32 { return int32((pos*pos*(seq+3) + 5*pos + seq*11) % netVocab) }
@@ -198,7 +204,7 @@ func (n *net) step(feeds []*feed, counts []int) (logits [][]float32, of [][2]int
 	b, rows := &device.Batch{Tables: make([][][]int32, 1)}, 0
 	for i, f := range feeds {
 		rows += counts[i] // counts beyond the end select a larger program than the batch needs
-		b.Tables[0] = append(b.Tables[0], f.table)
+		b.Tables[0], b.States = append(b.Tables[0], f.table), append(b.States, f.slot)
 		for range min(counts[i], netLengths[f.seq]-f.next) {
 			b.Out = append(b.Out, int32(len(b.Tokens)))
 			b.Tokens = append(b.Tokens, token(f.seq, f.next))
@@ -277,7 +283,7 @@ func (n *net) mix(t *testing.T, rng *rand.Rand, same compare) {
 	blocks := rng.Perm(netBlocks)
 	feeds := make([]*feed, 3)
 	for i := range feeds {
-		feeds[i] = &feed{seq: i}
+		feeds[i] = &feed{seq: i, slot: int32(2 - i)}
 		for _, b := range blocks[4*i : 4*i+4] {
 			feeds[i].table = append(feeds[i].table, int32(b))
 		}
@@ -302,12 +308,29 @@ func (n *net) sharePrefix(t *testing.T, same compare) {
 		for first.next < 97 {
 			n.step([]*feed{first}, []int{40})
 		}
-		second := &feed{seq: 0, next: 64, table: []int32{0, 1, 8, 9}}
+		second := &feed{seq: 0, next: 64, table: []int32{0, 1, 8, 9}, slot: n.stateAt(64)}
 		for second.next < 97 {
 			logits, of := n.step([]*feed{second}, []int{5})
 			same(t, logits, of)
 		}
 	})
+}
+
+// stateAt returns a slot with the recurrent state of the first sequence behind its first positions
+// positions: a copy of one that goes on afterwards.
+func (n *net) stateAt(positions int) (slot int32) {
+	if n.wide == nil || n.wide.noState {
+		return 0
+	}
+	f := &feed{seq: 0, table: []int32{4, 5, 6, 7}, slot: 3}
+	for f.next < positions {
+		n.step([]*feed{f}, []int{min(13, positions-f.next)})
+	}
+	if err := n.dev.CopyState(n.wide.state, 4, f.slot); err != nil {
+		n.t.Fatal(err)
+	}
+	n.step([]*feed{f}, []int{7})
+	return 4
 }
 
 // copyBlocks continues a sequence behind blocks that were read and written elsewhere.
@@ -329,7 +352,7 @@ func (n *net) copyBlocks(t *testing.T, same compare) {
 				}
 			}
 		}
-		second := &feed{seq: 0, next: 64, table: []int32{20, 21, 22, 23}}
+		second := &feed{seq: 0, next: 64, table: []int32{20, 21, 22, 23}, slot: n.stateAt(64)}
 		for second.next < 97 {
 			logits, of := n.step([]*feed{second}, []int{11})
 			same(t, logits, of)

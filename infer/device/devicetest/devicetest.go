@@ -30,6 +30,9 @@ type Suite struct {
 	// OnlyProducts skips ways to fill the KV cache, because another suite of the same device
 	// tests them.
 	OnlyProducts bool
+
+	// NoState skips operations with recurrent state, for which the device has no kernels.
+	NoState bool
 }
 
 // Run runs the whole suite.
@@ -151,7 +154,7 @@ func (r *rig) read(out device.Tensor, row int) []float32 {
 
 // counting returns a batch with tokens 0, 1, 2 … at positions start, start+1 … of one sequence.
 func counting(rows, start int, table []int32) *device.Batch {
-	b := &device.Batch{Tables: [][][]int32{{table}}}
+	b := &device.Batch{Tables: [][][]int32{{table}}, States: []int32{0}}
 	for i := range rows {
 		b.Tokens = append(b.Tokens, int32(i))
 		b.Pos = append(b.Pos, int32(start+i))

@@ -32,6 +32,10 @@ func (s Suite) operations(t *testing.T) {
 	t.Run("MatchRMS", s.matchRMS)
 	t.Run("Sparsify", s.sparsify)
 	t.Run("RoPE", s.rope)
+	if !s.NoState {
+		t.Run("Conv", s.conv)
+		t.Run("Scan", s.scan)
+	}
 	t.Run("Attention over what StoreKV stored", s.attention)
 	t.Run("bidirectional Attention", s.bidirectional)
 	t.Run("GatherRows", s.gather)

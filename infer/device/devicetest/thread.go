@@ -74,6 +74,16 @@ func (d onThread) AllocKV(l device.KVLayout) (kv device.KV, err error) {
 	return kv, err
 }
 
+func (d onThread) AllocState(l device.StateLayout) (s device.State, err error) {
+	d.thread.Do(func() { s, err = d.Device.AllocState(l) })
+	return s, err
+}
+
+func (d onThread) CopyState(s device.State, to, from int32) (err error) {
+	d.thread.Do(func() { err = d.Device.CopyState(s, to, from) })
+	return err
+}
+
 func (d onThread) Compile(p *device.Program) (device.Executable, error) {
 	var x device.Executable
 	var err error

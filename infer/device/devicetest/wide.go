@@ -12,16 +12,21 @@ import (
 type wide struct {
 	kv            device.KV // latent
 	experts, used int
-	inner         int // width of an expert
-	latent, turn  int // elements of a latent key that are its value, and those that are rotated
+	inner         int  // width of an expert
+	latent, turn  int  // elements of a latent key that are its value, and those that are rotated
+	noState       bool // the net has no operations with recurrent state
+	state         device.State
+	scan          device.Scan
+	fullScan      device.Scan // with a decay for each element of a key
 }
 
 // widen adds the operations that the two layers of the net lack: embeddings of positions; a layer
-// with LayerNorm, biases, partial rotary embeddings, sinks and a mixture of experts; and a layer
-// with latent attention. All operations of a Program are then in the net.
-func (n *net) widen() {
+// with LayerNorm, biases, partial rotary embeddings, sinks and a mixture of experts; a layer
+// with latent attention; and two with recurrent state. With recurrent
+// state, all operations of a Program are then in the net.
+func (n *net) widen(noState bool) {
 	w := &wide{experts: 6, used: 2, inner: n.ffn, latent: 24, turn: 8}
-	n.wide = w
+	n.wide, w.noState = w, noState
 	rng := rand.New(rand.NewPCG(7, 8))
 	typ := n.weights["q0"].Type
 	key := w.latent + w.turn
@@ -37,6 +42,7 @@ func (n *net) widen() {
 		{"expert down", typ, w.experts * n.dim, w.inner}, {"expert bias", gguf.F32, w.experts, n.dim}, {"gate", gguf.F32, 1, n.dim},
 		{"latent q", typ, n.heads * key, n.dim}, {"latent k", typ, w.latent, n.dim}, {"latent turn", typ, w.turn, n.dim},
 		{"latent v", gguf.F32, n.heads * n.headDim, w.latent},
+		{"conv", gguf.F32, n.dim, 4}, {"conv bias", gguf.F32, 1, n.dim}, {"steps", typ, n.heads, n.dim}, {"skip", gguf.F32, 1, n.heads},
 	} {
 		n.weights[t.name] = n.upload(t.typ, t.rows, t.cols, RandomWeight(rng, t.typ, t.rows, t.cols, 1/math.Sqrt(float64(t.cols))))
 	}
@@ -44,11 +50,24 @@ func (n *net) widen() {
 		"scores": w.experts, "routes": 2 * w.used, "expert gate": w.used * w.inner, "expert up": w.used * w.inner,
 		"expert down": w.used * n.dim, "one": 1, "latent q": n.heads * key, "latent k": w.latent, "latent turn": w.turn,
 		"latent key": key, "latent out": n.heads * w.latent,
+		"conv": n.dim, "decays": n.heads, "steps": n.heads, "scan": n.dim, "keys": n.kvHeads * n.headDim, "queries": n.kvHeads * n.headDim,
+		"all decays": n.dim,
 	} {
 		n.buffers[name] = n.alloc(cols)
 	}
 	l := n.kv.Layout
 	w.kv = n.rig.kv(device.KVLayout{Type: l.Type, Blocks: l.Blocks, Layers: 1, KVHeads: 1, HeadDim: key, Latent: w.latent})
+	if noState {
+		return
+	}
+	b := n.buffers
+	w.scan = device.Scan{Heads: n.heads, KeyHeads: n.kvHeads, KeyDim: n.headDim, ValueDim: n.headDim, Tiled: true, Delta: true, V: b["conv"], Decay: b["decays"], Step: b["steps"]}
+	w.fullScan = w.scan
+	w.fullScan.Tiled, w.fullScan.Delta, w.fullScan.Decay, w.fullScan.Skip = false, false, b["all decays"], n.weights["skip"]
+	var err error
+	if w.state, err = n.dev.AllocState(device.StateLayout{Slots: netSlots, Values: device.ConvValues(n.weights["conv"]) + 2*w.scan.Values()}); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 func (n *net) positions(p *device.Program) {
@@ -109,7 +128,31 @@ func (n *net) latent(p *device.Program) {
 	p.Sparsify(b["o"], 0.1)
 	p.MatchRMS(b["o"], b["norm"], 1e-5)
 	p.Mix(b["x"], b["o"], device.Tensor{}, 0, n.dim)
-	n.everyOperation(p)
+}
+
+// recurrent records the layers with recurrent state: a gated delta rule behind a convolution, and a
+// recurrence with a decay for each element of a key.
+func (n *net) recurrent(p *device.Program) {
+	b, w, s := n.buffers, n.weights, n.wide.state
+	p.RMSNorm(b["norm"], b["x"], w["norm1"], 1e-5)
+	p.MatMul(b["o"], w["o0"], b["norm"])
+	p.Conv(b["conv"], b["o"], w["conv"], w["conv bias"], s, 0)
+	p.MatMul(b["keys"], w["k0"], b["norm"])
+	p.MatMul(b["queries"], w["k1"], b["norm"])
+	p.RMSNorm(b["keys"], b["keys"], w["headnorm0"], 1e-5)
+	p.Scale(b["keys"], 0.25, 0)
+	p.MatMul(b["steps"], w["steps"], b["norm"])
+	p.Activate(b["decays"], b["steps"], device.Softplus)
+	p.Scale(b["decays"], -1, 0)
+	p.Activate(b["decays"], b["decays"], device.Exp)
+	p.Activate(b["steps"], b["steps"], device.Sigmoid)
+	at := device.ConvValues(w["conv"])
+	p.Scan(b["scan"], b["queries"], b["keys"], n.wide.scan, s, at)
+	p.GLU(b["scan"], b["scan"], b["conv"], device.Identity)
+	p.Add(b["x"], b["scan"])
+	p.Activate(b["all decays"], b["o"], device.Sigmoid)
+	p.Scan(b["scan"], b["queries"], b["keys"], n.wide.fullScan, s, at+n.wide.scan.Values())
+	p.Add(b["x"], b["scan"])
 }
 
 // everyOperation fails the test if the net lacks an operation: then the suite does not check that

@@ -1,0 +1,116 @@
+package cpu
+
+/*
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"m40-llm/infer/device"
+)
+
+// state is a device.State with its memory.
+type state struct {
+	device.State
+	data unsafe.Pointer
+}
+
+// AllocState allocates zeroed recurrent state. A slot takes memory only after its first write.
+func (d *cpu) AllocState(l device.StateLayout) (device.State, error) {
+	if d.engine == nil {
+		return device.State{}, errClosed
+	}
+	if l.Slots <= 0 || l.Values <= 0 || int64(l.Values) > math.MaxInt64/8/int64(l.Slots) {
+		return device.State{}, fmt.Errorf("cpu: recurrent state of %d slots of %d values: sizes must be positive and fit in memory", l.Slots, l.Values)
+	}
+	data, err := d.alloc(l.Bytes())
+	if err != nil {
+		return device.State{}, fmt.Errorf("cpu: recurrent state of %d slots: %w", l.Slots, err)
+	}
+	s := device.State{ID: int32(len(d.states) + 1), Layout: l}
+	d.states = append(d.states, state{s, data})
+	return s, nil
+}
+
+func (d *cpu) CopyState(s device.State, to, from int32) error {
+	if d.engine == nil {
+		return errClosed
+	}
+	memory, err := d.state(s)
+	if err == nil {
+		err = s.Layout.CheckSlots(to, from)
+	}
+	if err != nil {
+		return fmt.Errorf("cpu: %w", err)
+	}
+	slot := func(i int32) []byte {
+		return unsafe.Slice((*byte)(unsafe.Add(memory.data, int64(i)*s.Layout.SlotBytes())), s.Layout.SlotBytes())
+	}
+	copy(slot(to), slot(from))
+	return nil
+}
+
+// state returns the state that s is a handle of.
+func (d *cpu) state(s device.State) (state, error) {
+	if s.ID < 1 || int(s.ID) > len(d.states) || d.states[s.ID-1].State != s {
+		return state{}, fmt.Errorf("state %d does not belong to this device", s.ID)
+	}
+	return d.states[s.ID-1], nil
+}
+
+// withState sets the fields for the recurrent state of op.
+func (l *lowering) withState(c *C.struct_op, op device.Op) error {
+	s, err := l.device.state(op.State)
+	c.state = (*C.float)(s.data)
+	c.state_values, c.state_at = C.size_t(op.State.Layout.Values), C.size_t(op.At)
+	return err
+}
+
+func (l *lowering) conv(c C.struct_op, op device.Op) (err error) {
+	if op.W.Cols > C.MAX_KERNEL {
+		return fmt.Errorf("spans %d positions, the limit is %d", op.W.Cols, int(C.MAX_KERNEL))
+	}
+	c.kind, c.outs = C.OP_CONV, C.int32_t(op.W.Cols)
+	if c.bias, err = l.vector(op.Bias); err != nil {
+		return err
+	}
+	if err := l.withState(&c, op); err != nil {
+		return err
+	}
+	l.newPhase(C.PHASE_CONV, c)
+	l.phases[len(l.phases)-1].items = (c.cols + C.CONV_PART - 1) / C.CONV_PART
+	l.wrote(op.Dst)
+	return nil
+}
+
+func (l *lowering) scan(c C.struct_op, op device.Op) (err error) {
+	a := op.Scan
+	c.kind = C.OP_SCAN
+	c.heads, c.kv_heads, c.head_dim, c.keys = C.int32_t(a.Heads), C.int32_t(a.KeyHeads), C.int32_t(a.ValueDim), C.int32_t(a.KeyDim)
+	c.decays = C.int32_t(a.Decay.Cols / a.Heads)
+	c.tiled, c.delta = flag(a.Tiled), flag(a.Delta)
+	for _, t := range []struct {
+		named device.Tensor
+		to    **C.float
+	}{{a.V, &c.v}, {a.Decay, &c.decay}, {a.Step, &c.step}} {
+		x, err := l.device.activation(t.named)
+		if err != nil {
+			return err
+		}
+		*t.to = (*C.float)(x.data)
+	}
+	if c.factors, err = l.vector(a.Skip); err != nil {
+		return err
+	}
+	if err := l.withState(&c, op); err != nil {
+		return err
+	}
+	l.newPhase(C.PHASE_SCAN, c)
+	l.phases[len(l.phases)-1].items = c.heads * ((c.head_dim + C.SCAN_PART - 1) / C.SCAN_PART)
+	l.wrote(op.Dst)
+	return nil
+}
