@@ -48,6 +48,15 @@ type forwarder interface {
 	ReadBlock(dst []byte, group int, id int32) error
 	WriteBlock(group int, id int32, src []byte) error
 	BlockBytes() []int
+	CopyState(to, from int32) error
+}
+
+// states returns the slots of the model's recurrent state, nil if it has none.
+func (r *loadedModel) states() *states {
+	if r.plan.States == 0 {
+		return nil
+	}
+	return newStates(r.plan.States, r.plan.Context, device.BlockSize)
 }
 
 // row returns row i of the logits of the last step as the host has it: the whole row, or the
@@ -170,6 +179,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	l.loaded = r
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
+	l.sched.states = r.states()
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "took", now.Sub(begin))
 	if notice := r.info.Notice; notice != "" {
@@ -356,6 +366,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	forward, err := l.load(l.ctx, m.file, p.stages, model.Options{
 		CacheType: l.cache,
 		Blocks:    p.plan.Blocks,
+		States:    p.plan.States,
 		MaxRows:   l.sched.limits.Rows,
 		MaxOut:    l.sched.limits.Logits,
 		Context:   p.plan.Context,

@@ -128,13 +128,14 @@ func (l *loop) takeRequests() (closed bool) {
 }
 
 // fit ends an answer whose prompt is too long for the loaded model. If the KV cache of its chat is stored,
-// fit begins to restore it.
+// fit begins to restore it. Caches of models with recurrent state are not stored: without the state, a
+// prompt would be computed again anyway.
 func (l *loop) fit(a *answer) {
 	if err := a.fit(l.loaded.plan.Context); err != nil {
 		l.end(a, err, true)
 		return
 	}
-	if file := a.request.KVFile; file != nil {
+	if file := a.request.KVFile; file != nil && l.sched.states == nil {
 		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, a.sequence)
 	}
 }
@@ -197,6 +198,9 @@ func (l *loop) step(plan []scheduled) error {
 	l.steps++
 	l.stepBytes = l.loaded.stepBytes(plan)
 	l.fill(plan)
+	if err := l.copyStates(); err != nil {
+		return deviceError(err)
+	}
 	results, err := l.compute(begin)
 	if err != nil {
 		return deviceError(err)
@@ -239,10 +243,23 @@ func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
 	return results, err
 }
 
+// copyStates copies the recurrent state that sequences of the next step go on from, and snapshots.
+func (l *loop) copyStates() error {
+	if l.sched.states == nil {
+		return nil
+	}
+	for _, c := range l.sched.states.takeCopies() {
+		if err := l.loaded.forward.CopyState(c.to, c.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fill writes the rows of plan into the batch.
 func (l *loop) fill(plan []scheduled) {
 	b := &l.batch
-	b.Tokens, b.Pos, b.Seq, b.Tables, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], nil, b.Out[:0]
+	b.Tokens, b.Pos, b.Seq, b.Tables, b.States, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], nil, b.States[:0], b.Out[:0]
 	for range l.sched.blocks.pools {
 		b.Tables = append(b.Tables, nil)
 	}
@@ -260,6 +277,7 @@ func (l *loop) fill(plan []scheduled) {
 		for g, held := range q.table.groups {
 			b.Tables[g] = append(b.Tables[g], held.ids)
 		}
+		b.States = append(b.States, q.slot)
 	}
 }
 
@@ -307,7 +325,7 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 func (l *loop) end(a *answer, err error, keep bool) {
 	if l.loaded != nil && a.modelKey == l.sched.model {
 		l.kv.forget(a.sequence, l.sched.blocks)
-		if file := a.request.KVFile; file != nil && keep {
+		if file := a.request.KVFile; file != nil && keep && l.sched.states == nil {
 			l.kv.save(*file, l.loaded.identity, l.sched.blocks, a.sequence)
 		}
 	}

@@ -24,6 +24,7 @@ type scheduler struct {
 	mixed   pace   // of prefill in a step with decode rows
 	model   string // key of the loaded model, "" if there is none
 	blocks  *blocks
+	states  *states     // nil: the model has no recurrent state
 	waiting []*sequence // next one first, as of the last order
 	running []*sequence // oldest first
 	clock   int64       // counts arrivals and preemptions
@@ -112,25 +113,44 @@ func (s *scheduler) release(q *sequence, keep bool) {
 	} else {
 		s.blocks.discard(&q.table)
 	}
+	if s.states != nil {
+		if !keep {
+			s.states.discard(q.tokens)
+		}
+		s.states.release(q.slot)
+		q.slot = noSlot
+	}
 	q.computed = 0
 }
 
 // rewind truncates the memory of q to its tokens after some were removed. The last token left is
 // computed again, because its logits are needed.
 func (s *scheduler) rewind(q *sequence) {
-	if q.computed > len(q.tokens) {
+	if q.computed <= len(q.tokens) {
+		return
+	}
+	if s.states == nil {
 		q.computed = s.blocks.truncate(&q.table, len(q.tokens)-1)
+		return
+	}
+	for limit := len(q.tokens) - 1; ; {
+		snapshot, n := s.states.snapshot(q.tokens[:limit])
+		if q.computed = s.blocks.truncate(&q.table, n); q.computed == n {
+			s.states.restore(q.slot, snapshot)
+			return
+		}
+		limit = q.computed
 	}
 }
 
-// reset makes model, with an empty cache, the loaded one; "" is none. It returns the sequences
-// that were running. Those that wait lose their memory.
+// reset makes model, with an empty cache and without recurrent state, the loaded one; "" is none. It
+// returns the sequences that were running. Those that wait lose their memory.
 func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	running := s.running
 	for _, q := range slices.Concat(running, s.waiting) {
-		q.table, q.computed = blockTable{}, 0
+		q.table, q.slot, q.computed = blockTable{}, noSlot, 0
 	}
-	s.model, s.blocks, s.running = model, b, nil
+	s.model, s.blocks, s.states, s.running = model, b, nil, nil
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
@@ -194,6 +214,7 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		}
 		part.seq.computed += part.rows
 		part.seq.steps++
+		s.saveState(part.seq)
 		s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
 	}
 	switch {
@@ -203,6 +224,16 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		s.alone.learn(prefill, took, chunkTime)
 	default:
 		s.mixed.learn(prefill, took, max(2*s.decodeTime, mixedTime))
+	}
+}
+
+// saveState makes a snapshot of the recurrent state of q if one is due.
+func (s *scheduler) saveState(q *sequence) {
+	if s.states == nil {
+		return
+	}
+	if passing := q.missing() == 0; passing || q.computed%s.states.every == 0 || q.computed == s.states.last(len(q.tokens)) {
+		s.states.save(q.slot, q.tokens[:q.computed], passing)
 	}
 }
 
@@ -313,13 +344,49 @@ func (s *scheduler) open(q *sequence, reclaim bool) bool {
 			if s.blocks.grow(&q.table, len(q.tokens), q.computed) {
 				return true
 			}
-		} else if table, cached, ok := s.blocks.open(q.tokens, q.reusable()); ok {
-			q.table, q.computed, q.cached = table, cached, cached
+		} else if s.allocate(q) {
 			return true
 		}
 		if !reclaim || !s.reclaim(q) {
 			return false
 		}
+	}
+}
+
+// allocate allocates memory for q, which has none, with the longest prefix that is cached.
+func (s *scheduler) allocate(q *sequence) bool {
+	reusable, snapshot := q.reusable(), int32(noSlot)
+	if s.states != nil {
+		snapshot, reusable = s.cachedState(q.tokens[:reusable])
+		if snapshot == noSlot && s.states.free() == noSlot {
+			return false
+		}
+	}
+	table, cached, ok := s.blocks.open(q.tokens, reusable)
+	if !ok {
+		return false
+	}
+	if s.states != nil {
+		if cached < reusable { // a part of the prefix made room for the rest
+			s.blocks.close(&table, q.tokens[:cached])
+			return false
+		}
+		q.slot = s.states.take(snapshot)
+	}
+	q.table, q.computed, q.cached = table, cached, cached
+	return true
+}
+
+// cachedState returns the longest snapshot behind a prefix of tokens whose keys and values are cached
+// too, and the length of the prefix.
+func (s *scheduler) cachedState(tokens []int32) (snapshot int32, length int) {
+	for {
+		snapshot, length = s.states.snapshot(tokens)
+		cached := s.blocks.cachedBlocks(tokens[:length]) * s.blocks.size
+		if cached >= length {
+			return snapshot, length
+		}
+		tokens = tokens[:cached]
 	}
 }
 
@@ -436,6 +503,9 @@ func (s *scheduler) divide() []scheduled {
 		part.rows = min(part.seq.missing(), left/(len(prefill)-i))
 		if part.seq.unscored() {
 			part.rows = min(part.rows, 1+(s.limits.Logits-len(plan))/scoring)
+		}
+		if s.states != nil {
+			part.rows = min(part.rows, s.states.until(part.seq.computed, len(part.seq.tokens))-part.seq.computed)
 		}
 		left -= part.rows
 	}

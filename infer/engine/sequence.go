@@ -19,8 +19,9 @@ type sequence struct {
 	restoring bool  // it waits until blocks of its prompt are read from a file
 
 	table    blockTable
-	computed int // leading tokens whose K and V are in table
-	cached   int // leading tokens found in the cache when it was admitted
+	slot     int32 // of the recurrent state, noSlot if the model has none or the sequence has no memory
+	computed int   // leading tokens whose K and V are in table
+	cached   int   // leading tokens found in the cache when it was admitted
 
 	// Where the prompt is scored, the row of each of its tokens gives the score of the next one,
 	// so no row may be skipped before all are scored.
@@ -34,6 +35,7 @@ func newSequence(model string, prompt []int32, scoring bool) *sequence {
 		tokens:   prompt,
 		prompt:   len(prompt),
 		scoring:  scoring,
+		slot:     noSlot,
 		scored:   1, // nothing predicts the first token
 	}
 }

@@ -128,6 +128,8 @@ func (m *toy) WriteBlock(group int, id int32, src []byte) error {
 
 func (m *toy) BlockBytes() []int { return slices.Repeat([]int{16 * device.BlockSize}, len(m.groups)) }
 
+func (m *toy) CopyState(to, from int32) error { return errors.New("the toy has no recurrent state") }
+
 const (
 	toyVocab = 320
 	toyEnd   = 2            // the vocabulary's end token

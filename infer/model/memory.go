@@ -196,8 +196,10 @@ func (c Config) CacheGroups() (groups []CacheGroup) {
 	return groups
 }
 
-// GroupOf returns the number of the cache group that layer is in.
-func (c Config) GroupOf(layer int) int { return slices.Index(c.CacheGroups(), c.layerGroups()[layer]) }
+// GroupOf returns the number of the cache group that layer is in; 0 for a layer without attention.
+func (c Config) GroupOf(layer int) int {
+	return max(0, slices.Index(c.CacheGroups(), c.layerGroups()[layer]))
+}
 
 // layerGroups returns the cache group of each layer. Layers with one window are in one group, unless
 // there are more windows than groups may be: then all are in the one without a window.

@@ -37,6 +37,7 @@ type Model struct {
 	Cache   []int64 // bytes of a KV block in each layer
 	Group   []int   // cache group of each layer; nil: all are in one
 	Windows []int   // of each cache group, positions that a row reads; 0: all; nil: one group without
+	State   []int64 // bytes of the recurrent state of a sequence in each layer; nil: none has such state
 	Shared  int     // layers from this one on go to one device; 0, or as many as there are: any can be apart
 }
 
@@ -59,8 +60,10 @@ type Limits struct {
 // Plan says which part of a model goes where.
 type Plan struct {
 	Stages  []Stage
-	Context int // positions of one answer
-	Blocks  int // of a cache group without a window, enough for one answer at least
+	Context int   // positions of one answer
+	States  int   // slots of recurrent state; 0: the model has none
+	State   int64 // bytes of all slots
+	Blocks  int   // of a cache group without a window, enough for one answer at least
 	Groups  []Group
 	Taken   int64  // bytes of cache that are allocated when the model is loaded
 	Notice  string // why Context is shorter than expected, if it is
@@ -138,6 +141,39 @@ type placer struct {
 	devices []Device
 	limits  Limits
 	context int // the longest that is of use
+	states  int // slots of recurrent state
+}
+
+const (
+	// leastStates is how many slots of recurrent state a model gets at least: one for an answer, and
+	// snapshots to go on from.
+	leastStates = 4
+
+	// statesPerAnswer is how many slots are of use for each answer that may run at once.
+	statesPerAnswer = 4
+)
+
+// stateSlots returns how many slots of recurrent state there are: as many as take a quarter of the
+// memory that weights leave, within bounds.
+func (p *placer) stateSlots() int {
+	slot, free, known := int64(0), int64(0), false
+	for _, bytes := range p.model.State {
+		slot += bytes
+	}
+	if slot == 0 {
+		return 0
+	}
+	for i, d := range p.devices {
+		free, known = free+d.Memory, known || d.Memory > 0
+		if i == 0 {
+			free -= d.Weights + d.Scratch + spare(d)
+		}
+	}
+	most := int64(statesPerAnswer * max(p.limits.Answers, 1))
+	if !known {
+		return int(most)
+	}
+	return int(max(leastStates, min(most, free/4/slot)))
 }
 
 func newPlacer(m Model, devices []Device, l Limits) *placer {
@@ -149,6 +185,7 @@ func newPlacer(m Model, devices []Device, l Limits) *placer {
 	if l.Context > 0 {
 		p.context = min(l.Context, m.Context)
 	}
+	p.states = p.stateSlots()
 	return p
 }
 
@@ -208,9 +245,10 @@ func (p *placer) need(d Device, from, to int) need {
 		n.groups[p.model.Group[from+i]] += bytes
 	}
 	if from == 0 && to == p.layers() {
+		n.fixed += p.stateBytes(from, to)
 		return n
 	}
-	n.fixed = d.Scratch
+	n.fixed = d.Scratch + p.stateBytes(from, to)
 	for _, bytes := range d.Parts.Layers[from:to] {
 		n.fixed += bytes
 	}
@@ -221,6 +259,17 @@ func (p *placer) need(d Device, from, to int) need {
 		n.fixed += d.Parts.Output
 	}
 	return n
+}
+
+// stateBytes returns the size of all slots of recurrent state in layers from to to-1.
+func (p *placer) stateBytes(from, to int) (total int64) {
+	if p.states == 0 {
+		return 0
+	}
+	for _, bytes := range p.model.State[from:to] {
+		total += int64(p.states) * bytes
+	}
+	return total
 }
 
 // spare returns the bytes of d that have to stay free.
@@ -266,7 +315,7 @@ func (p *placer) positions(least int64) int { return min(p.context, int(least)*d
 
 // plan completes a plan of stages with at least blocks blocks.
 func (p *placer) plan(stages []Stage, blocks int64) Plan {
-	plan := Plan{Stages: stages}
+	plan := Plan{Stages: stages, States: p.states, State: p.stateBytes(0, p.layers())}
 	most, at := p.most(), 0
 	for _, s := range stages {
 		d := p.devices[s.Device]

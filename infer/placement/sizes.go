@@ -51,12 +51,13 @@ func ModelOf(c model.Config, cache gguf.Type) Model {
 		m.Windows = append(m.Windows, g.Window)
 	}
 	for i := range c.Layers {
+		layer := model.Config{Dim: c.Dim, Layers: c.Layers[i : i+1]}
 		m.Group = append(m.Group, c.GroupOf(i))
+		m.State = append(m.State, layer.StateLayout(1).Bytes())
 		if c.Layers[i].KVLayersBack > 0 {
 			m.Cache = append(m.Cache, 0)
 			continue
 		}
-		layer := model.Config{Layers: c.Layers[i : i+1]}
 		m.Cache = append(m.Cache, layer.KVLayout(cache, 1).BlockBytes())
 	}
 	return m

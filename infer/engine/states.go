@@ -1,0 +1,154 @@
+package engine
+
+import "slices"
+
+// states allocates the slots of recurrent state, and records which slots are snapshots. A sequence
+// that has memory has a slot: the state behind its last computed position. A step overwrites it, so
+// a sequence can begin with a prefix of another, or go back, only to a position with a snapshot; what
+// is behind that is computed again. Snapshots are at multiples of every positions, behind the last
+// whole block of each prompt, and, of sequences that generate, behind their last two blocks. Where
+// slots run out, the snapshot that was used least recently is overwritten.
+//
+// states decides what is copied. The device copies in the order of copies, before the next step.
+type states struct {
+	every  int         // positions between snapshots of a prompt, a multiple of a block
+	block  int         // positions in a block
+	slots  []stateSlot // by slot
+	clock  int64       // counts uses
+	copies []stateCopy // that the device has to do
+}
+
+// stateSlot is what a slot holds.
+type stateSlot struct {
+	live    bool    // a sequence has it
+	tokens  []int32 // of a snapshot: those that the state is behind; nil: the slot holds none
+	passing bool    // of a snapshot: it is given up when the sequence that made it has two later ones
+	used    int64
+}
+
+type stateCopy struct{ to, from int32 }
+
+// noSlot is the slot of a sequence without recurrent state.
+const noSlot = -1
+
+// newStates returns count slots for sequences of up to context positions.
+func newStates(count, context, block int) *states {
+	every := max(8*block, (2*context/count+block-1)/block*block)
+	return &states{every: every, block: block, slots: make([]stateSlot, count)}
+}
+
+// snapshot returns the slot with the longest snapshot behind a prefix of tokens, and the length of
+// that prefix; noSlot and 0 if there is none.
+func (s *states) snapshot(tokens []int32) (slot int32, length int) {
+	slot = noSlot
+	for i := range s.slots {
+		if of := s.slots[i].tokens; len(of) > length && len(of) <= len(tokens) && slices.Equal(of, tokens[:len(of)]) {
+			slot, length = int32(i), len(of)
+		}
+	}
+	return slot, length
+}
+
+// take returns a slot for a sequence that goes on behind snapshot from, or begins if that is noSlot.
+// It returns noSlot if sequences have all slots.
+func (s *states) take(from int32) int32 {
+	if from != noSlot {
+		s.use(from) // it is overwritten only if there is no other
+	}
+	slot := s.free()
+	if slot == noSlot {
+		return noSlot
+	}
+	if from != noSlot && slot != from {
+		s.copies = append(s.copies, stateCopy{slot, from})
+	}
+	s.slots[slot] = stateSlot{live: true}
+	return slot
+}
+
+// free returns a slot without a state, or the snapshot that was used least recently.
+func (s *states) free() (slot int32) {
+	slot = noSlot
+	for i := range s.slots {
+		switch x := &s.slots[i]; {
+		case x.live:
+		case x.tokens == nil:
+			return int32(i)
+		case slot == noSlot || x.used < s.slots[slot].used:
+			slot = int32(i)
+		}
+	}
+	return slot
+}
+
+func (s *states) use(slot int32) {
+	s.clock++
+	s.slots[slot].used = s.clock
+}
+
+// release frees the slot of a sequence.
+func (s *states) release(slot int32) { s.slots[slot] = stateSlot{} }
+
+// restore sets the slot of a sequence to a snapshot.
+func (s *states) restore(slot, snapshot int32) {
+	if snapshot != noSlot {
+		s.use(snapshot)
+		s.copies = append(s.copies, stateCopy{slot, snapshot})
+	}
+}
+
+// until returns the position at which the next step of a prompt has to end, so that a snapshot can
+// be made there, if it computes positions from computed on.
+func (s *states) until(computed, tokens int) int {
+	end := computed - computed%s.every + s.every
+	if last := s.last(tokens); computed < last {
+		end = min(end, last)
+	}
+	return end
+}
+
+// last returns the end of the last whole block of tokens before the last token.
+func (s *states) last(tokens int) int { return (tokens - 1) / s.block * s.block }
+
+// save makes a snapshot of the slot of a sequence behind tokens, if one is due there and slots are left. A
+// passing one takes the place of the last but one of the same sequence.
+func (s *states) save(slot int32, tokens []int32, passing bool) {
+	n := len(tokens)
+	if n%s.block != 0 {
+		return
+	}
+	if passing = passing && n%s.every != 0; passing {
+		s.giveUp(tokens[:max(0, n-2*s.block)])
+	}
+	if twin, length := s.snapshot(tokens); length == n {
+		s.use(twin)
+		s.slots[twin].passing = s.slots[twin].passing && passing
+		return
+	}
+	if to := s.free(); to != noSlot {
+		s.copies = append(s.copies, stateCopy{to, slot})
+		s.slots[to] = stateSlot{tokens: slices.Clone(tokens), passing: passing}
+		s.use(to)
+	}
+}
+
+// giveUp drops the snapshot behind tokens if it is passing.
+func (s *states) giveUp(tokens []int32) {
+	if slot, length := s.snapshot(tokens); slot != noSlot && length == len(tokens) && s.slots[slot].passing {
+		s.slots[slot] = stateSlot{}
+	}
+}
+
+// discard drops the snapshots behind prefixes of tokens, which must not reach another sequence.
+func (s *states) discard(tokens []int32) {
+	for slot, length := s.snapshot(tokens); slot != noSlot; slot, length = s.snapshot(tokens[:length]) {
+		s.slots[slot] = stateSlot{}
+	}
+}
+
+// takeCopies returns what the device has to copy before the next step, in order.
+func (s *states) takeCopies() []stateCopy {
+	copies := s.copies
+	s.copies = nil
+	return copies
+}

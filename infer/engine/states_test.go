@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/ref"
+)
+
+func TestStates_SnapshotsAreFoundByTheLongestPrefix(t *testing.T) {
+	s := newStates(5, 1000, 32)
+	a := s.take(noSlot)
+	s.save(a, span(0, 32), true)
+	s.save(a, span(0, 64), true)
+	if slot, n := s.snapshot(span(0, 70)); n != 64 {
+		t.Errorf("slot %d with %d tokens for 70, want 64", slot, n)
+	}
+	if _, n := s.snapshot(span(0, 63)); n != 32 {
+		t.Errorf("%d tokens for 63, want 32", n)
+	}
+	if slot, n := s.snapshot(slices.Concat(span(0, 40), span(7, 40))); n != 32 {
+		t.Errorf("slot %d with %d tokens for others from 40 on, want 32", slot, n)
+	}
+	s.save(a, span(0, 33), true)
+	if _, n := s.snapshot(span(0, 60)); n != 32 {
+		t.Errorf("a snapshot was made behind %d tokens, which are not whole blocks", n)
+	}
+	s.save(a, span(0, 96), true)
+	if _, n := s.snapshot(span(0, 60)); n != 0 {
+		t.Errorf("the snapshot behind %d tokens was kept though the sequence has two later ones", n)
+	}
+	s.discard(span(0, 96))
+	if _, n := s.snapshot(span(0, 96)); n != 0 {
+		t.Errorf("%d tokens were found after all were discarded", n)
+	}
+}
+
+func TestStates_ASequenceTakesTheSnapshotThatWasUsedLeastRecently(t *testing.T) {
+	s := newStates(4, 1000, 32)
+	a := s.take(noSlot)
+	for i := range int32(3) {
+		s.save(a, span(i, i+32), false)
+	}
+	s.takeCopies()
+	second, _ := s.snapshot(span(1, 33))
+	first, _ := s.snapshot(span(0, 32))
+	b := s.take(first)
+	if b != second || !slices.Equal(s.takeCopies(), []stateCopy{{b, first}}) {
+		t.Errorf("slot %d was taken, want %d, whose snapshot was not used since it was made", b, second)
+	}
+	third, _ := s.snapshot(span(2, 34))
+	if c := s.take(third); c != first {
+		t.Errorf("slot %d was taken, want %d", c, first)
+	}
+	if d := s.take(third); d != third || len(s.takeCopies()) != 1 {
+		t.Errorf("slot %d was taken, want %d itself, without a copy", d, third)
+	}
+	if e := s.take(noSlot); e != noSlot {
+		t.Errorf("slot %d was taken, though sequences have all", e)
+	}
+}
+
+// limitedDevice has so little memory that a model gets few slots of recurrent state.
+type limitedDevice struct{ device.Device }
+
+func (d limitedDevice) Info() device.Info {
+	info := d.Device.Info()
+	info.Memory = 65 << 20 // hardly more than what stays free
+	return info
+}
+
+// TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact lets answers with common beginnings run
+// beside each other, some of which go back over banned strings, are cancelled, or make way for others, and
+// compares each with itself alone in a fresh engine.
+func TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact(t *testing.T) {
+	for _, name := range []string{"qwen35", "granitehybrid", "lfm2", "kimi_linear"} {
+		for _, little := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, little memory %v", name, little), func(t *testing.T) {
+				file := readFile(t, filepath.Join(fixtures.Path(t, "logits", name), "f32.gguf"))
+				count := 12
+				if os.Getenv("M40_LLM_TORTURE") == "1" {
+					count = 125
+				}
+				stormOfStates(t, file, little, count)
+			})
+		}
+	}
+}
+
+func stormOfStates(t *testing.T, file []byte, little bool, count int) {
+	rng := rand.New(rand.NewPCG(19, uint64(count)))
+	shared := [][]int32{randomTokens(rng, 100), randomTokens(rng, 100)}
+	var requests []infer.Request
+	for i := range count {
+		common := shared[rng.IntN(2)][:rng.IntN(100)]
+		r := request(slices.Concat(common, randomTokens(rng, 1+rng.IntN(60))), 8+rng.IntN(50))
+		r.IgnoreEOS, r.Alternatives, r.PromptLogProb = true, 2, rng.IntN(4) == 0
+		r.Params.Temperature, r.Params.Seed = 1.5, int64(i)
+		r.Client, r.Sibling = []string{"a", "a", "b", "c"}[rng.IntN(4)], rng.IntN(3)
+		if i%4 > 0 { // of letters, so that parts of the answer can be banned
+			r.Grammar, r.IgnoreEOS = "root ::= [a-z]*", false
+		}
+		requests = append(requests, r)
+	}
+	open := func(few bool) *bench {
+		return openReference(t, file, func(o *Options) {
+			o.Parallel, o.ChunkRows, o.ContextLength, o.CacheType = 4, 24, 256, "f32"
+			if few {
+				o.OpenDevice = func(*gguf.File) (device.Device, error) { return limitedDevice{ref.New()}, nil }
+			}
+		})
+	}
+	fresh := func(r infer.Request) outcome {
+		b := open(false)
+		defer b.Close()
+		a := b.ask(r)
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		return a
+	}
+	alone := make([]outcome, count)
+	for i := range requests {
+		r := &requests[i]
+		alone[i] = fresh(*r)
+		for range i % 4 { // each ban makes the answer go back to another token
+			if len(alone[i].tokens) < 4 {
+				break
+			}
+			at := rng.IntN(len(alone[i].tokens) - 2)
+			ban := pieces(alone[i].tokens[at : at+2+rng.IntN(min(30, len(alone[i].tokens)-at-1))])
+			if ban != "" {
+				r.BannedStrings = append(r.BannedStrings, ban)
+				alone[i] = fresh(*r)
+			}
+		}
+	}
+	b := open(little)
+	rewinds, cached := 0, 0
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, r := range requests {
+		cancelled := rng.IntN(6) == 0
+		wg.Go(func() {
+			if cancelled {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for e := range b.Generate(ctx, r) {
+					if e.Token != nil {
+						cancel()
+					}
+				}
+			}
+			a := b.ask(r)
+			if a.err != nil || !reflect.DeepEqual(a.tokens, alone[i].tokens) || !reflect.DeepEqual(a.prompt, alone[i].prompt) {
+				t.Errorf("request %d: %v, %v; alone %v", i, a.ids(), a.err, alone[i].ids())
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			cached += a.done.Usage.CachedTokens
+			if len(r.BannedStrings) > 0 {
+				rewinds++
+			}
+		})
+	}
+	wg.Wait()
+	if !little && cached == 0 || rewinds == 0 {
+		t.Errorf("%d tokens were cached, %d answers had banned strings: nothing was tested", cached, rewinds)
+	}
+	t.Logf("%d tokens were cached, %d of %d answers had banned strings", cached, rewinds, count)
+}
+
+// pieces returns the text of tokens, empty if it is too long for a ban or not valid UTF-8.
+func pieces(tokens []infer.Token) string {
+	var text []byte
+	for _, t := range tokens {
+		text = append(text, t.Bytes...)
+	}
+	if len(text) > 256 || !utf8.Valid(text) {
+		return ""
+	}
+	return string(text)
+}
+
+func randomTokens(rng *rand.Rand, n int) (tokens []int32) {
+	for range n {
+		tokens = append(tokens, int32(3+rng.IntN(280)))
+	}
+	return tokens
+}
