@@ -158,6 +158,10 @@ type Cache struct {
 	Planned int64 `json:"planned"` // maximum
 	Used    int64 `json:"used"`    // current
 
+	// State is the memory of recurrent state and its snapshots, for models that have it: it does not
+	// grow with answers.
+	State int64 `json:"state,omitempty"`
+
 	Key   string `json:"key,omitempty"`   // identifies the KV caches in files that can be used: model, devices, format; empty: none are stored
 	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the engine started
 }

@@ -172,7 +172,11 @@ func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
+	text := fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
+	if c.State > 0 {
+		text += fmt.Sprintf("; recurrent state %s, constant", units.ByteSize(c.State))
+	}
+	return text
 }
 
 // parameters returns a number of parameters such as "14.2 M parameters"; "" if it is unknown.

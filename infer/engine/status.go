@@ -139,7 +139,7 @@ func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64)
 		now.CacheType = l.receipt.CacheType
 		now.ContextLength = l.plan.Context
 		now.Reads.Bandwidth = bandwidth
-		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Taken}
+		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Taken, State: l.plan.State}
 		if l.identity.Key != "" {
 			now.Cache.Key = l.identity.Hash()
 		}
