@@ -137,6 +137,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	b.model, err = model.Load(ctx, f, dev, model.Options{
 		CacheType: o.Cache,
 		Blocks:    b.blocks * o.Parallel,
+		States:    o.Parallel,
 		MaxRows:   max(chunkRows, o.Parallel),
 		MaxOut:    o.Parallel,
 		Context:   longest + after,
@@ -289,7 +290,7 @@ func (b *rounds) context(n int) (Context, error) {
 func (b *rounds) kernels() (list []Kernel, err error) {
 	pos := b.o.Prompts[0]
 	times, err := b.model.Profile(&device.Batch{
-		Tokens: []int32{b.token(pos)}, Pos: []int32{int32(pos)}, Seq: []int32{0}, Tables: b.tables(1), Out: []int32{0},
+		Tokens: []int32{b.token(pos)}, Pos: []int32{int32(pos)}, Seq: []int32{0}, Tables: b.tables(1), States: states(1), Out: []int32{0},
 	}, 4*b.o.Repeat)
 	if err != nil {
 		return nil, err
@@ -337,6 +338,14 @@ func (b *rounds) tables(answers int) (tables [][][]int32) {
 	return tables
 }
 
+// states returns the slots of recurrent state of so many answers.
+func states(answers int) (slots []int32) {
+	for i := range answers {
+		slots = append(slots, int32(i))
+	}
+	return slots
+}
+
 // token returns a token for a position. They are spread over the vocabulary, so that rows all
 // over the embedding table are read.
 func (b *rounds) token(pos int) int32 {
@@ -352,7 +361,7 @@ func (b *rounds) prefillFrom(from, to int) error {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		batch := &device.Batch{Tables: b.tables(1)}
+		batch := &device.Batch{Tables: b.tables(1), States: states(1)}
 		for pos := begin; pos < min(begin+chunkRows, to); pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
@@ -376,6 +385,7 @@ func (b *rounds) decode(answers, prompt, n int) error {
 		Pos:    make([]int32, answers),
 		Seq:    make([]int32, answers),
 		Tables: b.tables(answers),
+		States: states(answers),
 		Out:    make([]int32, answers),
 	}
 	for i := range answers {

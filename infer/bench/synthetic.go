@@ -23,7 +23,22 @@ type shape struct {
 	tied                    bool // the output layer is the embedding table
 	ropeBase                float32
 	mixture                 mixture
+	hybrid                  hybrid
 }
+
+// hybrid are the layers with recurrent state of a model in which only each interval-th has attention.
+type hybrid struct {
+	interval    int // 0: all layers have attention
+	inner       int // width of the values of all heads
+	heads, keys int // heads of values, and of keys
+	state       int // width of a key
+}
+
+// attends reports whether layer i has attention.
+func (h hybrid) attends(i int) bool { return h.interval == 0 || (i+1)%h.interval == 0 }
+
+// convKernel is how many positions the convolutions of hybrids span.
+const convKernel = 4
 
 // mixture are the experts of a layer.
 type mixture struct {
@@ -34,22 +49,26 @@ type mixture struct {
 var dense = mixture{}
 
 var shapes = map[string]shape{
-	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4, dense},
-	"llama-15m":  {"llama", 288, 6, 6, 6, 48, 768, 32000, true, 1e4, dense},
-	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4, dense},
-	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6, dense},
-	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5, dense},
-	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5, dense},
-	"qwen3-0.6b": {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, true, 1e6, dense},
-	"qwen3-1.7b": {"qwen3", 2048, 28, 16, 8, 128, 6144, 151936, true, 1e6, dense},
-	"qwen3-4b":   {"qwen3", 2560, 36, 32, 8, 128, 9728, 151936, true, 1e6, dense},
-	"qwen3-8b":   {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, false, 1e6, dense},
-	"qwen3-14b":  {"qwen3", 5120, 40, 40, 8, 128, 17408, 151936, false, 1e6, dense},
-	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6, dense},
-	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5, dense},
+	"tiny":       {"llama", 256, 2, 4, 2, 64, 512, 512, true, 1e4, dense, hybrid{}},
+	"llama-15m":  {"llama", 288, 6, 6, 6, 48, 768, 32000, true, 1e4, dense, hybrid{}},
+	"llama-110m": {"llama", 768, 12, 12, 12, 64, 2048, 32000, true, 1e4, dense, hybrid{}},
+	"qwen-0.5b":  {"qwen2", 896, 24, 14, 2, 64, 4864, 151936, true, 1e6, dense, hybrid{}},
+	"llama-1b":   {"llama", 2048, 16, 32, 8, 64, 8192, 128256, true, 5e5, dense, hybrid{}},
+	"llama-3b":   {"llama", 3072, 28, 24, 8, 128, 8192, 128256, true, 5e5, dense, hybrid{}},
+	"qwen3-0.6b": {"qwen3", 1024, 28, 16, 8, 128, 3072, 151936, true, 1e6, dense, hybrid{}},
+	"qwen3-1.7b": {"qwen3", 2048, 28, 16, 8, 128, 6144, 151936, true, 1e6, dense, hybrid{}},
+	"qwen3-4b":   {"qwen3", 2560, 36, 32, 8, 128, 9728, 151936, true, 1e6, dense, hybrid{}},
+	"qwen3-8b":   {"qwen3", 4096, 36, 32, 8, 128, 12288, 151936, false, 1e6, dense, hybrid{}},
+	"qwen3-14b":  {"qwen3", 5120, 40, 40, 8, 128, 17408, 151936, false, 1e6, dense, hybrid{}},
+	"mistral-7b": {"llama", 4096, 32, 32, 8, 128, 14336, 32000, false, 1e6, dense, hybrid{}},
+	"llama-8b":   {"llama", 4096, 32, 32, 8, 128, 14336, 128256, false, 5e5, dense, hybrid{}},
+
+	// Layers with recurrent state: gated delta nets, and Mamba-2.
+	"qwen3.5-0.8b": {"qwen35", 1024, 24, 8, 2, 256, 3584, 248320, true, 1e7, dense, hybrid{4, 2048, 16, 16, 128}},
+	"granite4-1b":  {"granitehybrid", 1536, 40, 12, 4, 128, 4096, 100352, true, 1e4, dense, hybrid{10, 3072, 48, 1, 128}},
 
 	// Six of the 48 layers, so that the weights fit into the memory of a small machine.
-	"qwen3-30b-a3b-6l": {"qwen3moe", 2048, 6, 32, 4, 128, 6144, 151936, false, 1e6, mixture{128, 8, 768}},
+	"qwen3-30b-a3b-6l": {"qwen3moe", 2048, 6, 32, 4, 128, 6144, 151936, false, 1e6, mixture{128, 8, 768}, hybrid{}},
 }
 
 // Shapes returns the names of the shapes that Synthetic supports.
@@ -85,7 +104,7 @@ type tensor struct {
 	experts    int // 0: a matrix or a vector
 	rows, cols int // rows 0: a vector
 	typ        gguf.Type
-	size       float64 // magnitude of its values; 0: close to 1, for norms
+	size       float64 // magnitude of its values; 0: close to 1, for norms; below 0: all are size
 	at         int     // offset in the data section
 }
 
@@ -176,6 +195,10 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	for i := range s.layers {
 		name := func(part string) string { return fmt.Sprintf("blk.%d.%s", i, part) }
 		add(name("attn_norm.weight"), 0, s.dim, gguf.F32, 0)
+		if s.hybrid.interval > 0 {
+			s.addHybrid(i, func(part string, rows, cols int, typ gguf.Type, size float64) { add(name(part), rows, cols, typ, size) }, typ)
+			continue
+		}
 		matrix(name("attn_q.weight"), s.heads*s.headDim, s.dim)
 		matrix(name("attn_k.weight"), s.kvHeads*s.headDim, s.dim)
 		matrix(name("attn_v.weight"), s.kvHeads*s.headDim, s.dim)
@@ -208,11 +231,56 @@ func (s shape) tensors(typ gguf.Type) (list []tensor) {
 	return list
 }
 
+// addHybrid adds the tensors of layer i of a hybrid, except the norm before it.
+func (s shape) addHybrid(i int, add func(part string, rows, cols int, typ gguf.Type, size float64), typ gguf.Type) {
+	h, delta := s.hybrid, s.architecture == "qwen35"
+	matrix := func(part string, rows, cols int) { add(part, rows, cols, typ, 1/math.Sqrt(float64(cols))) }
+	convolved := 2*h.keys*h.state + h.inner
+	switch {
+	case h.attends(i):
+		queries := s.heads * s.headDim
+		if delta { // with gates
+			queries *= 2
+			add("attn_q_norm.weight", 0, s.headDim, gguf.F32, 0)
+			add("attn_k_norm.weight", 0, s.headDim, gguf.F32, 0)
+		}
+		matrix("attn_q.weight", queries, s.dim)
+		matrix("attn_k.weight", s.kvHeads*s.headDim, s.dim)
+		matrix("attn_v.weight", s.kvHeads*s.headDim, s.dim)
+		matrix("attn_output.weight", s.dim, s.heads*s.headDim)
+	case delta:
+		matrix("attn_qkv.weight", convolved, s.dim)
+		matrix("attn_gate.weight", h.inner, s.dim)
+		matrix("ssm_alpha.weight", h.heads, s.dim)
+		matrix("ssm_beta.weight", h.heads, s.dim)
+		add("ssm_norm.weight", 0, h.inner/h.heads, gguf.F32, 0)
+	default:
+		matrix("ssm_in.weight", h.inner+convolved+h.heads, s.dim)
+		add("ssm_conv1d.bias", 0, convolved, gguf.F32, 0.02)
+		add("ssm_d", 0, h.heads, gguf.F32, 0)
+		add("ssm_norm.weight", 0, h.inner, gguf.F32, 0)
+	}
+	if !h.attends(i) {
+		add("ssm_conv1d.weight", convolved, convKernel, gguf.F32, 0.5)
+		add("ssm_a", 0, h.heads, gguf.F32, -1)
+		add("ssm_dt.bias", 0, h.heads, gguf.F32, 0.5)
+		matrix("ssm_out.weight", s.dim, h.inner)
+	}
+	norm := "ffn_norm.weight"
+	if delta {
+		norm = "post_attention_norm.weight"
+	}
+	add(norm, 0, s.dim, gguf.F32, 0)
+	matrix("ffn_gate.weight", s.hidden, s.dim)
+	matrix("ffn_up.weight", s.hidden, s.dim)
+	matrix("ffn_down.weight", s.dim, s.hidden)
+}
+
 // header returns the GGUF header, padded to the data section.
 func (s shape) header(name string, tensors []tensor, context int) []byte {
 	le := binary.LittleEndian
 	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
-	const kindUint32, kindFloat32, kindString = 4, 6, 8
+	const kindUint32, kindFloat32, kindString, kindArray = 4, 6, 8, 9
 	var keys []byte
 	count := 0
 	key := func(name string, kind uint32) {
@@ -237,10 +305,32 @@ func (s shape) header(name string, tensors []tensor, context int) []byte {
 	integer("block_count", s.layers)
 	integer("feed_forward_length", s.hidden)
 	integer("attention.head_count", s.heads)
-	integer("attention.head_count_kv", s.kvHeads)
+	if h := s.hybrid; h.interval > 0 && s.architecture != "qwen35" { // 0 in layers without attention
+		key(s.architecture+".attention.head_count_kv", kindArray)
+		keys = le.AppendUint64(le.AppendUint32(keys, kindUint32), uint64(s.layers))
+		for i := range s.layers {
+			heads := 0
+			if h.attends(i) {
+				heads = s.kvHeads
+			}
+			keys = le.AppendUint32(keys, uint32(heads))
+		}
+	} else {
+		integer("attention.head_count_kv", s.kvHeads)
+	}
 	integer("attention.key_length", s.headDim)
 	integer("attention.value_length", s.headDim)
 	integer("rope.dimension_count", s.headDim)
+	if h := s.hybrid; h.interval > 0 {
+		integer("ssm.conv_kernel", convKernel)
+		integer("ssm.inner_size", h.inner)
+		integer("ssm.state_size", h.state)
+		integer("ssm.time_step_rank", h.heads)
+		integer("ssm.group_count", h.keys)
+		if s.architecture == "qwen35" {
+			integer("full_attention_interval", h.interval)
+		}
+	}
 	if m := s.mixture; m.experts > 0 {
 		integer("expert_count", m.experts)
 		integer("expert_used_count", m.used)
@@ -299,6 +389,12 @@ func (t tensor) fill(data []byte, random *rand.PCG) {
 	if t.size == 0 {
 		for ; len(data) > 0; data = data[4:] {
 			le.PutUint32(data, math.Float32bits(1+float32(int32(random.Uint64()))/(1<<34)))
+		}
+		return
+	}
+	if t.size < 0 {
+		for ; len(data) > 0; data = data[4:] {
+			le.PutUint32(data, math.Float32bits(float32(t.size)))
 		}
 		return
 	}
