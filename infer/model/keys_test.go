@@ -30,6 +30,18 @@ func isHarmless(f *gguf.File, architecture, key string) bool {
 		kind, _ := f.Str(architecture + ".rope.scaling.type")
 		return kind == "none"
 	}
+	if finetuned, err := f.Bool(architecture + ".rope.scaling.finetuned"); err == nil && !finetuned && (key == "rope.freq_base" || key == "rope.scaling.finetuned" && architecture != "granitehybrid") {
+		return true // Granite 4 and Nemotron-H have no positions
+	}
+	if all, err := f.Uint(architecture + ".expert_count"); err == nil && all == 0 && strings.HasPrefix(key, "expert_") && key != "expert_count" {
+		return true // of a dense model
+	}
+	if key == "attention.layer_norm_epsilon" && f.Has(architecture+".attention.layer_norm_rms_epsilon") {
+		return true // Nemotron-H has RMSNorm
+	}
+	if key == "rope.dimension_sections" { // of positions in pictures
+		return true
+	}
 	return key == "vocab_size" || superseded[key] != "" && f.Has(architecture+"."+superseded[key])
 }
 
@@ -116,7 +128,10 @@ func TestEveryFamilyRefusesWhatItDoesNotKnow(t *testing.T) {
 			t.Fatal(err)
 		}
 		architecture, _ := f.Str("general.architecture")
-		layer := layerTensor(f)
+		layer, state := layerTensor(f), "ssm.state_size"
+		if f.Has(architecture + "." + state) {
+			state = "shortconv.l_cache"
+		}
 		for _, c := range []struct {
 			what string
 			edit func(file []byte) []byte
@@ -124,7 +139,7 @@ func TestEveryFamilyRefusesWhatItDoesNotKnow(t *testing.T) {
 		}{
 			{"a key that changes scores", addUint(architecture+".attention.clamp_kqv", 3), architecture + ".attention.clamp_kqv is 3, which the architecture"},
 			{"positions by ALiBi", addUint(architecture+".attention.max_alibi_bias", 8), architecture + ".attention.max_alibi_bias is 8, which the architecture"},
-			{"recurrent state", addUint(architecture+".ssm.state_size", 16), architecture + ".ssm.state_size is 16, which the architecture"},
+			{"recurrent state of another kind", addUint(architecture+"."+state, 16), architecture + "." + state + " is 16, which the architecture"},
 			{"an unknown tensor", rename(layer, strings.ToUpper(layer[:3])+layer[3:]), layer},
 			{"a tensor missing", rename("token_embd.weight", "token_embd.height"), "token_embd.weight"},
 			{"a weight type without products", func(file []byte) []byte {
