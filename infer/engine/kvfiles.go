@@ -262,7 +262,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 		}
 		r := kvRecord{data: buffer[:0]}
 		for g, id := range j.contents[j.next].blocks {
-			if id == none {
+			if j.next < j.needs[g] {
 				continue
 			}
 			r.has, r.data = r.has.With(g), r.data[:len(r.data)+j.id.BlockBytes[g]]

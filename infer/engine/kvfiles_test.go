@@ -291,6 +291,54 @@ func TestRealModel_ARestoredCacheGivesTheSameBits(t *testing.T) {
 	}
 }
 
+// A file has those blocks of a window that the next turn reads. A chat that goes on elsewhere is computed again.
+func TestRealModel_AStoredCacheHasTheLastWindowsAlone(t *testing.T) {
+	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "gemma3"), "f32.gguf")) // windows of 16 positions
+	d, path := kvDir(t)
+	open := func(kv string) *bench {
+		return openReference(t, file, func(o *Options) { o.KVDir = kv })
+	}
+	prompt := slices.Repeat(span(3, 53), 3)
+	opening := open(path).askAndClose(stored(prompt, 20))
+	size := func() int64 {
+		s, err := d.Stored("chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Bytes
+	}
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := mustConfig(t, f)
+	whole := 5 * config.KVLayout(gguf.F16, 1).BlockBytes()
+	if opening.err != nil || positions(t, d) != 160 || size() > 4096+5*200+whole*2/3 {
+		t.Fatalf("%d positions in %d bytes, without windows they take %d; %v", positions(t, d), size(), whole, opening.err)
+	}
+	next := stored(slices.Concat(prompt, opening.ids(), span(30, 70)), 8)
+	edited := stored(slices.Concat(prompt[:100], span(60, 130)), 8)
+	longer := stored(slices.Concat(edited.Tokens, span(5, 40)), 8)
+	for _, c := range []struct {
+		name   string
+		turn   infer.Request
+		cached int
+	}{
+		{"the next turn", next, 160},
+		{"a message in the middle was edited", edited, 0},
+		{"the turn after that", longer, 160},
+	} {
+		c.turn.Alternatives = 5
+		a, fresh := open(path).askAndClose(c.turn), open("").ask(c.turn)
+		if a.err != nil || a.done.Usage.CachedTokens != c.cached {
+			t.Fatalf("%s: %v, %+v; want %d cached tokens", c.name, a.err, a.done, c.cached)
+		}
+		if !reflect.DeepEqual(a.tokens, fresh.tokens) {
+			t.Errorf("%s: %v from a stored cache, %v from a computed one", c.name, a.tokens, fresh.tokens)
+		}
+	}
+}
+
 // The blocks of a model on two devices are stored as one.
 func TestRealModel_ACacheOnTwoDevicesIsRestored(t *testing.T) {
 	file, err := gguf.Parse(guide.Model)

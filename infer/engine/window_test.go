@@ -70,6 +70,16 @@ func TestRealModel_SlidingWindowsGiveTheBitsOfAFreshCache(t *testing.T) {
 	}
 }
 
+func TestASequenceHoldsAsManyBlocksOfAWindowAsArePlanned(t *testing.T) {
+	for window := 1; window < 200; window += 3 {
+		for rows := 1; rows < 100; rows += 7 {
+			if got, want := spanOf(window, rows, device.BlockSize), (model.CacheGroup{Window: window}).Span(rows); got != want {
+				t.Fatalf("window %d, %d rows: %d blocks, planned are %d", window, rows, got, want)
+			}
+		}
+	}
+}
+
 // branchingRequests returns requests with long common beginnings, some of which continue answers of others,
 // and some of which ban what they would say.
 func branchingRequests(rng *rand.Rand, fresh func(infer.Request) outcome, n int) (list []infer.Request) {

@@ -220,7 +220,7 @@ func (p *placer) blocksOf(g int, blocks int64) int64 {
 		return blocks
 	}
 	span := int64(model.CacheGroup{Window: window}.Span(p.limits.Rows))
-	return min(blocks, span+span*int64(p.limits.Answers)*blocks/p.most())
+	return min(blocks, span+span*int64(p.limits.Answers)*blocks/max(1, p.most()))
 }
 
 // with returns n with a cache of so many blocks.
