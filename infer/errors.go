@@ -26,6 +26,8 @@ const (
 	CodeCrashes   ErrorCode = "crashes_engine" // the engine's process ended every time it got this input; it is not retried
 	CodeUpstream  ErrorCode = "upstream"       // the other engine that runs the model failed, or cannot be reached
 	CodeInternal  ErrorCode = "internal"
+
+	CodeNotSupported ErrorCode = "not_supported" // the model cannot do this: one that writes text computes no embeddings, and the other way round
 )
 
 // Error is the type of all errors that Engine returns, except those of a context. It is a plain value

@@ -209,6 +209,15 @@ func (c *Client) Models(ctx context.Context) (list []infer.ModelInfo, err error)
 	return list, err
 }
 
+// Embed returns the embeddings of texts. Only a worker has the route.
+func (c *Client) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.Embeddings, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/embed", r, &result)
+	if err == nil && (len(result.Vectors) != len(r.Inputs) || len(result.Tokens) != len(r.Inputs)) {
+		err = fmt.Errorf("%d texts have %d embeddings", len(r.Inputs), len(result.Vectors))
+	}
+	return result, err
+}
+
 // Reload has a worker load its model again with another setup.
 func (c *Client) Reload(ctx context.Context, s infer.Setup) error {
 	return c.call(ctx, http.MethodPost, "/v1/reload", s, &struct{}{})

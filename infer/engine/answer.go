@@ -32,6 +32,7 @@ type answer struct {
 	echo            []infer.Event // token events of the prompt, sent when prefill ends
 	echoText        *textBuffer
 	comparison      *comparison // with Against; else nil
+	embedding       *embedding  // of a text to embed, which has no chain and no events; else nil
 
 	reads record.Reads // of the device's memory, in decode
 	step  int          // the last step that gave it a token
@@ -98,6 +99,9 @@ const maxEchoed = 4 << 20
 
 // fit sets the maximum length of the answer in a context of n positions.
 func (a *answer) fit(n int) error {
+	if a.embedding != nil {
+		return a.fitText(n)
+	}
 	left := n - a.prompt
 	if left < 1 && !(left == 0 && a.request.MaxTokens == 0) {
 		err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
@@ -123,14 +127,20 @@ func (a *answer) fit(n int) error {
 // length returns how many tokens the answer has.
 func (a *answer) length() int { return len(a.tokens) - a.prompt }
 
-// needsLogits reports whether the logits of the row at position pos are needed.
+// needsLogits reports whether the logits of the row at position pos are needed, or its vector.
 func (a *answer) needsLogits(pos int) bool {
+	if a.embedding != nil {
+		return a.embedding.pooling.Needs(pos, a.prompt)
+	}
 	return a.scores(pos) || pos == len(a.tokens)-1 && a.length() < a.limit
 }
 
 // start is called when the answer runs for the first time. It samples in the buffers b.
 func (a *answer) start(now time.Time, b *sample.Buffers) (err error) {
 	a.began, a.reused = now, a.cached
+	if a.embedding != nil {
+		return nil
+	}
 	if a.chain, err = b.NewChain(a.request.Params, vocabulary{a.model}); err != nil {
 		return samplingError(err)
 	}

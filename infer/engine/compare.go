@@ -41,7 +41,10 @@ func (e *Engine) compareWith(ctx context.Context, a *answer) error {
 	c := &comparison{next: other, size: int64(a.prompt) * int64(a.model.config.Vocab) * 4, used: &e.compared}
 	a.comparison = c
 	used := c.used.Add(c.size)
-	if err = sameVocabulary(a.model, other); err == nil {
+	if err = sameVocabulary(a.model, other); err == nil && other.config.Embeds() {
+		err = errEmbeds(other)
+	}
+	if err == nil {
 		switch {
 		case c.size > maxCompared:
 			err = infer.Invalid("against", "comparing %d tokens of a vocabulary of %d needs a temporary file of %s, and at most %s are used: compare a shorter text",

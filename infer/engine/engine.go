@@ -268,6 +268,9 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 		return nil, err
 	}
 	err = e.use(ctx, r.Model, func(m *openModel) error {
+		if m.config.Embeds() {
+			return errEmbeds(m)
+		}
 		r.Params = m.info.Sampling.Apply(r.Params, r.Unset)
 		p, err := m.prompt(ctx, r, submitted)
 		if err != nil {

@@ -57,14 +57,15 @@ func (b *inbox) leave(client string) {
 	}
 }
 
-// add hands a to the loop, which calls leave when the answer ends. It fails after close.
-func (b *inbox) add(a *answer) error {
+// add hands answers to the loop, which calls leave when one ends, but not for texts to embed. It fails
+// after close.
+func (b *inbox) add(answers ...*answer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errClosed
 	}
-	b.fresh = append(b.fresh, a)
+	b.fresh = append(b.fresh, answers...)
 	b.signal()
 	return nil
 }

@@ -45,6 +45,7 @@ type forwarder interface {
 	Collect(t model.Ticket) ([]model.Result, error)
 	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
+	Vectors(dst []float32, first int) error
 	ReadBlock(dst []byte, group int, id int32) error
 	WriteBlock(group int, id int32, src []byte) error
 	BlockBytes() []int
@@ -216,6 +217,7 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 // open opens devices and loads m on them.
 func (l *loop) open(m *openModel) (r *loadedModel, err error) {
 	var p placed
+	l.sched.limits = l.limitsOf(m)
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
@@ -252,7 +254,8 @@ type placed struct {
 func (l *loop) place(m *openModel, p *placed) error {
 	var sizes []placement.Device
 	var reason error
-	sum := placement.ModelOf(m.config, l.cache)
+	cache, _ := l.cacheOf(m)
+	sum := placement.ModelOf(m.config, cache)
 	for dev, err := range l.options.devices(m.file) {
 		if err != nil {
 			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
@@ -267,7 +270,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 			return err
 		}
 		sizes = append(sizes, size)
-		limits := placement.Limits{Context: l.options.ContextLength, Answers: l.options.Parallel, Rows: l.sched.limits.Rows}
+		limits := placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: l.sched.limits.Rows}
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
@@ -310,7 +313,8 @@ func whyInFile(f *gguf.File, size placement.Device) string {
 
 // sizeOn returns what m takes of the memory of dev.
 func (l *loop) sizeOn(m *openModel, dev device.Device) (placement.Device, error) {
-	size, err := placement.DeviceOf(m.file, m.config, dev, l.cache, placement.StepLimits(l.sched.limits))
+	cache, _ := l.cacheOf(m)
+	size, err := placement.DeviceOf(m.file, m.config, dev, cache, placement.StepLimits(l.sched.limits))
 	if err != nil {
 		return size, infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
 	}
@@ -363,8 +367,9 @@ func (p *placed) setStages(types placement.Types) {
 // loadPlaced loads m as it was placed.
 func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	info, o := p.info, l.options
+	cache, cacheName := l.cacheOf(m)
 	forward, err := l.load(l.ctx, m.file, p.stages, model.Options{
-		CacheType: l.cache,
+		CacheType: cache,
 		Blocks:    p.plan.Blocks,
 		States:    p.plan.States,
 		MaxRows:   l.sched.limits.Rows,
@@ -391,13 +396,13 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		ModelHash: m.hash,
 		Device:    info.Name,
 		Path:      info.Path,
-		CacheType: o.CacheType,
+		CacheType: cacheName,
 		Engine:    o.Version,
 	}
 	r.receipt.TemplateHash = m.format.TemplateHash()
-	r.setReads(p, l.cache)
+	r.setReads(p, cache)
 	if l.kv.dir != nil {
-		r.identity = identity(m, p, l.cache, forward.BlockBytes())
+		r.identity = identity(m, p, cache, forward.BlockBytes())
 	}
 	return r, nil
 }

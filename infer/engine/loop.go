@@ -32,6 +32,7 @@ type loop struct {
 	stalled  bool // nothing can be done before the inbox wakes the loop: a file is being read or written
 	failures int  // consecutive failed steps
 	lengths  lengths
+	vectors  []float32    // of the rows of a text, in the step
 	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
 
 	steps      int                // that were computed
@@ -284,6 +285,9 @@ func (l *loop) fill(plan []scheduled) {
 // deliver gives an answer its results of the step. It returns the errors of the device. Logits
 // that are not finite end this answer alone, and the cache drops what it computed.
 func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
+	if a.embedding != nil {
+		return l.deliverVectors(a, results)
+	}
 	a.reportPrefill()
 	var done *infer.Done
 	before := a.last
@@ -335,7 +339,9 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	a.mail.end(err)
 	l.models.release(a.model)
 	a.comparison.close(l.models)
-	l.inbox.leave(a.client)
+	if a.embedding == nil {
+		l.inbox.leave(a.client)
+	}
 }
 
 func (l *loop) dropCancelled() {

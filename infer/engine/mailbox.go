@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"sync"
 
 	"m40-llm/infer"
@@ -47,6 +48,20 @@ func (m *mailbox) take() (events []infer.Event, ended bool, err error) {
 	defer m.mu.Unlock()
 	events, m.events = m.events, nil
 	return events, m.ended, m.err
+}
+
+// wait takes events until the answer has ended, and returns why it failed.
+func (m *mailbox) wait(ctx context.Context) error {
+	for {
+		if _, ended, err := m.take(); ended {
+			return err
+		}
+		select {
+		case <-m.ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (m *mailbox) signal() {

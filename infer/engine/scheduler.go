@@ -108,7 +108,7 @@ func (s *scheduler) release(q *sequence, keep bool) {
 	if q.table.empty() {
 		return
 	}
-	if keep {
+	if keep && !q.unshared {
 		s.blocks.close(&q.table, q.tokens[:q.computed])
 	} else {
 		s.blocks.discard(&q.table)
@@ -214,8 +214,10 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		}
 		part.seq.computed += part.rows
 		part.seq.steps++
-		s.saveState(part.seq)
-		s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
+		if !part.seq.unshared {
+			s.saveState(part.seq)
+			s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
+		}
 	}
 	switch {
 	case prefill == 0:
@@ -480,6 +482,9 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 // divide distributes the rows of a step: one to each sequence in decode, the rest evenly to those
 // in prefill; what one does not need goes to the others. The plan has the order of running.
 func (s *scheduler) divide() []scheduled {
+	if len(s.running) > 0 && s.running[0].whole {
+		return s.pack()
+	}
 	plan := make([]scheduled, len(s.running))
 	var prefill []*scheduled
 	scoring := 0
@@ -508,6 +513,19 @@ func (s *scheduler) divide() []scheduled {
 			part.rows = min(part.rows, s.states.until(part.seq.computed, len(part.seq.tokens))-part.seq.computed)
 		}
 		left -= part.rows
+	}
+	return plan
+}
+
+// pack distributes the rows of a step among sequences that are computed whole: the oldest first, then
+// as many as fit.
+func (s *scheduler) pack() (plan []scheduled) {
+	left := max(s.alone.rows, s.running[0].missing())
+	for _, q := range s.running {
+		if n := q.missing(); n <= left {
+			plan = append(plan, scheduled{seq: q, rows: n})
+			left -= n
+		}
 	}
 	return plan
 }

@@ -17,6 +17,8 @@ type sequence struct {
 	steps     int   // since it was admitted
 	rank      int   // while it waits: how many sequences of its client come before it
 	restoring bool  // it waits until blocks of its prompt are read from a file
+	unshared  bool  // it takes nothing from the cache and leaves nothing there
+	whole     bool  // all of its tokens are computed in one step
 
 	table    blockTable
 	slot     int32 // of the recurrent state, noSlot if the model has none or the sequence has no memory
@@ -50,6 +52,9 @@ func (q *sequence) unscored() bool { return q.scoring && q.scored < q.prompt }
 // reusable returns how many leading tokens may come from the cache. The last one is always
 // computed, because its logits are needed.
 func (q *sequence) reusable() int {
+	if q.unshared {
+		return 0
+	}
 	if q.unscored() {
 		return q.scored - 1
 	}

@@ -110,6 +110,8 @@ func (m *toy) Logits(dst []float32, i int) error {
 	return nil
 }
 
+func (m *toy) Vectors([]float32, int) error { return errors.New("a toy computes no embeddings") }
+
 func (m *toy) ReadBlock(dst []byte, group int, id int32) error {
 	for i := range device.BlockSize {
 		c := m.cache[group][int(id)*device.BlockSize+i]

@@ -178,6 +178,9 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	info.ContextTrain = config.ContextLength
 	info.Experts, info.ExpertsUsed = config.Experts()
 	info.Sampling = suggestion(f)
+	if config.Embeds() {
+		info.Embedding = config.VectorDim()
+	}
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func vectors(t *testing.T, m *model.Model, texts [][]int32) (all [][][]float32) 
 		var list [][]float32
 		for range tokens {
 			v := make([]float32, c.VectorDim())
-			if err := m.Vector(v, row); err != nil {
+			if err := m.Vectors(v, row); err != nil {
 				t.Fatal(err)
 			}
 			list, row = append(list, v), row+1

@@ -341,17 +341,17 @@ func (m *Model) Logits(dst []float32, i int) error {
 	return last.dev.Read(dst, last.buffers.Logits, i)
 }
 
-// Vector copies the vector of row b.Out[i] of the last step to dst, which has Config.VectorDim
-// elements. The model must compute embeddings.
-func (m *Model) Vector(dst []float32, i int) error {
-	last, err := m.logits(i)
+// Vectors copies the vectors of rows b.Out[first] and following of the last step to dst, which has
+// Config.VectorDim elements for each of them. The model must compute embeddings.
+func (m *Model) Vectors(dst []float32, first int) error {
+	last, err := m.logits(first)
 	if err != nil {
 		return err
 	}
 	if !m.config.Embeds() {
 		return errors.New("the model computes logits, not embeddings")
 	}
-	return last.dev.Read(dst, last.buffers.Vectors, i)
+	return last.dev.Read(dst, last.buffers.Vectors, first)
 }
 
 // logits returns the last stage, which has the logits, if the last step computed row b.Out[i].

@@ -38,6 +38,28 @@ func StepLimitsOf(answers, rows int) StepLimits {
 	return StepLimits{Answers: answers, Rows: rows, Logits: min(rows, answers+scoredRows)}
 }
 
+// embedTexts is how many texts of an embedding model a step computes at most.
+const embedTexts = 128
+
+// embedRows is how many tokens a step of an embedding model computes, unless a whole text has more.
+const embedRows = 512
+
+// EmbedLimitsOf returns the limits of a model that computes embeddings: of texts that have up to whole
+// tokens and are computed in one step, or 0 if they can be computed in chunks; at most rows rows, or
+// 0 for the default.
+func EmbedLimitsOf(whole, rows int) StepLimits {
+	rows = max(cmp.Or(rows, embedRows), whole)
+	return StepLimits{Answers: min(embedTexts, rows), Rows: rows, Logits: rows}
+}
+
+// EmbedAnswers returns Limits.Answers for an embedding model: its cache holds the texts of one step,
+// each of which may fill its last block only partly.
+func EmbedAnswers(context int, s StepLimits) int {
+	blocks := blocksFor(s.Rows) + int64(s.Answers)
+	one := blocksFor(min(context, CommonContext))
+	return int((blocks + one - 1) / one)
+}
+
 // Scratch returns the bytes of logits and sampler buffers.
 func (s StepLimits) Scratch(c model.Config) int64 {
 	row := 4 * int64(c.Vocab) // copied from a device for a sampler

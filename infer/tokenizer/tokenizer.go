@@ -125,6 +125,14 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, o Options) ([]int32
 	return t.EncodeSpans(ctx, []Span{{text, o.ParseSpecial}}, o.AddSpecial)
 }
 
+// Suffixes returns how many tokens AddSpecial adds at the end of a text.
+func (t *Tokenizer) Suffixes() int {
+	if t.vocab.suffix < 0 {
+		return 0
+	}
+	return 1
+}
+
 // EncodeSpans returns the token ids of the concatenated spans. Span boundaries affect
 // control tokens only: one is recognised only where all of its text lies in spans with
 // ParseSpecial. The only error is that of ctx.

@@ -49,6 +49,7 @@ type Engine interface {
 	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 	Reload(ctx context.Context, s infer.Setup) error
+	Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
 	Close() error
 }
 
@@ -347,6 +348,14 @@ func (r *Router) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 		return err
 	})
 	return pieces, err
+}
+
+// Embed computes the embeddings of texts, by models of this machine alone.
+func (r *Router) Embed(ctx context.Context, request infer.EmbedRequest) (infer.Embeddings, error) {
+	if m := r.find(request.Model); m != nil {
+		return infer.Embeddings{}, infer.Errorf(infer.CodeNotSupported, "%s runs at %s: embeddings are computed by models of this machine only; ask that server itself", m.name, m.servers[0].address)
+	}
+	return r.Engine.Embed(ctx, request)
 }
 
 // Render returns the prompt that a request would lead to.

@@ -44,6 +44,9 @@ func (*localEngine) Pieces(context.Context, string, []int32) ([]string, error)  
 func (*localEngine) Render(context.Context, infer.Request) (infer.Rendered, error) {
 	return infer.Rendered{Prompt: "local"}, nil
 }
+func (*localEngine) Embed(context.Context, infer.EmbedRequest) (infer.Embeddings, error) {
+	return infer.Embeddings{Model: "guide"}, nil
+}
 func (*localEngine) Reload(context.Context, infer.Setup) error { return nil }
 func (e *localEngine) Close() error                            { e.closed = true; return nil }
 

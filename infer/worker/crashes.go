@@ -53,6 +53,12 @@ func fingerprintOf(r infer.Request) fingerprint {
 	return sha256.Sum256(input)
 }
 
+// fingerprintOfTexts identifies the texts of a request for embeddings.
+func fingerprintOfTexts(r infer.EmbedRequest) fingerprint {
+	input, _ := json.Marshal(infer.EmbedRequest{Model: r.Model, Inputs: r.Inputs})
+	return sha256.Sum256(input)
+}
+
 // check returns an error for an input that has ended the worker too often.
 func (c *crashes) check(f fingerprint) error {
 	c.mu.Lock()

@@ -583,6 +583,39 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 	return pieces, err
 }
 
+// Embed computes the embeddings of texts, as engine.Engine does. Texts that were being computed when a
+// worker ended are sent once more, and refused when that has happened three times.
+func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
+	input := fingerprintOfTexts(r)
+	for try := 1; ; try++ {
+		if err := e.crashes.check(input); err != nil {
+			return infer.Embeddings{}, err
+		}
+		p, err := e.worker(ctx)
+		if err != nil {
+			return infer.Embeddings{}, err
+		}
+		result, err := p.client.Embed(ctx, r)
+		if err == nil {
+			p.worked.Store(true)
+			e.crashes.clear(input)
+			return result, nil
+		}
+		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
+			e.checkDevice(p, known)
+		}
+		if !errors.Is(err, client.ErrCut) {
+			return infer.Embeddings{}, err
+		}
+		if err = e.lost(ctx, p, err); isLost(err) {
+			e.crashes.blame(input, p)
+		}
+		if !isLost(err) || try == tries {
+			return infer.Embeddings{}, err
+		}
+	}
+}
+
 // Reload loads the model again with another setup; see engine.Engine. Later workers get it too.
 func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
 	return e.call(ctx, func(c *client.Client) error { return c.Reload(ctx, s) })

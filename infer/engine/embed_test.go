@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+// embed returns the embeddings of texts.
+func (b *bench) embed(texts ...string) (infer.Embeddings, error) {
+	r := infer.EmbedRequest{Model: "m"}
+	for _, text := range texts {
+		r.Inputs = append(r.Inputs, infer.EmbedInput{Text: text})
+	}
+	return b.Embed(b.t.Context(), r)
+}
+
+func TestEmbed_ATextHasTheSameVectorWhateverSharesItsSteps(t *testing.T) {
+	causal := func(pooling int) []byte {
+		return gguftest.TinyLlama(gguftest.Llama{Keys: map[string]any{"llama.pooling_type": pooling}})
+	}
+	for name, file := range map[string][]byte{
+		"mean":                   gguftest.TinyBERT(gguftest.BERT{Pooling: 1}),
+		"cls":                    gguftest.TinyBERT(gguftest.BERT{Pooling: 2}),
+		"last":                   gguftest.TinyBERT(gguftest.BERT{Pooling: 3}),
+		"mean of a causal model": causal(1),
+		"last token of such":     causal(3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openReference(t, file, func(o *Options) { o.ChunkRows = 130 })
+			var texts []string
+			for i := range 40 {
+				texts = append(texts, strings.Repeat(fmt.Sprintf("text %d! ", i), 1+i*7%12))
+			}
+			together, err := b.embed(texts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(together.Vectors) != len(texts) || together.Model != "m" || len(together.Vectors[0]) != 64 {
+				t.Fatalf("got %d vectors of %s", len(together.Vectors), together.Model)
+			}
+			var running sync.WaitGroup
+			for i := range 4 {
+				running.Go(func() {
+					for k := i; k < len(texts); k += 4 {
+						alone, err := b.embed(texts[k])
+						if err != nil || !slices.Equal(alone.Vectors[0], together.Vectors[k]) || alone.Tokens[0] != together.Tokens[k] {
+							t.Errorf("text %d alone has another vector than among others: %v", k, err)
+						}
+					}
+				})
+			}
+			running.Wait()
+			if used := b.Status().Cache; b.Status().Running != 0 || used.Saves != 0 {
+				t.Errorf("after all texts %d run, %d caches were saved", b.Status().Running, used.Saves)
+			}
+		})
+	}
+}
+
+func TestEmbed_TokensAreUsedAsTheyAre(t *testing.T) {
+	b := openReference(t, gguftest.TinyBERT(gguftest.BERT{}), nil)
+	tokens, err := b.Tokenize(t.Context(), "m", "a b!", true, true)
+	if err != nil || tokens[0] != 2 || tokens[len(tokens)-1] != 3 {
+		t.Fatalf("got tokens %v, %v", tokens, err)
+	}
+	of, err := b.Embed(t.Context(), infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: tokens}, {Text: "a b!"}, {Tokens: tokens[1:2]}}})
+	if err != nil || !slices.Equal(of.Vectors[0], of.Vectors[1]) || slices.Equal(of.Vectors[0], of.Vectors[2]) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEmbed_WhatCannotBeEmbeddedIsRefused(t *testing.T) {
+	b := openReference(t, gguftest.TinyBERT(gguftest.BERT{Context: 32}), nil)
+	b.files["text"] = gguftest.TinyLlama(gguftest.Llama{})
+	long := strings.Repeat("long ", 40)
+	for name, c := range map[string]struct {
+		request infer.EmbedRequest
+		code    infer.ErrorCode
+		want    string
+	}{
+		"a text model":        {infer.EmbedRequest{Model: "text", Inputs: []infer.EmbedInput{{Text: "a"}}}, infer.CodeNotSupported, "m40-llm pull"},
+		"an empty text":       {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {}}}, infer.CodeInvalid, "text 2 is empty"},
+		"too many texts":      {infer.EmbedRequest{Inputs: make([]infer.EmbedInput, infer.MaxEmbedInputs+1)}, infer.CodeInvalid, "at most 2048"},
+		"a token that is not": {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: []int32{1 << 20}}}}, infer.CodeInvalid, "input"},
+		"a long text":         {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Text: long}}}, infer.CodeContext, "text 2 has"},
+		"an unknown model":    {infer.EmbedRequest{Model: "none", Inputs: []infer.EmbedInput{{Text: "a"}}}, infer.CodeNotFound, "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := b.Embed(t.Context(), c.request)
+			e, ok := errors.AsType[*infer.Error](err)
+			if !ok || e.Code != c.code || !strings.Contains(e.Message, c.want) {
+				t.Errorf("got %v, want %s with %q", err, c.code, c.want)
+			}
+		})
+	}
+	if got := b.ask(request([]int32{5}, 3)); got.err == nil || !strings.Contains(got.err.Error(), "computes embeddings") {
+		t.Errorf("an embedding model was asked to write and said %v", got.err)
+	}
+}
+
+func TestEmbed_ATruncatedTextKeepsTheTokenAtItsEnd(t *testing.T) {
+	b := openReference(t, gguftest.TinyBERT(gguftest.BERT{Context: 32}), nil)
+	long := strings.Repeat("long ", 40)
+	tokens, err := b.Tokenize(t.Context(), "m", long, true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := append(slices.Clone(tokens[:31]), tokens[len(tokens)-1])
+	of, err := b.Embed(t.Context(), infer.EmbedRequest{Truncate: true, Inputs: []infer.EmbedInput{{Text: long}, {Tokens: cut}}})
+	if err != nil || of.Tokens[0] != 32 || !slices.Equal(of.Vectors[0], of.Vectors[1]) {
+		t.Errorf("got %v tokens, %v", of.Tokens, err)
+	}
+}
+
+func TestEmbed_ACancelledRequestLeavesNothingBehind(t *testing.T) {
+	b := openReference(t, gguftest.TinyBERT(gguftest.BERT{Dim: 128, FFN: 512, Layers: 4}), nil)
+	r := infer.EmbedRequest{}
+	for range 600 {
+		r.Inputs = append(r.Inputs, infer.EmbedInput{Text: strings.Repeat("word ", 25)})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := b.Embed(ctx, r)
+		ended <- err
+	}()
+	for b.Status().Running == 0 {
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if of, err := b.embed("after it"); err != nil || len(of.Vectors) != 1 {
+		t.Errorf("got %v", err)
+	}
+	if s := b.Status(); s.Running != 0 || s.Queued != 0 {
+		t.Errorf("%d texts run and %d wait", s.Running, s.Queued)
+	}
+}
+
+func TestEmbed_NumbersThatAreNotFiniteEndTheRequest(t *testing.T) {
+	e := &embedding{number: 3}
+	e.pool([]float32{1, float32(math.Inf(1)), 3, 4}, 2)
+	if err := e.finish(); err == nil || !strings.Contains(err.Error(), "text 3") {
+		t.Errorf("got %v", err)
+	}
+}
