@@ -99,9 +99,9 @@ func TestClients(t *testing.T) {
 // tryClients runs a program that prints clientResults.
 func tryClients(t *testing.T, modules, program string, args ...string) (results []clientResult) {
 	t.Helper()
-	real, scripted := server(t, openGuide(t)), server(t, caller())
+	real, scripted, embedder := server(t, openGuide(t)), server(t, caller()), server(t, openEmbedder(t))
 	command := exec.CommandContext(t.Context(), program, args...)
-	command.Env = append(os.Environ(), "M40_LLM_CLIENTS="+modules, "SERVER="+real.URL, "SCRIPTED="+scripted.URL, "AI_SDK_LOG_WARNINGS=false")
+	command.Env = append(os.Environ(), "M40_LLM_CLIENTS="+modules, "SERVER="+real.URL, "SCRIPTED="+scripted.URL, "EMBEDDER="+embedder.URL, "AI_SDK_LOG_WARNINGS=false")
 	var problems bytes.Buffer
 	command.Stderr = &problems
 	out, err := command.Output()

@@ -44,7 +44,7 @@ func FuzzChatRequest(f *testing.F) {
 		var e failure.Body
 		_ = json.Unmarshal(body, &e) // then there is no message
 		return e.Error.Message
-	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template", "/completion", "/infill")
+	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template", "/completion", "/infill", "/v1/embeddings", "/embedding")
 }
 
 // fuzzBodies sends bodies to paths. reason returns the text of an error.
@@ -81,7 +81,7 @@ func FuzzOllamaRequest(f *testing.F) {
 		var e failure.OllamaBody
 		_ = json.Unmarshal(body, &e) // then there is no message
 		return e.Error
-	}, "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/pull", "/api/copy")
+	}, "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/embeddings", "/api/pull", "/api/copy")
 }
 
 func FuzzMessagesRequest(f *testing.F) {

@@ -53,6 +53,7 @@ type fakeEngine struct {
 	tokenize   func(name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	detokenize func(name string, ids []int32) (string, error)
 	render     func(r infer.Request) (infer.Rendered, error)
+	embed      func(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
 }
 
 func (e *fakeEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
@@ -105,6 +106,22 @@ func (e *fakeEngine) Pieces(ctx context.Context, name string, ids []int32) (piec
 		pieces = append(pieces, piece)
 	}
 	return pieces, nil
+}
+
+// Embed returns vectors that have the length of the text, or the number of tokens, and 4, 0 and 0.
+func (e *fakeEngine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
+	if err := r.Validate(); err != nil {
+		return infer.Embeddings{}, err
+	}
+	if e.embed != nil {
+		return e.embed(ctx, r)
+	}
+	result := infer.Embeddings{Model: "guide", LoadMS: 1.5}
+	for _, in := range r.Inputs {
+		n := len(in.Text) + len(in.Tokens)
+		result.Vectors, result.Tokens = append(result.Vectors, infer.Vector{float32(n), 4, 0, 0}), append(result.Tokens, n)
+	}
+	return result, nil
 }
 
 func (e *fakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {

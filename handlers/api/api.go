@@ -33,6 +33,8 @@ type Engine interface {
 	Detokenize(ctx context.Context, name string, ids []int32) (string, error)
 	// Pieces returns the bytes of each token.
 	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
+	// Embed returns the embeddings of texts.
+	Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
 	// Render returns the prompt that a request would lead to.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
@@ -64,6 +66,7 @@ func (api *API) Routes(e *echo.Echo) {
 		e.POST(prefix+"/chat/completions", api.chatCompletions)
 		e.POST(prefix+"/completions", api.completions)
 		e.POST(prefix+"/responses", api.responses)
+		e.POST(prefix+"/embeddings", api.embeddings)
 		e.Match(getOrHead, prefix+"/models/*", api.model)
 	}
 	e.POST("/v1/messages", api.messages)
@@ -79,6 +82,7 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/apply-template", api.applyTemplate)
 	e.POST("/completion", api.llamaCompletion)
 	e.POST("/infill", api.llamaInfill)
+	e.POST("/embedding", api.llamaEmbedding)
 	e.Match(getOrHead, "/props", api.llamaProps)
 	e.Match(getOrHead, "/slots", api.llamaSlots)
 
@@ -93,6 +97,7 @@ func (api *API) EngineRoutes(e *echo.Echo) {
 	e.GET("/v1/status", api.status)
 	e.GET("/v1/catalog", api.catalog)
 	e.POST("/v1/reload", api.reload)
+	e.POST("/v1/embed", api.embedTexts)
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
 }

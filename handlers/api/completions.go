@@ -149,7 +149,7 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	if b.fillsIn() && r.PromptLogProb {
 		return r, nil, failure.Invalid("suffix", "suffix and echo with logprobs exclude each other: the prompt that would be scored is not the one that was sent")
 	}
-	if prompts, err = parsePrompts(b.Prompt); err != nil {
+	if prompts, err = parsePrompts(b.Prompt, "prompt"); err != nil {
 		return r, nil, err
 	}
 	for i, p := range prompts {
@@ -182,21 +182,21 @@ func (b *completionRequest) choices() (n, of int, err error) {
 }
 
 // parsePrompts reads the four forms of prompt.
-func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
-	const forms = "prompt must be a string, an array of strings, an array of token ids or an array of arrays of token ids"
+func parsePrompts(raw json.RawMessage, name string) ([]completionPrompt, error) {
+	forms := name + " must be a string, an array of strings, an array of token ids or an array of arrays of token ids"
 	switch firstByte(raw) {
 	case '"':
 		var text string
-		err := httpio.DecodeJSON(raw, "prompt", &text)
+		err := httpio.DecodeJSON(raw, name, &text)
 		return []completionPrompt{{text: text}}, err
 	case '[':
 	default:
-		return nil, failure.Invalid("prompt", forms)
+		return nil, failure.Invalid(name, "%s", forms)
 	}
 	switch firstByte(bytes.TrimLeft(raw, " \t\r\n")[1:]) {
 	case '"':
 		var texts []string
-		if err := httpio.DecodeJSON(raw, "prompt", &texts); err != nil {
+		if err := httpio.DecodeJSON(raw, name, &texts); err != nil {
 			return nil, err
 		}
 		prompts := make([]completionPrompt, len(texts))
@@ -206,7 +206,7 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 		return prompts, nil
 	case '[':
 		var lists [][]int32
-		if err := httpio.DecodeJSON(raw, "prompt", &lists); err != nil {
+		if err := httpio.DecodeJSON(raw, name, &lists); err != nil {
 			return nil, err
 		}
 		prompts := make([]completionPrompt, len(lists))
@@ -215,10 +215,10 @@ func parsePrompts(raw json.RawMessage) ([]completionPrompt, error) {
 		}
 		return prompts, nil
 	case ']':
-		return nil, failure.Invalid("prompt", "prompt is an empty array; %s", forms)
+		return nil, failure.Invalid(name, "%s is an empty array; %s", name, forms)
 	default:
 		var tokens []int32
-		err := httpio.DecodeJSON(raw, "prompt", &tokens)
+		err := httpio.DecodeJSON(raw, name, &tokens)
 		return []completionPrompt{{tokens: tokens}}, err
 	}
 }

@@ -106,7 +106,7 @@ func (api *API) llamaCompletion(c echo.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	prompts, err := parsePrompts(body.Prompt)
+	prompts, err := parsePrompts(body.Prompt, "prompt")
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (api *API) ollamaRoutes(e *echo.Echo) {
 	e.POST("/api/chat", api.ollamaChat)
 	e.POST("/api/generate", api.ollamaGenerate)
 	e.POST("/api/embed", api.ollamaEmbed)
-	e.POST("/api/embeddings", api.ollamaEmbed)
+	e.POST("/api/embeddings", api.ollamaEmbedding)
 	e.POST("/api/pull", api.ollamaPull)
 	e.POST("/api/copy", api.ollamaCopy)
 	e.DELETE("/api/delete", api.ollamaDelete)
@@ -140,8 +140,16 @@ func fileDigest(info infer.ModelInfo) string {
 func ollamaListed(info infer.ModelInfo) OllamaListed {
 	return OllamaListed{
 		Name: info.Name, Model: info.Name, ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(), Size: info.Size,
-		Digest: fileDigest(info), Details: ollamaDetails(info), Capabilities: []string{"completion"},
+		Digest: fileDigest(info), Details: ollamaDetails(info), Capabilities: capabilities(info),
 	}
+}
+
+// capabilities returns Ollama's words for what a model does, as far as its name is enough to know.
+func capabilities(info infer.ModelInfo) []string {
+	if info.Embedding > 0 {
+		return []string{"embedding"}
+	}
+	return []string{"completion"}
 }
 
 // ollamaTags answers GET /api/tags with the models that can be used.

@@ -532,17 +532,3 @@ func (s *ollamaStream) idle() error { return s.lines.Send(s.shape.chunk(ollamaDe
 func (s *ollamaStream) fail(err error) error { return s.lines.Send(failure.Describe(err).Ollama()) }
 
 func (s *ollamaStream) end() error { return nil }
-
-// ollamaEmbed answers POST /api/embed and /api/embeddings.
-func (api *API) ollamaEmbed(c echo.Context) (err error) {
-	var body ollamaModel
-	defer func() { err = ollamaErr(err, body.name()) }()
-	if err := httpio.ReadJSON(c, &body); err != nil {
-		return err
-	}
-	info, err := api.find(c, api.modelName(body.name()))
-	if err != nil {
-		return err
-	}
-	return failure.New(failure.NotSupported, "%q does not support embeddings", info.Name)
-}

@@ -51,13 +51,13 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 		Modelfile:  "# This model is the file " + info.Name + ".gguf\nFROM " + info.Name,
 		Parameters: ollamaParameters(api.contextOf(info), info.Sampling),
 		License:    info.License, Details: ollamaDetails(info), ModelInfo: modelInfo(details),
-		Capabilities: []string{"completion"}, ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
+		Capabilities: capabilities(info), ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
 	}
-	if details.Template != nil {
+	if details.Template != nil && info.Embedding == 0 {
 		shown.Template = details.Template.Source
 		shown.Capabilities = append(shown.Capabilities, templateCapabilities(details.Template.Source)...)
 	}
-	if api.fillsIn(c.Request().Context(), info.Name) {
+	if info.Embedding == 0 && api.fillsIn(c.Request().Context(), info.Name) {
 		shown.Capabilities = append(shown.Capabilities, "insert")
 	}
 	return c.JSON(http.StatusOK, shown)
@@ -98,6 +98,9 @@ func modelInfo(d infer.ModelDetails) map[string]any {
 	values := map[string]any{
 		"general.architecture":    d.Architecture,
 		"general.parameter_count": d.Parameters,
+	}
+	if d.Embedding > 0 {
+		values[d.Architecture+".embedding_length"] = d.Embedding
 	}
 	if d.ContextTrain > 0 {
 		values[d.Architecture+".context_length"] = d.ContextTrain

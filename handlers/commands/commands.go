@@ -45,6 +45,7 @@ var commands = map[string]command{
 	"restore":    restoreChats,
 	"export":     exportPerson,
 	"bench":      benchmark,
+	"embed":      embed,
 	"perplexity": measurePerplexity,
 	"tokenize":   tokenize,
 	"template":   template,

@@ -112,7 +112,7 @@ var table = map[string]row{
 	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
 	MissingKey:          {status: http.StatusUnauthorized},
 	NotLoggedIn:         {status: http.StatusUnauthorized, title: "Not logged in"},
-	NotSupported:        {status: http.StatusNotImplemented, final: true},
+	NotSupported:        {status: http.StatusNotImplemented, title: "The model cannot do this", final: true},
 	OriginNotAllowed:    {status: http.StatusForbidden},
 	SessionGone:         {status: http.StatusGone},
 	SeveralCredentials:  {status: http.StatusBadRequest},

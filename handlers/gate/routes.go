@@ -42,8 +42,6 @@ func AsksForPage(r *http.Request) bool {
 var unsupported = map[string]string{
 	"api":         "of Ollama's API, the routes below are supported",
 	"audio":       "audio is not supported",
-	"embedding":   "embeddings are not supported",
-	"embeddings":  "embeddings are not supported",
 	"images":      "images are not supported",
 	"messages":    "Anthropic's Messages API is at /v1/messages",
 	"moderations": "moderations are not supported",

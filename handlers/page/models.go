@@ -212,6 +212,9 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 		if info.Upstream != nil {
 			row.Lacks = p.AddLacks(view.Lacks(info.Upstream))
 		}
+		if info.Embedding > 0 {
+			row.Error = "computes embeddings for programs, and cannot chat"
+		}
 		p.Rows = append(p.Rows, row)
 	}
 	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))

@@ -25,6 +25,7 @@ func client(base string) openai.Client {
 
 var (
 	real, scripted = client(os.Getenv("SERVER")), client(os.Getenv("SCRIPTED"))
+	embedder       = client(os.Getenv("EMBEDDER"))
 	ctx            = context.Background()
 
 	parameters = map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}, "required": []string{"city"}}
@@ -107,6 +108,13 @@ var features = []struct {
 		p.Model = "none"
 		_, err := real.Chat.Completions.New(ctx, p)
 		return isError(err, 404, "model_not_found")
+	}},
+	{"openai-go chat", "embeddings", func() error {
+		list, err := embedder.Embeddings.New(ctx, openai.EmbeddingNewParams{
+			Model: "tiny-embed", Dimensions: openai.Int(16),
+			Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"hello world", "another text"}},
+		})
+		return expect(err, func() bool { return len(list.Data) == 2 && len(list.Data[1].Embedding) == 16 }, list)
 	}},
 	{"openai-go responses", "chat", func() error {
 		r, err := real.Responses.New(ctx, respond())

@@ -1,7 +1,7 @@
 // Runs published clients against a server and prints a line of JSON for each client and feature:
 // {"client", "feature", "error"}, error being empty where it works. M40_LLM_CLIENTS is the folder
 // with their packages; SERVER has a real model, SCRIPTED an engine that calls tools, and whose answers
-// to requests without tools have no end.
+// to requests without tools have no end; EMBEDDER has a model that computes embeddings of width 64.
 import { createRequire } from 'node:module'
 import { pathToFileURL } from 'node:url'
 import assert from 'node:assert/strict'
@@ -13,7 +13,7 @@ const from = createRequire(path.join(modules, 'x.cjs'))
 const load = name => import(pathToFileURL(from.resolve(name)))
 const version = name => JSON.parse(fs.readFileSync(path.join(modules, name, 'package.json'))).version
 const installed = name => fs.existsSync(path.join(modules, name))
-const server = process.env.SERVER, scripted = process.env.SCRIPTED
+const server = process.env.SERVER, scripted = process.env.SCRIPTED, embedder = process.env.EMBEDDER
 
 const question = 'What is a token?'
 const parameters = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'], additionalProperties: false }
@@ -47,6 +47,15 @@ async function aborts(stream, cancel) {
   await idle()
 }
 
+const texts = ['hello world', 'another text']
+
+// areVectors expects a different vector of length 1 for each of texts.
+function areVectors(vectors) {
+  assert.equal(vectors.length, 2)
+  for (const v of vectors) assert.ok(v.length === 64 && Math.abs(Math.hypot(...v) - 1) < 1e-5)
+  assert.notDeepEqual(vectors[0], vectors[1])
+}
+
 // fails expects the error of a model that does not exist.
 async function fails(call, check) {
   try {
@@ -66,6 +75,14 @@ async function* openai() {
   const chat = more => client.chat.completions.create({ model: 'guide', messages, max_completion_tokens: 8, temperature: 0, ...more })
   const weather = [{ type: 'function', function: { name: 'weather', parameters } }]
   yield ['openai chat', version('openai'), {
+    embeddings: async () => {
+      const client = at(embedder), ask = more => client.embeddings.create({ model: 'tiny-embed', input: texts, ...more })
+      const whole = await ask() // as base64
+      areVectors(whole.data.map(d => d.embedding))
+      assert.ok(whole.usage.prompt_tokens > 10)
+      assert.equal((await ask({ dimensions: 16, encoding_format: 'float' })).data[1].embedding.length, 16)
+      await fails(() => client.embeddings.create({ model: 'none', input: 'x' }), e => assert.equal(e.status, 404))
+    },
     chat: async () => assert.ok((await chat()).choices[0].message.content),
     stream: async () => {
       let text = ''
@@ -180,6 +197,12 @@ async function* ollama() {
   const chat = more => client.chat({ model: 'guide', messages, options, ...more })
   const tools = [{ type: 'function', function: { name: 'weather', parameters } }]
   yield ['ollama', version('ollama'), {
+    embeddings: async () => {
+      const client = new Ollama({ host: embedder })
+      areVectors((await client.embed({ model: 'tiny-embed', input: texts })).embeddings)
+      assert.equal((await client.embeddings({ model: 'tiny-embed', prompt: texts[0] })).embedding.length, 64)
+      assert.deepEqual((await client.show({ model: 'tiny-embed' })).capabilities, ['embedding'])
+    },
     chat: async () => {
       assert.ok((await chat()).message.content)
       assert.ok((await client.generate({ model: 'guide', prompt: question, options })).response)
@@ -253,8 +276,8 @@ async function* aiSDK() {
 }
 
 async function* langchain() {
-  const { ChatOpenAI } = await load('@langchain/openai')
-  const { ChatOllama } = await load('@langchain/ollama')
+  const { ChatOpenAI, OpenAIEmbeddings } = await load('@langchain/openai')
+  const { ChatOllama, OllamaEmbeddings } = await load('@langchain/ollama')
   const { ChatAnthropic } = await load('@langchain/anthropic')
   const { HumanMessage, ToolMessage } = await load('@langchain/core/messages')
   const { tool } = await load('@langchain/core/tools')
@@ -262,6 +285,10 @@ async function* langchain() {
     '@langchain/openai': (base, more) => new ChatOpenAI({ model: 'guide', apiKey: 'any', temperature: 0, maxTokens: 16, maxRetries: 0, configuration: { baseURL: base + '/v1' }, ...more }),
     '@langchain/ollama': (base, more) => new ChatOllama({ model: 'guide', baseUrl: base, temperature: 0, numPredict: more?.maxTokens ?? 16, maxRetries: 0, ...more }),
     '@langchain/anthropic': (base, more) => new ChatAnthropic({ model: 'guide', apiKey: 'any', anthropicApiUrl: base, temperature: 0, maxTokens: 16, maxRetries: 0, ...more }),
+  }
+  const embeddings = {
+    '@langchain/openai': () => new OpenAIEmbeddings({ model: 'tiny-embed', apiKey: 'any', maxRetries: 0, configuration: { baseURL: embedder + '/v1' } }),
+    '@langchain/ollama': () => new OllamaEmbeddings({ model: 'tiny-embed', baseUrl: embedder, maxRetries: 0 }),
   }
   const text = message => typeof message.content === 'string' ? message.content : message.content.map(part => part.text ?? '').join('')
   const weather = tool(({ city }) => city + ': 20', { name: 'weather', description: 'weather', schema: parameters })
@@ -291,6 +318,7 @@ async function* langchain() {
       },
       errors: () => fails(() => at(server, { model: 'none' }).invoke(question), e => assert.match(String(e.message), /none|404/)),
     }
+    if (embeddings[name]) features.embeddings = async () => areVectors(await embeddings[name]().embedDocuments(texts))
     if (name === '@langchain/ollama') delete features.abort // it stops reading and keeps its connection
     yield [name, version(name), features]
   }

@@ -1,0 +1,74 @@
+package commands
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"m40-llm/handlers/cli"
+	"m40-llm/infer"
+	"m40-llm/infer/engine"
+)
+
+// embedBatch is how many lines are embedded at a time, so that those of a long input are printed soon.
+const embedBatch = 256
+
+// embed is the command embed.
+func embed(ctx context.Context, t *cli.Terminal, args []string) error {
+	f := cli.NewFlags("embed", "--model NAME [TEXT…]", `Prints the embedding of each text as a JSON array, one per line; without a TEXT, of each line that is
+piped in. The vectors have length 1.`)
+	flags := engineFlags{deviceFlags: addDeviceFlags(f), ctx: f.Int("ctx", 0, "longest text in tokens (default what the model was trained on, at most 2048, or 8192 if it reads texts in chunks)")}
+	model := f.String("model", "", "NAME|PATH", "model that computes embeddings")
+	dimensions := f.Int("dimensions", 0, "numbers of each vector, for models that are trained to be cut (default all)")
+	truncate := f.Bool("truncate", "cut texts that are too long, instead of failing")
+	texts, err := f.Parse(t, args, 1<<20)
+	switch {
+	case err != nil:
+		return err
+	case *model == "":
+		return cli.Usagef("choose a model that computes embeddings with --model, such as one that m40-llm pull nomic-embed-text gets")
+	case *dimensions < 0:
+		return cli.Usagef("--dimensions cannot be negative")
+	case len(texts) == 0 && cli.IsTerminal(t.In):
+		return cli.Usagef("give a text, or pipe lines in")
+	}
+	catalog, err := flags.models(t)
+	if err != nil {
+		return err
+	}
+	options, err := flags.options(catalog, *model, 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	e, err := engine.Open(options)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	compute := func(texts []string) ([]infer.Vector, error) {
+		r := infer.EmbedRequest{Model: options.Model, Truncate: *truncate}
+		for _, text := range texts {
+			r.Inputs = append(r.Inputs, infer.EmbedInput{Text: text})
+		}
+		result, err := e.Embed(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range result.Vectors {
+			if *dimensions > len(v) {
+				return nil, cli.Usagef("--dimensions %d is more than the %d that the model computes", *dimensions, len(v))
+			}
+			result.Vectors[i] = v.Normalized(*dimensions)
+		}
+		return result.Vectors, nil
+	}
+	if len(texts) == 0 {
+		return cli.EmbedLines(t.In, t.Results(), embedBatch, compute)
+	}
+	for some := range slices.Chunk(texts, embedBatch) {
+		if err := cli.EmbedTexts(t.Results(), some, compute); err != nil {
+			return err
+		}
+	}
+	return nil
+}

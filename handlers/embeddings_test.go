@@ -1,0 +1,161 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/device"
+	"m40-llm/infer/engine"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/hub"
+	"m40-llm/infer/ref"
+)
+
+// refusing is an engine that computes no embeddings.
+func refusing(err *infer.Error) *fakeEngine {
+	return &fakeEngine{embed: func(context.Context, infer.EmbedRequest) (infer.Embeddings, error) { return infer.Embeddings{}, err }}
+}
+
+var (
+	noEmbedder      = refusing(infer.Errorf(infer.CodeNotSupported, "the model guide does not compute embeddings: its file names no pooling"))
+	unknownEmbedder = refusing(&infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no such model"})
+)
+
+func TestEmbeddings_EachAPIGetsItsShape(t *testing.T) {
+	unit := `[0.6,0.8,0,0]` // of a text of three bytes
+	for _, c := range []struct{ name, path, body, want string }{
+		{"OpenAI, one text", "/v1/embeddings", `{"model":"m","input":"abc"}`,
+			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":` + unit + `}],"model":"guide","usage":{"prompt_tokens":3,"total_tokens":3}}`},
+		{"OpenAI without /v1, texts", "/embeddings", `{"input":["abc","abc"]}`,
+			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":` + unit + `},{"object":"embedding","index":1,"embedding":` + unit + `}],"model":"guide","usage":{"prompt_tokens":6,"total_tokens":6}}`},
+		{"OpenAI, tokens in base64", "/v1/embeddings", `{"input":[1,2,3],"encoding_format":"base64"}`,
+			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":"mpkZP83MTD8AAAAAAAAAAA=="}],"model":"guide","usage":{"prompt_tokens":3,"total_tokens":3}}`},
+		{"OpenAI, two dimensions of lists of tokens", "/v1/embeddings", `{"input":[[1,2,3]],"dimensions":1}`,
+			`{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]}],"model":"guide","usage":{"prompt_tokens":3,"total_tokens":3}}`},
+		{"llama-server", "/embedding", `{"content":"abc"}`, `[{"index":0,"embedding":[` + unit + `]}]`},
+		{"llama-server, not normalised", "/embeddings", `{"content":["abc","ab"],"embd_normalize":-1}`, `[{"index":0,"embedding":[[3,4,0,0]]},{"index":1,"embedding":[[2,4,0,0]]}]`},
+		{"Ollama's older route, not normalised", "/api/embeddings", `{"model":"m","prompt":"abc","keep_alive":"5m"}`, `{"embedding":[3,4,0,0]}`},
+		{"Ollama's older route, loading a model", "/api/embeddings", `{"model":"m"}`, `{"embedding":[]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := post(t, server(t, &fakeEngine{}), c.path, c.body)
+			if got.status != http.StatusOK || strings.TrimSpace(got.body) != c.want {
+				t.Errorf("got %d: %s, want %s", got.status, got.body, c.want)
+			}
+		})
+	}
+	for body, want := range map[string]string{
+		`{"model":"m","input":["abc","abc"],"options":{"num_ctx":5}}`: `"embeddings":[` + unit + `,` + unit + `],"total_duration":`,
+		`{"model":"m","input":"abc","dimensions":1}`:                  `"embeddings":[[1]],"total_duration":`,
+		`{"model":"m","input":[]}`:                                    `"embeddings":[],"total_duration":`,
+		`{"model":"m"}`:                                               `"embeddings":[],"total_duration":`,
+	} {
+		if got := post(t, server(t, &fakeEngine{}), "/api/embed", body); got.status != http.StatusOK || !strings.Contains(got.body, want) || !strings.Contains(got.body, `"load_duration":1500000`) {
+			t.Errorf("%s: got %d: %s, want %s", body, got.status, got.body, want)
+		}
+	}
+}
+
+func TestEmbeddings_OllamaTruncatesUnlessItIsToldNotTo(t *testing.T) {
+	for body, want := range map[string]bool{`{"input":"a"}`: true, `{"input":"a","truncate":true}`: true, `{"input":"a","truncate":false}`: false} {
+		var asked infer.EmbedRequest
+		e := &fakeEngine{embed: func(_ context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
+			asked = r
+			return infer.Embeddings{Vectors: []infer.Vector{{1}}, Tokens: []int{1}}, nil
+		}}
+		if got := post(t, server(t, e), "/api/embed", body); got.status != http.StatusOK || asked.Truncate != want || asked.Client == "" {
+			t.Errorf("%s: truncated is %t, the client %q: %s", body, asked.Truncate, asked.Client, got.body)
+		}
+	}
+}
+
+func TestEmbeddings_BadInputIsRefusedWithTheField(t *testing.T) {
+	for _, c := range []struct{ path, body, param, want string }{
+		{"/v1/embeddings", `{}`, "input", "input must be a string, an array"},
+		{"/v1/embeddings", `{"input":[]}`, "input", "empty array"},
+		{"/v1/embeddings", `{"input":["a",""]}`, "input", "text 2 is empty"},
+		{"/v1/embeddings", `{"input":{"a":1}}`, "input", "input must be"},
+		{"/v1/embeddings", `{"input":"a","dimensions":0}`, "dimensions", "from 1 to the 4"},
+		{"/v1/embeddings", `{"input":"a","dimensions":5}`, "dimensions", "from 1 to the 4"},
+		{"/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, "encoding_format", "neither float nor base64"},
+		{"/v1/embeddings", `{"input":[` + strings.Repeat(`"a",`, 2048) + `"a"]}`, "input", "at most 2048"},
+		{"/embedding", `{"content":"a","embd_normalize":1}`, "embd_normalize", "must be 2"},
+		{"/embedding", `{}`, "input", "input must be"},
+	} {
+		got := post(t, server(t, &fakeEngine{}), c.path, c.body)
+		e := parseError(t, got)
+		if got.status != http.StatusBadRequest || e.Param == nil || *e.Param != c.param || !strings.Contains(e.Message, c.want) {
+			t.Errorf("%s %.60s: got %d: %s", c.path, c.body, got.status, got.body)
+		}
+	}
+	got := post(t, server(t, noEmbedder), "/v1/embeddings", `{"input":"a"}`)
+	if e := parseError(t, got); got.status != http.StatusNotImplemented || e.Code != "not_supported" {
+		t.Errorf("a text model: got %d: %s", got.status, got.body)
+	}
+}
+
+// openEmbedder starts an engine on a folder with a small embedding model and the built-in name of none.
+func openEmbedder(t *testing.T) *engine.Engine {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tiny-embed.gguf"), gguftest.TinyBERT(gguftest.BERT{}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.Open(engine.Options{
+		Catalog:    hub.New(hub.Options{Dir: dir}),
+		OpenDevice: func(*gguf.File) (device.Device, error) { return ref.New(), nil },
+		Model:      "tiny-embed",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	if err := e.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestEmbeddings_OfAModelAreOfLengthOneAndItCannotChat(t *testing.T) {
+	s := server(t, openEmbedder(t))
+	got := post(t, s, "/v1/embeddings", `{"model":"tiny-embed","input":["hello world","Hello, World!"],"dimensions":20}`)
+	var list struct {
+		Data []struct{ Embedding []float64 }
+	}
+	if err := json.Unmarshal([]byte(got.body), &list); err != nil || len(list.Data) != 2 || len(list.Data[0].Embedding) != 20 {
+		t.Fatalf("got %d: %s", got.status, got.body)
+	}
+	length := 0.0
+	for _, x := range list.Data[1].Embedding {
+		length += x * x
+	}
+	if math.Abs(length-1) > 1e-5 {
+		t.Errorf("the length is %g", math.Sqrt(length))
+	}
+	for path, body := range map[string]string{
+		"/v1/chat/completions": `{"model":"tiny-embed","messages":[{"role":"user","content":"a"}]}`,
+		"/v1/completions":      `{"model":"tiny-embed","prompt":"a"}`,
+		"/v1/messages":         `{"model":"tiny-embed","max_tokens":3,"messages":[{"role":"user","content":"a"}]}`,
+		"/api/generate":        `{"model":"tiny-embed","prompt":"a","stream":false}`,
+		"/completion":          `{"prompt":"a"}`,
+	} {
+		if got := post(t, s, path, body); got.status != http.StatusNotImplemented || !strings.Contains(got.body, "computes embeddings and cannot write text") {
+			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		}
+	}
+	if got := post(t, s, "/api/show", `{"model":"tiny-embed"}`); !strings.Contains(got.body, `"capabilities":["embedding"]`) || !strings.Contains(got.body, fmt.Sprintf(`"bert.embedding_length":%d`, 64)) {
+		t.Errorf("shown as %s", got.body)
+	}
+	if got := call(t, s, http.MethodGet, "/api/tags", ""); !strings.Contains(got.body, `"capabilities":["embedding"]`) {
+		t.Errorf("listed as %s", got.body)
+	}
+}
