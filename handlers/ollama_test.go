@@ -88,6 +88,9 @@ func TestOllama_Answers(t *testing.T) {
 		{"a completion without a prompt loads its model", "/api/generate", `{"model":"guide","keep_alive":"10m"}`, nil, []string{
 			`{"done":true,"done_reason":"load","model":"guide","response":""}`,
 		}},
+		{"a completion without a prompt unloads its model", "/api/generate", `{"model":"guide","keep_alive":0}`, nil, []string{
+			`{"done":true,"done_reason":"unload","model":"guide","response":""}`,
+		}},
 		{"log-probabilities", "/api/chat", ollamaHello + `,"logprobs":true,"stream":false}`, nil, []string{
 			`{"done":true,"done_reason":"stop","eval_count":2,"logprobs":[{"bytes":[72,105],"logprob":-0.5,"token":"Hi","top_logprobs":[]}],"message":{"content":"Hi","role":"assistant"},"model":"guide","prompt_cached_count":3,"prompt_eval_count":7}`,
 		}},
@@ -211,7 +214,6 @@ func TestOllama_WhatIsWrongIsAString(t *testing.T) {
 		{"a format", "POST", "/api/chat", ollamaHello + `,"format":"yaml"}`, nil, 400, "format must be"},
 		{"think", "POST", "/api/chat", ollamaHello + `,"think":"hard"}`, nil, 400, "think must be true, false, low"},
 		{"keep_alive", "POST", "/api/chat", ollamaHello + `,"keep_alive":"long"}`, nil, 400, "keep_alive must be"},
-		{"unloading", "POST", "/api/generate", `{"model":"guide","keep_alive":0}`, nil, 400, "does not unload models"},
 		{"a tool", "POST", "/api/chat", ollamaHello + `,"tools":[{"type":"function"}]}`, nil, 400, "tools[0].function is missing"},
 		{"a template", "POST", "/api/generate", `{"prompt":"x","template":"{{ .Prompt }}"}`, nil, 400, "template is not supported"},
 		{"a context", "POST", "/api/generate", `{"prompt":"x","context":[1]}`, nil, 400, "context is not supported"},

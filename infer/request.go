@@ -22,6 +22,11 @@ type Request struct {
 
 	KVFile *KVFile `json:"kv_file,omitempty"` // set by the server: where the KV cache of the chat is stored between its answers
 
+	// KeepAliveS is how many seconds the model stays loaded without a request, from the end of this one on and
+	// until another model is loaded; negative: always; nil: as before. The server drops those of people who may
+	// not manage its models.
+	KeepAliveS *float64 `json:"keep_alive_s,omitempty"`
+
 	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
 	Continue     bool                       `json:"continue,omitempty"`      // continue the last message, an assistant's, instead of opening a new one
 	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; ignored unless they decode to the message

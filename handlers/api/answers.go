@@ -37,6 +37,9 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 		client := api.gate.Client(c)
 		for i := range requests {
 			requests[i].Client, requests[i].Sibling, requests[i].KVFile = client, i, nil
+			if mayManage(c) != nil {
+				requests[i].KeepAliveS = nil
+			}
 		}
 	}
 	ctx, cancel := context.WithCancel(c.Request().Context())

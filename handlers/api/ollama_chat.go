@@ -24,7 +24,7 @@ type ollamaFields struct {
 	Format      json.RawMessage `json:"format"` // "json" or a schema
 	Options     json.RawMessage `json:"options"`
 	Think       json.RawMessage `json:"think"`      // a bool, or low, medium, high or max
-	KeepAlive   json.RawMessage `json:"keep_alive"` // checked, and otherwise ignored: --keep-alive counts
+	KeepAlive   json.RawMessage `json:"keep_alive"` // counts if the person manages the server's models
 	LogProbs    bool            `json:"logprobs"`
 	TopLogProbs *int            `json:"top_logprobs"`
 }
@@ -60,7 +60,7 @@ func (f *ollamaFields) request() (infer.Request, error) {
 	if err := setCount(&r.Alternatives, "top_logprobs", f.TopLogProbs); err != nil {
 		return r, err
 	}
-	if err := checkKeepAlive(f.KeepAlive); err != nil {
+	if r.KeepAliveS, err = keepAlive(f.KeepAlive); err != nil {
 		return r, err
 	}
 	r.ParseReply, r.WholeCalls = true, true
@@ -123,37 +123,30 @@ func setThinking(r *infer.Request, on bool) {
 	setTemplateVar(r, "thinking", on)
 }
 
-// checkKeepAlive checks a duration as Ollama writes them: "5m", a number of seconds, or a negative
-// one for ever. It changes nothing: --keep-alive says how long a model stays.
-func checkKeepAlive(raw json.RawMessage) error {
+// keepAlive returns the seconds of a duration as Ollama writes them: "5m", a number of seconds, or a negative
+// one for ever; nil: none is given.
+func keepAlive(raw json.RawMessage) (*float64, error) {
+	wrong := failure.Invalid("keep_alive", `keep_alive must be a duration such as "5m", or a number of seconds`)
+	var seconds float64
 	switch firstByte(raw) {
 	case 0, 'n':
-		return nil
+		return nil, nil
 	case '"':
 		var text string
 		if err := httpio.DecodeJSON(raw, "keep_alive", &text); err != nil {
-			return err
+			return nil, err
 		}
-		var seconds float64
-		if _, err := time.ParseDuration(text); err == nil || json.Unmarshal([]byte(text), &seconds) == nil {
-			return nil
+		if d, err := time.ParseDuration(text); err == nil {
+			seconds = d.Seconds()
+		} else if json.Unmarshal([]byte(text), &seconds) != nil {
+			return nil, wrong
 		}
 	default:
-		var seconds float64
-		if err := httpio.DecodeJSON(raw, "keep_alive", &seconds); err == nil {
-			return nil
+		if err := httpio.DecodeJSON(raw, "keep_alive", &seconds); err != nil {
+			return nil, wrong
 		}
 	}
-	return failure.Invalid("keep_alive", `keep_alive must be a duration such as "5m", or a number of seconds`)
-}
-
-// unloads reports whether a request without input asks for its model to be unloaded.
-func (f *ollamaFields) unloads() bool {
-	switch string(f.KeepAlive) {
-	case "0", `"0"`, `"0s"`, `"0m"`, "0.0":
-		return true
-	}
-	return false
+	return &seconds, nil
 }
 
 // OllamaChat is the body of POST /api/chat.
@@ -354,17 +347,21 @@ func (b *OllamaGenerate) unsupported() error {
 	return noImages(b.Images, "images")
 }
 
-// ollamaLoad answers a request without input, which loads its model.
+// ollamaLoad answers a request without input, which loads its model, or has it unloaded.
 func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) error {
-	if shape.fields.unloads() {
-		return failure.Invalid("keep_alive", "the server does not unload models on request: start it with --keep-alive to unload those that nobody uses")
+	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 1, false, false, nil
+	reason := "load"
+	if r.KeepAliveS != nil && *r.KeepAliveS == 0 {
+		if err := mayManage(c); err != nil {
+			return err
+		}
+		reason, r.MaxTokens = "unload", 0 // an answer of no tokens loads no model
 	}
-	r.Prompt, r.MaxTokens, r.ParseReply, r.WholeCalls, r.JSONSchema = ".", 1, false, false, nil // an answer of no tokens needs no model
 	if _, err := api.collect(c, []infer.Request{r}); err != nil {
 		return err
 	}
 	chunk := shape.chunk(ollamaDelta{})
-	chunk.Done, chunk.DoneReason = true, "load"
+	chunk.Done, chunk.DoneReason = true, reason
 	return c.JSON(http.StatusOK, chunk)
 }
 

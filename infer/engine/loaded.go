@@ -178,6 +178,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 		return e
 	}
 	l.loaded = r
+	l.setKeepAlive(l.options.KeepAlive)
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.sched.states = r.states()

@@ -22,7 +22,10 @@ type loop struct {
 	inbox   *inbox
 	status  *status
 	load    loadFunc
-	ctx     context.Context // cancelled when the engine closes
+
+	keepAlive time.Duration // of the loaded model: see Options.KeepAlive
+
+	ctx context.Context // cancelled when the engine closes
 
 	sched    scheduler
 	answers  map[*sequence]*answer // by sequence, running and waiting
@@ -95,11 +98,11 @@ func (l *loop) idle() {
 		defer timer.Stop()
 		measure = timer.C
 	}
-	if l.options.KeepAlive > 0 {
-		timer := time.NewTimer(l.options.KeepAlive)
+	if l.keepAlive > 0 {
+		timer := time.NewTimer(l.keepAlive)
 		defer timer.Stop()
 		unload = timer.C
-		l.status.setUnload(l.options.Now().Add(l.options.KeepAlive))
+		l.status.setUnload(l.options.Now().Add(l.keepAlive))
 		defer l.status.setUnload(time.Time{})
 	}
 	select {
@@ -107,10 +110,25 @@ func (l *loop) idle() {
 	case <-measure:
 		l.measure()
 	case <-unload:
-		l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.options.KeepAlive)
+		l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.keepAlive)
 		l.unload(errClosed)
 		l.status.setUnloaded()
 	}
+}
+
+// setKeepAlive sets how long the loaded model stays without a request; 0: always.
+func (l *loop) setKeepAlive(d time.Duration) {
+	l.keepAlive = d
+	l.status.update(func(s *infer.Status) { s.KeepAliveS = d.Seconds() })
+}
+
+// keepTime returns the time of Request.KeepAliveS.
+func keepTime(seconds float64) time.Duration {
+	const most = 1e9 // seconds
+	if seconds < 0 || seconds > most {
+		return 0
+	}
+	return max(1, time.Duration(seconds*float64(time.Second)))
 }
 
 func (l *loop) takeRequests() (closed bool) {
@@ -332,6 +350,9 @@ func (l *loop) end(a *answer, err error, keep bool) {
 		if file := a.request.KVFile; file != nil && keep && l.sched.states == nil {
 			l.kv.save(*file, l.loaded.identity, l.sched.blocks, a.sequence)
 		}
+	}
+	if s := a.request.KeepAliveS; s != nil && l.loaded != nil && a.modelKey == l.sched.model {
+		l.setKeepAlive(keepTime(*s))
 	}
 	l.sched.remove(a.sequence, keep)
 	l.status.setCounts(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end

@@ -47,6 +47,46 @@ func TestEngine_UnloadsAModelThatNobodyUses(t *testing.T) {
 	})
 }
 
+func TestEngine_ARequestSaysHowLongItsModelStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(b *bench, o *Options) { o.KeepAlive = time.Minute })
+		b.WaitReady(t.Context())
+		ask := func(seconds float64, tokens int) {
+			r := request(span(10, 20), tokens)
+			r.KeepAliveS = &seconds
+			if a := b.ask(r); a.err != nil {
+				t.Fatal(a.err)
+			}
+			synctest.Wait()
+		}
+		ask(300, 3)
+		time.Sleep(299 * time.Second)
+		synctest.Wait()
+		if s := b.Status(); s.State != infer.StateReady || s.KeepAliveS != 300 {
+			t.Errorf("before its time the status is %+v", s)
+		}
+		ask(-1, 3)
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if s := b.Status(); s.State != infer.StateReady || s.KeepAliveS != 0 || s.UnloadUnix != 0 {
+			t.Errorf("after a day the status is %+v", s)
+		}
+		ask(0, 0)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if s := b.Status(); s.State != infer.StateUnloaded || b.open != 0 {
+			t.Errorf("after a request that unloads it the status is %+v", s)
+		}
+		ask(0, 0)
+		if b.opened != 1 {
+			t.Error("a request that unloads a model has loaded it")
+		}
+		if a := b.ask(request(span(10, 20), 3)); a.err != nil || b.Status().KeepAliveS != 60 {
+			t.Errorf("loaded again it stays for %g s, %v", b.Status().KeepAliveS, a.err)
+		}
+	})
+}
+
 func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 	t.Run("running answers end first, and others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
