@@ -22,6 +22,8 @@ type kind struct {
 	fields       map[string]bool // of requests for chat completions that it knows
 	strict       bool            // it refuses fields that it does not know
 	how          string          // how that was found
+
+	lacks map[string]string // as in infer.Upstream; nobody changes it
 }
 
 func (k *kind) has(fields ...string) bool {
@@ -47,11 +49,13 @@ func (s *server) askKind(ctx context.Context, model string) kind {
 	for _, ask := range []func(context.Context) (kind, bool){s.askStatus, s.askProps, s.askDescription} {
 		if k, ok := ask(ctx); ok {
 			k.asked = true
+			k.lacks = k.missing()
 			return k
 		}
 	}
 	k := s.askByRequests(ctx, model)
 	k.asked = true
+	k.lacks = k.missing()
 	return k
 }
 
@@ -205,9 +209,9 @@ func (s *server) try(ctx context.Context, model, field string, value any) int {
 	return response.StatusCode
 }
 
-// lacks returns why settings have no effect, or another one than here, by their names: what the server does,
+// missing returns why settings have no effect, or another one than here, by their names: what the server does,
 // as the rest of a sentence about it.
-func (k *kind) lacks() map[string]string {
+func (k *kind) missing() map[string]string {
 	if k.native || !k.asked {
 		return nil
 	}

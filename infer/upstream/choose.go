@@ -92,5 +92,5 @@ func (m *model) down() *infer.Error {
 	if len(reasons) == 0 {
 		reasons = []string{m.servers[0].address + " failed a moment ago"}
 	}
-	return infer.Errorf(infer.CodeUpstream, "%s cannot answer: %s. It is tried again by itself; choose another model meanwhile", m.name, strings.Join(reasons, "; "))
+	return infer.Errorf(infer.CodeUpstream, "%s cannot answer: %s; this is tried again by itself, choose another model meanwhile", m.name, strings.Join(reasons, "; "))
 }

@@ -23,6 +23,7 @@ import (
 // failure is a request that a server could not be asked, or that it refused.
 type failure struct {
 	err    *infer.Error
+	why    string // err without what to do
 	server string
 	again  bool          // the same request may succeed, there or at another server
 	broken bool          // the server is to blame: the breaker counts it
@@ -60,12 +61,17 @@ func said(text string) string {
 // lost returns the failure of a connection.
 func (s *server) lost(err error) *failure {
 	f := &failure{server: s.address, again: true, broken: true, gone: true}
-	switch {
-	case errors.Is(err, client.ErrSilent), errors.Is(err, errStalled):
-		f.err, f.gone, f.again = infer.Errorf(infer.CodeUpstream, "%s sent nothing for too long, and the request to it was ended; ask again, or choose another model", s.address), false, false
-	default:
-		f.err = infer.Errorf(infer.CodeUpstream, "the connection to %s failed: %s. Ask again; what was written is kept", s.address, reason(err))
+	if errors.Is(err, client.ErrSilent) || errors.Is(err, errStalled) {
+		f.gone, f.again = false, false
+		return f.because(infer.CodeUpstream, "ask again, or choose another model", "%s sent nothing for too long, and the request to it was ended", s.address)
 	}
+	return f.because(infer.CodeUpstream, "what was written is kept; ask again", "the connection to %s failed: %s", s.address, reason(err))
+}
+
+// because sets what failed, why, and what to do, and returns f.
+func (f *failure) because(code infer.ErrorCode, todo, format string, args ...any) *failure {
+	f.why = fmt.Sprintf(format, args...)
+	f.err = infer.Errorf(code, "%s; %s", f.why, todo)
 	return f
 }
 
@@ -88,7 +94,8 @@ func reason(err error) string {
 
 // breach returns the failure of a server that does not keep to its protocol.
 func (s *server) breach(format string, args ...any) *failure {
-	return &failure{server: s.address, again: true, broken: true, err: infer.Errorf(infer.CodeUpstream, "%s %s. Its owner finds the cause in its log; choose another model meanwhile", s.address, fmt.Sprintf(format, args...))}
+	f := &failure{server: s.address, again: true, broken: true}
+	return f.because(infer.CodeUpstream, "its log may say why, choose another model meanwhile", "%s %s", s.address, fmt.Sprintf(format, args...))
 }
 
 // refused returns the failure for a response whose status is not 200.
@@ -100,19 +107,22 @@ func (s *server) refused(response *http.Response) *failure {
 	status := response.StatusCode
 	switch {
 	case status >= 300 && status < 400:
-		f.err = infer.Errorf(infer.CodeUpstream, "%s leads to another address, which is not followed: give --upstream the address itself", s.address)
+		f.because(infer.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		f.err = infer.Errorf(infer.CodeUpstream, "%s did not accept the key of this server: see --upstream-keys. It said %s", s.address, said(message))
+		f.because(infer.CodeUpstream, "see --upstream-keys", "%s did not accept the key of this server: %s", s.address, said(message))
 	case code == "context_length_exceeded" || code == "exceed_context_size_error" || strings.Contains(message, "maximum context length"):
-		f.err = infer.Errorf(infer.CodeContext, "%s: %s", s.address, said(message))
+		f.because(infer.CodeContext, "shorten the prompt", "%s: %s", s.address, said(message))
 	case status == http.StatusNotFound:
-		f.err, f.again = infer.Errorf(infer.CodeNotFound, "%s does not know this model any more: %s", s.address, said(message)), true
+		f.again = true
+		f.because(infer.CodeNotFound, "choose another model", "%s does not know this: %s", s.address, said(message))
 	case status == http.StatusTooManyRequests:
-		f.err, f.again = infer.Errorf(infer.CodeQueueFull, "%s has too much to do: %s. Ask again in a moment", s.address, said(message)), true
+		f.again = true
+		f.because(infer.CodeQueueFull, "ask again in a moment", "%s has too much to do: %s", s.address, said(message))
 	case status >= 400 && status < 500:
-		f.err = infer.Errorf(infer.CodeInvalid, "%s refused the request (%d): %s", s.address, status, said(message))
+		f.because(infer.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, said(message))
 	default:
-		f.err, f.again, f.broken = infer.Errorf(infer.CodeUpstream, "%s failed (%d): %s. Ask again, or choose another model", s.address, status, said(message)), true, true
+		f.again, f.broken = true, true
+		f.because(infer.CodeUpstream, "ask again, or choose another model", "%s failed (%d): %s", s.address, status, said(message))
 	}
 	return f
 }
@@ -186,15 +196,15 @@ func (s *server) failure(err error) error {
 	}
 	e := *known
 	f := &failure{server: s.address, err: &e}
-	switch {
-	case !slices.Contains(passed, e.Code):
+	if !slices.Contains(passed, e.Code) {
 		f.again, f.broken = true, true
-		e = infer.Error{Code: infer.CodeUpstream, Message: fmt.Sprintf("%s failed: %s. Ask again, or choose another model", s.address, said(e.Message))}
-	default:
+		f.because(infer.CodeUpstream, "ask again, or choose another model", "%s failed: %s", s.address, said(e.Message))
+	} else {
 		f.again = e.Code == infer.CodeQueueFull || e.Code == infer.CodeNotFound
 		e.Param = said(e.Param)
 		e.Param = e.Param[len("“") : len(e.Param)-len("”")]
 		e.Message = s.address + ": " + said(e.Message)
+		f.why = e.Message
 	}
 	return f
 }

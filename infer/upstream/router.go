@@ -220,11 +220,11 @@ func (m *model) info() infer.ModelInfo {
 		if one.ContextLength > 0 {
 			up.ContextLength = min(up.ContextLength, one.ContextLength)
 		}
-		for setting, reason := range one.Lacks {
-			if up.Lacks == nil {
-				up.Lacks = map[string]string{}
-			}
-			up.Lacks[setting] = reason
+		if up.Lacks == nil {
+			up.Lacks = one.Lacks
+		} else if !maps.Equal(up.Lacks, one.Lacks) {
+			up.Lacks = maps.Clone(up.Lacks)
+			maps.Copy(up.Lacks, one.Lacks)
 		}
 		if one.Problem != "" {
 			problems = append(problems, one.Problem)

@@ -100,7 +100,14 @@ func TestARequestIsWrittenAsTheServerKnowsIt(t *testing.T) {
 	if got := write(t, r, raw); got.text != " a time" || got.done == nil || got.done.Reason != infer.FinishLength || got.done.StopString != "x" {
 		t.Errorf("the text became %+v", got)
 	}
-	if last := s.last(); last["prompt"] != "Once upon" || last["max_tokens"] != 4086.0 || last["temperature"] != nil {
+	raw.Alternatives = 2
+	s.answer = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		stream(w, `{"choices":[{"index":0,"text":" a time","finish_reason":"stop","logprobs":{"tokens":[" a"," time"],"token_logprobs":[-0.5,-0.1],"top_logprobs":[{" the":-0.4," a":-0.5}]}}]}`, "[DONE]")
+	}
+	if got := write(t, r, raw); len(got.tokens) != 2 || got.tokens[0].Rank != 1 || string(got.tokens[0].Tops[0]) != " the" || got.tokens[1].LogProb != -0.1 || got.text != " a time" {
+		t.Errorf("the probabilities of a text are %+v", got.tokens)
+	}
+	if last := s.last(); last["logprobs"] != 2.0 || last["prompt"] != "Once upon" || last["max_tokens"] != 4086.0 || last["temperature"] != nil {
 		t.Errorf("the text was sent as %v", last)
 	}
 }

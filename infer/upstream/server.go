@@ -150,9 +150,9 @@ func (s *server) failedCheck(ctx context.Context, f *failure) {
 		return
 	}
 	if s.problem == "" {
-		s.o.Notice(f.err.Message)
+		s.o.Notice(f.why)
 	}
-	s.problem = f.err.Message
+	s.problem = f.why
 }
 
 func (s *server) currentKind() kind {
@@ -314,7 +314,7 @@ func (s *server) describe(id string) infer.ModelInfo {
 	if up.ContextLength == 0 {
 		up.ContextLength = s.kind.context
 	}
-	up.Lacks, up.Problem = s.kind.lacks(), s.problem
+	up.Lacks, up.Problem = s.kind.lacks, s.problem
 	info.Upstream = &up
 	return info
 }

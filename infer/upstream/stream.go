@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"m40-llm/infer"
@@ -147,14 +150,42 @@ type usage struct {
 
 // scored is a token with its probability.
 type scored struct {
+	Token   string      `json:"token"`
+	LogProb float64     `json:"logprob"`
+	Bytes   []int       `json:"bytes"`
+	Top     []scoredTop `json:"top_logprobs"`
+}
+
+// scoredTop is an alternative of a token.
+type scoredTop struct {
 	Token   string  `json:"token"`
 	LogProb float64 `json:"logprob"`
 	Bytes   []int   `json:"bytes"`
-	Top     []struct {
-		Token   string  `json:"token"`
-		LogProb float64 `json:"logprob"`
-		Bytes   []int   `json:"bytes"`
-	} `json:"top_logprobs"`
+}
+
+// legacyScores are the probabilities of a text completion.
+type legacyScores struct {
+	Tokens   []string             `json:"tokens"`
+	LogProbs []float64            `json:"token_logprobs"`
+	Top      []map[string]float64 `json:"top_logprobs"`
+}
+
+// scored returns the tokens in the form that chats have.
+func (l *legacyScores) scored() []scored {
+	list := make([]scored, min(len(l.Tokens), len(l.LogProbs)))
+	for i := range list {
+		list[i].Token, list[i].LogProb = l.Tokens[i], l.LogProbs[i]
+		if i >= len(l.Top) {
+			continue
+		}
+		for text, p := range l.Top[i] {
+			list[i].Top = append(list[i].Top, scoredTop{Token: text, LogProb: p})
+		}
+		slices.SortFunc(list[i].Top, func(a, b scoredTop) int {
+			return cmp.Or(cmp.Compare(b.LogProb, a.LogProb), strings.Compare(a.Token, b.Token))
+		})
+	}
+	return list
 }
 
 // writer makes events of a stream.
@@ -188,8 +219,7 @@ func (w *writer) event(data []byte) error {
 	if len(c.Error) > 0 && string(c.Error) != "null" {
 		message, _ := errorText("", data)
 		f := &failure{server: w.server.address, again: true, broken: true}
-		f.err = infer.Errorf(infer.CodeUpstream, "%s failed while it wrote the answer: %s. What was written is kept; ask again, or continue from there", w.server.address, said(message))
-		return f
+		return f.because(infer.CodeUpstream, "what was written is kept: ask again, or continue from there", "%s failed while it wrote the answer: %s", w.server.address, said(message))
 	}
 	if c.Usage != nil {
 		w.usage = c.Usage
@@ -270,16 +300,16 @@ func finishReason(name string) infer.FinishReason {
 	return infer.FinishStop
 }
 
-// scores returns the tokens that logprobs lists, without text. Of the text in completions' form, only
-// chat's is read.
+// scores returns the tokens that logprobs lists, without text.
 func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token) {
 	var list struct {
 		Content []scored `json:"content"`
+		legacyScores
 	}
 	if json.Unmarshal(logprobs, &list) != nil {
 		return nil
 	}
-	for _, s := range list.Content {
+	for _, s := range append(list.Content, list.scored()...) {
 		t := infer.Token{Choice: sample.Choice{ID: -1, LogProb: min(0, max(-9999, s.LogProb)), Rank: len(s.Top)}, Bytes: spelt(s.Token, s.Bytes)}
 		for i, top := range s.Top {
 			if w.request.Alternatives == i {
