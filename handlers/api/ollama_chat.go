@@ -355,14 +355,22 @@ func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) e
 		if err := mayManage(c); err != nil {
 			return err
 		}
-		reason, r.MaxTokens = "unload", 0 // an answer of no tokens loads no model
+		reason, r.MaxTokens = "unload", 0
 	}
-	if _, err := api.collect(c, []infer.Request{r}); err != nil {
-		return err
+	if reason == "load" || api.isLoaded(r.Model) {
+		if _, err := api.collect(c, []infer.Request{r}); err != nil {
+			return err
+		}
 	}
 	chunk := shape.chunk(ollamaDelta{})
 	chunk.Done, chunk.DoneReason = true, reason
 	return c.JSON(http.StatusOK, chunk)
+}
+
+// isLoaded reports whether the model called name is loaded, or whether only another engine knows.
+func (api *API) isLoaded(name string) bool {
+	s := api.engine.Status()
+	return s.State == infer.StateReady && api.modelName(name) == s.Model.Name || s.Elsewhere(name) != nil
 }
 
 // ollamaAnswer answers r, as a stream or as a whole.

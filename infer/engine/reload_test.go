@@ -77,10 +77,6 @@ func TestEngine_ARequestSaysHowLongItsModelStays(t *testing.T) {
 		if s := b.Status(); s.State != infer.StateUnloaded || b.open != 0 {
 			t.Errorf("after a request that unloads it the status is %+v", s)
 		}
-		ask(0, 0)
-		if b.opened != 1 {
-			t.Error("a request that unloads a model has loaded it")
-		}
 		if a := b.ask(request(span(10, 20), 3)); a.err != nil || b.Status().KeepAliveS != 60 {
 			t.Errorf("loaded again it stays for %g s, %v", b.Status().KeepAliveS, a.err)
 		}
