@@ -41,7 +41,7 @@ func withoutTimes(t *testing.T, line string) string {
 		t.Errorf("created_at: %v", err)
 	}
 	delete(fields, "created_at")
-	if fields["done_reason"] != nil && fields["done_reason"] != "load" {
+	if fields["done_reason"] != nil && fields["done_reason"] != "load" && fields["done_reason"] != "unload" {
 		for _, name := range []string{"total_duration", "load_duration", "prompt_eval_duration", "eval_duration", "queue_duration"} {
 			if _, ok := fields[name].(float64); !ok {
 				t.Errorf("%s is missing in %s", name, line)
