@@ -209,7 +209,7 @@ type OllamaEmbedding struct {
 // embedForOllama asks for the embeddings of texts. Without texts it loads the model, as Ollama does, and
 // returns none.
 func (api *API) embedForOllama(c echo.Context, body OllamaEmbed, inputs []infer.EmbedInput) (infer.Embeddings, error) {
-	if err := checkKeepAlive(body.KeepAlive); err != nil {
+	if _, err := keepAlive(body.KeepAlive); err != nil {
 		return infer.Embeddings{}, err
 	}
 	r := infer.EmbedRequest{Model: body.name(), Inputs: inputs, Truncate: body.Truncate == nil || *body.Truncate}
