@@ -70,10 +70,13 @@ func (s Settings) offerTools(r *infer.Request) {
 	}
 }
 
-// call takes the parts of a call from the engine.
+// call takes the parts of the first call from the engine. Servers that do not know SingleCall may send more.
 func (r *run) call(parts []reply.CallDelta) {
 	for _, p := range parts {
 		a := r.turn.Answer
+		if p.Index > 0 {
+			continue
+		}
 		if a.Call == nil {
 			a.Call = &store.Call{ID: p.ID, Name: p.Name}
 		}

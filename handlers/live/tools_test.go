@@ -28,7 +28,7 @@ func withTools(text string) Question {
 // call ends an answer with a call.
 func (a *answer) call(id, name, arguments string) {
 	a.do(infer.Event{Type: infer.EventDone, Done: &infer.Done{
-		Calls:  []reply.CallDelta{{ID: id, Name: name, Arguments: arguments}},
+		Calls:  []reply.CallDelta{{ID: id, Name: name, Arguments: arguments[:1]}, {Arguments: arguments[1:]}, {Index: 1, ID: "another", Name: "other", Arguments: "{}"}},
 		Answer: record.Answer{End: record.End{Reason: infer.FinishCalls}, Usage: record.Usage{CompletionTokens: 3}, Receipt: record.Receipt{Params: a.request.Params}},
 	}}, nil)
 }
@@ -59,7 +59,7 @@ func TestAPersonGivesTheResultOfACall(t *testing.T) {
 		a = <-engine.asked
 		asked := a.request.Messages
 		if len(asked) != 3 || len(asked[1].ToolCalls) == 0 || !reflect.DeepEqual(asked[2], chat.Message{Role: "tool", Content: "4 degrees, rain", Name: "weather", ToolCallID: "c1"}) {
-			t.Errorf("the engine was asked %+v", asked)
+			t.Fatalf("the engine was asked %+v", asked)
 		}
 		var calls []map[string]any
 		if err := json.Unmarshal(asked[1].ToolCalls, &calls); err != nil || calls[0]["id"] != "c1" {
@@ -80,7 +80,7 @@ func TestAPersonGivesTheResultOfACall(t *testing.T) {
 		}
 		must(t, c.Edit(ctx, me, result, withTools("20 degrees")))
 		a = <-engine.asked
-		if m := a.request.Messages[2]; m.Role != "tool" || m.Content != "20 degrees" {
+		if m := a.request.Messages[len(a.request.Messages)-1]; m.Role != "tool" || m.Content != "20 degrees" {
 			t.Errorf("with the other result the engine was asked %+v", m)
 		}
 		a.write("It is warm.")

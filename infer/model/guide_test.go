@@ -19,14 +19,14 @@ const cpuMargin, gpuMargin = 0.3, 0.01
 
 // The vector units and the slow reference must write the same texts.
 func TestGuideIsTheSameOnTheCPUAndTheReference(t *testing.T) {
-	compareGuide(t, openCPU, cpuMargin, len(questions), 64)
+	compareGuide(t, openCPU, cpuMargin, len(questions), 20)
 }
 
 // So must the GPU. The emulation takes minutes for all of them.
 func TestGuideIsTheSameOnTheGPUAndTheReference(t *testing.T) {
 	count, steps := 1, 6
 	if manyOnGPU() {
-		count, steps = len(questions), 64
+		count, steps = len(questions), 20
 	}
 	for _, path := range cuda.Paths {
 		t.Run(path, func(t *testing.T) { compareGuide(t, cudaOpener(t, path), gpuMargin, count, steps) })
@@ -71,26 +71,20 @@ func compareGuide(t *testing.T, openDevice func() (device.Device, error), least 
 			done = len(text)
 			text = append(text, int32(argMax(logits[len(logits)-1])))
 		}
-		// The comparison may end at any step, so the reference reads a few rows ahead.
-		const ahead = 8
-		logits := feed(t, refModel, prompt, 0)
+		logits := feed(t, refModel, text[:len(text)-1], 0)
 		for i := len(prompt); i < len(text); i++ {
-			if i == len(logits)+1 {
-				logits = append(logits, feed(t, refModel, text[i-1:min(i-1+ahead, len(text))], i-1)...)
-			}
 			best, margin := topTwo(logits[i-1])
 			if margin <= least {
-				break
+				continue
 			}
 			if int32(best) != text[i] {
 				t.Errorf("%q, step %d: the reference chooses %q by %.2f, the device %q", question, i-len(prompt), tok.Text(int32(best)), margin, tok.Text(text[i]))
-				break
 			}
 			compared++
 		}
 	}
 	t.Logf("%d of %d steps compared", compared, count*steps)
-	if compared*6 < count*steps {
+	if compared*2 < count*steps {
 		t.Errorf("only %d steps could be compared", compared)
 	}
 }
