@@ -63,6 +63,8 @@ func doing(a activity.Answer) string {
 		return fmt.Sprintf("loads the model, %d %%", 100*last.Loading.Done/last.Loading.Total)
 	case last.Loading != nil:
 		return "loads the model"
+	case last.Prefill != nil && last.Prefill.Total == 0: // another engine, which does not say how many tokens
+		return "reads the prompt"
 	case last.Prefill != nil:
 		return fmt.Sprintf("reads the prompt, %s of %s tokens", web.Thousands(last.Prefill.Done), web.Thousands(last.Prefill.Total))
 	}

@@ -108,6 +108,8 @@ func note(c live.Cell) string {
 		return fmt.Sprintf("Number %s in the queue%s.", web.Thousands(p.Queued.Position), Wait(*p.Queued))
 	case p.Loading != nil:
 		return "Waiting until the model is loaded."
+	case p.Prefill != nil && p.Prefill.Total == 0: // another engine, which does not say how many tokens
+		return "Reading the prompt."
 	case p.Prefill != nil:
 		return fmt.Sprintf("Reading the prompt: %s of %s tokens.", web.Thousands(p.Prefill.Done), web.Thousands(p.Prefill.Total))
 	}

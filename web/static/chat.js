@@ -227,13 +227,13 @@ class Answer extends Turn {
       cached = total ? p.prefill.cached / total : 0
       share = total ? done / total : 0
       put('data-wait', 'Reading the prompt')
-      put('data-wait-amount', `${count(done)} of ${count(total)} tokens`)
+      put('data-wait-amount', total ? `${count(done)} of ${count(total)} tokens` : '') // other engines do not say how many
       const read = done - p.prefill.cached
       if (p.for_ms > 0 && read > 0) facts.push(`${rate(1000 * read / p.for_ms)} tok/s`, `first word in about ${roughly(p.for_ms * (total - done) / read)}`)
       if (p.prefill.cached) facts.push(`${count(p.prefill.cached)} tokens were still in the cache`)
     }
     const bar = this.waitBox.querySelector('.bar')
-    bar.toggleAttribute('hidden', Boolean(p.queued))
+    bar.toggleAttribute('hidden', Boolean(p.queued || p.prefill && !p.prefill.total))
     bar.setAttribute('aria-valuenow', Math.round(100 * share))
     bar.setAttribute('aria-label', this.waitBox.querySelector('[data-wait]').textContent)
     bar.querySelector('.fg2').setAttribute('width', percent(cached))
