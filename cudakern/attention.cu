@@ -19,11 +19,13 @@
 // thread has one position and reads its whole key; for a, each lane has WIDTH dimensions and reads them
 // from the values of its warp's tile.
 //
-// Few rows (decode): the blocks along gridDim.x divide the units of a row among them and store (m, l, a)
-// of each unit to memory; a second kernel combines them. Many rows: a block computes all units of its
-// rows and combines them itself.
+// Fewer rows (attention_row.cuh): a block computes units of one row. Up to 16 rows share the device: the
+// blocks along gridDim.x divide the units of a row among them and store (m, l, a) of each unit to memory;
+// the last one combines them. Many rows of a prompt: a block computes all units of consecutive rows.
+#include "image.cuh"
 #include "kvcache.cuh"
 #include "math.cuh"
+#include "rope.cuh"
 
 #if defined(CACHE_F16) && defined(LATENT)
 #define NAME(what) attention_f16_latent_##what
@@ -44,7 +46,7 @@ enum { IS_LATENT = 0 };
 #endif
 
 #define PRAGMA(text) _Pragma(#text)
-#define UNROLL_BY(n) PRAGMA(unroll n)
+#define UNROLL_BY(n) PRAGMA(unroll (n))
 
 enum { TILES = 4, UNIT = TILES * BLOCK_POSITIONS };
 
@@ -134,8 +136,8 @@ struct Shared {
 	float *scale, *unit_scale;  // set by rescale
 	int *first, *last;          // positions that the query attends to; none: last < first
 	float *q;                   // (q_stride)
-	float *unit_out;            // (WIDTH·32) a of the unit
 	float *out;                 // (WIDTH·32) a of the units so far
+	float *unit_out;            // (WIDTH·32) a of the unit, and before that its keys: attention_row.cuh
 };
 
 template <int WIDTH, int QUERIES> DEVICE Shared shared_layout(float *memory, int q_stride)
@@ -151,8 +153,8 @@ template <int WIDTH, int QUERIES> DEVICE Shared shared_layout(float *memory, int
 	s.first = reinterpret_cast<int *>(s.unit_scale + QUERIES);
 	s.last = s.first + QUERIES;
 	s.q = s.unit_scale + 5 * QUERIES; // after first, last and padding that aligns q to 16 bytes
-	s.unit_out = s.q + QUERIES * q_stride;
-	s.out = s.unit_out + QUERIES * WIDTH * WARP;
+	s.out = s.q + QUERIES * q_stride;
+	s.unit_out = s.out + QUERIES * WIDTH * WARP;
 	return s;
 }
 
@@ -172,7 +174,8 @@ DEVICE float unit_sum(const Shared &s, int query)
 }
 
 struct Params {
-	float *dst, *partials; // partials: (m, l, a) of each unit, or null: blocks combine the units
+	float *dst, *partials; // partials: (m, l, a) of each unit
+	unsigned *arrivals;    // blocks of each row and group of heads that have stored theirs
 	const float *q;
 	const element *cache;
 	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: see cache_index
@@ -182,7 +185,20 @@ struct Params {
 	const int *pos, *last, *seq, *tables;
 	int stride;
 	const int *rows;
+
+	// Of one row only: if keys is not null, the queries are not rotated yet, and the row's keys and values
+	// are still to be rotated and stored in the cache.
+	const float *keys, *values;
+	int pairs, distance, pair_stride; // as in rope.cuh
+	const uint64_t *frequencies;
+	float magnitude;
+
+	// Of up to 16 rows: if image_kind is not NO_IMAGE, the image of the result is written instead of dst.
+	uint4 *image;
+	int image_kind;
 };
+
+enum { NO_IMAGE, IMAGE_I16, IMAGE_F32 };
 
 // The query vectors that a block computes together: heads of consecutive rows of one sequence.
 struct Queries {
@@ -196,6 +212,20 @@ DEVICE size_t query_index(const Queries &n, int i, int all_heads) { return (size
 
 // Returns the distance between queries in floats: a multiple of 16 bytes.
 template <int WIDTH> DEVICE int stride_of(int dim) { return IS_LATENT ? (dim + 3) / 4 * 4 : WIDTH * WARP; }
+
+// *score += q·k over 8 elements
+DEVICE void add_products(const float *q, const float *k, float *score)
+{
+	float4 a = *reinterpret_cast<const float4 *>(q), b = *reinterpret_cast<const float4 *>(q + 4);
+	*score = fmaf(a.x, k[0], *score);
+	*score = fmaf(a.y, k[1], *score);
+	*score = fmaf(a.z, k[2], *score);
+	*score = fmaf(a.w, k[3], *score);
+	*score = fmaf(b.x, k[4], *score);
+	*score = fmaf(b.y, k[5], *score);
+	*score = fmaf(b.z, k[6], *score);
+	*score = fmaf(b.w, k[7], *score);
+}
 
 // score[i] += q[i]·key
 template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const element *key, int dim, float *score)
@@ -212,18 +242,8 @@ template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const
 	UNROLL_BY(2) for (int d = 0; d < dim; d += 8) {
 		float k[8];
 		load8(key + d, k);
-		UNROLL for (int i = 0; i < QUERIES; i++) {
-			float4 a = *reinterpret_cast<const float4 *>(q + i * stride + d);
-			float4 b = *reinterpret_cast<const float4 *>(q + i * stride + d + 4);
-			score[i] = fmaf(a.x, k[0], score[i]);
-			score[i] = fmaf(a.y, k[1], score[i]);
-			score[i] = fmaf(a.z, k[2], score[i]);
-			score[i] = fmaf(a.w, k[3], score[i]);
-			score[i] = fmaf(b.x, k[4], score[i]);
-			score[i] = fmaf(b.y, k[5], score[i]);
-			score[i] = fmaf(b.z, k[6], score[i]);
-			score[i] = fmaf(b.w, k[7], score[i]);
-		}
+		UNROLL for (int i = 0; i < QUERIES; i++)
+			add_products(q + i * stride + d, k, &score[i]);
 	}
 }
 
@@ -312,6 +332,44 @@ template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Params &a, const
 	}
 }
 
+// Writes the image of the results of n, heads of one row, whose values have whole blocks; the row has whole tiles.
+template <int WIDTH> DEVICE void write_image(const Params &a, const Shared &s, const Queries &n)
+{
+	const int first = n.head * a.value_dim / BLOCK_INPUTS, tiles = a.heads * a.value_dim / (BLOCK_INPUTS * TILE_BLOCKS);
+	UNROLL_BY(1) for (int b = warp_id(); b < n.count * a.value_dim / BLOCK_INPUTS; b += TILES) {
+		const int i = b * BLOCK_INPUTS / a.value_dim, d = b * BLOCK_INPUTS % a.value_dim + lane_id();
+		const float v = s.out[i * WIDTH * WARP + d] * s.scale[i] / s.sum[i];
+		const int block = (first + b) % TILE_BLOCKS;
+		const size_t tile = size_t(n.row) * tiles + (first + b) / TILE_BLOCKS;
+		if (a.image_kind == IMAGE_I16)
+			write_i16(a.image + tile * I16_UNITS, block, v);
+		else
+			write_f32(a.image + tile * F32_UNITS, block, v);
+	}
+}
+
+// Stores the results of n: s.out, with the sinks, divided by s.sum.
+template <int WIDTH> DEVICE void finish(const Params &a, const Shared &s, const Queries &n)
+{
+	const int t = threadIdx.x;
+	syncthreads(); // s.scale may still be read
+	if (t < n.count) {
+		s.scale[t] = 1.0f;
+		if (a.sinks != nullptr)
+			add_sink(a.sinks[n.head + t % n.heads], &s.max[t], &s.sum[t], &s.scale[t]);
+	}
+	syncthreads();
+	if (a.image_kind != NO_IMAGE) {
+		write_image<WIDTH>(a, s, n);
+		return;
+	}
+	UNROLL_BY(1) for (int x = t; x < n.count * WIDTH * WARP; x += UNIT) {
+		const int i = x / (WIDTH * WARP), d = x % (WIDTH * WARP);
+		if (d < a.value_dim)
+			a.dst[query_index(n, i, a.heads) * a.value_dim + d] = s.out[x] * s.scale[i] / s.sum[i];
+	}
+}
+
 // Computes the attention of n.
 template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, const Shared &s, Queries n)
 {
@@ -335,21 +393,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 	for (int i = 1; i < n.count; i++)
 		n.low = min(n.low, s.first[i]), n.high = max(n.high, s.last[i]);
 
-	for (int unit = n.low / UNIT + blockIdx.x; unit <= n.high / UNIT; unit += gridDim.x) {
+	for (int unit = n.low / UNIT; unit <= n.high / UNIT; unit++) {
 		attend_unit<WIDTH, QUERIES>(a, s, n, unit);
-		if (a.partials != nullptr) {
-			for (int i = 0; i < n.count; i++) {
-				float *partial = a.partials + (query_index(n, i, a.heads) * a.units + unit) * (a.value_dim + 2);
-				if (t == 0) {
-					partial[0] = unit_max(s, i);
-					partial[1] = unit_sum(s, i);
-				}
-				for (int d = t; d < a.value_dim; d += UNIT)
-					partial[2 + d] = s.unit_out[i * WIDTH * WARP + d];
-			}
-			syncthreads();
-			continue;
-		}
 		if (t < QUERIES) {
 			rescale(&s.max[t], unit_max(s, t), &s.scale[t], &s.unit_scale[t]);
 			s.sum[t] = accumulate(s.sum[t], s.scale[t], unit_sum(s, t), s.unit_scale[t]);
@@ -359,18 +404,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 			for (int d = t; d < a.value_dim; d += UNIT)
 				s.out[i * WIDTH * WARP + d] = accumulate(s.out[i * WIDTH * WARP + d], s.scale[i], s.unit_out[i * WIDTH * WARP + d], s.unit_scale[i]);
 	}
-	if (a.partials != nullptr)
-		return;
-	syncthreads(); // s.scale may still be read
-	if (t < n.count) {
-		s.scale[t] = 1.0f;
-		if (a.sinks != nullptr)
-			add_sink(a.sinks[n.head + t % n.heads], &s.max[t], &s.sum[t], &s.scale[t]);
-	}
-	syncthreads();
-	for (int i = 0; i < n.count; i++)
-		for (int d = t; d < a.value_dim; d += UNIT)
-			a.dst[query_index(n, i, a.heads) * a.value_dim + d] = s.out[i * WIDTH * WARP + d] * s.scale[i] / s.sum[i];
+	finish<WIDTH>(a, s, n);
 }
 
 template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params &a)
@@ -391,85 +425,51 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 	}
 }
 
-// A kernel for values of up to dims elements and up to queries query vectors per block.
-#define ATTENTION(dims, queries, blocks) \
-	KERNEL(NAME(d##dims##_n##queries), 128, blocks)(float *dst, float *partials, const float *q, const element *cache, \
+#include "attention_row.cuh"
+
+#define ATTENTION(name, blocks, ...) \
+	KERNEL(name, 128, blocks)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
 		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
-		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows) \
+		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
+		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
+		uint4 *image, int image_kind) \
 	{ \
 		SHARED(float, memory); \
-		attend<dims / 32, queries>(memory, {dst, partials, q, cache, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
-			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows}); \
+		__VA_ARGS__(memory, {dst, partials, arrivals, q, cache, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
+			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows, \
+			keys, values, pairs, distance, pair_stride, frequencies, magnitude, image, image_kind}); \
 	}
 
-ATTENTION(32, 1, 8)
-ATTENTION(32, 2, 7)
-ATTENTION(32, 4, 5)
-ATTENTION(32, 8, 4)
-ATTENTION(32, 16, 4)
+// Kernels for values of up to dims elements and up to queries query vectors per block: of one row, and of
+// consecutive rows of a prompt.
+#define ROW(dims, queries, blocks) ATTENTION(NAME(d##dims##_n##queries), blocks, attend_row<dims / 32, queries>)
+#define ROWS(dims, queries, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend<dims / 32, queries>)
+
+ROW(32, 1, 4)
+ROW(32, 2, 4)
+ROW(32, 4, 4)
+ROW(32, 8, 3)
+ROWS(32, 16, 4)
 #if !defined(LATENT) // latent values have one of few sizes
-ATTENTION(64, 1, 8)
-ATTENTION(64, 2, 7)
-ATTENTION(64, 4, 5)
-ATTENTION(64, 8, 4)
-ATTENTION(64, 16, 4)
+ROW(64, 1, 4)
+ROW(64, 2, 4)
+ROW(64, 4, sizeof(element) == 4 ? 3 : 4)
+ROW(64, 8, 2)
+ROWS(64, 16, 4)
 #endif
-ATTENTION(128, 1, 8)
-ATTENTION(128, 2, IS_LATENT ? 7 : 8)
-ATTENTION(128, 4, 5)
-ATTENTION(128, 8, 4)
-ATTENTION(128, 16, 3)
+ROW(128, 1, 4)
+ROW(128, 2, 4)
+ROW(128, 4, 4)
+ROW(128, 8, 2)
+ROWS(128, 16, 3)
 #if !defined(LATENT)
-ATTENTION(256, 1, 8)
-ATTENTION(256, 2, 6)
-ATTENTION(256, 4, 4)
-ATTENTION(256, 8, 3)
+ROW(256, 1, 4)
+ROW(256, 2, 4)
+ROW(256, 4, 3)
+ROW(256, 8, 2)
+ROWS(256, 8, 3)
 #endif
-ATTENTION(512, 1, 4)
-ATTENTION(512, 2, 4)
-ATTENTION(512, 4, 3)
-
-// Combines the partials of the units of a row and head. Grid: (heads, rows); a thread computes up to four
-// dimensions.
-KERNEL(NAME(merge), 128, 8)(float *dst, const float *partials, const float *sinks, int heads, int dim, int before, int after, int units, const int *pos, const int *last, const int *rows)
-{
-	SHARED(float, prefix_max); // maximum of the units up to each
-	float *scale = prefix_max + UNIT, *unit_scale = scale + UNIT;
-	int row = blockIdx.y, t = threadIdx.x;
-	if (row >= *rows)
-		return;
-	size_t query = (size_t)row * heads + blockIdx.x;
-	int final = min(last[row], pos[row] + after) / UNIT, first = max(0, pos[row] - before) / UNIT;
-	partials += query * units * (dim + 2);
-	float max = MINUS_INFINITY, sum = 0.0f, out[4] = {}, sink_scale = 1.0f;
-	for (int begin = first; begin <= final; begin += UNIT) {
-		int count = min(UNIT, final - begin + 1);
-		const float *partial = partials + (size_t)begin * (dim + 2);
-		float m = t < count ? partial[t * (dim + 2)] : MINUS_INFINITY;
-		// Prefix maximum over the units; each step doubles the distance that it covers.
-		prefix_max[t] = m;
-		for (int distance = 1; distance < UNIT; distance *= 2) {
-			syncthreads();
-			float earlier = t >= distance ? prefix_max[t - distance] : MINUS_INFINITY;
-			syncthreads();
-			prefix_max[t] = fmaxf(prefix_max[t], earlier);
-		}
-		syncthreads();
-		float previous_max = t == 0 ? max : fmaxf(max, prefix_max[t - 1]);
-		rescale(&previous_max, m, &scale[t], &unit_scale[t]);
-		max = fmaxf(max, prefix_max[UNIT - 1]);
-		syncthreads();
-		UNROLL_BY(4) for (int u = 0; u < count; u++, partial += dim + 2) {
-			sum = accumulate(sum, scale[u], partial[1], unit_scale[u]);
-			UNROLL for (int k = 0; k < 4; k++)
-				if (t + k * UNIT < dim)
-					out[k] = accumulate(out[k], scale[u], partial[2 + t + k * UNIT], unit_scale[u]);
-		}
-		syncthreads();
-	}
-	if (sinks != nullptr)
-		add_sink(sinks[blockIdx.x], &max, &sum, &sink_scale);
-	UNROLL for (int k = 0; k < 4; k++)
-		if (t + k * UNIT < dim)
-			dst[query * dim + t + k * UNIT] = out[k] * sink_scale / sum;
-}
+ROW(512, 1, 3)
+ROW(512, 2, 3)
+ROW(512, 4, 2)
+ROWS(512, 4, 3)

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Attention is causal grouped-query attention over a paged cache.
 type Attention struct {
 	attend, prefill *Function
-	merge           *Function
 
 	heads, kvHeads, dim int
 	latent              int // width of a value of a latent cache, or 0
@@ -17,6 +17,7 @@ type Attention struct {
 	width               int // elements of a value per lane
 	stride              int // floats between queries in shared memory
 	queries             int // maximum query vectors of a block of attend
+	keys                int // bytes of shared memory for the keys of a unit
 	perRow              int // query heads of a row that share a block
 	sms                 int
 }
@@ -75,17 +76,18 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 		module += "_latent"
 		a.stride = (dim + 3) / 4 * 4
 	}
-	load := func(queries int) (*Function, error) {
-		return c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, queries))
+	pieces := 16 // Keys of attention_row.cuh
+	if a.queries*width > 32 {
+		pieces = 8
+	} else if latent == 0 {
+		pieces = min(pieces, 32*width*elementBytes(half)/16)
 	}
+	a.keys = unitPositions * 16 * (pieces + 1)
 	var err error
-	if a.attend, err = load(a.queries); err != nil {
+	if a.attend, err = c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, a.queries)); err != nil {
 		return nil, err
 	}
-	if a.prefill, err = load(a.prefillQueries()); err != nil {
-		return nil, err
-	}
-	a.merge, err = c.kernel(module, module+"_merge")
+	a.prefill, err = c.kernel(module, fmt.Sprintf("%s_d%d_rows", module, 32*width))
 	return a, err
 }
 
@@ -113,49 +115,86 @@ func AttentionWorkspace(heads, dim, capacity, blocks int) int64 {
 	return int64(capacity) * int64(heads) * int64(units(blocks)) * int64(dim+2) * 4
 }
 
+// AttentionArrivals returns the bytes of device memory in which Enqueue counts blocks, for heads query heads.
+func AttentionArrivals(heads int) int64 { return 4 * splitRows * int64(heads) }
+
 // units returns the number of units in blocks KV blocks.
 func units(blocks int) int { return blocksFor(blocks*blockPositions, unitPositions) }
+
+// Rotation has the keys and values of a row that Enqueue rotates and stores itself, as StoreKV.EnqueueRoPE
+// does, and the arguments of RoPE.Enqueue, by which the queries are rotated too.
+type Rotation struct {
+	Keys, Values Ptr
+	Dims         int
+	NeoX         bool
+	AngleTable   Ptr
+	Magnitude    float32
+}
+
+// CanStore reports whether Enqueue can store the keys and values of capacity rows. Those of several rows
+// may be of one sequence, and read by each other.
+func CanStore(half bool, heads, kvHeads, dim, latent, capacity int) bool {
+	wide := min(heads/kvHeads, 8)*dim > 1024 || dim*elementBytes(half) > 256
+	return capacity == 1 && latent == 0 && dim%8 == 0 && !wide
+}
+
+// CanWriteImage reports whether Enqueue can write its result as an image, for capacity rows of heads
+// values of dim elements.
+func CanWriteImage(heads, dim, capacity int) bool {
+	return capacity <= splitRows && dim%blockInputs == 0 && heads*dim%(blockInputs*tileBlocks) == 0
+}
 
 // Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every row and head.
 // A row attends to positions of its sequence that are at most before before its own and after after
 // it, up to that in step.Last. limit is the soft cap of scores: s becomes limit · tanh(s / limit) unless limit
 // is 0. sinks are attention sinks, heads float32, or 0. dst and q are rows of heads float32 vectors
 // and must differ. workspace has Workspace(capacity, step.Blocks) bytes that nothing else uses
-// meanwhile.
-func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace Ptr) error {
+// meanwhile; arrivals has AttentionArrivals(heads) bytes that are 0, and are 0 again afterwards. If rotation
+// is not nil, q is not rotated yet, and the cache does not have the row's key and value: it attends to none behind its own. If image is
+// not "", dst becomes an image of this kind instead.
+func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
 	}
-	attend, queries, rows := a.attend, a.queries, 1
+	attend, queries, rows, unit := a.attend, a.queries, 1, max(a.keys, 4*a.queries*32*a.width)
 	if capacity >= shareRows {
 		attend, queries = a.prefill, a.prefillQueries()
-		rows = queries / a.perRow
+		rows, unit = queries/a.perRow, 4*queries*32*a.width
 	}
 	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, a.perRow)
 	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, rows)}
-	split := capacity <= splitRows
-	if split {
+	if capacity <= splitRows {
 		// Enough blocks to fill the GPU, for any length of the sequences.
 		grid.X = min(units(step.Blocks), max(1, 8*a.sms/(groups*capacity)))
-	} else {
-		workspace = 0
 	}
 	last, inner := scale, float32(0)
 	if limit > 0 {
 		last, inner = limit, scale/limit
 	}
 	last = float32(float64(last) * math.Log2E)
-	shared := 4 * queries * (unitPositions + a.stride + 2*32*a.width + 2*4 + 8)
-	err := attend.Launch(to, grid, Dim3{X: attentionThreads}, shared,
-		dst, workspace, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
-		last, inner, int32(before), int32(after), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
-		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows)
-	if err != nil || !split {
-		return err
+	shared := 4*queries*(unitPositions+a.stride+32*a.width+2*4+8) + unit
+	var r Rotation
+	distance, pairStride := int32(0), int32(0)
+	if rotation != nil {
+		if r = *rotation; !CanStore(cache.Half, a.heads, a.kvHeads, a.dim, a.latent, capacity) {
+			return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", capacity, a.dim)
+		}
+		distance, pairStride = pairing(r.Dims, r.NeoX)
+		shared += 4 * 32 * a.width
 	}
-	return a.merge.Launch(to, Dim3{X: a.heads, Y: capacity}, Dim3{X: attentionThreads}, 4*3*attentionThreads,
-		dst, workspace, sinks, int32(a.heads), int32(a.values), int32(before), int32(after), int32(units(step.Blocks)), step.Pos, step.Last, step.Rows)
+	dstImage, kind := Ptr(0), int32(slices.Index([]string{"", imageI16, imageF32}, image)) // NO_IMAGE, … of attention.cu
+	if kind != 0 {
+		if kind < 0 || !CanWriteImage(a.heads, a.values, capacity) {
+			return fmt.Errorf("attention of %d rows of %d heads cannot write an image %q", capacity, a.heads, image)
+		}
+		dst, dstImage = 0, dst
+	}
+	return attend.Launch(to, grid, Dim3{X: attentionThreads}, shared,
+		dst, workspace, arrivals, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
+		last, inner, int32(before), int32(after), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
+		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
+		r.Keys, r.Values, int32(r.Dims/2), distance, pairStride, r.AngleTable, r.Magnitude, dstImage, kind)
 }

@@ -71,6 +71,7 @@ type attentionRig struct {
 	keys, values [][]float32 // per sequence: (positions, kv heads, dim), as the cache rounds them
 	tables       cudakern.Ptr
 	stride       int
+	arrivals     cudakern.Ptr
 }
 
 const attentionLayer, attentionLayers = 1, 2
@@ -82,6 +83,8 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 	r.try(err)
 	store, err := cudakern.NewStoreKV(r.Context, c.half)
 	r.try(err)
+	r.arrivals = r.alloc(int(cudakern.AttentionArrivals(c.heads)))
+	r.try(r.stream.Fill(r.arrivals, 0, cudakern.AttentionArrivals(c.heads)))
 
 	blocks := c.sequences*r.stride + 2
 	cols, size := c.kvHeads*c.dim, 4
@@ -135,7 +138,7 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 		workspace = r.alloc(int(bytes))
 		r.try(r.stream.Fill(workspace, 0xff, bytes))
 	}
-	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace))
+	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
 		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
@@ -240,7 +243,7 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
-	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x); err == nil {
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
 }

@@ -89,7 +89,7 @@ struct driver *driver_open(const char *path, char *error, size_t bytes);
 DRIVER_CALLS(DECLARE)
 #undef DECLARE
 
-enum { MAX_PARAMS = 32 };
+enum { MAX_PARAMS = 40 };
 
 // launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + 8i.
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],

@@ -96,10 +96,11 @@ func BenchmarkAttention(b *testing.B) {
 			}
 			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Last: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
 			workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
+			arrivals := e.zeros(cudakern.AttentionArrivals(benchHeads))
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
 			seconds := repeated(b, e, layers, func(i int) error {
-				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace)
+				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
 			})
 			wall, err := e.ReadBandwidth()
 			e.try(err)

@@ -37,6 +37,14 @@ func element(half bool) string {
 	return "f32"
 }
 
+// elementBytes returns the size of an element of the cache.
+func elementBytes(half bool) int {
+	if half {
+		return 2
+	}
+	return 4
+}
+
 // blockPositions is the number of positions in one block of a KV cache.
 const blockPositions = 32
 

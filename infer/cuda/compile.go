@@ -95,7 +95,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
-	for _, op := range fuse(p.Ops) {
+	for _, op := range fuse(p.Ops, p.Rows) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}
@@ -195,5 +195,18 @@ func (d *cuda) workspace(kind string, n int64) (cudakern.Ptr, error) {
 		return 0, fmt.Errorf("workspace: %w", err)
 	}
 	d.workspaces[kind] = region{at, n}
+	return at, nil
+}
+
+// zeroedWorkspace is like workspace, but the memory is zero, and kernels leave it so.
+func (d *cuda) zeroedWorkspace(kind string, n int64) (cudakern.Ptr, error) {
+	old := d.workspaces[kind].at
+	at, err := d.workspace(kind, n)
+	if err != nil || at == old {
+		return at, err
+	}
+	if err := d.stream.Fill(at, 0, n); err != nil {
+		return 0, fmt.Errorf("workspace: %w", err)
+	}
 	return at, nil
 }

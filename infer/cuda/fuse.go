@@ -3,6 +3,7 @@ package cuda
 import (
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 // operation is one or more operations of a program that are launched together. Fused operations have
@@ -19,6 +20,11 @@ type operation struct {
 
 	// For StoreKV: the RoPE of the queries, if the launch also rotates queries and keys.
 	rope *device.Op
+
+	// For Attention: the StoreKV with RoPE that the launch does first; the product for which it writes
+	// its result as an image.
+	stores  *operation
+	product *device.Op
 }
 
 // fuse returns the operations of a program, fused where kernels can:
@@ -27,11 +33,13 @@ type operation struct {
 //	GLU, MatMul              read its result; the same for GLU
 //	MatMul, MatMul, MatMul   with the same X, also with AddBias between them: one launch
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
-//	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch
+//	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch;
+//	… Attention              that of one row also attends, if nothing else reads the queries
+//	Attention, MatMul        attention writes the image, if only this product reads its result
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
-// of float32.
-func fuse(ops []device.Op) []operation {
+// of float32. rows is the largest number of rows of the program.
+func fuse(ops []device.Op, rows int) []operation {
 	var fused []operation
 	done := make([]bool, len(ops))
 	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
@@ -52,6 +60,14 @@ func fuse(ops []device.Op) []operation {
 			o.also = sharing(ops, i, done)
 			if i+1 < len(ops) && len(o.also) == 0 && isSumOf(ops[i+1], op.Dst) && overwritten(ops[i+2:], op.Dst) {
 				o.Dst, o.add, done[i+1] = ops[i+1].Dst, true, true
+			}
+		case device.OpAttention:
+			if n := len(fused); n > 0 && isStoreFor(fused[n-1], op, ops[i+1:], rows) {
+				o.stores = &operation{}
+				*o.stores, fused = fused[n-1], fused[:n-1]
+			}
+			if isProductOf(ops[i+1:], op, rows) {
+				o.product = &ops[i+1]
 			}
 		case device.OpRoPE:
 			if isRoPEForCache(ops[i:]) {
@@ -99,6 +115,22 @@ func isRoPEForCache(ops []device.Op) bool {
 	return !store.Y.None() && queries.RoPE == keys.RoPE && keys.RoPE.HeadDim == store.KV.Layout.HeadDim && keys.RoPE.HeadDim%2 == 0 &&
 		queries.Dst.ID != keys.Dst.ID && keys.Dst == store.X && store.Y.ID != keys.Dst.ID && store.Y.ID != queries.Dst.ID &&
 		overwritten(ops[3:], keys.Dst)
+}
+
+// isStoreFor reports whether attention, which later operations follow, can rotate the queries and rotate and
+// store the keys itself, as store does right before it.
+func isStoreFor(store operation, attention device.Op, later []device.Op, rows int) bool {
+	l := attention.KV.Layout
+	return store.Kind == device.OpStoreKV && store.rope != nil && store.KV == attention.KV && store.Layer == attention.Layer &&
+		store.rope.Dst == attention.X && overwritten(later, attention.X) &&
+		cudakern.CanStore(l.Type == gguf.F16, attention.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, rows)
+}
+
+// isProductOf reports whether ops begin with a product of the result of attention, which no other
+// operation reads, and attention can write the image for it.
+func isProductOf(ops []device.Op, attention device.Op, rows int) bool {
+	return len(ops) > 0 && ops[0].Kind == device.OpMatMul && ops[0].X == attention.Dst && ops[0].Dst.ID != attention.Dst.ID &&
+		overwritten(ops[1:], attention.Dst) && cudakern.CanWriteImage(attention.Attention.Heads, attention.KV.Layout.ValueDim(), rows)
 }
 
 // sharing returns the products after ops[i] that can share its launch, and marks them as done: those

@@ -183,7 +183,7 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var got []string
-		for _, o := range fuse(p.Ops) {
+		for _, o := range fuse(p.Ops, p.Rows) {
 			got = append(got, describe(o))
 		}
 		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {

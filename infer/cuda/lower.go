@@ -158,7 +158,7 @@ func (l *lowering) lower(op operation) error {
 	if err := lower(l, op, at); err != nil {
 		return err
 	}
-	if op.Dst.ID == l.prepared.activation {
+	if op.Dst.ID == l.prepared.activation && op.product == nil {
 		l.prepared = prepared{}
 	}
 	return l.addLaunches(op)
@@ -439,6 +439,55 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
+	arrivals, err := d.zeroedWorkspace("arrivals", cudakern.AttentionArrivals(a.Heads))
+	if err != nil {
+		return err
+	}
+	rotation, err := l.rotation(op.stores)
+	if err != nil {
+		return err
+	}
+	dst, image := at.dst, ""
+	if op.product != nil {
+		if dst, image, err = l.imageFor(*op.product); err != nil {
+			return err
+		}
+	}
 	before, after := a.Reach()
-	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace)
+	return attend.Enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
+}
+
+// rotation returns the keys and values that an attention stores, nil if op is nil.
+func (l *lowering) rotation(op *operation) (*cudakern.Rotation, error) {
+	if op == nil {
+		return nil, nil
+	}
+	at, err := l.operands(op.Op)
+	if err != nil {
+		return nil, err
+	}
+	r := op.rope.RoPE
+	angles, err := l.device.angleTable(r)
+	if err != nil {
+		return nil, err
+	}
+	return &cudakern.Rotation{Keys: at.x, Values: at.y, Dims: r.Dims, NeoX: r.NeoX, AngleTable: angles, Magnitude: cmp.Or(r.Magnitude, 1)}, nil
+}
+
+// imageFor returns the workspace for the image of X that a product reads, and its kind. The launch that
+// is being lowered writes it.
+func (l *lowering) imageFor(product device.Op) (cudakern.Ptr, string, error) {
+	d := l.device
+	kernel, err := d.kernels.matMul(product.W.Type)
+	if err != nil {
+		return 0, "", err
+	}
+	kind := kernel.Image()
+	activation, err := d.kernels.activation(kind)
+	if err != nil {
+		return 0, "", err
+	}
+	image, err := d.workspace("image", activation.Bytes(product.X.Cols, l.capacity))
+	l.prepared = prepared{product.X.ID, nil, kind, product.X.Cols}
+	return image, kind, err
 }

@@ -43,7 +43,7 @@ func (l *lowering) addLaunches(op operation) error {
 			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
 		}
 	case device.OpAttention:
-		l.launches[first].attends = &op.Op // the merge follows it
+		last.attends = &op.Op
 	}
 	return nil
 }
