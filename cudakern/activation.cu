@@ -1,10 +1,16 @@
 // image[row][tile] = the activations of a row in the layout that matrix products read: activation.cuh.
 //
+//	i16   q = round(v / scale), scale = max |v| of the block / 32512
+//	f32   v itself
+//
 // The activations v are x, RMSNorm(x) · w or a GLU; the fused forms have the same bits as rmsnorm.cu and
-// rows.cu. A thread block writes one image, a warp 4 of its blocks, a lane one input of each.
+// rows.cu. A thread block writes one image, a warp 4 of its blocks, a lane one input of each. The
+// largest q is 32512 = 127 · 256, not 32767, so that a block of integers up to 127 has the scale
+// 1/256 and no error. A NaN or an infinity makes the scale of its block NaN, so that every result
+// that depends on it is NaN.
 //
 // Grid: (rows, tiles).
-#include "image.cuh"
+#include "activation.cuh"
 #include "math.cuh"
 #include "norm.cuh"
 
@@ -37,18 +43,57 @@ template <typename Source> DEVICE float input(const Operands &row, int block)
 	return i < row.inputs ? Source::value(row, i) : 0;
 }
 
-#define IMAGE(kind, units) \
-	template <typename Source> DEVICE void image_##kind(uint4 *image, const Operands &row) \
-	{ \
-		image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * units; \
-		UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) { \
-			int block = warp_id() * BLOCKS_PER_WARP + i; \
-			write_##kind(image, block, input<Source>(row, block)); \
-		} \
-	}
+// Sum over the 16 lanes of each half of the warp.
+template <typename T> DEVICE T half_sum(T v)
+{
+	UNROLL for (int mask = 8; mask > 0; mask /= 2)
+		v += shfl_xor(v, mask);
+	return v;
+}
 
-IMAGE(f32, F32_UNITS)
-IMAGE(i16, I16_UNITS)
+// Stores the sums of a block: of all values, and of its first 16.
+template <typename T> DEVICE void store_sums(T *sums, int block, T v)
+{
+	T half = half_sum(v), sum = half + shfl_xor(half, 16);
+	if (lane_id() == 0) {
+		sums[block] = sum;
+		sums[TILE_BLOCKS + block] = half;
+	}
+}
+
+template <typename Source> DEVICE void image_f32(uint4 *image, const Operands &row)
+{
+	image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * F32_UNITS;
+	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
+		int block = warp_id() * BLOCKS_PER_WARP + i, lane = lane_id();
+		float v = input<Source>(row, block);
+		reinterpret_cast<float *>(image + lane / 4 * TILE_BLOCKS + block)[lane % 4] = v;
+		store_sums(reinterpret_cast<float *>(image + F32_SUMS), block, v);
+	}
+}
+
+template <typename Source> DEVICE void image_i16(uint4 *image, const Operands &row)
+{
+	image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * I16_UNITS;
+	float *scales = reinterpret_cast<float *>(image + I16_SCALES);
+	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
+		int block = warp_id() * BLOCKS_PER_WARP + i, lane = lane_id();
+		float v = input<Source>(row, block), max_abs = warp_max(fabsf(v));
+		bool finite = warp_ballot(!(fabsf(v) <= 3.402823466e38f)) == 0;
+		int q = 0;
+		float scale = finite ? 0 : __int_as_float(0x7fffffff);
+		if (finite && max_abs > 1e-30f) { // for smaller ones 32512 / max_abs could overflow
+			scale = max_abs / 32512;
+			q = __float2int_rn(v * (32512 / max_abs));
+		}
+		int neighbour = shfl_xor(q, 1);
+		if (lane % 2 == 0)
+			reinterpret_cast<uint32_t *>(image + lane / 8 * TILE_BLOCKS + block)[lane % 8 / 2] = uint32_t(q & 0xffff) | uint32_t(neighbour) << 16;
+		if (lane == 0)
+			scales[block] = scale;
+		store_sums(reinterpret_cast<int *>(scales + TILE_BLOCKS), block, q);
+	}
+}
 
 #define IMAGES(kind) \
 	KERNEL(activation_##kind, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows) \

@@ -26,6 +26,7 @@ const (
 	unitPositions    = 128 // positions of a unit, the part of attention with one maximum: attention.cu
 	attentionThreads = 128 // a thread for each position of a unit
 	splitRows        = 16  // up to this many rows, the units of a row are divided among blocks
+	imageRows        = 4   // up to this many rows, the result may be written as an image
 	shareRows        = 128 // from this many rows on, consecutive rows share a block
 	prefillQueries   = 16  // query vectors of a shared block
 	wideDim          = 128 // wider values leave registers for only 8 query vectors, more than twice as wide for 4
@@ -141,7 +142,7 @@ func CanStore(half bool, heads, kvHeads, dim, latent, capacity int) bool {
 // CanWriteImage reports whether Enqueue can write its result as an image, for capacity rows of heads
 // values of dim elements.
 func CanWriteImage(heads, dim, capacity int) bool {
-	return capacity <= splitRows && dim%blockInputs == 0 && heads*dim%(blockInputs*tileBlocks) == 0
+	return capacity <= imageRows && dim%blockInputs == 0 && heads*dim%(blockInputs*tileBlocks) == 0
 }
 
 // Enqueue computes dst = softmax(q·kᵀ·scale)·v over layer layer of the cache, for every row and head.

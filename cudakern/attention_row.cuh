@@ -74,7 +74,9 @@ template <int WIDTH, int QUERIES> struct Keys {
 // Requests the memory at p for the L2 cache.
 DEVICE void prefetch(const void *p)
 {
-#ifndef EMU
+#ifdef EMU
+	(void)p;
+#else
 	asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 #endif
 }

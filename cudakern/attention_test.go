@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"m40-llm/cudakern"
@@ -246,4 +247,85 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
 		t.Error("a cache of other heads was not refused")
 	}
+}
+
+// TestAttentionStoresKeysAndWritesImages compares a launch that rotates and stores the row's key and value
+// and writes an image with separate launches.
+func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
+	for _, c := range []struct {
+		half                bool
+		heads, kvHeads, dim int
+		dims                int
+		neox                bool
+		image               string
+		windowed            bool
+	}{
+		{half: true, heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
+		{half: true, heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, image: "f32"},
+		{half: true, heads: 32, kvHeads: 2, dim: 32, dims: 16, image: "i16"}, // heads of a group share keys in two blocks
+		{half: true, heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
+		{heads: 16, kvHeads: 4, dim: 64, dims: 64, image: "f32", windowed: true},
+		{heads: 3, kvHeads: 3, dim: 16, dims: 16, neox: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, uint64(c.heads*c.dim)))
+			shape := attentionCase{c.half, c.heads, c.kvHeads, c.dim, 0, 1, 0, 1, 420, 1, 0, 0}
+			if c.windowed {
+				shape.window = 150
+			}
+			r := newAttentionRig(t, rng, shape)
+			store, err := cudakern.NewStoreKV(r.Context, c.half)
+			r.try(err)
+			frequencies := make([]float64, c.dims/2)
+			for i := range frequencies {
+				frequencies[i] = math.Pow(1e4, -2*float64(i)/float64(c.dims))
+			}
+			angles, err := cudakern.AngleTable(frequencies)
+			r.try(err)
+			rotation := cudakern.Rotation{Dims: c.dims, NeoX: c.neox, AngleTable: r.uploadBytes(angles), Magnitude: 0.75}
+			width := c.heads * c.dim
+			for _, pos := range []int32{0, 31, 32, 127, 128, 300, 415} {
+				q, keys, values := normal(rng, width, 1), normal(rng, c.kvHeads*c.dim, 1), normal(rng, c.kvHeads*c.dim, 1)
+				rotation.Keys, rotation.Values = r.uploadFloats(keys), r.uploadFloats(values)
+				step := cudakern.Step{Rows: r.upload([]int32{1}), Pos: r.upload([]int32{pos}), Last: r.upload([]int32{pos}), Seq: r.upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+				workspace := r.alloc(int(r.k.Workspace(1, r.stride)))
+				elements := r.cacheElements()
+				run := func(rotated *cudakern.Rotation, image string, dst cudakern.Ptr, q cudakern.Ptr) {
+					r.try(r.k.Enqueue(r.stream, dst, q, r.cache, attentionLayer, r.scale(), 0, shape.before(), 0, 0, step, 1, workspace, r.arrivals, rotated, image))
+				}
+				got := r.uploadFloats(make([]float32, width))
+				run(&rotation, "", got, r.uploadFloats(q))
+				gotCache := r.downloadCache(r.cache, elements)
+
+				rotatedQ, want := r.uploadFloats(q), r.uploadFloats(make([]float32, width))
+				r.try(store.EnqueueRoPE(r.stream, r.cache, attentionLayer, rotatedQ, width, rotation.Keys, rotation.Values, c.dims, c.neox, rotation.AngleTable, rotation.Magnitude, step, 1))
+				run(nil, "", want, rotatedQ)
+				wantFloats := r.downloadFloats(want, width)
+				if !sameBits(r.downloadFloats(got, width), wantFloats) {
+					t.Fatalf("position %d: other bits than after a separate launch", pos)
+				}
+				if !sameBits(gotCache, r.downloadCache(r.cache, elements)) {
+					t.Fatalf("position %d: another cache than after a separate launch", pos)
+				}
+				if c.image == "" {
+					continue
+				}
+				activation, err := cudakern.NewActivation(r.Context, c.image)
+				r.try(err)
+				size := int(activation.Bytes(width, 1))
+				gotImage, wantImage := r.alloc(size), r.alloc(size)
+				r.try(r.stream.Fill(gotImage, 0xff, int64(size)))
+				run(nil, c.image, gotImage, rotatedQ)
+				r.try(activation.Enqueue(r.stream, wantImage, want, width, step.Rows, 1))
+				if !slices.Equal(r.download(gotImage, size/4), r.download(wantImage, size/4)) {
+					t.Fatalf("position %d: another image than a separate launch writes", pos)
+				}
+			}
+		})
+	}
+}
+
+// cacheElements returns the number of elements of the cache.
+func (r *attentionRig) cacheElements() int {
+	return (r.c.sequences*r.stride + 2) * attentionLayers * 2 * 32 * r.c.kvHeads * r.c.dim
 }

@@ -1,12 +1,5 @@
-// Writing the images of activations that activation.cuh describes: a warp writes a block, a lane one
-// input of it.
-//
-//	i16   q = round(v / scale), scale = max |v| of the block / 32512
-//	f32   v itself
-//
-// The largest q is 32512 = 127 · 256, not 32767, so that a block of integers up to 127 has the scale
-// 1/256 and no error. A NaN or an infinity makes the scale of its block NaN, so that every result
-// that depends on it is NaN.
+// Writing the images that activation.cuh describes, with the bits that activation.cu writes: a warp writes
+// a block, a lane one input of it.
 #pragma once
 
 #include "activation.cuh"

@@ -26,6 +26,12 @@ func describe(o operation) string {
 	if o.rope != nil {
 		s = fmt.Sprintf("StoreKV %d after RoPE %d", o.X.ID, o.rope.Dst.ID)
 	}
+	if o.stores != nil {
+		s += fmt.Sprintf(" with %s", describe(*o.stores))
+	}
+	if o.product != nil {
+		s += fmt.Sprintf(" for MatMul %d", o.product.Dst.ID)
+	}
 	return s
 }
 
@@ -188,6 +194,86 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 		}
 		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
 			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, want)
+		}
+	}
+}
+
+func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
+	wide := func(id int32, rows int) device.Tensor {
+		return device.Tensor{ID: id, Type: gguf.F32, Rows: rows, Cols: 1024}
+	}
+	w := device.Tensor{ID: 10, Type: gguf.F16, Rows: 1024, Cols: 1024}
+	rope := device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4}
+	layout := device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 2, KVHeads: 16, HeadDim: 64}
+	kv, large := device.KV{ID: 1, Layout: layout}, device.KV{ID: 2, Layout: layout}
+	large.Layout.Type, large.Layout.KVHeads, large.Layout.HeadDim = gguf.F32, 8, 128
+	for _, c := range []struct {
+		name   string
+		rows   int
+		record func(p *device.Program, q, k, v, out, x device.Tensor)
+		want   string
+	}{
+		{"one row is stored, and its image written", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.RoPE(q, rope)
+			p.RoPE(k, rope)
+			p.StoreKV(kv, 0, k, v)
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+		}, "Attention 4 with StoreKV 2 after RoPE 1 for MatMul 5; MatMul 5"},
+		{"rows that may read each other's keys are not stored", 2, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.RoPE(q, rope)
+			p.RoPE(k, rope)
+			p.StoreKV(kv, 0, k, v)
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+		}, "StoreKV 2 after RoPE 1; Attention 4 for MatMul 5; MatMul 5"},
+		{"nor is another layer", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.RoPE(q, rope)
+			p.RoPE(k, rope)
+			p.StoreKV(kv, 1, k, v)
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+		}, "StoreKV 2 after RoPE 1; Attention 4 for MatMul 5; MatMul 5"},
+		{"nor if something else reads the queries", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.RoPE(q, rope)
+			p.RoPE(k, rope)
+			p.StoreKV(kv, 0, k, v)
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+			p.Add(x, q)
+		}, "StoreKV 2 after RoPE 1; Attention 4 for MatMul 5; MatMul 5; Add 5"},
+		{"nor what has no kernel", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.RoPE(q, device.RoPE{HeadDim: 128, Dims: 128, Base: 1e4})
+			p.RoPE(k, device.RoPE{HeadDim: 128, Dims: 128, Base: 1e4})
+			p.StoreKV(large, 0, k, v)
+			p.Attention(out, q, large, 0, device.Attention{Heads: 8})
+			p.MatMul(x, w, out)
+		}, "StoreKV 2 after RoPE 1; Attention 4 for MatMul 5; MatMul 5"},
+		{"no image is written if something else reads the result", 1, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+			p.Add(x, out)
+		}, "Attention 4; MatMul 5; Add 5"},
+		{"nor for many rows", 32, func(p *device.Program, q, k, v, out, x device.Tensor) {
+			p.Attention(out, q, kv, 0, device.Attention{Heads: 16})
+			p.MatMul(x, w, out)
+		}, "Attention 4; MatMul 5"},
+	} {
+		p := device.NewProgram(c.rows, c.rows)
+		q, k, v, out, x := wide(1, c.rows), wide(2, c.rows), wide(3, c.rows), wide(4, c.rows), wide(5, c.rows)
+		c.record(p, q, k, v, out, x)
+		for _, t := range []device.Tensor{q, k, v, out} { // nothing is left at the end
+			p.MatMul(t, w, x)
+		}
+		if err := p.Err(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var got []string
+		for _, o := range fuse(p.Ops, p.Rows) {
+			got = append(got, describe(o))
+		}
+		if text := strings.Join(got, "; "); !strings.HasPrefix(text, c.want+"; MatMul 1") {
+			t.Errorf("%s:\ngot  %q\nwant %q and more", c.name, text, c.want)
 		}
 	}
 }
