@@ -229,3 +229,15 @@ func TestRunReturnsErrorsOfContextAndPrompt(t *testing.T) {
 		t.Errorf("a prompt over the context: %v", err)
 	}
 }
+
+func TestEveryShapeIsAModelThatLoads(t *testing.T) {
+	for _, name := range bench.Shapes() {
+		f, err := bench.Header(name, "q4_0", 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := model.DeviceBytes(f, model.FileLayout{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -90,7 +90,9 @@ func (d *Device) scan(op device.Op, b *device.Batch, rows int) {
 }
 
 // scanHead computes one step of a head, whose state is (len(k), len(v)); decay has one value, or one
-// for each element of the key. See device.Scan.
+// for each element of the key. See device.Scan. Excluded from the race detector as dot is.
+//
+//go:norace
 func scanHead(dst, state, q, k, v, decay []float32, step float32, delta bool) {
 	for j := range v {
 		at := func(i int) *float32 { return &state[i*len(v)+j] }
