@@ -36,7 +36,7 @@ type loadedModel struct {
 
 	reads    *model.Reads          // what steps read from memory; nil: not known
 	meter    device.BandwidthMeter // of that memory; nil: none
-	identity kvfile.Identity       // of stored KV caches; zero if none are stored
+	identity kvfile.Identity       // of stored KV caches; zero if none are stored, as for models with recurrent state
 }
 
 // forwarder computes steps: a *model.Model, or a fake in tests.
@@ -402,7 +402,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	}
 	r.receipt.TemplateHash = m.format.TemplateHash()
 	r.setReads(p, cache)
-	if l.kv.dir != nil {
+	if l.kv.dir != nil && p.plan.States == 0 { // without the state, a prompt would be computed again anyway
 		r.identity = identity(m, p, cache, forward.BlockBytes())
 	}
 	return r, nil

@@ -147,8 +147,7 @@ func (l *loop) takeRequests() (closed bool) {
 }
 
 // fit ends an answer whose prompt is too long for the loaded model. If the KV cache of its chat is stored,
-// fit begins to restore it. Caches of models with recurrent state are not stored: without the state, a
-// prompt would be computed again anyway.
+// fit begins to restore it.
 func (l *loop) fit(a *answer) {
 	if err := a.fit(l.loaded.plan.Context); err != nil {
 		l.end(a, err, true)

@@ -301,7 +301,7 @@ func (p *placer) whole(i int) (Plan, error) {
 	n, least := p.need(d, 0, p.layers()), p.least(shortestContext)
 	if total := p.with(n, least) + spare(d); d.Memory > 0 && total > d.Memory {
 		return Plan{}, &Error{fmt.Sprintf("the model needs %s (weights %s, KV cache for %d positions %s, scratch and reserve %s), %s are free; use a smaller model%s",
-			units.ByteSize(total), units.ByteSize(d.Weights), p.positions(least), units.ByteSize(p.cache(n, least)), units.ByteSize(d.Scratch+spare(d)), units.ByteSize(d.Memory), p.shorter())}
+			units.ByteSize(total), units.ByteSize(d.Weights), p.positions(least), units.ByteSize(p.cache(n, least)), units.ByteSize(d.Scratch+p.stateBytes(0, p.layers())+spare(d)), units.ByteSize(d.Memory), p.shorter())}
 	}
 	plan := p.plan([]Stage{{i, p.layers()}}, least)
 	if i > 0 && !d.Dedicated {
