@@ -263,7 +263,8 @@ func (t Tensor) Size() int64 {
 	return int64(n)
 }
 
-// Slice returns n of the tensor's rows from row first on; of a vector, elements.
+// Slice returns n of the tensor's rows from row first on; of a vector, elements. The result has no Data
+// if the tensor has none.
 func (t Tensor) Slice(first, n int) Tensor {
 	last := len(t.Shape) - 1
 	row := 1
@@ -272,7 +273,9 @@ func (t Tensor) Slice(first, n int) Tensor {
 	}
 	from, to := int(t.Type.RowBytes(first*row)), int(t.Type.RowBytes((first+n)*row))
 	t.Shape = append(slices.Clone(t.Shape[:last]), n)
-	t.Data = t.Data[from:to]
+	if t.Data != nil { // else only the header was read
+		t.Data = t.Data[from:to]
+	}
 	return t
 }
 
