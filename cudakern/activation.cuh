@@ -10,10 +10,23 @@
 //	low     [block]         sum of its first 16 values
 //
 // Inputs past the end of a row are zero.
+//
+// Products of many rows (mma.cuh) read the values of i16 in another order, the image s8: a unit for each 16 rows and
+// block, rows first, with blocks padded to whole tiles:
+//
+//	upper   [lane]  16 bytes: the upper bytes of values, as one lane passes them to a matrix unit. Words 0 and 1
+//	                have rows lane / 4 and 8 more, inputs 8 · (lane % 4 / 2) + {0, 4, 1, 5} if lane is even,
+//	                else + {2, 6, 3, 7}; words 2 and 3 the same rows, 16 inputs later
+//	lower   [lane]  16 bytes: the lower bytes
+//	all     [row]   float: sum · scale
+//	scale   [row]   float
+//	low     [row]   float: low · scale
+//	high    [row]   float: (sum - low) · scale
 #pragma once
 
 #include "tile.cuh"
 
 enum { I16_CHUNKS = 4, F32_CHUNKS = 8 };
 enum { I16_SCALES = I16_CHUNKS * TILE_BLOCKS, F32_SUMS = F32_CHUNKS * TILE_BLOCKS }; // first unit after the values
+enum { S8_FRAGMENTS = 1024, S8_UNIT = S8_FRAGMENTS + 4 * 16 * 4 }; // bytes: values of a unit; all of it
 enum { I16_UNITS = I16_SCALES + 3 * TILE_BLOCKS / 4, F32_UNITS = F32_SUMS + 2 * TILE_BLOCKS / 4 };

@@ -14,15 +14,19 @@ type Activation struct {
 	image               string
 }
 
-// Kinds of images: int16 with a scale for every 32 values, or float32.
+// Kinds of images: int16 with a scale for every 32 values, the same in the order of matrix units, or
+// float32.
 const (
 	imageI16 = "i16"
+	imageS8  = "s8"
 	imageF32 = "f32"
 )
 
-// imageBytes is the size of the image of a tile of 32 blocks: 16 · I16_UNITS and 16 · F32_UNITS of
-// activation.cuh.
-var imageBytes = map[string]int{imageI16: 16 * 152, imageF32: 16 * 272}
+// imageBytes is the size of the image of a tile of 32 blocks of a row: 16 · I16_UNITS and 16 · F32_UNITS of
+// activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have imageRows rows.
+var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / imageRows, imageF32: 16 * 272}
+
+const imageRows = 16
 
 // NewActivation loads the kernels that write images of a kind; see MatMul.Image.
 func NewActivation(c *Context, image string) (*Activation, error) {
@@ -44,12 +48,15 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 
 // Bytes returns the size of the image of capacity rows of cols activations, in bytes.
 func (k *Activation) Bytes(cols, capacity int) int64 {
+	if k.image == imageS8 {
+		capacity = blocksFor(capacity, imageRows) * imageRows
+	}
 	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[k.image])
 }
 
 // MaxImageBytes is Activation.Bytes for the largest kind of image.
 func MaxImageBytes(cols, capacity int) int64 {
-	return int64(capacity) * int64(tilesFor(cols)) * int64(slices.Max(slices.Collect(maps.Values(imageBytes))))
+	return int64(blocksFor(capacity, imageRows)*imageRows) * int64(tilesFor(cols)) * int64(slices.Max(slices.Collect(maps.Values(imageBytes))))
 }
 
 // Enqueue writes the image of x, rows of cols float32, to dst.

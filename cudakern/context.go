@@ -14,6 +14,8 @@ type Context struct {
 	properties Properties
 	context    C.CUcontext
 	families   map[string]*Module
+
+	Units Units // of products on path i16
 }
 
 // Open creates a context on device number ordinal. It fails if the kernels do not support the device.
@@ -27,7 +29,7 @@ func (d *Driver) Open(ordinal int) (*Context, error) {
 	}
 	// A thread that waits for the device sleeps instead of spinning.
 	const blockingSync = 4
-	c := &Context{driver: d, properties: p, families: map[string]*Module{}}
+	c := &Context{driver: d, properties: p, families: map[string]*Module{}, Units: p.Units()}
 	if err := d.check("cuCtxCreate_v2", C.call_cuCtxCreate_v2(d.calls, &c.context, blockingSync, device)); err != nil {
 		return nil, err
 	}

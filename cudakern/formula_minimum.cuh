@@ -2,7 +2,7 @@
 // each block. A weight is q · (d · scale) - dmin · minimum.
 #pragma once
 
-enum { HALVES = 1, OFFSET = 0 };
+enum { HALVES = 1, OFFSET = 0, HAS_ADDEND = 1 };
 
 // Unpacks the scale (low byte) and minimum (high byte) of a block from the 12 bytes of all 8 blocks.
 DEVICE Scale raw_scales(Raw r)
@@ -20,14 +20,14 @@ DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
 	return (float)q * (half_at(super) * (float)scales[0]) - half_at(super + 2) * (float)scales[1];
 }
 
-DEVICE float add_scaled(const Block &w, int output, int, float dot, float scale, float acc)
+DEVICE float factor(const Block &w, int output, int)
 {
 	float d = half_to_float(uint16_t(w.super[output])), block_scale = uint8_t(w.scales[output]);
-	return fmaf(d * block_scale * scale, dot, acc);
+	return d * block_scale;
 }
 
-DEVICE float subtract_minimum(const Block &w, int output, int, float x, float acc)
+DEVICE float addend(const Block &w, int output, int)
 {
 	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = uint8_t(w.scales[output] >> 8);
-	return fmaf(-(dmin * minimum), x, acc);
+	return -(dmin * minimum);
 }

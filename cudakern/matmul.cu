@@ -9,7 +9,8 @@
 //
 //	i16    x is int16 with a scale for each block. The sum of products of a block is an exact
 //	       integer; two products per 32-bit word, because sm_52 multiplies 16-bit halves of
-//	       registers (XMAD) at full rate.
+//	       registers (XMAD) at full rate. Compiled with EXACT, which needs compute capability 6.1, two
+//	       products are one instruction, with the same bits.
 //	magic  x is float. Inserting q into the mantissa of 128.0 yields 128 + q without a conversion
 //	       instruction, which is slow. The 128 is subtracted together with the offset, once a block.
 //
@@ -74,6 +75,8 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 // Unpacking the quants of a block, by their number of bits. On path i16
 //
 //	pair           inputs 2p and 2p + 1 as two int16; for odd p times 2^ODD_SHIFT
+//	quad           with EXACT: for even p inputs 4p, 4p + 1, 4p + 4, 4p + 5, for odd p the two after
+//	               each of these pairs of p - 1, as bytes
 //
 // on paths magic and float
 //
@@ -91,6 +94,12 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 {
 	uint32_t word = w.quants[output][p / 2];
 	return p % 2 ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ff;
+}
+
+DEVICE uint32_t quad(const Block &w, int output, int p)
+{
+	const uint32_t *words = &w.quants[output][p / 2 * 2];
+	return __byte_perm(words[0], words[1], p % 2 ? 0x7531 : 0x6420);
 }
 
 // PRMT places whole bytes, and the upper byte of 128.0's mantissa has only 7 bits. So a byte is inserted
@@ -137,6 +146,12 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 	return permute(look_up(word, false, 0), look_up(word, true, 0), 0xc480 + p % 4 * 0x1111);
 }
 
+DEVICE uint32_t quad(const Block &w, int output, int p)
+{
+	const uint32_t word = w.quants[output][p / 2];
+	return __byte_perm(look_up(word, false, 0), look_up(word, true, 0), p % 2 ? 0x7351 : 0x6240);
+}
+
 // As for 8 bits, the values plus 128 are inserted into the mantissa of 2²³.
 DEVICE void widen(const Block &w, int output, int j, float v[4])
 {
@@ -172,6 +187,8 @@ DEVICE uint32_t quant_bytes(const Block &w, int output, int i, bool odd)
 	uint32_t word = w.quants[output][i];
 	return ((odd ? word >> 4 : word) & 0x0f0f0f0f) | byte_high(w, output, i, odd);
 }
+
+DEVICE uint32_t quad(const Block &w, int output, int p) { return __byte_perm(quant_bytes(w, output, p / 2, p % 2), 0, 0x3120); }
 
 #if HIGH_BYTES == 4
 
@@ -269,7 +286,7 @@ struct F32 {
 				const float sum = half_sum(reinterpret_cast<const float *>(x + row * stride + F32_SUMS), half);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
-					acc[row * BAND_OUTPUTS + output] = subtract_minimum(w, output, half, sum, acc[row * BAND_OUTPUTS + output]);
+					acc[row * BAND_OUTPUTS + output] = add_addend(w, output, half, sum, acc[row * BAND_OUTPUTS + output]);
 				}
 			}
 			UNROLL_CHUNKS for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
@@ -295,6 +312,45 @@ struct F32 {
 
 #if SCALE_BYTES > 0
 
+#ifdef EXACT
+
+// Adds the products of the lower or upper two bytes of q with a pair of int16 to sum. Quants are unsigned,
+// values of codes are signed.
+DEVICE void add_products(int &sum, uint32_t a, uint32_t q, bool upper)
+{
+#ifdef CODES
+#define DP2A(half) asm("dp2a." half ".s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(q))
+	typedef int8_t Byte;
+#else
+#define DP2A(half) asm("dp2a." half ".s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(q))
+	typedef uint8_t Byte;
+#endif
+#ifdef EMU
+	q >>= upper ? 16 : 0;
+	sum += int(int16_t(a)) * Byte(q) + int(int16_t(a >> 16)) * Byte(q >> 8);
+#else
+	if (upper)
+		DP2A("hi");
+	else
+		DP2A("lo");
+#endif
+}
+
+// The quants that a word has for products with the activations of a block.
+enum { WORD_PAIRS = 2 };
+DEVICE uint32_t packed(const Block &w, int output, int i) { return quad(w, output, i); }
+
+// Adds the products of word i with activations a.
+template <int PAIRS> DEVICE void multiply_word(int &even, int &, uint32_t q, const uint32_t (&a)[PAIRS], int i)
+{
+	add_products(even, a[i / 2 * 4 + i % 2], q, false);
+	add_products(even, a[i / 2 * 4 + i % 2 + 2], q, true);
+}
+
+enum { SUM_SHIFT = 0 };
+
+#else
+
 // Adds both products of two pairs of int16 to sum.
 DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
 {
@@ -310,21 +366,33 @@ DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
 #endif
 }
 
+enum { WORD_PAIRS = 1 };
+DEVICE uint32_t packed(const Block &w, int output, int p) { return pair(w, output, p); }
+
+template <int PAIRS> DEVICE void multiply_word(int &even, int &odd, uint32_t q, const uint32_t (&a)[PAIRS], int p)
+{
+	add_products(p % 2 ? odd : even, q, a[p]);
+}
+
+enum { SUM_SHIFT = ODD_SHIFT }; // of the odd sums
+
+#endif
+
 struct I16 {
 	enum { UNITS = I16_UNITS };
 
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		// With more rows, the pairs of all 32 inputs at once would need too many registers.
-		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS;
+		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS, WORDS = PAIRS / WORD_PAIRS;
 		const int lane = lane_id();
 		int dot[N][BAND_OUTPUTS];
 		UNROLL for (int part = 0; part < PARTS; part++) {
 			const bool first = part % (PARTS / HALVES) == 0, last = part % (PARTS / HALVES) == PARTS / HALVES - 1;
-			uint32_t q[BAND_OUTPUTS][PAIRS];
+			uint32_t q[BAND_OUTPUTS][WORDS];
 			UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-				UNROLL for (int p = 0; p < PAIRS; p++)
-					q[output][p] = pair(w, output, part * PAIRS + p);
+				UNROLL for (int i = 0; i < WORDS; i++)
+					q[output][i] = packed(w, output, part * WORDS + i);
 			UNROLL for (int row = 0; row < N; row++) {
 				const uint4 *image = x + row * stride;
 				uint32_t a[PAIRS];
@@ -337,12 +405,12 @@ struct I16 {
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
 					// No sum can overflow: |a| < 2¹⁵ and 32 · 255 · 2¹⁵ < 2²⁹.
 					int even = first ? -OFFSET * sum : dot[row][output], odd = 0;
-					UNROLL for (int p = 0; p < PAIRS; p++)
-						add_products(p % 2 ? odd : even, q[output][p], a[p]);
-					dot[row][output] = even + (odd >> ODD_SHIFT);
+					UNROLL for (int i = 0; i < WORDS; i++)
+						multiply_word(even, odd, q[output][i], a, i);
+					dot[row][output] = even + (odd >> SUM_SHIFT);
 					if (last) {
 						float &to = acc[row * BAND_OUTPUTS + output];
-						to = subtract_minimum(w, output, part * HALVES / PARTS, scale * float(sum), to);
+						to = add_addend(w, output, part * HALVES / PARTS, scale * float(sum), to);
 						to = add_scaled(w, output, part * HALVES / PARTS, float(dot[row][output]), scale, to);
 					}
 				}
@@ -366,17 +434,17 @@ struct Product {
 };
 
 // Returns the product that the thread block computes, and sets its first band: along blockIdx.y the
-// products follow one another.
-DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band)
+// products follow one another, each outputs in a block.
+DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band, int each = WARPS * BAND_OUTPUTS)
 {
-	const int each = WARPS * BAND_OUTPUTS, blocks_a = (a.outputs + each - 1) / each, blocks_b = (b.outputs + each - 1) / each;
+	const int blocks_a = (a.outputs + each - 1) / each, blocks_b = (b.outputs + each - 1) / each;
 	int block = blockIdx.y;
 	Product p = a;
 	if (block >= blocks_a + blocks_b)
 		p = c, block -= blocks_a + blocks_b;
 	else if (block >= blocks_a)
 		p = b, block -= blocks_a;
-	*band = block * WARPS;
+	*band = block * each / BAND_OUTPUTS;
 	return p;
 }
 
@@ -526,6 +594,8 @@ DEVICE int expert_of(float number, int experts) { return number >= 0 && number <
 
 #if SCALE_BYTES == 0
 PRODUCTS(float, F32)
+#elif defined(EXACT)
+PRODUCTS(dp2a, I16)
 #else
 PRODUCTS(i16, I16)
 PRODUCTS(magic, F32)

@@ -1,40 +1,57 @@
 package cudakern
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"slices"
+)
 
 // MatMul multiplies activations by weights of one type.
 type MatMul struct {
 	weights string
 	image   string
-	groups  []productGroup
+	groups  []productGroup // by from
 	experts *Function
 }
 
-// productGroup is the kernel that computes up to rows rows at once.
+// productGroup is the kernel for launches of from rows or more.
 type productGroup struct {
-	rows   int
-	kernel *Function
+	from          int
+	rows, outputs int // of a block
+	image         string
+	kernel        *Function
 }
 
-// productPaths has the number paths of quantised weights by minimum compute capability: matmul.cu.
-var productPaths = []struct {
-	major int
-	path  string
-}{
-	{5, "i16"},   // sm_5x and sm_6x multiply 16-bit halves of registers at full rate
-	{7, "magic"}, // later GPUs do not; float arithmetic is faster there
+// Units are the instructions for products on path i16. The bits of the results are the same with all.
+type Units string
+
+const (
+	UnitsXMAD Units = "xmad" // 16 × 16 bits, on every GPU
+	UnitsDP2A Units = "dp2a" // two products of 16 × 8 bits, from compute capability 6.1 on
+	UnitsMMA  Units = "mma"  // as UnitsDP2A, and matrix units for products of many rows, from 8.0 on
+)
+
+// Units returns the fastest units of devices with p, or those that M40_LLM_CUDA_UNITS names, for comparisons.
+func (p Properties) Units() Units {
+	if forced := Units(os.Getenv("M40_LLM_CUDA_UNITS")); forced != "" {
+		return forced
+	}
+	switch {
+	case p.Major >= 8 && p.MaxShared >= mmaShared:
+		return UnitsMMA
+	case p.Major > 6 || p.Major == 6 && p.Minor >= 1:
+		return UnitsDP2A
+	}
+	return UnitsXMAD
 }
 
 // ProductPath returns the number path of matrix products with quantised weights on devices with p:
 // i16 or magic. It determines the bits of the results.
 func (p Properties) ProductPath() string {
-	path := productPaths[0].path
-	for _, from := range productPaths {
-		if p.Major >= from.major {
-			path = from.path
-		}
+	if p.Units() == "magic" {
+		return "magic"
 	}
-	return path
+	return "i16"
 }
 
 // NewMatMul loads the kernels for a weight type; path is i16 or magic.
@@ -44,24 +61,60 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 	if err != nil {
 		return nil, err
 	}
+	module := "matmul_" + weights
 	if !format.isQuantized() {
 		path = "float"
 	} else if path == "i16" {
 		k.image = imageI16
+		if c.Units == UnitsDP2A || c.Units == UnitsMMA {
+			module, path = "exact_"+weights, "dp2a"
+		}
 	}
-	for _, rows := range []int{1, 2, 4} {
-		f, err := c.kernel("matmul_"+weights, fmt.Sprintf("matmul_%s_%s_n%d", weights, path, rows))
-		if err != nil {
+	for _, g := range []productGroup{{from: 1, rows: 1}, {from: 2, rows: 2}, {from: 3, rows: 4}} {
+		g.outputs, g.image = bandOutputs*threads/32, k.image
+		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_n%d", weights, path, g.rows)); err != nil {
 			return nil, err
 		}
-		k.groups = append(k.groups, productGroup{rows, f})
+		k.groups = append(k.groups, g)
 	}
-	k.experts, err = c.kernel("matmul_"+weights, fmt.Sprintf("matmul_%s_%s_experts", weights, path))
+	if path == "dp2a" && c.Units == UnitsMMA {
+		g := productGroup{from: mmaRows, rows: mmaRows, outputs: mmaOutputs, image: imageS8}
+		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_mma", weights)); err != nil {
+			return nil, err
+		}
+		if err := g.kernel.SetMaxShared(mmaShared); err != nil {
+			return nil, err
+		}
+		k.groups = append(k.groups, g)
+	}
+	k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, path))
 	return k, err
 }
 
-// Image returns the kind of image that the product reads; see Activation.
-func (k *MatMul) Image() string { return k.image }
+// group returns the kernel for launches of capacity rows.
+func (k *MatMul) group(capacity int) productGroup {
+	i := len(k.groups) - 1
+	for i > 0 && k.groups[i].from > capacity {
+		i--
+	}
+	return k.groups[i]
+}
+
+// Image returns the kind of image that a product of capacity rows reads; see Activation.
+func (k *MatMul) Image(capacity int) string { return k.group(capacity).image }
+
+// Images returns the kinds of images that products read.
+func (k *MatMul) Images() (kinds []string) {
+	for _, g := range k.groups {
+		if !slices.Contains(kinds, g.image) {
+			kinds = append(kinds, g.image)
+		}
+	}
+	return kinds
+}
+
+// ExpertImage returns the kind of image that EnqueueExperts reads.
+func (k *MatMul) ExpertImage() string { return k.image }
 
 // Product is one of up to MaxProducts matrix products with the same activations.
 type Product struct {
@@ -73,6 +126,22 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
+// The blocks of a product by matrix units, and their shared memory: MMA_ROWS, MMA_OUTPUTS and MMA_SHARED of mma.cuh.
+const (
+	mmaRows    = 64
+	mmaOutputs = 128
+	mmaShared  = 99 << 10
+)
+
+// shared returns the shared memory of a block for products of inputs inputs, in bytes.
+func (g productGroup) shared(inputs int) int {
+	if g.image == imageS8 {
+		return mmaShared
+	}
+	perRow := productImages / g.rows
+	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[g.image]
+}
+
 // MaxProducts is the maximum number of products in one launch.
 const MaxProducts = 3
 
@@ -82,17 +151,8 @@ func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, prod
 	if len(products) < 1 || len(products) > MaxProducts {
 		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
 	}
-	group := k.groups[len(k.groups)-1]
-	for _, g := range k.groups {
-		if g.rows >= capacity {
-			group = g
-			break
-		}
-	}
+	group := k.group(capacity)
 	inputs := products[0].W.Inputs
-	perRow := productImages / group.rows
-	shared := ((group.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[k.image]
-	const outputs = bandOutputs * threads / 32 // of a block
 
 	var each [MaxProducts]Product
 	blocks := 0
@@ -107,10 +167,10 @@ func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, prod
 			return err
 		}
 		each[i] = p
-		blocks += blocksFor(p.W.Outputs, outputs)
+		blocks += blocksFor(p.W.Outputs, group.outputs)
 	}
 	if blocks > 65535 {
-		return fmt.Errorf("cannot launch products of more than %d outputs together", 65535*outputs)
+		return fmt.Errorf("cannot launch products of more than %d outputs together", 65535*group.outputs)
 	}
 	if err := checkLaunch("MatMul", capacity, inputs); err != nil {
 		return err
@@ -119,7 +179,7 @@ func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, prod
 	if add {
 		onto = 1
 	}
-	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, shared,
+	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, group.shared(inputs),
 		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows)
 }

@@ -49,7 +49,7 @@ func benchProduct(b *testing.B, w cudakern.Weights, path string, rows int) {
 	}
 	k, err := cudakern.NewMatMul(r.c, w.Type, path)
 	r.must(err)
-	image, err := cudakern.NewActivation(r.c, k.Image())
+	image, err := cudakern.NewActivation(r.c, k.Image(rows))
 	r.must(err)
 
 	weights := r.random(int64(copies) * size)

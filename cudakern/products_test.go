@@ -110,7 +110,7 @@ func int32Bytes(v int) []byte { return binary.NativeEndian.AppendUint32(nil, uin
 func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weights, x []float32, capacity int) []float32 {
 	r.Helper()
 	rows := len(x) / w.Inputs
-	image, err := cudakern.NewActivation(r.c, k.Image())
+	image, err := cudakern.NewActivation(r.c, k.Image(capacity))
 	r.must(err)
 	count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(w.Inputs, capacity))
 	dst := r.upload(bytes.Repeat([]byte{0xff}, 4*(rows+1)*w.Outputs))
@@ -166,6 +166,58 @@ func TestProducts(t *testing.T) {
 	}
 }
 
+// TestExactUnits compares the bits of products by newer units with those of sm_52's, for outputs and rows
+// that leave blocks of threads incomplete, lanes without blocks, and one more tile for some lanes than for others.
+func TestExactUnits(t *testing.T) {
+	for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
+		for _, name := range cudakern.WeightTypes() {
+			elements, _ := weightTypes[name].Block()
+			if elements == 1 {
+				continue // floats have no such units
+			}
+			for _, c := range []struct{ outputs, inputs, rows int }{{5, 256, 3}, {9, 2304, 1}, {133, 256, 64}, {37, 1280, 70}, {260, 2304, 67}, {4, 9472, 64}} {
+				if units == cudakern.UnitsMMA && c.rows < 64 || testing.Short() && (c.outputs > 200 || c.inputs > 4096) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s %s (%d, %d) %d rows", units, name, c.outputs, c.inputs, c.rows), func(t *testing.T) {
+					r, w := newExactRig(t), cudakern.Weights{Type: name, Outputs: c.outputs, Inputs: c.inputs}
+					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
+					weights := r.load(w, devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1))
+					x := make([]float32, c.rows*c.inputs)
+					for i := range x {
+						x[i] = float32(rng.NormFloat64())
+						if rng.IntN(50) == 0 {
+							x[i] *= 60
+						}
+					}
+					var results [2][]float32
+					for i, units := range []cudakern.Units{cudakern.UnitsXMAD, units} {
+						r.c.Units = units
+						k, err := cudakern.NewMatMul(r.c, name, "i16")
+						r.must(err)
+						results[i] = r.product(k, weights, w, x, c.rows)
+					}
+					for i, want := range results[0] {
+						if got := results[1][i]; math.Float32bits(got) != math.Float32bits(want) {
+							t.Fatalf("row %d, output %d: got %g, want %g", i/c.outputs, i%c.outputs, got, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// newExactRig is newRig on a device with all units.
+func newExactRig(t testing.TB) rig {
+	t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+	r := newRig(t)
+	if units := r.c.Properties().Units(); units != cudakern.UnitsMMA {
+		t.Skipf("the device has units %s", units)
+	}
+	return r
+}
+
 // TestProductsOfOneLaunch checks that products that share a launch have the same bits as separate ones, and
 // that adding to dst has the same bits as adding afterwards.
 func TestProductsOfOneLaunch(t *testing.T) {
@@ -180,7 +232,7 @@ func TestProductsOfOneLaunch(t *testing.T) {
 				for i := range x {
 					x[i] = float32(rng.NormFloat64())
 				}
-				image, err := cudakern.NewActivation(r.c, k.Image())
+				image, err := cudakern.NewActivation(r.c, k.Image(rows))
 				r.must(err)
 				count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(inputs, rows))
 				r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, rows))
@@ -241,7 +293,7 @@ func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 			maxW, sumW, maxX, sumX = max(maxW, w), sumW+w, max(maxX, x), sumX+x
 			bound += 1e-6 * w * x
 		}
-		if k.Image() == "i16" {
+		if k.ExpertImage() == "i16" {
 			bound += maxX / 32512 / 2 * 1.001 * sumW
 		} else {
 			bound += 1e-5 * maxW * sumX
@@ -274,7 +326,7 @@ func TestProductErrors(t *testing.T) {
 				values := make([]float32, outputs*inputs)
 				r.must(gguf.Dequantize(weightTypes[name], data, values))
 				rounded := slices.Clone(x)
-				if k.Image() == "i16" {
+				if k.ExpertImage() == "i16" {
 					roundActivations(rounded)
 				}
 				var squares, total, explained, added float64

@@ -20,6 +20,7 @@ type Properties struct {
 	ExecTimeout bool  // the device drives a display: kernels that run for seconds are killed
 	ClockKHz    int   // maximum clock of the multiprocessors
 	L2          int   // size of the L2 cache in bytes
+	MaxShared   int   // bytes of shared memory that a block can opt in to
 }
 
 // The minimum compute capability: the kernels are compiled for it.
@@ -85,6 +86,7 @@ func (d *Driver) device(ordinal int) (C.CUdevice, Properties, error) {
 		{38, &p.L2},
 		{75, &p.Major},
 		{76, &p.Minor},
+		{97, &p.MaxShared},
 	} {
 		var value C.int
 		if err := d.check("cuDeviceGetAttribute", C.call_cuDeviceGetAttribute(d.calls, &value, a.number, device)); err != nil {

@@ -15,7 +15,3 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 }
 
 enum { HALVES = 1, OFFSET = 0 };
-
-DEVICE float add_scaled(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
-
-DEVICE float subtract_minimum(const Block &, int, int, float, float acc) { return acc; }

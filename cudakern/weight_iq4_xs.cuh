@@ -5,7 +5,7 @@
 
 #include "codes_iq4.cuh"
 
-enum { HALVES = 1, OFFSET = 0 };
+enum { HALVES = 1, OFFSET = 0, HAS_ADDEND = 0 };
 
 DEVICE unsigned raw_quant(Raw r, int i) { return nibble_at(r.p + 8 + 16 * r.part, i); }
 
@@ -21,10 +21,8 @@ DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
 	return half_at(super) * (float)(int8_t)scales[0] * value_of(q);
 }
 
-DEVICE float add_scaled(const Block &w, int output, int, float dot, float scale, float acc)
+DEVICE float factor(const Block &w, int output, int)
 {
 	float block_scale = int8_t(w.scales[output]);
-	return fmaf(half_to_float(w.super[output]) * block_scale * scale, dot, acc);
+	return half_to_float(w.super[output]) * block_scale;
 }
-
-DEVICE float subtract_minimum(const Block &, int, int, float, float acc) { return acc; }

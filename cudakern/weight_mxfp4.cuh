@@ -4,7 +4,7 @@
 
 #define CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
-enum { HALVES = 1, OFFSET = 0 };
+enum { HALVES = 1, OFFSET = 0, HAS_ADDEND = 0 };
 
 DEVICE unsigned raw_quant(Raw r, int i) { return nibble_at(r.p + 1, i); }
 DEVICE Scale raw_scales(Raw r) { return r.p[0]; }
@@ -14,9 +14,4 @@ DEVICE float power_of(uint32_t e) { return __uint_as_float(e > 1 ? (e - 1) << 23
 
 DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *) { return power_of(scales[0]) * value_of(q); }
 
-DEVICE float add_scaled(const Block &w, int output, int, float dot, float scale, float acc)
-{
-	return fmaf(power_of(w.scales[output]) * scale, dot, acc);
-}
-
-DEVICE float subtract_minimum(const Block &, int, int, float, float acc) { return acc; }
+DEVICE float factor(const Block &w, int output, int) { return power_of(w.scales[output]); }

@@ -3,7 +3,7 @@
 // weight is q · (d · scale) - dmin · minimum. The two bits of a quant are stored as four.
 #pragma once
 
-enum { HALVES = 2, OFFSET = 0 };
+enum { HALVES = 2, OFFSET = 0, HAS_ADDEND = 1 };
 
 DEVICE unsigned raw_quant(Raw r, int i) { return r.p[16 + r.part / 4 * 32 + i] >> r.part % 4 * 2 & 3; }
 DEVICE Scale raw_scales(Raw r) { return r.p[2 * r.part] | r.p[2 * r.part + 1] << 8; }
@@ -14,14 +14,14 @@ DEVICE float dequantize(int q, int half, const uint8_t *scales, const uint8_t *s
 	return (float)q * (half_at(super) * (float)(scales[half] & 15)) - half_at(super + 2) * (float)(scales[half] >> 4);
 }
 
-DEVICE float add_scaled(const Block &w, int output, int half, float dot, float scale, float acc)
+DEVICE float factor(const Block &w, int output, int half)
 {
 	float d = half_to_float(uint16_t(w.super[output])), half_scale = w.scales[output] >> 8 * half & 15;
-	return fmaf(d * half_scale * scale, dot, acc);
+	return d * half_scale;
 }
 
-DEVICE float subtract_minimum(const Block &w, int output, int half, float x, float acc)
+DEVICE float addend(const Block &w, int output, int half)
 {
 	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = w.scales[output] >> (8 * half + 4) & 15;
-	return fmaf(-(dmin * minimum), x, acc);
+	return -(dmin * minimum);
 }

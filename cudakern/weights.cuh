@@ -109,10 +109,12 @@ DEVICE unsigned nibble_at(const uint8_t *p, int i) { return p[i % 16] >> i / 16 
 //	HALVES            number of parts of a block that have their own scale
 //	OFFSET            the value of a quant is q - OFFSET
 //	CODES             if defined, quants are codes of four bits, and these are their values: int8
-//	add_scaled        acc + dot · scale · the part's scale; dot is a sum of products, scale that of the
-//	                  activations
-//	subtract_minimum  acc - minimum · x, where the part's minimum is subtracted from each weight and x is
-//	                  the sum of the activations
+//
+// quantized weights also have, where a weight is value · factor + addend,
+//
+//	factor            the factor of a part
+//	HAS_ADDEND        whether the addend is not always 0
+//	addend            the addend of a part, if HAS_ADDEND
 //
 // Types that compute a weight from q and scales in the same way share a formula_<name>.cuh.
 
@@ -190,5 +192,35 @@ DEVICE float value_of(int q)
 #elif SCALE_BYTES > 0
 
 DEVICE float value_of(int q) { return (float)(q - OFFSET); }
+
+#endif
+
+// add_scaled returns acc plus a part's dot · factor · scale, where dot is the sum of products of its values
+// with activations and scale that of the activations; add_addend returns acc plus the addend times x, the sum of the
+// activations. The roundings, and that add_addend comes first, are part of the contract of docs/gpu.md.
+#if SCALE_BYTES == 0
+
+DEVICE float add_scaled(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
+DEVICE float add_addend(const Block &, int, int, float, float acc) { return acc; }
+
+#else
+
+DEVICE float add_scaled(const Block &w, int output, int half, float dot, float scale, float acc)
+{
+	return fmaf(factor(w, output, half) * scale, dot, acc);
+}
+
+template <typename B> DEVICE float addend_of(const B &w, int output, int half)
+{
+	if constexpr (HAS_ADDEND)
+		return addend(w, output, half);
+	else
+		return 0;
+}
+
+DEVICE float add_addend(const Block &w, int output, int half, float x, float acc)
+{
+	return HAS_ADDEND ? fmaf(addend_of(w, output, half), x, acc) : acc;
+}
 
 #endif

@@ -346,8 +346,10 @@ const std::map<int, int> attributes = {
 	{82, 65536},      // registers per multiprocessor
 	{90, 0},          // preemption
 	{95, 0},          // cooperative launch
-	{97, 48 << 10},   // shared memory per block, opted in
 };
+
+// Returns the bytes of shared memory that a kernel can opt in to.
+int most_shared() { return state().options.major < 8 ? 48 << 10 : 99 << 10; }
 
 } // namespace
 
@@ -431,6 +433,8 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = s.options.major;
 	else if (attribute == 76)
 		*value = s.options.minor;
+	else if (attribute == 97)
+		*value = most_shared();
 	else {
 		auto found = attributes.find(attribute);
 		REQUIRE(found != attributes.end(), INVALID_VALUE);
@@ -794,7 +798,7 @@ API cuFuncSetAttribute(void *function, int attribute, int value)
 {
 	ENTER;
 	REQUIRE(kernel_of(function), INVALID_HANDLE);
-	REQUIRE(attribute == 8 && value >= 0 && value <= 48 << 10, INVALID_VALUE);
+	REQUIRE(attribute == 8 && value >= 0 && value <= most_shared(), INVALID_VALUE);
 	return SUCCESS;
 }
 
@@ -842,7 +846,7 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 	l->seed = state().options.seed;
 	REQUIRE(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
 	REQUIRE(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
-	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= 48 << 10, INVALID_VALUE);
+	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= unsigned(most_shared()), INVALID_VALUE);
 	l->copy_arguments(arguments);
 	return enqueue(stream, [l] { return launch(*l); });
 }

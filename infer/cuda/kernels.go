@@ -133,10 +133,15 @@ func (k *kernels) experts() need {
 // imageOf loads the kernels that write images for products with weights of type t.
 func (k *kernels) imageOf(t gguf.Type) error {
 	product, err := k.matMul(t)
-	if err == nil {
-		_, err = k.activation(product.Image())
+	if err != nil {
+		return err
 	}
-	return err
+	for _, kind := range product.Images() {
+		if _, err := k.activation(kind); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (k *kernels) loadRows() (err error) {

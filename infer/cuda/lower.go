@@ -320,7 +320,7 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	image, err := l.image(op, product.Image(), at.x, op.X.Cols, l.rows, l.capacity)
+	image, err := l.image(op, product.Image(l.capacity), at.x, op.X.Cols, l.rows, l.capacity)
 	if err != nil {
 		return err
 	}
@@ -359,7 +359,7 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	if p.Own {
 		imageRows, imageCapacity = pairs, l.capacity*p.Used
 	}
-	image, err := l.image(op, product.Image(), at.x, op.W.Cols, imageRows, imageCapacity)
+	image, err := l.image(op, product.ExpertImage(), at.x, op.W.Cols, imageRows, imageCapacity)
 	if err != nil {
 		return err
 	}
