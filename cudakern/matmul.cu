@@ -435,10 +435,9 @@ struct Product {
 
 // Returns the product that the thread block computes, and sets its first band: along blockIdx.y the
 // products follow one another, each outputs in a block.
-DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band, int each = WARPS * BAND_OUTPUTS)
+DEVICE Product product_of(const Product &a, const Product &b, const Product &c, int *band, int each = WARPS * BAND_OUTPUTS, int block = blockIdx.y)
 {
 	const int blocks_a = (a.outputs + each - 1) / each, blocks_b = (b.outputs + each - 1) / each;
-	int block = blockIdx.y;
 	Product p = a;
 	if (block >= blocks_a + blocks_b)
 		p = c, block -= blocks_a + blocks_b;

@@ -1,6 +1,7 @@
 package cudakern
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -19,6 +20,7 @@ type productGroup struct {
 	from          int
 	rows, outputs int // of a block
 	image         string
+	memory        int // shared memory of a block in bytes; 0: for images of the rows
 	kernel        *Function
 }
 
@@ -78,17 +80,32 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 		k.groups = append(k.groups, g)
 	}
 	if path == "dp2a" && c.Units == UnitsMMA {
-		g := productGroup{from: mmaRows, rows: mmaRows, outputs: mmaOutputs, image: imageS8}
-		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_mma", weights)); err != nil {
+		if err := k.addMatrixUnits(c, module, format); err != nil {
 			return nil, err
 		}
-		if err := g.kernel.SetMaxShared(mmaShared); err != nil {
-			return nil, err
-		}
-		k.groups = append(k.groups, g)
 	}
 	k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, path))
 	return k, err
+}
+
+// addMatrixUnits adds the kernels of mma.cuh.
+func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err error) {
+	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
+	for name, g := range map[string]productGroup{
+		"few": {from: 5, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
+		"mma": {from: 64, rows: 64, outputs: 128, memory: mmaShared},
+	} {
+		g.image = imageS8
+		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s", k.weights, name)); err != nil {
+			return err
+		}
+		if err := g.kernel.SetMaxShared(g.memory); err != nil {
+			return err
+		}
+		k.groups = append(k.groups, g)
+	}
+	slices.SortFunc(k.groups, func(a, b productGroup) int { return cmp.Compare(a.from, b.from) })
+	return nil
 }
 
 // group returns the kernel for launches of capacity rows.
@@ -126,17 +143,16 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// The blocks of a product by matrix units, and their shared memory: MMA_ROWS, MMA_OUTPUTS and MMA_SHARED of mma.cuh.
+// FEW_OUTPUTS and MMA_SHARED of mma.cuh.
 const (
-	mmaRows    = 64
-	mmaOutputs = 128
+	fewOutputs = 32
 	mmaShared  = 99 << 10
 )
 
 // shared returns the shared memory of a block for products of inputs inputs, in bytes.
 func (g productGroup) shared(inputs int) int {
-	if g.image == imageS8 {
-		return mmaShared
+	if g.memory > 0 {
+		return g.memory
 	}
 	perRow := productImages / g.rows
 	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[g.image]

@@ -8,7 +8,7 @@
 // A thread block computes 64 rows × 128 outputs, a warp 32 × 32 of them. It takes the blocks of inputs in the
 // order of the tree in which matmul.cu adds the sums of lanes: all blocks of lane 0, then 16, 8, 24, 4 … Then one
 // accumulator suffices for the lane at hand, and one sum for each level of the tree: the first three in registers, two
-// in shared memory. Blocks are copied to shared memory MMA_STAGES - 1 ahead.
+// in shared memory. Blocks are copied to shared memory in pairs, one pair ahead.
 //
 // The image of activations has a unit of 16 rows and a block of inputs: activation.cuh.
 #pragma once
@@ -16,26 +16,33 @@
 #if defined(EMU) || __CUDA_ARCH__ >= 800
 
 enum {
-	MMA_ROWS = 64, MMA_OUTPUTS = 128, MMA_THREADS = 256, MMA_STAGES = 4,
-	ROW_TILES = MMA_ROWS / 16,
-	X_PARTS = HAS_ADDEND ? 1 + HALVES : 1,   // arrays of 16 floats of a unit that products read
+#ifdef MMA_B
+	MMA_ROWS = 64, MMA_OUTPUTS = 64, MMA_THREADS = 128, REGISTER_LEVELS = 2, MMA_SHARED = 74 << 10, MMA_BLOCKS = 3,
+#else
+	MMA_ROWS = 64, MMA_OUTPUTS = 128, MMA_THREADS = 256, REGISTER_LEVELS = 3, MMA_SHARED = 99 << 10, MMA_BLOCKS = 1,
+#endif
+	ROW_TILES = MMA_ROWS / 16, WARPS_ACROSS = MMA_OUTPUTS / 32,
+	X_PARTS = HAS_ADDEND ? 1 + HALVES : 1,       // arrays of 16 floats of a unit that products read
 	X_FIRST = HAS_ADDEND && HALVES == 1 ? 0 : 1, // the first of them
-	W_PARTS = HALVES * (1 + HAS_ADDEND),     // floats of an output and block
+	W_PARTS = HALVES * (1 + HAS_ADDEND),         // floats of an output and block
 };
 
 // The memory of a stage: a block of inputs of the rows and outputs.
 enum {
-	STAGE_VALUES = 0,                                             // [row tile] the fragments of a unit
-	STAGE_QUANTS = STAGE_VALUES + ROW_TILES * S8_FRAGMENTS,       // [chunk][output] 16 bytes
-	STAGE_HIGH = STAGE_QUANTS + MMA_OUTPUTS * 16 * CHUNKS,        // [output] HIGH_BYTES
-	STAGE_ROWS = STAGE_HIGH + MMA_OUTPUTS * HIGH_BYTES,           // [row tile][part][row] float
-	STAGE_OUTPUTS = STAGE_ROWS + ROW_TILES * X_PARTS * 64,        // [part][output] float: factors, then addends
+	STAGE_VALUES = 0,                                       // [row tile] the fragments of a unit
+	STAGE_QUANTS = STAGE_VALUES + ROW_TILES * S8_FRAGMENTS, // [chunk][output] 16 bytes
+	STAGE_HIGH = STAGE_QUANTS + MMA_OUTPUTS * 16 * CHUNKS,  // [output] HIGH_BYTES
+	STAGE_ROWS = STAGE_HIGH + MMA_OUTPUTS * HIGH_BYTES,     // [row tile][part][row] float
+	STAGE_OUTPUTS = STAGE_ROWS + ROW_TILES * X_PARTS * 64,  // [part][output] float: factors, then addends
 	STAGE_BYTES = STAGE_OUTPUTS + MMA_OUTPUTS * W_PARTS * 4,
-	MMA_SUMS = MMA_STAGES * STAGE_BYTES,                          // [level 3, 4][8][thread] 4 floats
-	MMA_SHARED = 99 << 10,                                        // the maximum of all GPUs but data center ones
 };
 
-static_assert(MMA_SUMS + 2 * 8 * MMA_THREADS * 16 <= MMA_SHARED, "stages and sums need more shared memory than there is");
+enum {
+	MMA_STAGES = 4,
+	MMA_SUMS = MMA_STAGES * STAGE_BYTES, // [level][8][thread] 4 floats, of the levels after those in registers
+};
+
+static_assert(MMA_SUMS + (5 - REGISTER_LEVELS) * 32 * 4 * MMA_THREADS <= MMA_SHARED, "stages and sums need more shared memory than there is");
 
 // Copies 8 or 16 bytes to shared memory while the thread continues, until copies_wait. commit ends a group of copies.
 template <int BYTES> DEVICE void copy_async(uint8_t *to, const uint8_t *from)
@@ -156,29 +163,35 @@ DEVICE uint32_t shared_word(const uint8_t *p)
 	return *reinterpret_cast<const uint32_t *>(p);
 }
 
-DEVICE uint32_t fragment(const uint8_t *stage, int output, int half)
+// Returns a fragment from the 16 bytes of quants with it, at quants + 8 · half if CHUNKS is 1, and from the upper bits of
+// the output's block; both in shared memory.
+DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_t *high, [[maybe_unused]] int half)
 {
 	const int group = lane_id() % 4 / 2;
 	const bool odd = lane_id() & 1;
 #if CHUNKS == 2
-	const uint8_t *at = stage + STAGE_QUANTS + (half * MMA_OUTPUTS + output) * 16 + group * 8;
-	const uint2 words = *reinterpret_cast<const uint2 *>(at);
+	const uint2 words = *reinterpret_cast<const uint2 *>(quants + group * 8);
 	return signed_bytes(__byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240));
 #else
-	const uint32_t word = shared_word(stage + STAGE_QUANTS + output * 16 + half * 8 + group * 4);
+	const uint32_t word = shared_word(quants + half * 8 + group * 4);
 #if defined(CODES)
 	return __byte_perm(look_up(word, false, 0), look_up(word, true, 0), odd ? 0x7531 : 0x6420);
 #else
 	uint32_t q = word >> (odd ? 4 : 0) & 0x0f0f0f0f;
 #if HIGH_BYTES == 4
 	const int i = 2 * half + group; // byte_high of matmul.cu, without branches
-	q |= rotate(shared_word(stage + STAGE_HIGH + output * 4), odd ? 4 - i : (32 - i) % 32) & 0x10101010;
+	q |= rotate(shared_word(high), odd ? 4 - i : (32 - i) % 32) & 0x10101010;
 #elif HIGH_BYTES == 8
-	q |= rotate(shared_word(stage + STAGE_HIGH + output * 8 + half * 4), group ? (odd ? 4 : 2) : (odd ? 30 : 0)) & 0x30303030;
+	q |= rotate(shared_word(high + half * 4), group ? (odd ? 4 : 2) : (odd ? 30 : 0)) & 0x30303030;
 #endif
 	return signed_bytes(q);
 #endif
 #endif
+}
+
+DEVICE uint32_t fragment(const uint8_t *stage, int output, int half)
+{
+	return fragment_of(stage + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + output) * 16, stage + STAGE_HIGH + output * HIGH_BYTES, half);
 }
 
 // ---------------------------------------------------------------------------------------
@@ -186,25 +199,25 @@ DEVICE uint32_t fragment(const uint8_t *stage, int output, int half)
 
 // A block of inputs in the order in which they are added.
 struct Position {
-	int leaf, lane, tile;
+	int leaf, tile;
 };
 
 // Returns leaf with its five bits reversed.
-DEVICE int lane_of(int leaf) { return (leaf & 1) << 4 | (leaf & 2) << 2 | (leaf & 4) | (leaf & 8) >> 2 | leaf >> 4; }
+DEVICE int lane_of(int leaf) { return __brev(leaf) >> 27; }
 
 // Goes on to the next of blocks blocks.
 DEVICE void advance(Position &at, int blocks)
 {
 	at.tile++;
-	while (at.tile * TILE_BLOCKS + at.lane >= blocks && at.leaf < 31)
-		at.lane = lane_of(++at.leaf), at.tile = 0;
+	while (at.tile * TILE_BLOCKS + lane_of(at.leaf) >= blocks && at.leaf < 31)
+		at.leaf++, at.tile = 0;
 }
 
 // What a thread copies of every block.
 struct Source {
-	const uint8_t *band, *quants_band, *high_band; // of the weights whose scales, quants and upper bits it copies
-	const uint8_t *units;                          // the first of its row tile
-	int blocks, padded;                            // of a row; of a row of the image
+	const uint8_t *band, *high_band; // of the weights whose quants and scales, and whose upper bits it copies
+	const uint8_t *units;            // of its row tile
+	int blocks;                      // of a row
 };
 
 // Where the scales of a thread's output are in the registers until they are stored.
@@ -213,41 +226,42 @@ struct Scales {
 	uint32_t super;
 };
 
-// Copies a block of inputs to a stage, except scales of weights, which it loads to scales.
+// Copies a block of inputs to a stage, except scales of weights, which it loads to scales. The lower half of the threads
+// copies quants, the upper half scales, each thread of one output.
 DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, Scales &scales)
 {
 	const int thread = threadIdx.x, in_tile = blocks_in_tile(from.blocks, at.tile);
 	const size_t tile = size_t(at.tile) * tile_bytes(TILE_BLOCKS);
-	const uint8_t *unit = from.units + size_t(at.tile * TILE_BLOCKS + at.lane) * S8_UNIT;
-	copy_async<16>(stage + STAGE_VALUES + thread * 16, unit + thread % 64 * 16);
-	if (thread % 64 < X_PARTS * 4)
-		copy_async<16>(stage + STAGE_ROWS + (thread / 64 * X_PARTS * 4 + thread % 64) * 16, unit + S8_FRAGMENTS + X_FIRST * 64 + thread % 64 * 16);
-	if (thread < MMA_OUTPUTS * CHUNKS) {
-		const int output = thread % MMA_OUTPUTS, chunk = thread / MMA_OUTPUTS;
-		copy_async<16>(stage + STAGE_QUANTS + thread * 16, from.quants_band + tile + quants_at(in_tile, output % BAND_OUTPUTS, chunk, at.lane));
+	const int lane = lane_of(at.leaf), each = MMA_THREADS / ROW_TILES, part = thread % each; // each: threads of a row tile
+	const uint8_t *unit = from.units + size_t(at.tile * TILE_BLOCKS + lane) * S8_UNIT;
+	UNROLL for (int i = part; i < S8_FRAGMENTS / 16; i += each)
+		copy_async<16>(stage + STAGE_VALUES + thread / each * S8_FRAGMENTS + i * 16, unit + i * 16);
+	if (part < X_PARTS * 4)
+		copy_async<16>(stage + STAGE_ROWS + (thread / each * X_PARTS * 4 + part) * 16, unit + S8_FRAGMENTS + X_FIRST * 64 + part * 16);
+	if (thread < MMA_OUTPUTS) {
+		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
+			copy_async<16>(stage + STAGE_QUANTS + (chunk * MMA_OUTPUTS + thread) * 16, from.band + tile + quants_at(in_tile, thread % BAND_OUTPUTS, chunk, lane));
+		return;
 	}
 #if HIGH_BYTES == 4
-	if (thread >= MMA_THREADS - MMA_OUTPUTS / 4)
-		copy_async<16>(stage + STAGE_HIGH + (thread - MMA_THREADS + MMA_OUTPUTS / 4) * 16, from.high_band + tile + high_at(in_tile, 0, at.lane));
+	if (thread < MMA_OUTPUTS + MMA_OUTPUTS / BAND_OUTPUTS)
+		copy_async<16>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 16, from.high_band + tile + high_at(in_tile, 0, lane));
 #elif HIGH_BYTES == 8
-	if (thread >= MMA_OUTPUTS)
-		copy_async<8>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 8, from.high_band + tile + high_at(in_tile, thread % BAND_OUTPUTS, at.lane));
+	copy_async<8>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 8, from.band + tile + high_at(in_tile, thread % BAND_OUTPUTS, lane));
 #endif
-	if (thread >= MMA_OUTPUTS) {
-		const uint8_t *scale = from.band + tile + scales_at(in_tile, at.lane) + thread % BAND_OUTPUTS * SCALE_BYTES;
+	const uint8_t *scale = from.band + tile + scales_at(in_tile, lane) + thread % BAND_OUTPUTS * SCALE_BYTES;
 #if SCALE_BYTES == 1
-		scales.scale = ldg8(scale);
+	scales.scale = ldg8(scale);
 #elif SCALE_BYTES == 2
-		scales.scale = ldg16(scale);
+	scales.scale = ldg16(scale);
 #else
-		scales.scale = ldg32(scale);
+	scales.scale = ldg32(scale);
 #endif
 #if SUPER_BYTES == 4
-		scales.super = ldg32(from.band + tile + super_at(in_tile, at.lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
+	scales.super = ldg32(from.band + tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
 #elif SUPER_BYTES == 2
-		scales.super = ldg16(from.band + tile + super_at(in_tile, at.lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
+	scales.super = ldg16(from.band + tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
 #endif
-	}
 }
 
 // Stores what copy_block has loaded to scales.
@@ -275,7 +289,7 @@ DEVICE void store_scales(uint8_t *stage, const Scales &scales)
 // 2 · (lane % 4) and the next.
 DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage)
 {
-	const int lane = lane_id(), row_tile = warp_id() / 4 * 2, first = warp_id() % 4 * 32;
+	const int lane = lane_id(), row_tile = warp_id() / WARPS_ACROSS * 2, first = warp_id() % WARPS_ACROSS * 32;
 	uint32_t b[4][2];
 	UNROLL for (int n = 0; n < 4; n++)
 		UNROLL for (int half = 0; half < 2; half++)
@@ -311,19 +325,19 @@ DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage)
 }
 
 // Adds sums of a finished leaf to those of the same level that wait, as long as there are any, and leaves the sum in
-// acc if it is the whole tree's. Sums of levels 0 to 2 wait in registers, the others in shared memory.
-template <int LEVEL> DEVICE void add_leaf(float (&sums)[32], float (&waiting)[3][32], float4 *shared, int leaf)
+// acc if it is the whole tree's. Sums of the first levels wait in registers, the others in shared memory.
+template <int LEVEL> DEVICE void add_leaf(float (&sums)[32], float (&waiting)[REGISTER_LEVELS][32], float4 *shared, int leaf)
 {
 	if constexpr (LEVEL < 5) {
 		const bool waits = !(leaf >> LEVEL & 1);
-		if constexpr (LEVEL < 3) {
+		if constexpr (LEVEL < REGISTER_LEVELS) {
 			UNROLL for (int i = 0; i < 32; i++)
 				if (waits)
 					waiting[LEVEL][i] = sums[i];
 				else
 					sums[i] = waiting[LEVEL][i] + sums[i];
 		} else {
-			float4 *at = shared + (LEVEL - 3) * 8 * MMA_THREADS + threadIdx.x;
+			float4 *at = shared + (LEVEL - REGISTER_LEVELS) * 8 * MMA_THREADS + threadIdx.x;
 			UNROLL for (int i = 0; i < 8; i++)
 				if (waits) {
 					at[i * MMA_THREADS] = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
@@ -337,78 +351,288 @@ template <int LEVEL> DEVICE void add_leaf(float (&sums)[32], float (&waiting)[3]
 	}
 }
 
-// Computes 64 rows from row on of 128 outputs from band on. x has the image s8.
-DEVICE void matmul_mma(const Product &p, int band, const uint4 *x, int row, int inputs, bool add, int rows)
+// Returns v, which the compiler takes for another value, so that it computes what depends on it again instead of
+// keeping it in registers.
+DEVICE int again(int v)
+{
+#ifndef EMU
+	asm volatile("" : "+r"(v));
+#endif
+	return v;
+}
+
+// Computes 64 rows of 64 outputs. x has the image s8.
+DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, const uint4 *x, int inputs, bool add, const int *row_count)
 {
 	SHARED(uint8_t, shared);
 	Source from;
-	from.blocks = blocks_of(inputs), from.padded = tiles_of(from.blocks) * TILE_BLOCKS;
-	// Outputs past the last band repeat it, and rows past the last tile of 16; their results are discarded.
-	const int last_band = (p.outputs - 1) / BAND_OUTPUTS;
-	const auto band_at = [&](int output) { return p.weights + min(band + output / BAND_OUTPUTS, last_band) * band_bytes(from.blocks); };
-	from.band = from.quants_band = band_at(threadIdx.x % MMA_OUTPUTS);
-	from.high_band = HIGH_BYTES == 4 ? band_at(threadIdx.x % 32 * BAND_OUTPUTS) : from.band;
-	from.units = reinterpret_cast<const uint8_t *>(x) + size_t(min(row / 16 + int(threadIdx.x) / 64, (rows - 1) / 16)) * from.padded * S8_UNIT;
+	from.blocks = blocks_of(inputs);
+	{
+		// Outputs past the last band repeat it, and rows past the last tile of 16; their results are discarded.
+		int band;
+		const Product p = product_of(a, b, c, &band, MMA_OUTPUTS);
+		const auto band_at = [&](int output) {
+			return p.weights + min(band + output / BAND_OUTPUTS, (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(from.blocks);
+		};
+		from.band = band_at(threadIdx.x % MMA_OUTPUTS);
+		from.high_band = HIGH_BYTES == 4 ? band_at(threadIdx.x % (MMA_OUTPUTS / BAND_OUTPUTS) * BAND_OUTPUTS) : from.band;
+		const int row_tile = min(blockIdx.x * ROW_TILES + threadIdx.x / (MMA_THREADS / ROW_TILES), unsigned(*row_count - 1) / 16);
+		from.units = reinterpret_cast<const uint8_t *>(x) + row_tile * (size_t(tiles_of(from.blocks)) * TILE_BLOCKS * S8_UNIT);
+	}
 
-	// Stage s % MMA_STAGES has block s of the order. The scales of a block are stored one block after they were loaded.
-	Position ahead = {0, 0, -1};
-	Scales scales = {};
-	int copied = 0;
-	const auto copy_next = [&]() {
-		if (copied > 0 && copied <= from.blocks)
-			store_scales(shared + (copied - 1) % MMA_STAGES * STAGE_BYTES, scales);
-		if (copied < from.blocks) {
-			advance(ahead, from.blocks);
-			copy_block(shared + copied % MMA_STAGES * STAGE_BYTES, from, ahead, scales);
-		}
-		copied++;
+	// Stage s % MMA_STAGES has block s of the order. Scales are stored when the pair before theirs has been multiplied.
+	Position ahead = {0, -1};
+	Scales scales[2] = {};
+	const auto copy = [&](int block) {
+		UNROLL for (int i = 0; i < 2; i++)
+			if (block + i < from.blocks) {
+				advance(ahead, from.blocks);
+				copy_block(shared + (block + i) % MMA_STAGES * STAGE_BYTES, from, ahead, scales[i]);
+			}
 		copies_commit();
 	};
-	for (int i = 0; i < MMA_STAGES - 1; i++)
-		copy_next();
+	copy(0);
 
-	float acc[32], waiting[3][32];
+	float acc[32], waiting[REGISTER_LEVELS][32];
 	int block = 0;
 	for (int leaf = 0; leaf < 32; leaf++) {
 		UNROLL for (int i = 0; i < 32; i++)
 			acc[i] = 0;
 		for (int at = lane_of(leaf); at < from.blocks; at += TILE_BLOCKS, block++) {
-			copies_wait<MMA_STAGES - 2>();
-			syncthreads();
-			copy_next();
+			if (block % 2 == 0) {
+				UNROLL for (int i = 0; i < 2; i++)
+					store_scales(shared + (block + i) % MMA_STAGES * STAGE_BYTES, scales[i]);
+				copies_wait<0>();
+				syncthreads();
+				copy(block + 2);
+			}
 			multiply_block(acc, shared + block % MMA_STAGES * STAGE_BYTES);
 		}
 		add_leaf<0>(acc, waiting, reinterpret_cast<float4 *>(shared + MMA_SUMS), leaf);
 	}
 
+	int band;
+	const Product p = product_of(a, b, c, &band, MMA_OUTPUTS, again(blockIdx.y));
 	UNROLL for (int m = 0; m < 2; m++)
 		UNROLL for (int n = 0; n < 4; n++)
 			UNROLL for (int i = 0; i < 4; i++) {
-				const int to = row + warp_id() / 4 * 32 + m * 16 + i / 2 * 8 + lane_id() / 4;
-				const int output = band * BAND_OUTPUTS + warp_id() % 4 * 32 + n * 8 + lane_id() % 4 * 2 + i % 2;
-				if (to < rows && output < p.outputs) {
+				const int to = blockIdx.x * MMA_ROWS + warp_id() / WARPS_ACROSS * 32 + m * 16 + i / 2 * 8 + lane_id() / 4;
+				const int output = band * BAND_OUTPUTS + warp_id() % WARPS_ACROSS * 32 + n * 8 + lane_id() % 4 * 2 + i % 2;
+				if (to < *row_count && output < p.outputs) {
 					float *at = p.dst + size_t(to) * p.outputs + output;
 					*at = add ? *at + acc[(m * 4 + n) * 4 + i] : acc[(m * 4 + n) * 4 + i];
 				}
 			}
 }
 
-// Grid: (blocks of 64 rows, blocks of 128 outputs of all products). Launch with blockDim.x = 256 and MMA_SHARED bytes
-// of shared memory.
-#define MMA_PRODUCT(weight) MMA_PRODUCT_NAMED(weight)
-#define MMA_PRODUCT_NAMED(weight) \
-	KERNEL(matmul_##weight##_mma, MMA_THREADS, 1) \
+// ---------------------------------------------------------------------------------------
+// Products of some rows: a thread block computes 16 rows × 32 outputs and reads the weights of whole tiles, as they lie in
+// memory. Warp w takes the blocks of lanes w, w + 8, w + 16 and w + 24 of every tile, with an accumulator for each lane. In
+// the end the sums are added in the tree of matmul.cu: lanes 16 and 8 apart in a warp, then 4, 2 and 1 apart.
+
+enum {
+	FEW_ROWS = 16, FEW_OUTPUTS = 32, FEW_BANDS = FEW_OUTPUTS / BAND_OUTPUTS, FEW_LANES = TILE_BLOCKS / WARPS,
+	TILE_QUANTS = 64 * CHUNKS * TILE_BLOCKS, TILE_HIGH = 4 * HIGH_BYTES * TILE_BLOCKS, TILE_SCALES = 4 * SCALE_BYTES * TILE_BLOCKS,
+	TILE_BYTES = (TILE_QUANTS + TILE_HIGH + TILE_SCALES + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16,
+	FEW_BAND = (TILE_BYTES + 127) / 128 * 128, // of a band in shared memory: a multiple of all banks
+	FEW_STAGE = FEW_BANDS * FEW_BAND,
+	FEW_SHARED = 99 << 10, // the maximum of all GPUs but data center ones
+	FEW_STAGES = 4 * FEW_STAGE <= FEW_SHARED ? 4 : FEW_SHARED / FEW_STAGE,
+};
+
+static_assert(FEW_STAGES >= 2 && FEW_STAGES * FEW_STAGE >= WARPS * FEW_OUTPUTS * FEW_ROWS * 4, "stages are too large or too small");
+
+// Returns where the 16 bytes of quants of an output's chunk and block are in a band in shared memory. Blocks are exchanged so
+// that lanes that read the same block of eight outputs use all banks. Output counts from 0 to 7 in an even band and the next.
+DEVICE int few_quants_at(int output, int chunk, int block)
+{
+	return ((output % BAND_OUTPUTS * CHUNKS + chunk) * TILE_BLOCKS + (block ^ output)) * 16;
+}
+
+// The same for the 8 bytes of upper bits.
+DEVICE int few_high_at(int output, int block)
+{
+	return TILE_QUANTS + (output % BAND_OUTPUTS * TILE_BLOCKS + (block ^ output * 2)) * 8;
+}
+
+// Copies a full tile of a band. Eight warps copy FEW_BANDS bands together: unit counts the 16 bytes of a tile.
+DEVICE void copy_unit(uint8_t *band_shared, const uint8_t *tile, int band, int unit)
+{
+	int to = unit * 16;
+	const int first = band % 2 * BAND_OUTPUTS; // output of the band among eight
+	if (unit < TILE_QUANTS / 16)
+		to = few_quants_at(unit / TILE_BLOCKS / CHUNKS + first, unit / TILE_BLOCKS % CHUNKS, unit % TILE_BLOCKS);
+	else if (HIGH_BYTES == 8 && unit < (TILE_QUANTS + TILE_HIGH) / 16) {
+		const int pair = unit - TILE_QUANTS / 16;
+		to = few_high_at(pair / (TILE_BLOCKS / 2) + first, pair % (TILE_BLOCKS / 2) * 2);
+	}
+	copy_async<16>(band_shared + to, tile + unit * 16);
+}
+
+// Copies the last tile of a band, which has fewer blocks, to where they are in a full one.
+DEVICE void copy_rest(uint8_t *band_shared, const uint8_t *tile, int band, int blocks, int lane)
+{
+	const int first = band % 2 * BAND_OUTPUTS;
+	const auto word = [&](int to, int from) { *reinterpret_cast<uint32_t *>(band_shared + to) = ldg32(tile + from); };
+	for (int i = lane; i < BAND_OUTPUTS * CHUNKS * blocks; i += WARP) {
+		const int output = i / blocks / CHUNKS, chunk = i / blocks % CHUNKS, block = i % blocks;
+		copy_async<16>(band_shared + few_quants_at(output + first, chunk, block), tile + quants_at(blocks, output, chunk, block));
+	}
+#if HIGH_BYTES == 4
+	for (int i = lane; i < BAND_OUTPUTS * blocks; i += WARP)
+		word(TILE_QUANTS + i * 4, high_at(blocks, 0, 0) + i * 4);
+#elif HIGH_BYTES == 8
+	for (int i = lane; i < BAND_OUTPUTS * blocks * 2; i += WARP)
+		word(few_high_at(i / 2 / blocks + first, i / 2 % blocks) + i % 2 * 4, high_at(blocks, i / 2 / blocks, i / 2 % blocks) + i % 2 * 4);
+#endif
+	for (int i = lane; i < SCALE_BYTES * blocks; i += WARP)
+		word(TILE_QUANTS + TILE_HIGH + i * 4, scales_at(blocks, 0) + i * 4);
+	for (int i = lane; i < SUPER_BYTES * (blocks / 8); i += WARP)
+		word(TILE_QUANTS + TILE_HIGH + TILE_SCALES + i * 4, super_at(blocks, 0) + i * 4);
+}
+
+// Returns the fragment of an output among eight of a pair of bands: see fragment.
+DEVICE uint32_t few_fragment(const uint8_t *bands, int output, int block, int half)
+{
+	const uint8_t *band = bands + output / BAND_OUTPUTS * FEW_BAND;
+	const uint8_t *quants = band + few_quants_at(output, CHUNKS == 2 ? half : 0, block);
+#if HIGH_BYTES == 8
+	return fragment_of(quants, band + few_high_at(output, block), half);
+#else
+	return fragment_of(quants, band + TILE_QUANTS + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES, half);
+#endif
+}
+
+// The activations of a block, as a lane needs them: see multiply_block.
+struct RowsOfBlock {
+	uint4 upper, lower;
+	float scale[2], sum[2][HALVES];
+};
+
+DEVICE void load_rows(RowsOfBlock &x, const uint8_t *unit)
+{
+	const float *of_rows = reinterpret_cast<const float *>(unit + S8_FRAGMENTS) + lane_id() / 4;
+	x.upper = ldg128(unit + lane_id() * 16), x.lower = ldg128(unit + S8_FRAGMENTS / 2 + lane_id() * 16);
+	UNROLL for (int r = 0; r < 2; r++) {
+		x.scale[r] = ldg_float(of_rows + 16 + r * 8);
+		if (HAS_ADDEND)
+			UNROLL for (int half = 0; half < HALVES; half++)
+				x.sum[r][half] = ldg_float(of_rows + (HALVES == 1 ? 0 : 2 + half) * 16 + r * 8);
+	}
+}
+
+// acc[output tile][4] += the activations · a block of 8 outputs of each tile.
+DEVICE void multiply_few(float (&acc)[FEW_BANDS / 2][4], const RowsOfBlock &x, const uint8_t *stage, int block)
+{
+	const int lane = lane_id();
+	uint32_t upper[4], lower[4];
+	memcpy(upper, &x.upper, 16), memcpy(lower, &x.lower, 16);
+	UNROLL for (int n = 0; n < FEW_BANDS / 2; n++) {
+		const uint8_t *bands = stage + n * 2 * FEW_BAND;
+		uint32_t b[2];
+		UNROLL for (int half = 0; half < 2; half++)
+			b[half] = few_fragment(bands, lane / 4, block, half);
+		// The lane's two outputs of the result.
+		const uint8_t *sides = bands + lane % 4 / 2 * FEW_BAND + TILE_QUANTS + TILE_HIGH;
+		const int output = lane % 2 * 2;
+		Block w;
+		UNROLL for (int i = 0; i < 2; i++) {
+			memcpy(&w.scales[i], __builtin_assume_aligned(sides + (block * BAND_OUTPUTS + output + i) * SCALE_BYTES, SCALE_BYTES), SCALE_BYTES);
+#if SUPER_BYTES > 0
+			memcpy(&w.super[i], __builtin_assume_aligned(sides + TILE_SCALES + (block / 8 * BAND_OUTPUTS + output + i) * SUPER_BYTES, SUPER_BYTES), SUPER_BYTES);
+#endif
+		}
+		UNROLL for (int half = 0; half < HALVES; half++) {
+			int dot[4];
+			mma(dot, upper, lower, b, half);
+			UNROLL for (int i = 0; i < 4; i++) {
+				acc[n][i] = HAS_ADDEND ? fmaf(addend_of(w, i % 2, half), x.sum[i / 2][half], acc[n][i]) : acc[n][i];
+				acc[n][i] = fmaf(factor(w, i % 2, half) * x.scale[i / 2], float(dot[i]), acc[n][i]);
+			}
+		}
+	}
+}
+
+// Computes 16 rows of 32 outputs. x has the image s8.
+DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, const uint4 *x, int inputs, bool add, const int *row_count)
+{
+	SHARED(uint8_t, shared);
+	const int row = blockIdx.x * FEW_ROWS;
+	int band;
+	const Product p = product_of(a, b, c, &band, FEW_OUTPUTS);
+	const int blocks = blocks_of(inputs), tiles = tiles_of(blocks), warp = warp_id(), lane = lane_id();
+	const uint8_t *units = reinterpret_cast<const uint8_t *>(x) + size_t(row / 16) * tiles * TILE_BLOCKS * S8_UNIT;
+	const int last_band = (p.outputs - 1) / BAND_OUTPUTS;
+	// A warp copies the band of its number; bands past the last one repeat it.
+	const uint8_t *own = p.weights + min(band + warp, last_band) * band_bytes(blocks);
+	static_assert(int(FEW_BANDS) == int(WARPS), "a warp copies a band");
+	const auto copy = [&](int tile) {
+		uint8_t *to = shared + tile % FEW_STAGES * FEW_STAGE + warp * FEW_BAND;
+		const uint8_t *from = own + size_t(tile) * TILE_BYTES;
+		const int in_tile = blocks - tile * TILE_BLOCKS;
+		if (in_tile >= TILE_BLOCKS) {
+			UNROLL for (int i = 0; i < (TILE_BYTES / 16 + WARP - 1) / WARP; i++)
+				if (i * WARP + lane < TILE_BYTES / 16)
+					copy_unit(to, from, warp, i * WARP + lane);
+		} else if (in_tile > 0)
+			copy_rest(to, from, warp, in_tile, lane);
+		copies_commit();
+	};
+	for (int i = 0; i < FEW_STAGES - 1; i++)
+		copy(i);
+
+	float acc[FEW_LANES][FEW_BANDS / 2][4] = {};
+	for (int tile = 0; tile < tiles; tile++) {
+		const int in_tile = blocks_in_tile(blocks, tile);
+		const auto unit = [&](int i) { return units + size_t(tile * TILE_BLOCKS + i * WARPS + warp) * S8_UNIT; };
+		RowsOfBlock values[2];
+		UNROLL for (int i = 0; i < 2; i++)
+			load_rows(values[i], unit(i));
+		copies_wait<FEW_STAGES - 2>();
+		syncthreads();
+		copy(tile + FEW_STAGES - 1);
+		UNROLL for (int i = 0; i < FEW_LANES; i++) {
+			if (i * WARPS + warp < in_tile)
+				multiply_few(acc[i], values[i % 2], shared + tile % FEW_STAGES * FEW_STAGE, i * WARPS + warp);
+			if (i + 2 < FEW_LANES)
+				load_rows(values[i % 2], unit(i + 2));
+		}
+	}
+
+	syncthreads();
+	float *sums = reinterpret_cast<float *>(shared); // [warp][output tile][4][lane]
+	UNROLL for (int n = 0; n < FEW_BANDS / 2; n++)
+		UNROLL for (int i = 0; i < 4; i++)
+			sums[((warp * FEW_BANDS / 2 + n) * 4 + i) * WARP + lane] = (acc[0][n][i] + acc[2][n][i]) + (acc[1][n][i] + acc[3][n][i]);
+	syncthreads();
+	for (int at = threadIdx.x; at < FEW_ROWS * FEW_OUTPUTS; at += 32 * WARPS) {
+		const auto of = [&](int warp) { return sums[warp * FEW_ROWS * FEW_OUTPUTS + at]; };
+		const float sum = ((of(0) + of(4)) + (of(2) + of(6))) + ((of(1) + of(5)) + (of(3) + of(7)));
+		const int l = at % WARP, i = at / WARP % 4, n = at / WARP / 4;
+		const int to = row + l / 4 + i / 2 * 8, output = band * BAND_OUTPUTS + n * 8 + l % 4 * 2 + i % 2;
+		if (to < *row_count && output < p.outputs) {
+			float *dst = p.dst + size_t(to) * p.outputs + output;
+			*dst = add ? *dst + sum : sum;
+		}
+	}
+}
+
+// ---------------------------------------------------------------------------------------
+// Kernels
+
+// Grid: (blocks of rows, blocks of outputs of all products). Launch _mma with MMA_THREADS threads and MMA_SHARED bytes of
+// shared memory, _few with 256 and FEW_STAGES · FEW_STAGE.
+#define MMA_PRODUCT(weight, name, function, each_rows, threads, blocks) MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks)
+#define MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks) \
+	KERNEL(matmul_##weight##_##name, threads, blocks) \
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
 	{ \
-		const int row = blockIdx.x * MMA_ROWS; \
-		if (row >= *rows) \
-			return; \
-		int band; \
-		const Product p = product_of({dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, &band, MMA_OUTPUTS); \
-		matmul_mma(p, band, x, row, inputs, add, *rows); \
+		if (int(blockIdx.x) * each_rows < *rows) \
+			function({dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, x, inputs, add, rows); \
 	}
 
-MMA_PRODUCT(WEIGHT)
+MMA_PRODUCT(WEIGHT, mma, matmul_mma, MMA_ROWS, MMA_THREADS, MMA_BLOCKS)
+MMA_PRODUCT(WEIGHT, few, matmul_few, FEW_ROWS, 32 * WARPS, 2)
 
 #endif
