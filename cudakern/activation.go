@@ -1,10 +1,6 @@
 package cudakern
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "fmt"
 
 // Activation converts activations to an image: the layout that matrix products read. An image is
 // written once for all products with the same activations. The result of an RMSNorm or a GLU that
@@ -48,15 +44,24 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 
 // Bytes returns the size of the image of capacity rows of cols activations, in bytes.
 func (k *Activation) Bytes(cols, capacity int) int64 {
-	if k.image == imageS8 {
-		capacity = blocksFor(capacity, imageRows) * imageRows
-	}
-	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[k.image])
+	return bytesOfImage(k.image, cols, capacity)
 }
 
-// MaxImageBytes is Activation.Bytes for the largest kind of image.
-func MaxImageBytes(cols, capacity int) int64 {
-	return int64(blocksFor(capacity, imageRows)*imageRows) * int64(tilesFor(cols)) * int64(slices.Max(slices.Collect(maps.Values(imageBytes))))
+func bytesOfImage(kind string, cols, capacity int) int64 {
+	if kind == imageS8 {
+		capacity = blocksFor(capacity, imageRows) * imageRows
+	}
+	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[kind])
+}
+
+// MaxImageBytes is Activation.Bytes for the largest kind of image that products read.
+func MaxImageBytes(cols, capacity int) (most int64) {
+	for kind := range imageBytes {
+		if kind != imageS8 || capacity >= minMatrixRows {
+			most = max(most, bytesOfImage(kind, cols, capacity))
+		}
+	}
+	return most
 }
 
 // Enqueue writes the image of x, rows of cols float32, to dst.

@@ -92,7 +92,7 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err error) {
 	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
 	for name, g := range map[string]productGroup{
-		"few": {from: 5, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
+		"few": {from: minMatrixRows, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
 		"mma": {from: 64, rows: 64, outputs: 128, memory: mmaShared},
 	} {
 		g.image = imageS8
@@ -143,10 +143,11 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// FEW_OUTPUTS and MMA_SHARED of mma.cuh.
+// minMatrixRows is the fewest rows that matrix units multiply. The others are FEW_OUTPUTS and MMA_SHARED of mma.cuh.
 const (
-	fewOutputs = 32
-	mmaShared  = 99 << 10
+	minMatrixRows = 5
+	fewOutputs    = 32
+	mmaShared     = 99 << 10
 )
 
 // shared returns the shared memory of a block for products of inputs inputs, in bytes.

@@ -578,12 +578,37 @@ func TestProductsOfUnusualActivations(t *testing.T) {
 	}
 }
 
-func TestProductPathFollowsFromTheComputeCapability(t *testing.T) {
-	for major, want := range map[int]string{5: "i16", 6: "i16", 7: "magic", 8: "magic", 9: "magic", 12: "magic"} {
-		if got := (cudakern.Properties{Major: major}).ProductPath(); got != want {
-			t.Errorf("compute capability %d multiplies by path %s, want %s", major, got, want)
+func TestUnitsFollowFromTheComputeCapability(t *testing.T) {
+	const consumer, dataCenter = 99 << 10, 227 << 10
+	for _, c := range []struct {
+		major, minor, shared int
+		want                 cudakern.Units
+	}{
+		{5, 2, 48 << 10, cudakern.UnitsXMAD},
+		{6, 0, 48 << 10, cudakern.UnitsXMAD},
+		{6, 1, 48 << 10, cudakern.UnitsDP2A},
+		{7, 0, 96 << 10, cudakern.UnitsDP2A},
+		{7, 5, 64 << 10, cudakern.UnitsDP2A},
+		{8, 0, 163 << 10, cudakern.UnitsMMA},
+		{8, 6, consumer, cudakern.UnitsMMA},
+		{9, 0, dataCenter, cudakern.UnitsMMA},
+		{12, 0, consumer, cudakern.UnitsMMA},
+		{12, 0, 64 << 10, cudakern.UnitsDP2A}, // their blocks would not fit
+	} {
+		p := cudakern.Properties{Major: c.major, Minor: c.minor, MaxShared: c.shared}
+		if got := p.Units(); got != c.want || p.ProductPath() != "i16" {
+			t.Errorf("compute capability %d.%d multiplies by path %s with %s, want i16 with %s", c.major, c.minor, p.ProductPath(), got, c.want)
 		}
 	}
+	t.Run("the environment can force others", func(t *testing.T) {
+		for forced, path := range map[string]string{"xmad": "i16", "dp2a": "i16", "magic": "magic"} {
+			t.Setenv("M40_LLM_CUDA_UNITS", forced)
+			p := cudakern.Properties{Major: 9, MaxShared: dataCenter}
+			if got := p.Units(); string(got) != forced || p.ProductPath() != path {
+				t.Errorf("%s: got %s, path %s", forced, got, p.ProductPath())
+			}
+		}
+	})
 }
 
 func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"m40-llm/cudakern"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
@@ -32,6 +33,26 @@ func TestDeviceContract(t *testing.T) {
 				// Paths differ in their products.
 				OnlyProducts: path != "i16" && !torture,
 				NoState:      true,
+			})
+		})
+	}
+}
+
+// The same with the units of newer GPUs.
+func TestDeviceContractWithExactUnits(t *testing.T) {
+	types := []gguf.Type{gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		types = cuda.KernelTypes()
+	}
+	for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
+		t.Run(string(units), func(t *testing.T) {
+			t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+			t.Setenv("M40_LLM_CUDA_UNITS", string(units))
+			g := openGPU(t)
+			devicetest.Run(t, devicetest.Suite{
+				Open:         []func() (device.Device, error){func() (device.Device, error) { return g.open("i16") }},
+				Types:        types,
+				OnlyProducts: true,
 			})
 		})
 	}
