@@ -90,9 +90,13 @@ func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
 
 // addMatrixUnits adds the kernels of mma.cuh.
 func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err error) {
+	from := minMatrixRows
+	if f.super > 0 {
+		from = 9 // up to 8 rows, computing factors from two scales takes matrix units longer than dp2a takes for all
+	}
 	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
 	for name, g := range map[string]productGroup{
-		"few": {from: minMatrixRows, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
+		"few": {from: from, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
 		"mma": {from: 64, rows: 64, outputs: 128, memory: mmaShared},
 	} {
 		g.image = imageS8

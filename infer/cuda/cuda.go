@@ -8,9 +8,9 @@
 //
 // Sums are float32, in an order that depends only on the shapes of the weights and on positions. On
 // the number path i16, quantised weights are multiplied by activations quantised to 16 bits with a
-// scale for every 32 values, whose products are summed as exact integers. On the path magic, they
-// are multiplied by float32 activations. The GPU's compute capability selects the path; Info().Path
-// names it.
+// scale for every 32 values, whose products are summed as exact integers, so that their bits are those of every
+// GPU. On the path magic, which only the environment selects, they are multiplied by float32 activations. Info().Path
+// names the path, Info().Units the instructions.
 //
 // # Threads
 //
@@ -138,7 +138,7 @@ func Check() error {
 	return context.Close()
 }
 
-// Open opens the first GPU that Find returns, on the number path of its compute capability.
+// Open opens the first GPU that Find returns, on its number path.
 func Open() (device.Device, error) {
 	driver, list, err := Find("")
 	if err != nil {
@@ -182,6 +182,14 @@ func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (devi
 	return d, nil
 }
 
+// unitsOf returns the units of products in a context; empty: the path has no choice of them.
+func unitsOf(context *cudakern.Context, path string) string {
+	if path != "i16" {
+		return ""
+	}
+	return string(context.Units)
+}
+
 // open creates a device in a context that the caller closes.
 func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 	p := context.Properties()
@@ -190,7 +198,7 @@ func open(context *cudakern.Context, path string) (_ *cuda, err error) {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	d := &cuda{
-		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Memory: max(free-reserve, 1), Dedicated: true},
+		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Units: unitsOf(context, path), Memory: max(free-reserve, 1), Dedicated: true},
 		context: context,
 		memory:  arena{context: context},
 		kernels: newKernels(context, path),
