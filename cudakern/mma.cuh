@@ -16,11 +16,7 @@
 #if defined(EMU) || __CUDA_ARCH__ >= 800
 
 enum {
-#ifdef MMA_B
-	MMA_ROWS = 64, MMA_OUTPUTS = 64, MMA_THREADS = 128, REGISTER_LEVELS = 2, MMA_SHARED = 74 << 10, MMA_BLOCKS = 3,
-#else
 	MMA_ROWS = 64, MMA_OUTPUTS = 128, MMA_THREADS = 256, REGISTER_LEVELS = 3, MMA_SHARED = 99 << 10, MMA_BLOCKS = 1,
-#endif
 	ROW_TILES = MMA_ROWS / 16, WARPS_ACROSS = MMA_OUTPUTS / 32,
 	X_PARTS = HAS_ADDEND ? 1 + HALVES : 1,       // arrays of 16 floats of a unit that products read
 	X_FIRST = HAS_ADDEND && HALVES == 1 ? 0 : 1, // the first of them
@@ -216,7 +212,7 @@ DEVICE void advance(Position &at, int blocks)
 // What a thread copies of every block.
 struct Source {
 	const uint8_t *band, *high_band; // of the weights whose quants and scales, and whose upper bits it copies
-	const uint8_t *units;            // of its row tile
+	const uint8_t *units;            // of its row tile, from the first 16 bytes on that it copies
 	int blocks;                      // of a row
 };
 
@@ -234,10 +230,10 @@ DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, S
 	const size_t tile = size_t(at.tile) * tile_bytes(TILE_BLOCKS);
 	const int lane = lane_of(at.leaf), each = MMA_THREADS / ROW_TILES, part = thread % each; // each: threads of a row tile
 	const uint8_t *unit = from.units + size_t(at.tile * TILE_BLOCKS + lane) * S8_UNIT;
-	UNROLL for (int i = part; i < S8_FRAGMENTS / 16; i += each)
-		copy_async<16>(stage + STAGE_VALUES + thread / each * S8_FRAGMENTS + i * 16, unit + i * 16);
+	UNROLL for (int i = 0; i < S8_FRAGMENTS / 16; i += each)
+		copy_async<16>(stage + STAGE_VALUES + thread / each * S8_FRAGMENTS + part * 16 + i * 16, unit + i * 16);
 	if (part < X_PARTS * 4)
-		copy_async<16>(stage + STAGE_ROWS + (thread / each * X_PARTS * 4 + part) * 16, unit + S8_FRAGMENTS + X_FIRST * 64 + part * 16);
+		copy_async<16>(stage + STAGE_ROWS + (thread / each * X_PARTS * 4 + part) * 16, unit + S8_FRAGMENTS + X_FIRST * 64);
 	if (thread < MMA_OUTPUTS) {
 		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
 			copy_async<16>(stage + STAGE_QUANTS + (chunk * MMA_OUTPUTS + thread) * 16, from.band + tile + quants_at(in_tile, thread % BAND_OUTPUTS, chunk, lane));
@@ -377,15 +373,15 @@ DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, con
 		from.band = band_at(threadIdx.x % MMA_OUTPUTS);
 		from.high_band = HIGH_BYTES == 4 ? band_at(threadIdx.x % (MMA_OUTPUTS / BAND_OUTPUTS) * BAND_OUTPUTS) : from.band;
 		const int row_tile = min(blockIdx.x * ROW_TILES + threadIdx.x / (MMA_THREADS / ROW_TILES), unsigned(*row_count - 1) / 16);
-		from.units = reinterpret_cast<const uint8_t *>(x) + row_tile * (size_t(tiles_of(from.blocks)) * TILE_BLOCKS * S8_UNIT);
+		from.units = reinterpret_cast<const uint8_t *>(x) + row_tile * (size_t(tiles_of(from.blocks)) * TILE_BLOCKS * S8_UNIT) + threadIdx.x % (MMA_THREADS / ROW_TILES) * 16;
 	}
 
 	// Stage s % MMA_STAGES has block s of the order. Scales are stored when the pair before theirs has been multiplied.
 	Position ahead = {0, -1};
 	Scales scales[2] = {};
-	const auto copy = [&](int block) {
+	const auto copy = [&](unsigned block) {
 		UNROLL for (int i = 0; i < 2; i++)
-			if (block + i < from.blocks) {
+			if (int(block) + i < from.blocks) {
 				advance(ahead, from.blocks);
 				copy_block(shared + (block + i) % MMA_STAGES * STAGE_BYTES, from, ahead, scales[i]);
 			}
@@ -394,7 +390,7 @@ DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, con
 	copy(0);
 
 	float acc[32], waiting[REGISTER_LEVELS][32];
-	int block = 0;
+	unsigned block = 0;
 	for (int leaf = 0; leaf < 32; leaf++) {
 		UNROLL for (int i = 0; i < 32; i++)
 			acc[i] = 0;
@@ -436,6 +432,7 @@ enum {
 	TILE_BYTES = (TILE_QUANTS + TILE_HIGH + TILE_SCALES + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16,
 	FEW_BAND = (TILE_BYTES + 127) / 128 * 128, // of a band in shared memory: a multiple of all banks
 	FEW_STAGE = FEW_BANDS * FEW_BAND,
+	FEW_BLOCKS = HIGH_BYTES == 4 && HAS_ADDEND ? 1 : 2, // on a multiprocessor; with two, these types have too few registers
 	FEW_SHARED = 99 << 10, // the maximum of all GPUs but data center ones
 	FEW_STAGES = 4 * FEW_STAGE <= FEW_SHARED ? 4 : FEW_SHARED / FEW_STAGE,
 };
@@ -633,6 +630,6 @@ DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, con
 	}
 
 MMA_PRODUCT(WEIGHT, mma, matmul_mma, MMA_ROWS, MMA_THREADS, MMA_BLOCKS)
-MMA_PRODUCT(WEIGHT, few, matmul_few, FEW_ROWS, 32 * WARPS, 2)
+MMA_PRODUCT(WEIGHT, few, matmul_few, FEW_ROWS, 32 * WARPS, FEW_BLOCKS)
 
 #endif
