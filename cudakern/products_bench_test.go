@@ -20,7 +20,7 @@ var llama8B = []struct {
 // share of the measured read bandwidth of the device. The products rotate over copies of the weights, more
 // than 512 MB in all, so that no cache holds them. A graph has one product for each copy.
 //
-//	go test -run '^$' -bench 'Products/magic/q4_0/.*/rows=1$' ./cudakern
+//	go test -run '^$' -bench 'Products/i16/q4_0/.*/rows=1$' ./cudakern
 func BenchmarkProducts(b *testing.B) {
 	for _, path := range []string{"i16", "magic"} {
 		for _, name := range cudakern.WeightTypes() {
