@@ -19,10 +19,10 @@ const (
 )
 
 // imageBytes is the size of the image of a tile of 32 blocks of a row: 16 · I16_UNITS and 16 · F32_UNITS of
-// activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have imageRows rows.
-var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / imageRows, imageF32: 16 * 272}
+// activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have unitRows rows.
+var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageF32: 16 * 272}
 
-const imageRows = 16
+const unitRows = 16
 
 // NewActivation loads the kernels that write images of a kind; see MatMul.Image.
 func NewActivation(c *Context, image string) (*Activation, error) {
@@ -49,7 +49,7 @@ func (k *Activation) Bytes(cols, capacity int) int64 {
 
 func bytesOfImage(kind string, cols, capacity int) int64 {
 	if kind == imageS8 {
-		capacity = blocksFor(capacity, imageRows) * imageRows
+		capacity = blocksFor(capacity, unitRows) * unitRows
 	}
 	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[kind])
 }

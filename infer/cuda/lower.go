@@ -482,7 +482,7 @@ func (l *lowering) imageFor(product device.Op) (cudakern.Ptr, string, error) {
 	if err != nil {
 		return 0, "", err
 	}
-	kind := kernel.Image()
+	kind := kernel.Image(l.capacity)
 	activation, err := d.kernels.activation(kind)
 	if err != nil {
 		return 0, "", err
