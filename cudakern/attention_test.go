@@ -133,7 +133,10 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 	for i := range last {
 		last[i] = int32(r.length(int(seq[i])) - 1)
 	}
-	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: r.upload(pos), Last: r.upload(last), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+	array := func(values []int32) cudakern.Ptr { // with places for capacity rows
+		return r.upload(append(slices.Clone(values), make([]int32, max(0, capacity-len(values)))...))
+	}
+	step := cudakern.Step{Rows: r.upload([]int32{int32(len(pos))}), Pos: array(pos), Last: array(last), Seq: array(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 	workspace := cudakern.Ptr(0)
 	if bytes := r.k.Workspace(capacity, r.stride); bytes > 0 {
 		workspace = r.alloc(int(bytes))

@@ -5,7 +5,8 @@ import "fmt"
 // Step is the batch of one step, in device memory: arrays of int32.
 //
 // A launch has the size of a row bucket, its capacity. The kernels read the actual number of rows
-// from Rows, or from Outs after GatherRows. So one captured graph runs every step of its bucket.
+// from Rows, or from Outs after GatherRows. So one captured graph runs every step of its bucket. Pos, Last and
+// Seq have places for capacity rows: kernels may read those past the last row, and ignore them.
 type Step struct {
 	Rows   Ptr // (1) number of rows
 	Tokens Ptr // (rows) token of each row
