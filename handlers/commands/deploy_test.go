@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -31,8 +32,8 @@ func deployFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-// knowsFlags reports an error for each of args that is no flag of serve, and returns the value of --addr.
-func knowsFlags(t *testing.T, args []string) (addr string) {
+// checkFlags reports an error for each of args that is no flag of serve, and returns the value of --addr.
+func checkFlags(t *testing.T, args []string) (addr string) {
 	t.Helper()
 	known := flagsOf()["serve"].Names()
 	for i, arg := range args {
@@ -53,8 +54,8 @@ func knowsFlags(t *testing.T, args []string) (addr string) {
 	return addr
 }
 
-// isHostless reports an error unless an image is named without the host of a registry, and by a version.
-func isHostless(t *testing.T, image string) {
+// checkImage reports an error unless an image is named without the host of a registry, and by a version.
+func checkImage(t *testing.T, image string) {
 	t.Helper()
 	first, _, several := strings.Cut(image, "/")
 	if several && strings.ContainsAny(first, ".:") {
@@ -101,7 +102,7 @@ func TestTheServiceOfSystemdIsHardenedAndStartsTheProgram(t *testing.T) {
 		}
 	}
 	args := strings.Fields(values["ExecStart"][0])
-	if addr := knowsFlags(t, args); args[1] != "serve" || !strings.HasPrefix(addr, "127.0.0.1:") {
+	if addr := checkFlags(t, args); args[1] != "serve" || !strings.HasPrefix(addr, "127.0.0.1:") {
 		t.Errorf("it starts %q", args)
 	}
 	if data := args[slices.Index(args, "--data")+1]; data != "/var/lib/"+values["StateDirectory"][0] || values["WorkingDirectory"][0] != data {
@@ -125,6 +126,9 @@ func TestTheServiceOfSystemdIsHardenedAndStartsTheProgram(t *testing.T) {
 			t.Errorf("systemd-analyze: %v\n%s", err, out)
 		}
 	}
+}
+
+func TestLitestreamCopiesTheDatabaseOfTheService(t *testing.T) {
 	var litestream struct {
 		DBs []struct {
 			Path     string
@@ -154,10 +158,16 @@ func TestTheImageRunsTheProgramAndNotAsRoot(t *testing.T) {
 			continue
 		case "FROM":
 			image := strings.Fields(rest)[0]
-			isHostless(t, image)
+			checkImage(t, image)
 			stages, last = append(stages, image), map[string]string{}
 		}
 		last[instruction] = rest
+	}
+	excluded := strings.Fields(deployFile(t, "Dockerfile.dockerignore"))
+	for _, name := range strings.Fields(deployFile(t, ".gitignore")) {
+		if !slices.Contains(excluded, "deploy/"+name) {
+			t.Errorf("%s, which is not in the repository, gets into the image's build", name)
+		}
 	}
 	module, err := os.ReadFile("../../go.mod")
 	if err != nil {
@@ -173,7 +183,7 @@ func TestTheImageRunsTheProgramAndNotAsRoot(t *testing.T) {
 	var entry, args []string
 	parseYAML(t, last["ENTRYPOINT"], &entry) // JSON is YAML
 	parseYAML(t, last["CMD"], &args)
-	addr := knowsFlags(t, args)
+	addr := checkFlags(t, args)
 	if _, port, _ := net.SplitHostPort(addr); len(entry) != 1 || args[0] != "serve" || port != last["EXPOSE"] {
 		t.Errorf("it runs %q %q, and exposes %s", entry, args, last["EXPOSE"])
 	}
@@ -200,7 +210,7 @@ func TestComposeHasVLLMAsTheUpstream(t *testing.T) {
 	parseYAML(t, deployFile(t, "compose.yaml"), &file)
 	front := file.Services["m40-llm"]
 	for _, s := range file.Services {
-		isHostless(t, s.Image)
+		checkImage(t, s.Image)
 	}
 	at, err := url.Parse(front.Environment["M40_LLM_UPSTREAM"])
 	if err != nil {
@@ -216,7 +226,7 @@ func TestComposeHasVLLMAsTheUpstream(t *testing.T) {
 	if len(front.Secrets) != 1 || front.Environment["M40_LLM_UPSTREAM_KEYS"] != "/run/secrets/"+front.Secrets[0] || file.Secrets[front.Secrets[0]] == nil {
 		t.Errorf("the keys are %q, and the secrets %q", front.Environment["M40_LLM_UPSTREAM_KEYS"], front.Secrets)
 	}
-	if !front.ReadOnly || !slices.Equal(front.CapDrop, []string{"ALL"}) || !strings.HasSuffix(front.Volumes[0], ":/data") || !slices.Equal(front.Ports, []string{"8080:8080"}) {
+	if !front.ReadOnly || !slices.Equal(front.CapDrop, []string{"ALL"}) || !strings.HasSuffix(front.Volumes[0], ":/data") || !slices.Equal(front.Ports, []string{"127.0.0.1:8080:8080"}) {
 		t.Errorf("the playground is %+v", front)
 	}
 }
@@ -246,7 +256,7 @@ func TestTheManifestsOfKubernetesFitTogether(t *testing.T) {
 	parseYAML(t, strings.NewReplacer("containerPort", "containerport", "mountPath", "mountpath").Replace(manifests[0]), &set)
 	pod := set.Spec.Template.Spec
 	c := pod.Containers[0]
-	addr := knowsFlags(t, c.Args)
+	addr := checkFlags(t, c.Args)
 	if set.Kind != "StatefulSet" || set.Spec.Replicas != 1 || pod.SecurityContext["runAsNonRoot"] != true || c.SecurityContext["readOnlyRootFilesystem"] != true || c.SecurityContext["allowPrivilegeEscalation"] != false {
 		t.Errorf("the pod is %+v", set)
 	}
@@ -281,12 +291,27 @@ func TestTheManifestsOfKubernetesFitTogether(t *testing.T) {
 		t.Errorf("Ray Serve runs %+v", serve)
 	}
 	for _, image := range regexp.MustCompile(`image: (\S+)`).FindAllStringSubmatch(rayText, -1) {
-		isHostless(t, image[1])
+		checkImage(t, image[1])
 	}
 	if kubectl, err := exec.LookPath("kubectl"); err == nil {
 		out, err := exec.Command(kubectl, "kustomize", filepath.Join(deployFolder, "kubernetes")).CombinedOutput()
-		if err != nil || bytes.Count(out, []byte("\nkind: "))+bytes.Count(out, []byte("kind: ")) < 3 {
-			t.Errorf("kubectl kustomize: %v\n%s", err, out)
+		if kinds := kindsOf(t, out); err != nil || !slices.Equal(kinds, []string{"RayService", "Service", "StatefulSet"}) {
+			t.Errorf("kubectl kustomize: %v, %q\n%s", err, kinds, out)
 		}
+	}
+}
+
+// kindsOf returns the kinds of the documents of a stream of YAML in alphabetical order.
+func kindsOf(t *testing.T, stream []byte) (kinds []string) {
+	t.Helper()
+	for documents := yaml.NewDecoder(bytes.NewReader(stream)); ; {
+		var document struct{ Kind string }
+		if err := documents.Decode(&document); err == io.EOF {
+			slices.Sort(kinds)
+			return kinds
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, document.Kind)
 	}
 }
