@@ -54,7 +54,10 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 	engine.list(infer.ModelInfo{Name: "guide"})
 	router := upstream.New(upstream.Options{Local: localScript{engine}, Servers: []upstream.Address{address}, CheckEvery: 50 * time.Millisecond})
 	t.Cleanup(func() { router.Close() })
-	for router.ModelsVersion() == 0 || router.Status().Upstreams[0].Problem != "" {
+	for deadline := time.Now().Add(30 * time.Second); router.ModelsVersion() == 0 || router.Status().Upstreams[0].Problem != ""; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the upstream is not ready: %+v", router.Status().Upstreams)
+		}
 		time.Sleep(time.Millisecond)
 	}
 	server, _ := serveStored(t, router)
@@ -100,7 +103,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 			t.Error("the slider of top-k can be moved, or that of top-p cannot")
 		}
 		why := b.text("[data-lacks-note]")
-		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "It does not list this setting in /openapi.json.", "need not give the same answer", "does not show the ids of tokens"} {
+		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "The engine does not list this setting in /openapi.json.", "need not give the same answer", "does not show the ids of tokens"} {
 			if !strings.Contains(why, part) {
 				t.Errorf("the reason %q is missing in %q", part, why)
 			}

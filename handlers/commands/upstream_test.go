@@ -61,8 +61,8 @@ func (s *testServer) remote(servers int) (list []infer.ModelInfo) {
 	return list
 }
 
-// lastLine returns the last event of /v1/generate, without what differs from run to run.
-func lastLine(t *testing.T, body string) (texts string, ids []int32, done infer.Done) {
+// readEvents returns the text, the ids of the tokens and the record of the answer in the events of /v1/generate.
+func readEvents(t *testing.T, body string) (texts string, ids []int32, done infer.Done) {
 	t.Helper()
 	for line := range strings.Lines(body) {
 		var e infer.Event
@@ -96,8 +96,8 @@ func TestAnotherServerOfThisProgramAsAnUpstreamLosesNothing(t *testing.T) {
 		return body
 	}
 	for seed := range 3 {
-		wantText, wantIDs, want := lastLine(t, generate(&far.testServer, "guide", seed))
-		text, ids, done := lastLine(t, generate(front, "guide@upstream", seed))
+		wantText, wantIDs, want := readEvents(t, generate(&far.testServer, "guide", seed))
+		text, ids, done := readEvents(t, generate(front, "guide@upstream", seed))
 		if text != wantText || !reflect.DeepEqual(ids, wantIDs) || len(ids) == 0 {
 			t.Errorf("seed %d: %q and %q differ", seed, text, wantText)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf/gguftest"
@@ -128,16 +129,29 @@ func TestEmbed_ACancelledRequestLeavesNothingBehind(t *testing.T) {
 		r.Inputs = append(r.Inputs, infer.EmbedInput{Text: strings.Repeat("word ", 25)})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() {
 		_, err := b.Embed(ctx, r)
 		ended <- err
 	}()
+	deadline := time.After(30 * time.Second)
 	for b.Status().Running == 0 {
+		select {
+		case err := <-ended:
+			t.Fatalf("the request ended before it was cancelled: %v", err)
+		case <-deadline:
+			t.Fatal("the request does not run")
+		case <-time.After(time.Millisecond):
+		}
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	case <-deadline:
+		t.Fatal("the cancelled request does not end")
 	}
 	if of, err := b.embed("after it"); err != nil || len(of.Vectors) != 1 {
 		t.Errorf("got %v", err)
