@@ -279,71 +279,12 @@ func (s shape) addHybrid(i int, add func(part string, rows, cols int, typ gguf.T
 // header returns the GGUF header, padded to the data section.
 func (s shape) header(name string, tensors []tensor, context int) []byte {
 	le := binary.LittleEndian
-	text := func(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
-	const kindUint32, kindFloat32, kindString, kindArray = 4, 6, 8, 9
-	var keys []byte
-	count := 0
-	key := func(name string, kind uint32) {
-		keys = le.AppendUint32(text(keys, name), kind)
-		count++
-	}
-	str := func(name, value string) { key(name, kindString); keys = text(keys, value) }
-	integer := func(name string, value int) {
-		key(s.architecture+"."+name, kindUint32)
-		keys = le.AppendUint32(keys, uint32(value))
-	}
-	float := func(name string, value float32) {
-		key(s.architecture+"."+name, kindFloat32)
-		keys = le.AppendUint32(keys, math.Float32bits(value))
-	}
-	str("general.architecture", s.architecture)
-	str("general.name", "random "+name)
-	str("tokenizer.ggml.model", "no_vocab") // some programs need the key
-	integer("vocab_size", s.vocab)
-	integer("context_length", context)
-	integer("embedding_length", s.dim)
-	integer("block_count", s.layers)
-	integer("feed_forward_length", s.hidden)
-	integer("attention.head_count", s.heads)
-	if h := s.hybrid; h.interval > 0 && s.architecture != "qwen35" { // 0 in layers without attention
-		key(s.architecture+".attention.head_count_kv", kindArray)
-		keys = le.AppendUint64(le.AppendUint32(keys, kindUint32), uint64(s.layers))
-		for i := range s.layers {
-			heads := 0
-			if h.attends(i) {
-				heads = s.kvHeads
-			}
-			keys = le.AppendUint32(keys, uint32(heads))
-		}
-	} else {
-		integer("attention.head_count_kv", s.kvHeads)
-	}
-	integer("attention.key_length", s.headDim)
-	integer("attention.value_length", s.headDim)
-	integer("rope.dimension_count", s.headDim)
-	if h := s.hybrid; h.interval > 0 {
-		integer("ssm.conv_kernel", convKernel)
-		integer("ssm.inner_size", h.inner)
-		integer("ssm.state_size", h.state)
-		integer("ssm.time_step_rank", h.heads)
-		integer("ssm.group_count", h.keys)
-		if s.architecture == "qwen35" {
-			integer("full_attention_interval", h.interval)
-		}
-	}
-	if m := s.mixture; m.experts > 0 {
-		integer("expert_count", m.experts)
-		integer("expert_used_count", m.used)
-		integer("expert_feed_forward_length", m.hidden)
-	}
-	float("rope.freq_base", s.ropeBase)
-	float("attention.layer_norm_rms_epsilon", 1e-5)
-
+	m := s.metadata(name, context)
 	b := le.AppendUint32([]byte("GGUF"), 3)
 	b = le.AppendUint64(b, uint64(len(tensors)))
-	b = append(le.AppendUint64(b, uint64(count)), keys...)
+	b = append(le.AppendUint64(b, uint64(m.count)), m.keys...)
 	for _, t := range tensors {
-		b = text(b, t.name)
+		b = appendText(b, t.name)
 		dims := slices.DeleteFunc([]int{t.cols, t.rows, t.experts}, func(n int) bool { return n == 0 })
 		b = le.AppendUint32(b, uint32(len(dims)))
 		for _, n := range dims {
@@ -352,6 +293,100 @@ func (s shape) header(name string, tensors []tensor, context int) []byte {
 		b = le.AppendUint64(le.AppendUint32(b, uint32(t.typ)), uint64(t.at))
 	}
 	return append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...)
+}
+
+// metadata returns the keys of the header.
+func (s shape) metadata(name string, context int) *metadata {
+	m := &metadata{prefix: s.architecture + "."}
+	m.str("general.architecture", s.architecture)
+	m.str("general.name", "random "+name)
+	m.str("tokenizer.ggml.model", "no_vocab") // some programs need the key
+	m.integer("vocab_size", s.vocab)
+	m.integer("context_length", context)
+	m.integer("embedding_length", s.dim)
+	m.integer("block_count", s.layers)
+	m.integer("feed_forward_length", s.hidden)
+	m.integer("attention.head_count", s.heads)
+	if h := s.hybrid; h.interval > 0 && s.architecture != "qwen35" { // 0 in layers without attention
+		heads := make([]int, s.layers)
+		for i := range heads {
+			if h.attends(i) {
+				heads[i] = s.kvHeads
+			}
+		}
+		m.integers("attention.head_count_kv", heads)
+	} else {
+		m.integer("attention.head_count_kv", s.kvHeads)
+	}
+	m.integer("attention.key_length", s.headDim)
+	m.integer("attention.value_length", s.headDim)
+	m.integer("rope.dimension_count", s.headDim)
+	if h := s.hybrid; h.interval > 0 {
+		m.integer("ssm.conv_kernel", convKernel)
+		m.integer("ssm.inner_size", h.inner)
+		m.integer("ssm.state_size", h.state)
+		m.integer("ssm.time_step_rank", h.heads)
+		m.integer("ssm.group_count", h.keys)
+		if s.architecture == "qwen35" {
+			m.integer("full_attention_interval", h.interval)
+		}
+	}
+	if x := s.mixture; x.experts > 0 {
+		m.integer("expert_count", x.experts)
+		m.integer("expert_used_count", x.used)
+		m.integer("expert_feed_forward_length", x.hidden)
+	}
+	m.float("rope.freq_base", s.ropeBase)
+	m.float("attention.layer_norm_rms_epsilon", 1e-5)
+	return m
+}
+
+// metadata is the keys of a GGUF header as they are written.
+type metadata struct {
+	prefix string // of the names of numbers
+	keys   []byte
+	count  int
+}
+
+// Types of values in GGUF.
+const (
+	kindUint32  = 4
+	kindFloat32 = 6
+	kindString  = 8
+	kindArray   = 9
+)
+
+// appendText appends a string after its length.
+func appendText(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
+}
+
+func (m *metadata) key(name string, kind uint32) {
+	m.keys = binary.LittleEndian.AppendUint32(appendText(m.keys, name), kind)
+	m.count++
+}
+
+func (m *metadata) str(name, value string) {
+	m.key(name, kindString)
+	m.keys = appendText(m.keys, value)
+}
+
+func (m *metadata) integer(name string, value int) {
+	m.key(m.prefix+name, kindUint32)
+	m.keys = binary.LittleEndian.AppendUint32(m.keys, uint32(value))
+}
+
+func (m *metadata) integers(name string, values []int) {
+	m.key(m.prefix+name, kindArray)
+	m.keys = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(m.keys, kindUint32), uint64(len(values)))
+	for _, value := range values {
+		m.keys = binary.LittleEndian.AppendUint32(m.keys, uint32(value))
+	}
+}
+
+func (m *metadata) float(name string, value float32) {
+	m.key(m.prefix+name, kindFloat32)
+	m.keys = binary.LittleEndian.AppendUint32(m.keys, math.Float32bits(value))
 }
 
 // draw fills data with random weights. Each piece has its own random generator, so that the
