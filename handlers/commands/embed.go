@@ -17,7 +17,7 @@ const embedBatch = 256
 func embed(ctx context.Context, t *cli.Terminal, args []string) error {
 	f := cli.NewFlags("embed", "--model NAME [TEXT…]", `Prints the embedding of each text as a JSON array, one per line; without a TEXT, of each line that is
 piped in. The vectors have length 1.`)
-	flags := engineFlags{deviceFlags: addDeviceFlags(f), ctx: f.Int("ctx", 0, "longest text in tokens (default what the model was trained on, at most 2048, or 8192 if it reads texts in chunks)")}
+	flags := engineFlags{deviceFlags: addDeviceFlags(f), ctx: f.Int("ctx", 0, "longest text in tokens (default the model's own context, at most 2048 for encoders such as BERT and 8192 for others)")}
 	model := f.String("model", "", "NAME|PATH", "model that computes embeddings")
 	dimensions := f.Int("dimensions", 0, "numbers of each vector, for models that are trained to be cut (default all)")
 	truncate := f.Bool("truncate", "cut texts that are too long, instead of failing")

@@ -70,7 +70,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		origins:     f.List("cors-origin", "O", "origin of another web page or app that may call /v1, such as https://example.org, app://obsidian.md or null; can be repeated"),
 		upstreams:   f.List("upstream", "URL", "server of another engine with OpenAI's routes, such as http://gpu-box:8000, whose models can be chosen too; can be repeated"),
 
-		upstreamKeys: f.String("upstream-keys", "", "FILE", "file with the keys of upstreams: lines with the address of one and its key"),
+		upstreamKeys: f.String("upstream-keys", "", "FILE", "file with the keys of upstreams: lines with the address of one and its key; the key of a single upstream can be in M40_LLM_UPSTREAM_KEY instead"),
 
 		proxies: f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
 	}

@@ -28,7 +28,7 @@ func checkTools(text string) error {
 		return nil
 	}
 	if len(text) > ToolsBytes {
-		return invalid("tools", "the tools have %d bytes, and at most %d are kept", len(text), ToolsBytes)
+		return invalid("tools", "the tools have %d bytes, and the maximum is %d", len(text), ToolsBytes)
 	}
 	var tools []infer.ToolDefinition
 	if err := json.Unmarshal([]byte(text), &tools); err != nil {

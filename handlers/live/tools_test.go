@@ -147,7 +147,7 @@ func TestToolsThatAreInvalidAreRefusedWithTheReason(t *testing.T) {
 		{"two of one name", `[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]`, "the name of another tool"},
 		{"parameters that are no schema", `[{"type":"function","function":{"name":"a","parameters":[]}}]`, "must be a JSON schema"},
 		{"a schema with an unknown type", `[{"type":"function","function":{"name":"a","parameters":{"type":"object","properties":{"x":{"type":"strin"}}}}}]`, `the schema of the parameters of tool 1, "a", is invalid`},
-		{"too long", "[" + strings.Repeat(" ", ToolsBytes) + "]", "at most 32768 are kept"},
+		{"too long", "[" + strings.Repeat(" ", ToolsBytes) + "]", "the maximum is 32768"},
 	} {
 		s := DefaultSettings()
 		s.Tools = tc.tools

@@ -10,16 +10,17 @@ import (
 	"m40-llm/web"
 )
 
-// noControls are what an engine can lack that is no setting of the panel, or one that stays in use.
+// noControls are the keys of infer.Upstream.Lacks whose controls are not grey: the panel has none for tokens, and a
+// seed is passed on.
 var noControls = []string{"seed", "tokens"}
 
-// Lacks describes what another engine cannot do.
+// Lacks describes what another engine cannot do; it is empty for an exact one.
 func Lacks(up *infer.Upstream) (l web.Lacks) {
 	for _, setting := range slices.Sorted(maps.Keys(up.Lacks)) {
 		if !slices.Contains(noControls, setting) {
 			l.Settings = append(l.Settings, setting)
 		}
-		if reason := failure.Sentence("it " + up.Lacks[setting]); !slices.Contains(l.Reasons, reason) {
+		if reason := failure.Sentence("the engine " + up.Lacks[setting]); !slices.Contains(l.Reasons, reason) {
 			l.Reasons = append(l.Reasons, reason)
 		}
 	}
