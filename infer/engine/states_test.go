@@ -83,7 +83,7 @@ func (d limitedDevice) Info() device.Info {
 
 // TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact lets answers with common beginnings run
 // beside each other, some of which go back over banned strings, are cancelled, or make way for others, and
-// compares each with itself alone in a fresh engine.
+// compares each with itself alone in a fresh engine, and that with its tokens read as a prompt.
 func TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact(t *testing.T) {
 	names, count := []string{"qwen35", "lfm2"}, 6
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
@@ -103,7 +103,10 @@ func stormOfStates(t *testing.T, file []byte, little bool, count int) {
 	shared := [][]int32{randomTokens(rng, 100), randomTokens(rng, 100)}
 	var requests []infer.Request
 	for i := range count {
-		common := shared[rng.IntN(2)][:rng.IntN(100)]
+		common := shared[rng.IntN(2)]
+		if i%2 == 1 {
+			common = common[:rng.IntN(100)]
+		}
 		r := request(slices.Concat(common, randomTokens(rng, 1+rng.IntN(60))), 8+rng.IntN(50))
 		r.IgnoreEOS, r.Alternatives, r.PromptLogProb = true, 2, rng.IntN(4) == 0
 		r.Params.Temperature, r.Params.Seed = 1.5, int64(i)
@@ -146,7 +149,13 @@ func stormOfStates(t *testing.T, file []byte, little bool, count int) {
 			}
 		}
 	}
+	for i, r := range requests {
+		checkScores(t, i, r, alone[i], fresh)
+	}
 	b := open(little)
+	for _, beginning := range shared { // whose snapshots the others go on from
+		b.ask(request(beginning, 1))
+	}
 	rewinds, cached := 0, 0
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -176,10 +185,36 @@ func stormOfStates(t *testing.T, file []byte, little bool, count int) {
 		})
 	}
 	wg.Wait()
+	for i := 0; i < count; i += 3 { // the next turns
+		next := request(slices.Concat(requests[i].Tokens, alone[i].ids(), randomTokens(rng, 5)), 6)
+		got, want := b.ask(next), fresh(next)
+		if got.err != nil || !reflect.DeepEqual(got.tokens, want.tokens) {
+			t.Errorf("the turn after request %d: %v, %v; alone %v", i, got.ids(), got.err, want.ids())
+		}
+	}
 	if !little && cached == 0 || rewinds == 0 {
 		t.Errorf("%d tokens were cached, %d answers had banned strings: nothing was tested", cached, rewinds)
 	}
 	t.Logf("%d tokens were cached, %d of %d answers had banned strings", cached, rewinds, count)
+}
+
+// checkScores compares the log-probabilities of an answer, which may have gone back over banned strings, with
+// those of the same tokens read as a prompt, which never goes back.
+func checkScores(t *testing.T, number int, r infer.Request, answer outcome, fresh func(infer.Request) outcome) {
+	t.Helper()
+	prompt := len(r.Tokens)
+	r.Tokens, r.PromptLogProb, r.MaxTokens = slices.Concat(r.Tokens, answer.ids()), true, 0
+	r.BannedStrings, r.Grammar = nil, ""
+	scored := fresh(r)
+	if len(scored.prompt) != len(r.Tokens) {
+		t.Fatalf("request %d: %d tokens of %d were scored", number, len(scored.prompt), len(r.Tokens))
+	}
+	for i, token := range answer.tokens {
+		if got := scored.prompt[prompt+i]; got.ID != token.ID || got.LogProb != token.LogProb {
+			t.Errorf("request %d, token %d of the answer: %d with %v, in a prompt %d with %v", number, i, token.ID, token.LogProb, got.ID, got.LogProb)
+			return
+		}
+	}
 }
 
 // pieces returns the text of tokens, empty if it is too long for a ban or not valid UTF-8.
