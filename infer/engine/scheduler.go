@@ -214,7 +214,9 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		}
 		part.seq.computed += part.rows
 		part.seq.steps++
-		if !part.seq.unshared {
+		if part.seq.unshared {
+			s.blocks.trim(&part.seq.table, part.seq.computed)
+		} else {
 			s.saveState(part.seq)
 			s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
 		}

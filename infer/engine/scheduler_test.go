@@ -403,3 +403,50 @@ func TestScheduler_Model(t *testing.T) {
 		}
 	})
 }
+
+func TestScheduler_TextsGiveBackWhatIsBehindTheirWindow(t *testing.T) {
+	for name, whole := range map[string]bool{"in chunks": false, "whole": true} {
+		t.Run(name, func(t *testing.T) {
+			const rows, size, window, length = 8, 4, 8, 200
+			step := rows
+			if whole {
+				step = length
+			}
+			most := spanOf(window, step, size)
+			s := &scheduler{limits: limits{2, step, step}}
+			s.reset("m", newBlocks(size, step, groupSize{blocks: 2 * length / size}, groupSize{blocks: 2 * most, window: window}))
+			s.alone.rows, s.mixed.rows = step, step
+			var texts []*sequence
+			for range 2 {
+				q := newSequence("m", span(0, length), false)
+				q.unshared, q.whole = true, whole
+				texts = append(texts, q)
+				s.add(q)
+			}
+			computed := 0
+			for steps := 0; len(s.running)+len(s.waiting) > 0; steps++ {
+				plan := s.schedule()
+				if len(plan) == 0 || steps > 2*length/rows {
+					t.Fatalf("%d tokens were computed in %d steps, and the texts have %d", computed, steps, 2*length)
+				}
+				for _, part := range plan {
+					computed += part.rows
+				}
+				s.advance(plan, 0)
+				for _, q := range texts {
+					if q.missing() == 0 {
+						s.remove(q, false)
+					}
+				}
+			}
+			if computed != 2*length {
+				t.Errorf("%d tokens were computed, the texts have %d", computed, 2*length)
+			}
+			for g, p := range s.blocks.pools {
+				if p.available() != p.count() {
+					t.Errorf("group %d has %d of %d blocks after the texts", g, p.available(), p.count())
+				}
+			}
+		})
+	}
+}
