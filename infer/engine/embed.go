@@ -162,6 +162,9 @@ func (l *loop) deliverVectors(a *answer, results []model.Result) error {
 		if err := l.loaded.forward.Vectors(l.vectors, results[0].Row); err != nil {
 			return err
 		}
+		if results[0].Pos == 0 { // the beginning, or that again after its memory was lost
+			a.embedding.sum, a.embedding.pooled = nil, 0
+		}
 		a.embedding.pool(l.vectors, dim)
 	}
 	if a.missing() > 0 {

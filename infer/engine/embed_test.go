@@ -13,6 +13,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
 )
 
 // embed returns the embeddings of texts.
@@ -64,6 +65,35 @@ func TestEmbed_ATextHasTheSameVectorWhateverSharesItsSteps(t *testing.T) {
 				t.Errorf("after all texts %d run, %d caches were saved", b.Status().Running, used.Saves)
 			}
 		})
+	}
+}
+
+// countingForwarder has vectors with the number of the row.
+type countingForwarder struct{ forwarder }
+
+func (countingForwarder) Vectors(dst []float32, first int) error {
+	for i := range dst {
+		dst[i] = float32(first + i)
+	}
+	return nil
+}
+
+func TestEmbed_ATextThatLosesItsMemoryIsPooledFromItsBeginning(t *testing.T) {
+	m := &openModel{config: model.Config{Dim: 1, Pooling: model.PoolMean}}
+	l := &loop{loaded: &loadedModel{forward: countingForwarder{}}}
+	a := &answer{sequence: newSequence("m", span(0, 9), false), reader: reader{model: m}, embedding: &embedding{pooling: m.config.Pooling}}
+	for _, step := range [][]int32{{0, 1, 2}, {3, 4}, {0, 1}, {2, 3, 4, 5}} { // positions; its memory is lost after the second
+		var results []model.Result
+		for _, pos := range step {
+			results = append(results, model.Result{Pos: pos, Row: int(pos)})
+		}
+		a.computed = int(step[len(step)-1]) + 1
+		if err := l.deliverVectors(a, results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.embedding.pooled != 6 || a.embedding.sum[0] != 0+1+2+3+4+5 {
+		t.Errorf("%d rows are pooled, to %v; 6 were computed", a.embedding.pooled, a.embedding.sum)
 	}
 }
 
