@@ -181,9 +181,9 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	l.setKeepAlive(l.options.KeepAlive)
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
-	l.sched.states = r.states()
+	l.sched.useStates(r.states())
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
-	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "took", now.Sub(begin))
+	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
 	if notice := r.info.Notice; notice != "" {
 		l.options.Logger.Warn("model loaded, with a notice of the device", "model", m.info.Name, "notice", notice)
 	}

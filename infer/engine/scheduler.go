@@ -158,6 +158,14 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	return running
 }
 
+// useStates makes states, nil if the model has none, the slots of recurrent state. One more than there are
+// answers at once stays for a snapshot, so that places run out before slots: those who wait then take turns.
+func (s *scheduler) useStates(states *states) {
+	if s.states = states; states != nil {
+		s.limits.Answers = min(s.limits.Answers, max(1, len(states.slots)-1))
+	}
+}
+
 // wanted returns the sequence whose model has to be loaded before anything can run, or nil.
 // Sequences that have begun finish first.
 func (s *scheduler) wanted() *sequence {

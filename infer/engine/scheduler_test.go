@@ -450,3 +450,28 @@ func TestScheduler_TextsGiveBackWhatIsBehindTheirWindow(t *testing.T) {
 		})
 	}
 }
+
+func TestScheduler_ClientsTakeTurnsWhereStateSlotsAreFew(t *testing.T) {
+	s := newTestScheduler(limits{8, 64, 8}, 64, 4)
+	s.useStates(newStates(4, 64, 4))
+	add := func(client string, first int32) *sequence {
+		q := newSequence("m", span(first, first+6), false)
+		q.client = client
+		s.add(q)
+		return q
+	}
+	for i := range int32(6) {
+		add("first", 100*i)
+	}
+	s.run(s.schedule())
+	if len(s.running) != 3 || s.states.free() == noSlot {
+		t.Fatalf("%d run with 4 slots; want 3, and a slot for a snapshot", len(s.running))
+	}
+	late := add("second", 900)
+	for range sliceSteps + 1 {
+		s.run(s.schedule())
+	}
+	if !slices.Contains(s.running, late) {
+		t.Error("the second client waits though the time slices of the first are over")
+	}
+}
