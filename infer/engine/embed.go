@@ -25,10 +25,16 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 	if err := e.inbox.enter(r.Client); err != nil {
 		return result, err
 	}
-	defer e.inbox.leave(r.Client)
+	added := false // then the loop gives the place in the queue back
+	defer func() {
+		if !added {
+			e.inbox.leave(r.Client)
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx) // ends the other texts when one has failed
 	defer cancel()
 	var texts []*answer
+	left := 0 // of the texts, those that the loop has not ended
 	err = e.use(ctx, r.Model, func(m *openModel) error {
 		if !m.config.Embeds() {
 			return infer.Errorf(infer.CodeNotSupported, "the model %q does not compute embeddings: its file names no pooling; use an embedding model, such as one that m40-llm pull nomic-embed-text gets", m.info.Name)
@@ -42,9 +48,10 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 			if err != nil {
 				return err
 			}
-			a.submitted = submitted
+			a.submitted, a.embedding.left = submitted, &left
 			texts = append(texts, a)
 		}
+		left = len(texts)
 		for range texts {
 			e.models.retain(m) // until the loop ends the text
 		}
@@ -54,6 +61,7 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 			}
 			return err
 		}
+		added = true
 		return nil
 	})
 	if err != nil {
@@ -76,10 +84,21 @@ type embedding struct {
 	number   int  // of the text in its request, from 1
 	truncate bool // if it is too long
 	ending   int  // tokens at its end that stay when it is truncated
+	left     *int // texts of its request that have not ended; the loop's
 
 	sum    []float64 // of the vectors that are pooled
 	pooled int       // how many these are
 	vector infer.Vector
+}
+
+// isLast records that a text has ended, and reports whether it was the last one of its request. An answer
+// is the only one of its request.
+func (e *embedding) isLast() bool {
+	if e == nil {
+		return true
+	}
+	*e.left--
+	return *e.left == 0
 }
 
 // newText returns text number i of r as an answer.

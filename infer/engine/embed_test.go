@@ -191,6 +191,62 @@ func TestEmbed_ACancelledRequestLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func TestEmbed_CancelledRequestsCountUntilTheirTextsHaveLeftTheQueue(t *testing.T) {
+	report, reported := make(chan struct{}), make(chan struct{})
+	b := newBench(t, func(b *bench, o *Options) {
+		b.files["e"] = gguftest.TinyBERT(gguftest.BERT{})
+		o.Model, o.Parallel, o.QueueLimit = "e", 1, 1
+		b.onLoad = func(_ context.Context, o model.Options) error {
+			for range report {
+				o.Progress(model.Progress{Total: 1})
+				reported <- struct{}{}
+			}
+			return errors.New("it is not needed any more")
+		}
+	})
+	defer close(report)
+	report <- struct{}{} // the model is being loaded
+	<-reported
+	post := func() error { // texts, and cancel once they are in the queue
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		b.inbox.mu.Lock()
+		before := len(b.inbox.fresh)
+		b.inbox.mu.Unlock()
+		go func() {
+			_, err := b.Embed(ctx, infer.EmbedRequest{Model: "e", Inputs: slices.Repeat([]infer.EmbedInput{{Text: "a"}}, 50)})
+			ended <- err
+		}()
+		for {
+			b.inbox.mu.Lock()
+			queued := len(b.inbox.fresh) > before
+			b.inbox.mu.Unlock()
+			if queued {
+				cancel()
+			}
+			select {
+			case err := <-ended:
+				return err
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	for i := range 2 {
+		if err := post(); !errors.Is(err, context.Canceled) {
+			t.Fatalf("request %d: %v", i+1, err)
+		}
+	}
+	if e, ok := errors.AsType[*infer.Error](post()); !ok || e.Code != infer.CodeQueueFull {
+		t.Errorf("a request beyond the limit got %v", e)
+	}
+	report <- struct{}{} // while it is loaded on, the loop drops what was cancelled
+	<-reported
+	if err := post(); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the texts have left: %v", err)
+	}
+}
+
 func TestEmbed_NumbersThatAreNotFiniteEndTheRequest(t *testing.T) {
 	e := &embedding{number: 3}
 	e.pool([]float32{1, float32(math.Inf(1)), 3, 4}, 2)

@@ -57,8 +57,8 @@ func (b *inbox) leave(client string) {
 	}
 }
 
-// add hands answers to the loop, which calls leave when one ends, but not for texts to embed. It fails
-// after close.
+// add hands answers to the loop, which calls leave when one ends; of texts to embed, when the
+// last one ends. It fails after close.
 func (b *inbox) add(answers ...*answer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -114,6 +114,8 @@ func (l *loop) notLoaded(name string, e *infer.Error) {
 // switchTo loads m in place of the loaded model. If that fails, no model is loaded, and the
 // answers that wait for m end with the error.
 func (l *loop) switchTo(m *openModel) {
+	l.models.retain(m) // those who wait for it may all leave
+	defer l.models.release(m)
 	if e := l.replace(m); e != nil {
 		l.giveUp(m, e)
 	}
@@ -413,6 +415,7 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 	now := infer.Loading{Model: m.info.Name, Done: p.Done, Total: p.Total, Kernels: p.Kernels, KernelsTotal: p.KernelsTotal}
 	l.status.update(func(b *infer.Status) { b.Loading = now })
 	l.takeRequests()
+	l.dropCancelled()
 	l.status.setCounts(0, len(l.sched.waiting))
 	for _, a := range l.waitingFor(m) {
 		a.mail.put(infer.Event{Type: infer.EventLoading, Loading: &now})

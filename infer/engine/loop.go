@@ -359,7 +359,7 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	a.mail.end(err)
 	l.models.release(a.model)
 	a.comparison.close(l.models)
-	if a.embedding == nil {
+	if a.embedding.isLast() {
 		l.inbox.leave(a.client)
 	}
 }
