@@ -59,6 +59,36 @@ func fingerprintOfTexts(r infer.EmbedRequest) fingerprint {
 	return sha256.Sum256(input)
 }
 
+// inputs counts the requests that a worker has, by input. Those that it lost stay.
+type inputs struct {
+	mu    sync.Mutex
+	count map[fingerprint]int
+}
+
+func (in *inputs) add(f fingerprint) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.count == nil {
+		in.count = map[fingerprint]int{}
+	}
+	in.count[f]++
+}
+
+func (in *inputs) remove(f fingerprint) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.count[f]--; in.count[f] == 0 {
+		delete(in.count, f)
+	}
+}
+
+// alone reports whether the worker has, or had when it ended, no input but one.
+func (in *inputs) alone() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.count) == 1
+}
+
 // check returns an error for an input that has ended the worker too often.
 func (c *crashes) check(f fingerprint) error {
 	c.mu.Lock()

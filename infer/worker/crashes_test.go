@@ -95,12 +95,16 @@ func TestFingerprintOf(t *testing.T) {
 
 // mortalEngine is an engine whose workers are in this process, and end without a word when
 // they are given the prompt "bad"; others they answer. asked counts what workers are given.
-func mortalEngine() (e *Engine, asked *int) {
+// Each worker has the inputs beside, which only wait.
+func mortalEngine(beside ...fingerprint) (e *Engine, asked *int) {
 	e = &Engine{crashes: crashes{now: time.Now}, closing: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	asked = new(int)
 	var worker func() *process
 	worker = func() *process {
 		p := &process{gone: make(chan struct{})}
+		for _, f := range beside {
+			p.inputs.add(f)
+		}
 		p.client = newClient(func(context.Context) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			go func() {
@@ -155,5 +159,27 @@ func TestEngine_AnInputThatEndsWorkersBeforeTheirFirstEventIsRefused(t *testing.
 		if code := ask(step.prompt); code != step.code || *asked != step.asked {
 			t.Errorf("step %d, %s: got %q after %d requests, want %q after %d", i+1, step.prompt, code, *asked, step.code, step.asked)
 		}
+	}
+}
+
+func TestEngine_TextsAreBlamedOnlyIfTheWorkerHadNothingElse(t *testing.T) {
+	r := infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "bad"}}}
+	for name, c := range map[string]struct {
+		beside []fingerprint
+		codes  []infer.ErrorCode // of one request after the other, each of which is sent twice
+	}{
+		"alone":                 {nil, []infer.ErrorCode{infer.CodeLost, infer.CodeCrashes, infer.CodeCrashes}},
+		"beside the same texts": {[]fingerprint{fingerprintOfTexts(r)}, []infer.ErrorCode{infer.CodeLost, infer.CodeCrashes, infer.CodeCrashes}},
+		"beside another input":  {[]fingerprint{{1}}, []infer.ErrorCode{infer.CodeLost, infer.CodeLost, infer.CodeLost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := mortalEngine(c.beside...)
+			for i, want := range c.codes {
+				_, err := e.Embed(t.Context(), r)
+				if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != want {
+					t.Errorf("request %d: got %v, want %s", i+1, err, want)
+				}
+			}
+		})
 	}
 }

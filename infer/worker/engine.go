@@ -483,11 +483,15 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		if err != nil {
 			return err
 		}
+		p.inputs.add(input)
 		var phase infer.EventType // of the last event
 		err = p.client.Generate(ctx, r, func(event infer.Event) bool {
 			phase = event.Type
 			return take(event)
 		})
+		if !errors.Is(err, client.ErrCut) {
+			p.inputs.remove(input)
+		}
 		begun := phase == infer.EventPrefill || phase == infer.EventToken
 		if errors.Is(err, client.ErrCut) {
 			if err = e.lost(ctx, p, err); isLost(err) {
@@ -583,8 +587,8 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 	return pieces, err
 }
 
-// Embed computes the embeddings of texts, as engine.Engine does. Texts that were being computed when a
-// worker ended are sent once more, and refused when that has happened three times.
+// Embed computes the embeddings of texts, as engine.Engine does. Texts that a worker had when it
+// ended are sent once more, and refused when it had nothing else three times.
 func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
 	input := fingerprintOfTexts(r)
 	for try := 1; ; try++ {
@@ -595,7 +599,11 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddi
 		if err != nil {
 			return infer.Embeddings{}, err
 		}
+		p.inputs.add(input)
 		result, err := p.client.Embed(ctx, r)
+		if !errors.Is(err, client.ErrCut) {
+			p.inputs.remove(input)
+		}
 		if err == nil {
 			p.worked.Store(true)
 			e.crashes.clear(input)
@@ -607,8 +615,8 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddi
 		if !errors.Is(err, client.ErrCut) {
 			return infer.Embeddings{}, err
 		}
-		if err = e.lost(ctx, p, err); isLost(err) {
-			e.crashes.blame(input, p)
+		if err = e.lost(ctx, p, err); isLost(err) && p.inputs.alone() {
+			e.crashes.blame(input, p) // beside others, it may only have waited
 		}
 		if !isLost(err) || try == tries {
 			return infer.Embeddings{}, err

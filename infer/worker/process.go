@@ -42,6 +42,7 @@ type process struct {
 
 	ready  atomic.Bool // a model has been ready
 	worked atomic.Bool // an answer has completed
+	inputs inputs      // in flight
 	device string      // kind of its device, "" until it is ready; guarded by Engine.mu
 
 	mu     sync.Mutex
