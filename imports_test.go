@@ -89,7 +89,7 @@ var soleImporters = map[string][]string{
 var mayUseHTTP = []string{"infer/upstream", "infer/client", "infer/hub", "infer/hub/hubtest", "infer/worker"}
 
 // deviceFree are the files of the engine that decide without knowing what computes.
-var deviceFree = []string{"infer/engine/scheduler.go", "infer/engine/blocks.go", "infer/engine/sequence.go"}
+var deviceFree = []string{"infer/engine/scheduler.go", "infer/engine/blocks.go", "infer/engine/sequence.go", "infer/engine/lookup.go"}
 
 // sourceFile is a Go file outside of tests.
 type sourceFile struct {

@@ -62,6 +62,11 @@ type Request struct {
 	Follow        []int32       `json:"follow,omitempty"`         // at most 256 tokens whose probability after each stage each token of the answer reports: see sample.Choice.Followed
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too, and with Rows their likeliest tokens
 
+	// PromptLookup drafts the next tokens from the context where its last tokens occur before, and checks
+	// several in one step. The answer is the same, in other steps. nil: as the server does by default. Models
+	// with recurrent state ignore it.
+	PromptLookup *bool `json:"prompt_lookup,omitempty"`
+
 	// Against is a model that scores the prompt too, after Model: see Token.Compared. Both need the same
 	// vocabulary, PromptLogProb must be set and MaxTokens be 0. One is loaded after the other.
 	Against       string `json:"against,omitempty"`

@@ -139,6 +139,7 @@ func receipt() Answer {
 			End:     record.End{Reason: record.FinishStop, ContextFull: true, StopString: "\n\n", EndToken: &end, EndProb: 0.1 + 0.2},
 			Usage:   record.Usage{PromptTokens: 12, CachedTokens: 3, CompletionTokens: 2, ReasoningTokens: 1},
 			Timings: record.Timings{Queue: 1 * time.Millisecond, Load: 2 * time.Second, Prefill: 3 * time.Microsecond, Decode: 4 * time.Hour, First: 5 * time.Minute},
+			Lookup:  record.Lookup{Drafted: 9, Accepted: 7},
 			Receipt: record.Receipt{Model: "guide", ModelHash: "aa", TemplateHash: "bb", Params: params, Engine: "1.2", Device: "cpu", Path: "avx512", CacheType: "f16"},
 		},
 		Settings: json.RawMessage(`{"temperature":0.7}`),

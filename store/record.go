@@ -23,9 +23,10 @@ type AnswerJSON struct {
 	Seed    int64          `json:"seed"`
 	Context int            `json:"context"`
 	record.Usage
-	Timings record.Micro `json:"timings"`
-	Pace    *record.Pace `json:"pace,omitempty"`
-	Reads   record.Reads `json:"reads,omitzero"`
+	Timings record.Micro  `json:"timings"`
+	Pace    *record.Pace  `json:"pace,omitempty"`
+	Reads   record.Reads  `json:"reads,omitzero"`
+	Lookup  record.Lookup `json:"lookup,omitzero"`
 	record.End
 	Error           json.RawMessage `json:"error"`
 	Prefix          int             `json:"begun,omitempty"`
@@ -44,7 +45,7 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
+		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, Lookup: a.Lookup, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
 		LogProb: a.LogProb, Scored: a.Scored, Call: a.Call, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
@@ -59,7 +60,7 @@ func (j AnswerJSON) Answer() Answer {
 		j.Receipt.Params = *j.Chain
 	}
 	return Answer{
-		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Receipt: j.Receipt},
+		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Lookup: j.Lookup, Receipt: j.Receipt},
 		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited,
 		LogProb: j.LogProb, Scored: j.Scored, Call: j.Call, Tokens: j.Tokens,
 	}
@@ -90,6 +91,8 @@ func (a Answer) check() error {
 		return &InvalidError{"pace", "is not numbers of tokens in up to 64 intervals of some milliseconds"}
 	case !a.Reads.Valid():
 		return &InvalidError{"reads", "is not numbers of bytes and microseconds, and a bandwidth"}
+	case !a.Lookup.Valid():
+		return &InvalidError{"lookup", fmt.Sprintf("is %d accepted of %d drafted tokens", a.Lookup.Accepted, a.Lookup.Drafted)}
 	case a.Scored < 0 || a.LogProb != a.LogProb:
 		return &InvalidError{"log probability", fmt.Sprintf("is %g of %d tokens", a.LogProb, a.Scored)}
 	case a.EndProb != a.EndProb:

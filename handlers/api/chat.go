@@ -343,7 +343,7 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) ChatRe
 		response.Usage.add(a.done.Usage, i == 0)
 	}
 	if len(answers) == 1 {
-		response.Timings = newTimings(answers[0].done.Usage, answers[0].done.Timings)
+		response.Timings = allTimings(answers[0].done.Answer)
 	}
 	return response
 }

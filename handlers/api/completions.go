@@ -254,7 +254,7 @@ func (j *completionJob) response(answers []answer) Completion {
 		body.Usage.add(answers[i].done.Usage, i%j.of == 0)
 	}
 	if len(answers) == 1 {
-		body.Timings = newTimings(answers[0].done.Usage, answers[0].done.Timings)
+		body.Timings = allTimings(answers[0].done.Answer)
 	}
 	for _, i := range j.best(answers) {
 		a := &answers[i]

@@ -231,7 +231,7 @@ func (c *LlamaChunk) finish(s llamaShape, done infer.Done) {
 	case done.Reason == infer.FinishLength:
 		end.StopType = "limit"
 	}
-	c.LlamaEnd, c.Timings = end, newTimings(done.Usage, done.Timings)
+	c.LlamaEnd, c.Timings = end, allTimings(done.Answer)
 }
 
 // llamaStream writes the events of a stream.

@@ -19,6 +19,8 @@ type timings struct {
 	PredictedMS        float64 `json:"predicted_ms"` // from the first to the last
 	PredictedPerToken  float64 `json:"predicted_per_token_ms"`
 	PredictedPerSecond float64 `json:"predicted_per_second"`
+	Drafted            int     `json:"draft_n,omitempty"`          // tokens that prompt lookup drafted
+	Accepted           int     `json:"draft_n_accepted,omitempty"` // those of them that were drawn
 }
 
 func newTimings(u record.Usage, t record.Timings) *timings {
@@ -28,6 +30,13 @@ func newTimings(u record.Usage, t record.Timings) *timings {
 	}
 	w.PromptPerToken, w.PromptPerSecond = pace(w.Prompt, w.PromptMS)
 	w.PredictedPerToken, w.PredictedPerSecond = pace(w.Predicted-1, w.PredictedMS)
+	return w
+}
+
+// allTimings returns the timings of an answer that has ended.
+func allTimings(a record.Answer) *timings {
+	w := newTimings(a.Usage, a.Timings)
+	w.Drafted, w.Accepted = a.Lookup.Drafted, a.Lookup.Accepted
 	return w
 }
 
@@ -88,7 +97,7 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 			)
 		}
 	case e.Type == infer.EventDone:
-		x.Timings = newTimings(e.Done.Usage, e.Done.Timings)
+		x.Timings = allTimings(e.Done.Answer)
 	}
 	return x, x.Progress != nil
 }

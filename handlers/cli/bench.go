@@ -43,6 +43,9 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	for _, p := range r.Parallel {
 		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
 	}
+	for _, d := range r.Drafts {
+		row("lookup", "%s tok/s if all of %d drafted tokens are accepted, a step takes %.2f times as long", units.TokenRate(d.DecodeTokS), d.Tokens, d.Cost)
+	}
 	row("logits", "%s", r.LogitsHash)
 	if err := table.Flush(); err != nil || len(r.Kernels) == 0 {
 		return err

@@ -113,13 +113,15 @@ func addDeviceFlags(f *cli.Flags) deviceFlags {
 // engineFlags are the flags of commands that start an engine.
 type engineFlags struct {
 	deviceFlags
-	ctx *int
+	ctx    *int
+	lookup *string
 }
 
 func addEngineFlags(f *cli.Flags) engineFlags {
 	return engineFlags{
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
+		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU"),
 	}
 }
 
@@ -167,8 +169,23 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Version:       version,
 		FreeMemory:    cpu.FreeMemory,
 	}
+	if o.PromptLookup, err = f.promptLookup(); err != nil {
+		return engine.Options{}, err
+	}
 	if kind.gpu {
 		o.MoreDevices = func() iter.Seq2[device.Device, error] { return moreDevices(host, logger) }
 	}
 	return o, nil
+}
+
+// promptLookup returns the value of --prompt-lookup; nil: auto, or the command has no such flag.
+func (f engineFlags) promptLookup() (*bool, error) {
+	if f.lookup == nil || *f.lookup == "auto" {
+		return nil, nil
+	}
+	on := *f.lookup == "on"
+	if !on && *f.lookup != "off" {
+		return nil, cli.Usagef("--prompt-lookup %q is none of auto, on and off", *f.lookup)
+	}
+	return &on, nil
 }

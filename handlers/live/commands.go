@@ -246,7 +246,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 		// What there is are no tokens of this model.
 		tokens, a.Prefix, a.ReasoningPrefix = nil, old.text.Len(), old.reasoning.Len()
 	}
-	a.Usage, a.Timings, a.Pace, a.Reads = old.Answer.Usage, old.Answer.Timings, old.Answer.Pace, old.Answer.Reads
+	a.Usage, a.Timings, a.Pace, a.Reads, a.Lookup = old.Answer.Usage, old.Answer.Timings, old.Answer.Pace, old.Answer.Reads, old.Answer.Lookup
 	if tokens != nil {
 		a.LogProb, a.Scored = old.Answer.LogProb, old.Answer.Scored
 		a.Receipt.BannedEnds = old.Answer.Receipt.BannedEnds

@@ -32,6 +32,7 @@ type Service struct {
 
 	answers                   *prometheus.CounterVec
 	prompt, cached, generated *prometheus.CounterVec
+	drafted, accepted         *prometheus.CounterVec
 	queue, first, between     *prometheus.HistogramVec
 }
 
@@ -56,6 +57,8 @@ func New(engine Engine) *Service {
 	s.prompt = counter("prompt_tokens_total", "Tokens of prompts, those found in the KV cache included.")
 	s.cached = counter("cached_tokens_total", "Tokens of prompts that were found in the KV cache.")
 	s.generated = counter("generated_tokens_total", "Tokens of answers.")
+	s.drafted = counter("drafted_tokens_total", "Tokens that prompt lookup drafted.")
+	s.accepted = counter("accepted_tokens_total", "Tokens that prompt lookup drafted and that were drawn.")
 	s.queue = histogram("queue_seconds", "Time that an answer waited in the queue.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	s.first = histogram("first_token_seconds", "Time from a request to its first token.", prometheus.ExponentialBuckets(0.01, 3, 10))
 	s.between = histogram("token_seconds", "Mean time between the tokens of an answer.", prometheus.ExponentialBuckets(0.001, 2, 13))
@@ -126,6 +129,8 @@ func (s *Service) done(done *infer.Done) {
 	s.prompt.WithLabelValues(model, device).Add(float64(u.PromptTokens))
 	s.cached.WithLabelValues(model, device).Add(float64(u.CachedTokens))
 	s.generated.WithLabelValues(model, device).Add(float64(u.CompletionTokens))
+	s.drafted.WithLabelValues(model, device).Add(float64(done.Lookup.Drafted))
+	s.accepted.WithLabelValues(model, device).Add(float64(done.Lookup.Accepted))
 	s.queue.WithLabelValues(model, device).Observe(t.Queue.Seconds())
 	s.first.WithLabelValues(model, device).Observe(t.First.Seconds())
 	if u.CompletionTokens > 1 {

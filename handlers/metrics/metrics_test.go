@@ -57,6 +57,7 @@ func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 		End:     record.End{Reason: infer.FinishLength},
 		Usage:   record.Usage{PromptTokens: 7, CachedTokens: 3, CompletionTokens: 5},
 		Timings: record.Timings{Queue: time.Second, First: 2 * time.Second, Decode: 4 * time.Second},
+		Lookup:  record.Lookup{Drafted: 4, Accepted: 2},
 	}}}
 	answer := func(events ...any) {
 		generate := s.Observe(func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
@@ -91,6 +92,8 @@ func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 		"m40_llm_prompt_tokens_total" + both + "} 7",
 		"m40_llm_cached_tokens_total" + both + "} 3",
 		"m40_llm_generated_tokens_total" + both + "} 5",
+		"m40_llm_drafted_tokens_total" + both + "} 4",
+		"m40_llm_accepted_tokens_total" + both + "} 2",
 		"m40_llm_queue_seconds_sum" + both + "} 1",
 		"m40_llm_first_token_seconds_sum" + both + "} 2",
 		"m40_llm_token_seconds_sum" + both + "} 1",

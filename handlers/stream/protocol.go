@@ -216,6 +216,7 @@ type Answer struct {
 	Pace    *record.Pace   `json:"pace,omitempty"` // of an answer that has ended
 	Call    *store.Call    `json:"call,omitempty"` // with which it ended
 	Reads   record.Reads   `json:"reads,omitzero"`
+	Lookup  record.Lookup  `json:"lookup,omitzero"`
 
 	// Three figures have other names here than in the record, whose own are left out.
 	Tokens           int     `json:"tokens"`
@@ -355,7 +356,7 @@ func newAnswer(a *live.Answer) *Answer {
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}
 	if !a.State.Running() {
-		w.Pace, w.Reads, w.Call = a.Pace, a.Reads, a.Call
+		w.Pace, w.Reads, w.Lookup, w.Call = a.Pace, a.Reads, a.Lookup, a.Call
 	}
 	if a.Error != nil {
 		w.Error = newError(a.Error)

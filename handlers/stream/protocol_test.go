@@ -23,6 +23,7 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 				End:     record.End{Reason: record.FinishLength, StopString: "#", EndToken: &end, EndProb: 0.5, ContextFull: true},
 				Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3, ReasoningTokens: 4},
 				Timings: record.Timings{Queue: 1500},
+				Lookup:  record.Lookup{Drafted: 6, Accepted: 5},
 				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Device: "d", Path: "p", CacheType: "c", Engine: "e"},
 			},
 		},
@@ -39,14 +40,14 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 	delete(got, "name")   // they are for people,
 	delete(got, "ending") // in words
 	want := []string{
-		"begun", "by_context", "cached_tokens", "context", "device", "edited", "end_prob", "end_token", "error", "model", "progress", "prompt_tokens",
+		"begun", "by_context", "cached_tokens", "context", "device", "edited", "end_prob", "end_token", "error", "lookup", "model", "progress", "prompt_tokens",
 		"reason", "reasoning_tokens", "settings", "state", "stop_text", "thinking", "timings", "tokens",
 	}
 	if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, want) {
 		t.Errorf("an answer has the fields %q, want %q", names, want)
 	}
 	for name, want := range map[string]string{
-		"tokens": "3", "prompt_tokens": "1", "stop_text": `"#"`, "by_context": "true", "model": `"m"`,
+		"tokens": "3", "prompt_tokens": "1", "stop_text": `"#"`, "by_context": "true", "lookup": `{"drafted":6,"accepted":5}`, "model": `"m"`,
 		"timings": `{"decode_ms":0,"first_ms":0,"load_ms":0,"prefill_ms":0,"queue_ms":0.002}`,
 	} {
 		if string(got[name]) != want {

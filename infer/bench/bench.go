@@ -33,6 +33,7 @@ type Options struct {
 	Contexts []int     // positions that are in the KV cache already, for each length to measure decode and a next turn at
 	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
 	Cache    gguf.Type // of the KV cache
+	Drafts   bool      // also measure steps of one answer with rows for drafted tokens
 	Kernels  bool      // also measure each kernel of a step of an answer after the first prompt
 
 	// Progress, if set, is called with the current activity and its progress.
@@ -56,6 +57,7 @@ type Result struct {
 	PeakRSSMB      int64      `json:"peak_rss_mb,omitempty"` // of the process; 0: unknown
 	LogitsHash     string     `json:"logits_hash"`           // of the logits after the first prompt, to compare devices bit for bit
 	Parallel       []Parallel `json:"parallel,omitempty"`    // after the first prompt
+	Drafts         []Draft    `json:"drafts,omitempty"`      // after the first prompt
 	Lengths        []Speed    `json:"lengths,omitempty"`     // for each length of prompt, if several were measured
 	Contexts       []Context  `json:"contexts,omitempty"`
 	Kernels        []Kernel   `json:"kernels,omitempty"` // in the order of their first launch in a step
@@ -104,8 +106,18 @@ type Parallel struct {
 	DecodeTokS float64 `json:"decode_tok_s"` // of all of them together
 }
 
+// Draft is the speed of steps that also have rows for drafted tokens, as prompt lookup makes them.
+type Draft struct {
+	Tokens     int     `json:"tokens"`       // drafted in each step
+	Cost       float64 `json:"cost"`         // time of a step, relative to one without a draft: its speed if none is accepted is 1/Cost
+	DecodeTokS float64 `json:"decode_tok_s"` // if all are accepted
+}
+
 // chunkRows is the most rows in a step, as in the engine.
 const chunkRows = 256
+
+// maxDraft is the most drafted tokens in a step, as in the engine.
+const maxDraft = 8
 
 // Run measures the model in f, reported as name, on dev. dev must be empty; afterwards it holds
 // the model, so the caller must close it before f.
@@ -123,6 +135,9 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 	if len(o.Contexts) > 0 {
 		after = max(after, TurnTokens)
 	}
+	if o.Drafts {
+		after = max(after, 1+maxDraft)
+	}
 	if most := c.ContextLength; longest+after > most {
 		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", longest, after, most)
 	}
@@ -139,7 +154,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		Blocks:    b.blocks * o.Parallel,
 		States:    o.Parallel,
 		MaxRows:   max(chunkRows, o.Parallel),
-		MaxOut:    o.Parallel,
+		MaxOut:    max(o.Parallel, 1+maxDraft),
 		Context:   longest + after,
 		Progress: func(p model.Progress) {
 			if p.KernelsTotal > 0 {
@@ -238,6 +253,54 @@ func (b *rounds) run(r *Result) error {
 			return err
 		}
 		r.Parallel = append(r.Parallel, Parallel{answers, float64(answers*b.o.Answer) / seconds})
+	}
+	if b.o.Drafts {
+		return b.drafts(r)
+	}
+	return nil
+}
+
+// drafts measures steps with drafts of several lengths, in turn.
+func (b *rounds) drafts(r *Result) error {
+	lengths := []int{0, 1, 2, 4, maxDraft}
+	steps := make([][]float64, len(lengths)) // seconds
+	for i := range b.o.Repeat {
+		b.o.Progress("measuring drafts", int64(i), int64(b.o.Repeat))
+		for k, n := range lengths {
+			count := max(1, b.o.Answer/(1+n))
+			seconds, err := timed(func() error { return b.draftSteps(b.o.Prompts[0], n, count) })
+			if err != nil {
+				return err
+			}
+			steps[k] = append(steps[k], seconds/float64(count))
+		}
+	}
+	for k, n := range lengths[1:] {
+		took := median(steps[1+k])
+		r.Drafts = append(r.Drafts, Draft{Tokens: n, Cost: took / median(steps[0]), DecodeTokS: float64(1+n) / took})
+	}
+	return nil
+}
+
+// draftSteps computes count steps of an answer with n drafted tokens each, behind prompt tokens.
+func (b *rounds) draftSteps(prompt, n, count int) error {
+	for pos := prompt; pos < prompt+count*(1+n); pos += 1 + n {
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		batch := &device.Batch{Tables: b.tables(1), States: states(1)}
+		for i := range 1 + n {
+			batch.Tokens, batch.Pos = append(batch.Tokens, b.token(pos+i)), append(batch.Pos, int32(pos+i))
+			batch.Seq, batch.Out = append(batch.Seq, 0), append(batch.Out, int32(i))
+		}
+		if err := b.model.Forward(batch); err != nil {
+			return err
+		}
+		for i := range batch.Out {
+			if _, err := b.model.Candidates(i); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

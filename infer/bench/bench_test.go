@@ -149,7 +149,7 @@ func TestLogitsAreTheSameWithoutRepacking(t *testing.T) {
 }
 
 func TestRunReportsAllFigures(t *testing.T) {
-	o := bench.Options{Prompts: []int{300}, Contexts: []int{0, 70}, Answer: 4, Repeat: 3, Parallel: 4, Cache: gguf.F16} // two chunks of prompt
+	o := bench.Options{Prompts: []int{300}, Contexts: []int{0, 70}, Answer: 4, Repeat: 3, Parallel: 4, Drafts: true, Cache: gguf.F16} // two chunks of prompt
 	done := map[string]bool{}
 	o.Progress = func(what string, _, _ int64) { done[what] = true }
 	r, err := run(t, context.Background(), 2, o)
@@ -166,6 +166,9 @@ func TestRunReportsAllFigures(t *testing.T) {
 	}
 	if r.Spread < 0 || len(r.Parallel) != 2 || r.Parallel[1].Answers != 4 || !(r.Parallel[1].DecodeTokS > 0) {
 		t.Errorf("spread %v, several answers %+v", r.Spread, r.Parallel)
+	}
+	if n := len(r.Drafts); n != 4 || r.Drafts[n-1].Tokens != 8 || !(r.Drafts[n-1].Cost > 0 && r.Drafts[n-1].DecodeTokS > 0) {
+		t.Errorf("drafts %+v", r.Drafts)
 	}
 	if len(r.Contexts) != 2 || r.Contexts[0].Context != 0 {
 		t.Fatalf("got contexts %+v, want one of 0 and one of 70 tokens", r.Contexts)

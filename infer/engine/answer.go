@@ -211,6 +211,9 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 		First:   a.first.Sub(a.submitted),
 	}
 	d.Reads = a.reads
+	if a.lookup != nil {
+		d.Lookup = record.Lookup{Drafted: a.lookup.drafted, Accepted: a.lookup.accepted}
+	}
 	a.sendEcho()
 	a.release(len(a.tokens))
 	a.parseEnd(d)

@@ -24,7 +24,7 @@ func (r *loadedModel) stepBytes(plan []scheduled) int64 {
 		if part.seq.missing() > 1 {
 			return 0
 		}
-		positions = append(positions, part.seq.computed+1)
+		positions = append(positions, part.seq.computed+part.rows+len(part.draft))
 	}
 	bytes, known := r.reads.Step(positions...)
 	if !known {

@@ -313,6 +313,18 @@ func (b *blocks) grow(t *blockTable, tokens, computed int) bool {
 	return true
 }
 
+// extra adds the blocks for up to n positions behind so many tokens, of which computed are computed, if they
+// are available, and returns for how many of them t has memory.
+func (b *blocks) extra(t *blockTable, tokens, n, computed int) int {
+	for g, p := range b.pools {
+		if b.holds(p, tokens+n)-t.groups[g].count() > max(0, p.available()) {
+			return min(n, b.blocksFor(tokens)*b.size-tokens)
+		}
+	}
+	b.grow(t, tokens+n, computed)
+	return n
+}
+
 // extend adds a block for the next positions to the groups for which use is true. The others hold nothing
 // any more: what t holds of them is released.
 func (b *blocks) extend(t *blockTable, use func(g int) bool) bool {

@@ -64,6 +64,10 @@ type Options struct {
 	// requested.
 	KeepAlive time.Duration
 
+	// PromptLookup is whether the next tokens of answers are drafted from their context where requests do
+	// not say; nil: where that was measured to gain, on the CPU. Answers are the same.
+	PromptLookup *bool
+
 	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from
 	// now on; nil: the threads cannot be changed.
 	SetThreads func(threads int)

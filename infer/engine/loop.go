@@ -153,9 +153,26 @@ func (l *loop) fit(a *answer) {
 		l.end(a, err, true)
 		return
 	}
+	if l.looksUp(a) {
+		a.lookup = newLookup(a.prompt + a.limit)
+	}
 	if file := a.request.KVFile; file != nil && l.sched.states == nil {
 		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, a.sequence)
 	}
+}
+
+// looksUp reports whether the next tokens of a are drafted by prompt lookup: if its request says so, or else the
+// options, or else on the CPU, where it was measured to gain.
+func (l *loop) looksUp(a *answer) bool {
+	switch on := a.request.PromptLookup; {
+	case a.embedding != nil || l.sched.states != nil:
+		return false
+	case on != nil:
+		return *on
+	case l.options.PromptLookup != nil:
+		return *l.options.PromptLookup
+	}
+	return l.loaded.info.Kind == "cpu"
 }
 
 // iterate loads the model that is wanted, if another one is loaded, or computes one step.
@@ -234,7 +251,7 @@ func (l *loop) step(plan []scheduled) error {
 			n++
 		}
 		before := a.length()
-		if err := l.deliver(a, results[:n], now); err != nil {
+		if err := l.deliver(a, part.draft, results[:n], now); err != nil {
 			return deviceError(err)
 		}
 		results = results[n:]
@@ -283,13 +300,19 @@ func (l *loop) fill(plan []scheduled) {
 	}
 	for i := range plan {
 		q := plan[i].seq
-		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows)
+		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows+len(plan[i].draft))
 		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
 			if l.answers[q].needsLogits(pos) {
 				b.Out = append(b.Out, int32(len(b.Tokens)))
 			}
 			b.Tokens = append(b.Tokens, q.tokens[pos])
 			b.Pos = append(b.Pos, int32(pos))
+			b.Seq = append(b.Seq, int32(i))
+		}
+		for k, id := range plan[i].draft {
+			b.Out = append(b.Out, int32(len(b.Tokens)))
+			b.Tokens = append(b.Tokens, id)
+			b.Pos = append(b.Pos, int32(len(q.tokens)+k))
 			b.Seq = append(b.Seq, int32(i))
 		}
 		for g, held := range q.table.groups {
@@ -299,16 +322,23 @@ func (l *loop) fill(plan []scheduled) {
 	}
 }
 
-// deliver gives an answer its results of the step. It returns the errors of the device. Logits
-// that are not finite end this answer alone, and the cache drops what it computed.
-func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
+// deliver gives an answer its results of the step, whose last rows are those of draft. It returns the
+// errors of the device. Logits that are not finite end this answer alone, and the cache drops what it
+// computed.
+func (l *loop) deliver(a *answer, draft []int32, results []model.Result, now time.Time) error {
 	if a.embedding != nil {
 		return l.deliverVectors(a, results)
 	}
 	a.reportPrefill()
 	var done *infer.Done
-	before := a.last
+	before, drafted, accepted := a.last, len(a.tokens), 0
 	for _, result := range results {
+		if i := int(result.Pos) - drafted; i >= 0 {
+			if done != nil || len(a.tokens) != int(result.Pos)+1 || a.tokens[result.Pos] != draft[i] {
+				break
+			}
+			accepted++
+		}
 		known, err := l.loaded.row(result.Row)
 		if err != nil {
 			return err
@@ -327,6 +357,9 @@ func (l *loop) deliver(a *answer, results []model.Result, now time.Time) error {
 		}
 	}
 	l.countReads(a, before, now)
+	if len(draft) > 0 {
+		l.sched.accept(a.sequence, accepted)
+	}
 	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {
 		done = a.endIfFull()

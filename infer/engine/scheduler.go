@@ -74,10 +74,12 @@ const (
 	mixedTime = 50 * time.Millisecond
 )
 
-// scheduled is one sequence's rows in a step: its next rows tokens.
+// scheduled is one sequence's rows in a step: its next rows tokens, and then those of a draft, which
+// may turn out to be others.
 type scheduled struct {
-	seq  *sequence
-	rows int
+	seq   *sequence
+	rows  int
+	draft []int32
 }
 
 // add queues q.
@@ -208,10 +210,13 @@ func (s *scheduler) starved() *sequence {
 func (s *scheduler) schedule() []scheduled {
 	s.grow()
 	s.admit()
-	return s.divide()
+	plan := s.divide()
+	s.addDrafts(plan)
+	return plan
 }
 
-// advance records that plan has been computed, and how long that took.
+// advance records that plan has been computed, and how long that took. Drafts are not part of the
+// sequences yet: see accept.
 func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	decode, prefill := 0, 0
 	for _, part := range plan {

@@ -16,6 +16,7 @@ type Answer struct {
 	Timings Timings `json:"timings"`
 	Pace    *Pace   `json:"pace,omitempty"` // of a chat's answer; nil: not known
 	Reads   Reads   `json:"reads,omitzero"` // zero: not known
+	Lookup  Lookup  `json:"lookup,omitzero"`
 	Receipt Receipt `json:"receipt"`
 }
 
@@ -33,6 +34,8 @@ func (a Answer) Then(next Answer) Answer {
 	next.Timings.Prefill += a.Timings.Prefill
 	next.Timings.Decode += a.Timings.Decode
 	next.Reads = a.Reads.Then(next.Reads)
+	next.Lookup.Drafted += a.Lookup.Drafted
+	next.Lookup.Accepted += a.Lookup.Accepted
 	return next
 }
 

@@ -96,7 +96,7 @@ func checkDone(d *infer.Done) bool {
 	}
 	t := d.Timings
 	return min(t.Queue, t.Load, t.Prefill, t.Decode, t.First) >= 0 && d.Receipt.Params.Validate() == nil &&
-		(d.Pace == nil || d.Pace.Valid()) && d.Reads.Valid()
+		(d.Pace == nil || d.Pace.Valid()) && d.Reads.Valid() && d.Lookup.Valid()
 }
 
 // nativeModels adds to models what the status of another m40-llm says about the one that is loaded.

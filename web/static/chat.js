@@ -4,7 +4,7 @@ import { show } from './attach.js'
 import { advice } from './context.js'
 import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
-import { reads, timeline } from './pace.js'
+import { lookup, reads, timeline } from './pace.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 
@@ -390,6 +390,7 @@ class Answer extends Turn {
     this.showCall(info.call)
     this.put('pace', timeline(this.el.querySelector('.pace'), info))
     this.put('reads', reads(info))
+    this.put('lookup', lookup(info))
     const box = this.el.querySelector('.errbox')
     box.hidden = !info.error
     if (info.error) showError(box, info.error, this.first ? advice.first : advice.later)

@@ -29,6 +29,12 @@ export function reads({ reads: r }) {
   return `${bytes(speed)}/s read, ${Math.round(100 * speed / r.bandwidth)} % of its bandwidth`
 }
 
+// lookup says how many tokens prompt lookup drafted, and how many of them were drawn; '' if it drafted none.
+export function lookup({ lookup: l }) {
+  if (!l?.drafted) return ''
+  return `${count(l.accepted)} of ${count(l.drafted)} drafted tokens accepted, ${Math.round(100 * l.accepted / l.drafted)} %`
+}
+
 function rect(cls, x, width, share) {
   const el = document.createElementNS('http://www.w3.org/2000/svg', 'rect')
   const attributes = { class: cls, x: percent(x), width: percent(width), y: height * (1 - share), height: height * share }

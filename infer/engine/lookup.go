@@ -1,0 +1,166 @@
+package engine
+
+import "slices"
+
+// Prompt lookup: speculation without a draft model. Where the last tokens of a sequence have occurred
+// before, in its prompt or its answer, the tokens that followed there are a draft of those to come. A
+// step computes rows for them too, and each row is sampled as if it were alone in a step of its own, with
+// the answer's chain and the random numbers of its position. As long as the token that is drawn is the
+// drafted one, the row behind it is that of the next token; from the first other token on, rows count for
+// nothing, and the next step overwrites their K and V. So an answer is the same with lookup and without,
+// to the bits of its log-probabilities.
+//
+// A draft is as long as earlier drafts were right: see lookup.learn. Those who are never right cost two reads of
+// a table for each token, and no rows. Rows for drafts are added to steps with few rows, which cost
+// little more than one on a device that is limited by reading weights: see scheduler.addDrafts.
+//
+// Models with recurrent state have no lookup: a step overwrites their state, and going back to
+// a snapshot would compute up to a block of tokens again for each draft that was not right.
+
+const (
+	// longestGram and shortestGram are how many last tokens are looked up, the longest first.
+	longestGram, shortestGram = 3, 2
+
+	// maxDraft is the most tokens of a draft.
+	maxDraft = 8
+
+	// lookupRows is how many rows a step has at most if some of them are for drafts. On a CPU more rows cost
+	// nearly as much for each token as steps without drafts do.
+	lookupRows = 1 + maxDraft
+
+	// leastSlots and mostSlots bound a table of lookup.
+	leastSlots, mostSlots = 1 << 10, 1 << 16
+)
+
+// lookup drafts the next tokens of one sequence.
+type lookup struct {
+	end int // tokens that the sequence has at most
+
+	// tables have, by a hash of the last 3 and 2 tokens before it, a position: the newest one, if several
+	// have the hash. 0: none. They say where to look only, so they need not forget what is retracted.
+	tables  [longestGram - shortestGram + 1][]int32
+	indexed int // tokens whose positions are in the tables
+
+	guess []int32 // what follows according to the draft; one token more than a step computes
+	from  int     // tokens that the sequence had then
+	trust int     // see learn
+
+	drafted, accepted int // tokens: computed in rows of their own, and used
+}
+
+// newLookup returns the lookup of a sequence that has at most end tokens.
+func newLookup(end int) *lookup { return &lookup{end: end} }
+
+// draft returns at most most tokens that may follow tokens, which are as they were in the call before,
+// except that some at the end may have been replaced and some added.
+func (l *lookup) draft(tokens []int32, most int) []int32 {
+	l.learn(tokens)
+	l.index(tokens)
+	l.guess, l.from = l.guess[:0], len(tokens)
+	most = min(most, l.trust, maxDraft, l.end-len(tokens)-1) // the row before the draft gives a token too
+	if at := l.find(tokens); at > 0 {
+		for i := range max(0, most) + 1 {
+			l.guess = append(l.guess, tokens[at+i%(len(tokens)-at)]) // a repetition goes on
+		}
+		return l.guess[:max(0, most)]
+	}
+	return nil
+}
+
+// learn compares the last guess with what followed. Each right token is worth one more of the next draft, a
+// wrong one halves it. So drafts grow from nothing while text is copied, and stay short where
+// guesses are right now and then.
+func (l *lookup) learn(tokens []int32) {
+	if len(tokens) < l.from {
+		return // retracted
+	}
+	for i, id := range tokens[l.from:] {
+		if i == len(l.guess) {
+			return
+		}
+		if id != l.guess[i] {
+			l.trust /= 2
+			return
+		}
+		l.trust = min(l.trust+1, maxDraft)
+	}
+}
+
+// index enters the positions of new tokens.
+func (l *lookup) index(tokens []int32) {
+	slots := leastSlots
+	for slots < mostSlots && slots < 2*len(tokens) {
+		slots *= 2
+	}
+	if slots > len(l.tables[0]) {
+		for i := range l.tables {
+			l.tables[i] = make([]int32, slots)
+		}
+		l.indexed = 0
+	}
+	for at := min(l.indexed, len(tokens)); at < len(tokens); at++ {
+		for i, table := range l.tables {
+			if n := longestGram - i; at >= n {
+				table[slotOf(tokens[at-n:at], len(table))] = int32(at)
+			}
+		}
+	}
+	l.indexed = len(tokens)
+}
+
+// find returns the newest position before which the last tokens occur too; 0 if the tables have none.
+func (l *lookup) find(tokens []int32) int {
+	for i, table := range l.tables {
+		n := longestGram - i
+		if len(tokens) <= n {
+			continue
+		}
+		last := tokens[len(tokens)-n:]
+		if at := int(table[slotOf(last, len(table))]); at >= n && at < len(tokens) && slices.Equal(tokens[at-n:at], last) {
+			return at
+		}
+	}
+	return 0
+}
+
+// slotOf returns the slot of tokens in a table of so many slots, a power of two.
+func slotOf(tokens []int32, slots int) int {
+	h := uint64(len(tokens))
+	for _, id := range tokens {
+		h = (h ^ uint64(uint32(id))) * 0x9e3779b97f4a7c15
+	}
+	return int(h >> 32 & uint64(slots-1))
+}
+
+// addDrafts adds rows for drafts to a step. They take no rows from others, and no memory that is held by
+// another sequence or reserved for one.
+func (s *scheduler) addDrafts(plan []scheduled) {
+	left := min(lookupRows, s.limits.Rows, s.limits.Logits)
+	for _, part := range plan {
+		left -= part.rows
+	}
+	for i := range plan {
+		q := plan[i].seq
+		if q.lookup == nil || q.missing() > 1 {
+			continue
+		}
+		draft := q.lookup.draft(q.tokens, left/(len(plan)-i))
+		draft = draft[:s.blocks.extra(&q.table, len(q.tokens), len(draft), q.computed)]
+		plan[i].draft = draft
+		q.lookup.drafted += len(draft)
+		left -= len(draft)
+	}
+}
+
+// accept records that the first n tokens of the draft were drawn, so that their K and V count, and releases
+// the memory of the others. The sequence has its new tokens; if some were retracted, it is rewound
+// afterwards.
+func (s *scheduler) accept(q *sequence, n int) {
+	q.lookup.accepted += n
+	if q.computed += n; q.computed > len(q.tokens) {
+		return
+	}
+	s.blocks.commit(&q.table, q.tokens[:q.computed])
+	s.blocks.cut(&q.table, len(q.tokens))
+	s.blocks.reserve(&q.table, len(q.tokens)) // what was taken for the draft instead
+}
