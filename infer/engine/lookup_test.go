@@ -66,7 +66,7 @@ func TestLookup_FindsTheNewestOccurrenceOfTheLongestGram(t *testing.T) {
 	for range 200 {
 		text := make([]int32, 1+rng.IntN(120))
 		for i := range text {
-			text[i] = int32(rng.IntN(6))
+			text[i] = int32(rng.IntN(3)) // so few that no two grams have one slot
 		}
 		l := newLookup(1000)
 		for n := rng.IntN(len(text)); n < len(text); n += 1 + rng.IntN(9) {
@@ -220,7 +220,8 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 }
 
 // lookupRequests returns requests whose answers repeat parts of their context: most of their tokens
-// are one of four letters. fresh answers one alone, without lookup.
+// are one of four letters. Some have the prompt of the one before, or fork its answer. fresh answers one alone,
+// without lookup.
 func lookupRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome) (list []infer.Request, want []outcome) {
 	for i := range count {
 		var part []int32
@@ -228,6 +229,17 @@ func lookupRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome
 			part = append(part, int32(letterA+rng.IntN(4)))
 		}
 		prompt := slices.Concat(randomTokens(rng, rng.IntN(20)), slices.Repeat(part, 2+rng.IntN(3)), part[:2])
+		if i > 0 {
+			before, said := list[i-1].Tokens, want[i-1].ids()
+			switch rng.IntN(4) {
+			case 0:
+				prompt = before
+			case 1:
+				if fork := slices.Concat(before, said[:len(said)/2]); len(fork) < 120 {
+					prompt = fork
+				}
+			}
+		}
 		r := request(prompt, 5+rng.IntN(60))
 		if rng.IntN(6) == 0 {
 			r.MaxTokens = -1
@@ -236,7 +248,7 @@ func lookupRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome
 		r.IgnoreEOS, r.Rows = rng.IntN(3) > 0, rng.IntN(3) == 0
 		r.Alternatives, r.PromptLogProb = rng.IntN(4), rng.IntN(5) == 0
 		if rng.IntN(4) == 0 {
-			r.Follow, r.BannedEnds = []int32{letterA, letterA + 1}, []int{0, 3, 4, 9}
+			r.Follow, r.BannedEnds = []int32{int32(letterA), int32(letterA) + 1}, []int{0, 3, 4, 9}
 		}
 		r.Params = anyParams(rng, int64(i))
 		switch rng.IntN(6) {
@@ -278,7 +290,7 @@ func anyParams(rng *rand.Rand, seed int64) (p sample.Params) {
 		if p.LogitBias == nil {
 			p.LogitBias = map[int32]float64{}
 		}
-		p.LogitBias[letterA+id] = float64(6 + rng.IntN(8))
+		p.LogitBias[int32(letterA)+id] = float64(6 + rng.IntN(8))
 	}
 	for _, set := range []func(){
 		func() { p.RepeatPenalty, p.RepeatLastN = 1.05, 64 },
@@ -385,7 +397,7 @@ func TestEngine_AnswersWithLookupAreTheSame(t *testing.T) {
 				return newBench(t, func(b *bench, o *Options) {
 					o.Parallel, o.ChunkRows, o.ContextLength = 3, 24, 160
 					b.memory = memoryFor(t, *o, blocks)
-					b.onLogits = func(logits []float32, pos int32) { logits[letterA+pos%5] += 7 }
+					b.onLogits = func(logits []float32, pos int32) { logits[letterA+int(pos)%5] += 7 }
 				})
 			}
 			rng := rand.New(rand.NewPCG(17, 1))
@@ -467,7 +479,7 @@ func TestEngine_LookupIsOnWhereItGainsUnlessSomebodyDecides(t *testing.T) {
 func TestEngine_StepsAreSavedAndCounted(t *testing.T) {
 	yes := true
 	b := newBench(t, func(b *bench, o *Options) {
-		b.onLogits = func(logits []float32, pos int32) { logits[letterA+pos%5] += 100 }
+		b.onLogits = func(logits []float32, pos int32) { logits[letterA+int(pos)%5] += 100 }
 	})
 	r := request(span(10, 20), 60)
 	plain := b.ask(r)
