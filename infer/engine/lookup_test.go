@@ -62,28 +62,37 @@ func TestLookup_DraftsGrowWhileTheyAreRight(t *testing.T) {
 }
 
 func TestLookup_FindsTheNewestOccurrenceOfTheLongestGram(t *testing.T) {
-	rng := rand.New(rand.NewPCG(17, 7))
+	rng, found, missed := rand.New(rand.NewPCG(17, 7)), 0, 0
 	for range 200 {
 		text := make([]int32, 1+rng.IntN(120))
 		for i := range text {
-			text[i] = int32(rng.IntN(3)) // so few that no two grams have one slot
+			text[i] = int32(rng.IntN(6))
 		}
 		l := newLookup(1000)
 		for n := rng.IntN(len(text)); n < len(text); n += 1 + rng.IntN(9) {
 			l.index(text[:n])
 		}
 		l.index(text)
-		want := 0
-		for n := longestGram; n >= shortestGram && want == 0; n-- {
-			for at := len(text) - 1; at >= n && want == 0; at-- {
+		var newest []int // of the last tokens, the longest gram first
+		for n := longestGram; n >= shortestGram; n-- {
+			for at := len(text) - 1; at >= n; at-- {
 				if slices.Equal(text[at-n:at], text[max(0, len(text)-n):]) {
-					want = at
+					newest = append(newest, at)
+					break
 				}
 			}
 		}
-		if got := l.find(text); got != want {
-			t.Fatalf("position %d for %v, want %d", got, text, want)
+		switch got := l.find(text); {
+		case len(newest) > 0 && got == newest[0]:
+			found++
+		case got != 0 && !slices.Contains(newest, got):
+			t.Fatalf("position %d for %v, want one of %v", got, text, newest)
+		case len(newest) > 0:
+			missed++ // another gram has the slot
 		}
+	}
+	if missed > found/4 || found < 50 {
+		t.Errorf("%d were found and %d were not", found, missed)
 	}
 }
 
@@ -447,7 +456,7 @@ func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
 			requests, want := lookupRequests(rng, tt.count, alone.ask)
 			alone.Close()
 			sum := stormOfLookups(t, open(), rng, requests, want)
-			if tt.none != (sum == record.Lookup{}) || !tt.none && (sum.Accepted == 0 || sum.Accepted == sum.Drafted) {
+			if many := tt.count > 4; tt.none != (sum == record.Lookup{}) || many && (sum.Accepted == 0 || sum.Accepted == sum.Drafted) {
 				t.Errorf("%d of %d drafted tokens were accepted: too few or too many to test anything", sum.Accepted, sum.Drafted)
 			}
 		})
