@@ -13,9 +13,9 @@
 // caller keeps the text so far. One that still waited is sent once more, to the next worker. An
 // input that was being computed, or had no event yet, when a worker ended three times, and was
 // never answered in between, is refused with infer.CodeCrashes for ten minutes.
+//
 // # When a worker hangs
 //
-// The worker is asked for its status every 200 ms, which it answers without its step
 // The worker is polled for its status every 200 ms; it answers without its step loop. It is
 // killed
 //   - after 5 s without an answer: it is stopped, or its runtime hangs;
@@ -25,11 +25,9 @@
 //     is long. Before any step has ended, it is 10 minutes;
 //   - after 5 minutes of loading without progress.
 //
-// One that SIGKILL does not end within 5 s, because it waits in a driver that hangs, is
-// given up, and the next one started beside it.
 // If SIGKILL does not end a worker within 5 s, because it waits in a driver that hangs, the next
 // one is started beside it.
-// step that takes longer than 2 s and twice the longest before is reported, in the log and
+//
 // Time is counted in polls, so that a server that was itself suspended does not kill its worker.
 // A step that takes longer than 2 s and twice the longest before is reported in the log and in
 // Status.Trouble.
