@@ -130,8 +130,8 @@ type Status struct {
 	Remote    []ModelInfo      `json:"remote,omitempty"`    // the models that they run
 }
 
-// Elsewhere returns the model called name if another engine runs it; nil if not.
-func (s *Status) Elsewhere(name string) *ModelInfo {
+// RemoteModel returns the model called name if another engine runs it; nil if not.
+func (s *Status) RemoteModel(name string) *ModelInfo {
 	for i := range s.Remote {
 		if s.Remote[i].Name == name {
 			return &s.Remote[i]
@@ -146,7 +146,7 @@ func (s *Status) Context(name string) int {
 	if name == s.Model.Name {
 		return s.ContextLength
 	}
-	if remote := s.Elsewhere(name); remote != nil {
+	if remote := s.RemoteModel(name); remote != nil {
 		return remote.Upstream.ContextLength
 	}
 	return 0

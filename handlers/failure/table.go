@@ -28,7 +28,6 @@ const (
 	NoRequests          = "no_requests"
 	NotLoggedIn         = "not_logged_in"
 	NotShared           = "not_shared"
-	NotSupported        = "not_supported"
 	OriginNotAllowed    = "origin_not_allowed"
 	PersonNotFound      = "person_not_found"
 	PresetBuiltin       = "preset_builtin"
@@ -102,28 +101,28 @@ var table = map[string]row{
 	PresetNotFound: {status: http.StatusNotFound, title: "This preset is gone"},
 	Registry:       {status: http.StatusBadGateway, title: "The model cannot be fetched"},
 
-	BodyTooLarge:        {status: http.StatusRequestEntityTooLarge},
-	Denied:              {status: http.StatusForbidden, title: "Only the owner can do this"},
-	HostNotAllowed:      {status: http.StatusMisdirectedRequest},
-	InvalidCode:         {status: http.StatusUnauthorized},
-	InvalidEncoding:     {status: http.StatusBadRequest},
-	InvalidKey:          {status: http.StatusUnauthorized},
-	InvalidLogin:        {status: http.StatusUnauthorized},
-	MethodNotAllowed:    {status: http.StatusMethodNotAllowed},
-	MissingKey:          {status: http.StatusUnauthorized},
-	NotLoggedIn:         {status: http.StatusUnauthorized, title: "Not logged in"},
-	NotSupported:        {status: http.StatusNotImplemented, title: "The model cannot do this", final: true},
-	OriginNotAllowed:    {status: http.StatusForbidden},
-	SessionGone:         {status: http.StatusGone},
-	SeveralCredentials:  {status: http.StatusBadRequest},
-	Timeout:             {status: http.StatusRequestTimeout},
-	TooLargeForNow:      {status: http.StatusTooManyRequests},
-	TooManyAttempts:     {status: http.StatusTooManyRequests, final: true},
-	TooManyConnections:  {status: http.StatusServiceUnavailable},
-	UnknownURL:          {status: http.StatusNotFound},
-	UnsupportedEncoding: {status: http.StatusUnsupportedMediaType},
-	WebSocketOnly:       {status: http.StatusUpgradeRequired},
-	WrongPassphrase:     {status: http.StatusForbidden},
+	BodyTooLarge:                   {status: http.StatusRequestEntityTooLarge},
+	Denied:                         {status: http.StatusForbidden, title: "Only the owner can do this"},
+	HostNotAllowed:                 {status: http.StatusMisdirectedRequest},
+	InvalidCode:                    {status: http.StatusUnauthorized},
+	InvalidEncoding:                {status: http.StatusBadRequest},
+	InvalidKey:                     {status: http.StatusUnauthorized},
+	InvalidLogin:                   {status: http.StatusUnauthorized},
+	MethodNotAllowed:               {status: http.StatusMethodNotAllowed},
+	MissingKey:                     {status: http.StatusUnauthorized},
+	NotLoggedIn:                    {status: http.StatusUnauthorized, title: "Not logged in"},
+	string(infer.CodeNotSupported): {status: http.StatusNotImplemented, title: "The model cannot do this", final: true},
+	OriginNotAllowed:               {status: http.StatusForbidden},
+	SessionGone:                    {status: http.StatusGone},
+	SeveralCredentials:             {status: http.StatusBadRequest},
+	Timeout:                        {status: http.StatusRequestTimeout},
+	TooLargeForNow:                 {status: http.StatusTooManyRequests},
+	TooManyAttempts:                {status: http.StatusTooManyRequests, final: true},
+	TooManyConnections:             {status: http.StatusServiceUnavailable},
+	UnknownURL:                     {status: http.StatusNotFound},
+	UnsupportedEncoding:            {status: http.StatusUnsupportedMediaType},
+	WebSocketOnly:                  {status: http.StatusUpgradeRequired},
+	WrongPassphrase:                {status: http.StatusForbidden},
 }
 
 // types are OpenAI's names for the kinds of failure; other statuses below 500 are

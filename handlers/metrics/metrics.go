@@ -111,7 +111,7 @@ func failed(err error) string {
 func (s *Service) end(reason, asked string) {
 	status := s.engine.Status()
 	model, device := status.Model.Name, status.Device.Name
-	if remote := status.Elsewhere(asked); remote != nil {
+	if remote := status.RemoteModel(asked); remote != nil {
 		model, device = remote.Name, remote.Upstream.Servers[0]
 	}
 	s.answers.WithLabelValues(model, device, reason).Inc()
@@ -121,7 +121,7 @@ func (s *Service) end(reason, asked string) {
 func (s *Service) done(done *infer.Done) {
 	status := s.engine.Status()
 	model, device := cmp.Or(done.Receipt.Model, status.Model.Name), cmp.Or(done.Receipt.Device, status.Device.Name)
-	if remote := status.Elsewhere(model); remote != nil {
+	if remote := status.RemoteModel(model); remote != nil {
 		device = remote.Upstream.Servers[0] // what a receipt of there says could be anything
 	}
 	s.answers.WithLabelValues(model, device, string(done.Reason)).Inc()
