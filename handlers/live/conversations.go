@@ -111,8 +111,8 @@ func (s *Service) loadedModel() string {
 // chosenModel is the setting that holds the model that a person chose last.
 const chosenModel = "chosen_model"
 
-// ChosenModel returns the model that a person chose last, for the chats that begin; empty
-// if nobody has chosen yet.
+// ChosenModel returns the model that a person chose last, for the chats that begin. If they have chosen none it is
+// that of Options.FirstModel, or empty.
 func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string, err error) {
 	if err := may(who, access.ActionRead, access.KindSetting); err != nil {
 		return "", err
@@ -120,13 +120,16 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 	s.chosenMu.Lock()
 	model, known := s.chosen[who.Owner]
 	s.chosenMu.Unlock()
-	if known || s.opt.Store == nil {
+	switch {
+	case known:
 		return model, nil
+	case s.opt.Store == nil:
+		return s.firstModel(), nil
 	}
 	value, err := s.opt.Store.Setting(ctx, who.Owner, chosenModel)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return "", nil
+		return s.firstModel(), nil
 	case err == nil:
 		err = json.Unmarshal(value, &model)
 	}
@@ -134,6 +137,13 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 		return "", storeError(err)
 	}
 	return model, nil
+}
+
+func (s *Service) firstModel() string {
+	if s.opt.FirstModel == nil {
+		return ""
+	}
+	return s.opt.FirstModel()
 }
 
 // choose remembers which model a person chose. Without that new chats begin with another

@@ -110,6 +110,8 @@ type Options struct {
 	Now          func() time.Time // default time.Now
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
+
+	FirstModel func() string // returns the model of the chats of people who have chosen none, or an empty name for the loaded one; default: that
 }
 
 // Service holds the chats of a server.

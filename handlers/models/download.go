@@ -160,6 +160,9 @@ func (s *Service) begin(d infer.Download) error {
 		defer close(p.done)
 		defer cancel()
 		info, err := s.pull(ctx, p)
+		if err == nil {
+			s.opt.Changed(ctx)
+		}
 		s.settle(ctx, p, info, err)
 	})
 	return nil

@@ -82,6 +82,9 @@ type Options struct {
 	// Deleted is called when a model was deleted; nil: nothing is called.
 	Deleted func(model string)
 
+	// Changed is called when a model came or went, before the version says so; nil: nothing is called.
+	Changed func(ctx context.Context)
+
 	Patience time.Duration // longest wait for the engine to list the models, default 300 ms
 }
 
@@ -102,6 +105,9 @@ type Service struct {
 func New(o Options) *Service {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Changed == nil {
+		o.Changed = func(context.Context) {}
 	}
 	if o.Patience <= 0 {
 		o.Patience = 300 * time.Millisecond
@@ -263,6 +269,7 @@ func (s *Service) Reload(ctx context.Context, setup infer.Setup) error {
 }
 
 func (s *Service) changed() {
+	s.opt.Changed(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
