@@ -118,6 +118,7 @@ var bodyLimits = map[string]int64{
 	"/v1/messages":         chatBodyLimit,
 	"/v1/generate":         chatBodyLimit,
 	"/v1/render":           chatBodyLimit,
+	"/v1/embed":            chatBodyLimit,
 
 	"/v1/messages/count_tokens": chatBodyLimit,
 

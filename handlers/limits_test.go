@@ -21,6 +21,7 @@ func TestBody_Limits(t *testing.T) {
 	for path, limit := range map[string]int{
 		"/v1/generate":         8 * mib,
 		"/v1/render":           8 * mib,
+		"/v1/embed":            8 * mib,
 		"/v1/completions":      mib,
 		"/completions":         mib,
 		"/tokenize":            mib,

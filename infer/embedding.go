@@ -11,8 +11,7 @@ import (
 // MaxEmbedInputs is how many texts one EmbedRequest may have.
 const MaxEmbedInputs = 2048
 
-// EmbedRequest asks for the embeddings of texts. It is a plain value as Request is (POST /v1/embed of a
-// worker).
+// EmbedRequest asks for the embeddings of texts. It is a plain value as Request is (POST /v1/embed).
 type EmbedRequest struct {
 	Model    string       `json:"model,omitempty"`    // empty: the model that is loaded
 	Client   string       `json:"client,omitempty"`   // as in Request
@@ -30,7 +29,7 @@ type EmbedInput struct {
 type Embeddings struct {
 	Model   string   `json:"model"`   // that computed them
 	Vectors []Vector `json:"vectors"` // pooled as the model's file says, not normalised
-	Tokens  []int    `json:"tokens"`  // of each text, those that the file adds included
+	Tokens  []int    `json:"tokens"`  // of each text, those that the file adds included; other engines say only the sum for some texts, which the first of them has
 	LoadMS  float64  `json:"load_ms"` // time in which the model was loaded
 }
 

@@ -62,6 +62,7 @@ func (api *API) Routes(e *echo.Echo) {
 
 	e.POST("/v1/generate", api.generateStream)
 	e.POST("/v1/render", api.renderRequest)
+	e.POST("/v1/embed", api.embedTexts)
 	for _, prefix := range []string{"/v1", ""} { // users forget the /v1 in their client's base address
 		e.POST(prefix+"/chat/completions", api.chatCompletions)
 		e.POST(prefix+"/completions", api.completions)

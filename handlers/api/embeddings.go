@@ -67,7 +67,7 @@ func (api *API) embed(c echo.Context, r infer.EmbedRequest) (infer.Embeddings, e
 // its text in the response.
 const vectorCost = 64 << 10
 
-// embedTexts answers POST /v1/embed of a worker, whose body is an infer.EmbedRequest.
+// embedTexts answers POST /v1/embed, whose body is an infer.EmbedRequest, for servers.
 func (api *API) embedTexts(c echo.Context) error {
 	var r infer.EmbedRequest
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {

@@ -33,6 +33,7 @@ type modelMeta struct {
 	Architecture string `json:"architecture,omitempty"`
 	Quant        string `json:"quant,omitempty"`
 	License      string `json:"license,omitempty"`
+	Embedding    int    `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it writes text
 	Demo         bool   `json:"demo,omitempty"`
 	Upstream     string `json:"upstream,omitempty"` // HOST:PORT of another engine that runs it
 }
@@ -105,6 +106,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 			Architecture: info.Architecture,
 			Quant:        info.Quant,
 			License:      info.License,
+			Embedding:    info.Embedding,
 			Demo:         info.Demo,
 			Upstream:     upstream,
 		},

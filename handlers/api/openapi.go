@@ -39,6 +39,7 @@ var operations = []operation{
 	{"POST", "/v1/messages/count_tokens", "the length of a prompt in tokens", AnthropicConversation{}, AnthropicCount{}, "", false},
 	{"POST", "/v1/generate", "the engine's own API: an infer.Event per line", infer.Request{}, infer.Event{}, linesType, false},
 	{"POST", "/v1/render", "the prompt of a request, and its tokens", infer.Request{}, renderedBody{}, "", false},
+	{"POST", "/v1/embed", "the engine's own API: embeddings as the model computes them", infer.EmbedRequest{}, infer.Embeddings{}, "", false},
 	{"GET", "/v1/status", "what the engine does", nil, infer.Status{}, "", false},
 	{"GET", "/v1/activity", "the answers that are generated or wait", nil, activityBody{}, "", false},
 	{"POST", "/v1/activity/:answer/stop", "stop an answer", nil, nil, "", false},

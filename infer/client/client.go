@@ -22,9 +22,11 @@ type Options struct {
 	Key       string            // bearer token; empty: none is sent
 
 	// What a server may send that is not trusted; 0: any number.
-	MaxBody  int64         // bytes of a response that is no stream
-	MaxEvent int64         // bytes of an event
-	Silence  time.Duration // time between two events, and before the response
+	MaxBody   int64         // bytes of a response that is no stream
+	MaxVector int64         // bytes of an embedding, beside MaxBody
+	MaxEvent  int64         // bytes of an event
+	MaxAnswer int64         // bytes of the events of an answer
+	Silence   time.Duration // time between two events, and before the response
 
 	Refused func(*http.Response) error // the error for a response whose status is not 200 and that has no infer.Error; nil: it is as if the connection had been cut
 }
@@ -127,8 +129,13 @@ func (c *Client) watch(ctx context.Context) (watched context.Context, heard func
 	return watched, func() { timer.Reset(c.o.Silence) }, func() { timer.Stop(); end(nil) }
 }
 
-// call makes a request and decodes the response into result.
+// call makes a request and decodes the response, of at most MaxBody bytes, into result.
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
+	return c.callUpTo(ctx, c.o.MaxBody, method, path, body, result)
+}
+
+// callUpTo makes a request and decodes the response, of at most limit bytes, into result; 0: of any number.
+func (c *Client) callUpTo(ctx context.Context, limit int64, method, path string, body, result any) error {
 	ctx, _, cancel := c.watch(ctx)
 	defer cancel()
 	answer, err := c.send(ctx, method, path, body)
@@ -136,7 +143,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 		return err
 	}
 	defer answer.Body.Close()
-	in := &limited{in: answer.Body, left: c.o.MaxBody, unlimited: c.o.MaxBody == 0}
+	in := &limited{in: answer.Body, left: limit, unlimited: limit == 0}
 	if err := json.NewDecoder(in).Decode(result); err != nil {
 		return cut(ctx, err)
 	}
@@ -144,8 +151,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 	return nil
 }
 
-// errTooLong is returned for more bytes than Options allow.
-var errTooLong = errors.New("the response has too many bytes")
+// ErrTooLong is the error of a response with more bytes than Options allow. It comes wrapped with ErrCut.
+var ErrTooLong = errors.New("the response has too many bytes")
 
 // limited reads at most left bytes, or all.
 type limited struct {
@@ -159,7 +166,7 @@ func (l *limited) Read(p []byte) (int, error) {
 		return l.in.Read(p)
 	}
 	if l.left <= 0 {
-		return 0, errTooLong
+		return 0, ErrTooLong
 	}
 	n, err := l.in.Read(p[:min(int64(len(p)), l.left)])
 	l.left -= int64(n)
@@ -176,7 +183,8 @@ func (c *Client) Generate(ctx context.Context, r infer.Request, take func(infer.
 		return err
 	}
 	defer answer.Body.Close()
-	in := &limited{in: answer.Body, unlimited: c.o.MaxEvent == 0}
+	all := &limited{in: answer.Body, left: c.o.MaxAnswer, unlimited: c.o.MaxAnswer == 0}
+	in := &limited{in: all, unlimited: c.o.MaxEvent == 0}
 	lines := json.NewDecoder(in)
 	for {
 		in.left = c.o.MaxEvent
@@ -209,9 +217,13 @@ func (c *Client) Models(ctx context.Context) (list []infer.ModelInfo, err error)
 	return list, err
 }
 
-// Embed returns the embeddings of texts. Only a worker has the route.
+// Embed returns the embeddings of texts.
 func (c *Client) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.Embeddings, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/embed", r, &result)
+	limit := c.o.MaxBody
+	if limit > 0 {
+		limit += int64(len(r.Inputs)) * c.o.MaxVector
+	}
+	err = c.callUpTo(ctx, limit, http.MethodPost, "/v1/embed", r, &result)
 	if err == nil && (len(result.Vectors) != len(r.Inputs) || len(result.Tokens) != len(r.Inputs)) {
 		err = fmt.Errorf("%d texts have %d embeddings", len(r.Inputs), len(result.Vectors))
 	}

@@ -4,24 +4,23 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
-
-	"m40-llm/infer"
 )
 
 // kind is what a server said about itself.
 type kind struct {
-	asked        bool
+	asked        bool   // false: it could not be asked what it is
 	native       bool   // it is another m40-llm
 	engine       string // name and version; empty: it does not say
 	context      int    // positions; 0: it does not say
 	templateVars []string
 	fields       map[string]bool // of requests for chat completions that it knows
 	strict       bool            // it refuses fields that it does not know
-	how          string          // how that was found
+	how          string          // how that was found; empty: it could not be asked
 
 	lacks map[string]string // as in infer.Upstream; nobody changes it
 }
@@ -44,47 +43,75 @@ func known(fields ...string) map[string]bool {
 	return m
 }
 
-// askKind asks the server what it is and what it can do; model is one of its models.
-func (s *server) askKind(ctx context.Context, model string) kind {
-	for _, ask := range []func(context.Context) (kind, bool){s.askStatus, s.askProps, s.askDescription} {
-		if k, ok := ask(ctx); ok {
-			k.asked = true
-			k.lacks = k.missing()
-			return k
+// askKind asks the server what it is and what it can do; model is one of its models. After an error, nothing is
+// known.
+func (s *server) askKind(ctx context.Context, model string) (kind, error) {
+	for _, ask := range []func(context.Context) (kind, error){s.askStatus, s.askProps, s.askDescription} {
+		k, err := ask(ctx)
+		if errors.Is(err, errOther) {
+			continue
 		}
+		k.asked, k.lacks = err == nil, k.missing()
+		return k, err
 	}
 	k := s.askByRequests(ctx, model)
-	k.asked = true
 	k.lacks = k.missing()
-	return k
+	return k, ctx.Err()
+}
+
+// errOther is the error for a route that a server does not have, or that has something else there than the engine
+// that is asked for.
+var errOther = errors.New("it is another engine")
+
+// probe gets what the route of a known engine answers. The error is errOther if the server says that it is not that
+// engine; other errors say nothing about what it is.
+func (s *server) probe(ctx context.Context, path string, limit int64, result any) error {
+	err := s.get(ctx, path, limit, result)
+	failed, ok := errors.AsType[*failure](err)
+	switch {
+	case !ok:
+		return err
+	case failed.breach || failed.status == http.StatusNotImplemented:
+		return errOther
+	case failed.status >= 300 && failed.status < 500 && failed.status != http.StatusRequestTimeout && failed.status != http.StatusTooManyRequests:
+		return errOther
+	}
+	return err
 }
 
 // askStatus asks as another m40-llm is asked.
-func (s *server) askStatus(ctx context.Context) (kind, bool) {
+func (s *server) askStatus(ctx context.Context) (kind, error) {
 	var status struct {
-		State infer.State      `json:"state"`
 		Step  *json.RawMessage `json:"step"`
 		Setup *json.RawMessage `json:"setup"`
 	}
-	if s.get(ctx, "/v1/status", maxModelBody, &status) != nil || status.Step == nil || status.Setup == nil {
-		return kind{}, false
+	if err := s.probe(ctx, "/v1/status", maxModelBody, &status); err != nil {
+		return kind{}, err
 	}
-	var health struct {
-		Version string `json:"version"`
+	if status.Step == nil || status.Setup == nil {
+		return kind{}, errOther
 	}
-	_ = s.get(ctx, "/health", maxModelBody, &health) // without it the version is unknown
-	return kind{native: true, engine: strings.TrimSpace("m40-llm " + short(health.Version)), how: "/v1/status"}, true
+	var version struct { // /health has none while a model is loaded
+		Server string `json:"server"`
+	}
+	if err := s.probe(ctx, "/api/version", maxModelBody, &version); err != nil && !errors.Is(err, errOther) {
+		return kind{}, err
+	}
+	return kind{native: true, engine: strings.TrimSpace("m40-llm " + short(strings.TrimPrefix(version.Server, "m40-llm-"))), how: "/v1/status"}, nil
 }
 
 // askProps asks as llama-server is asked: its default settings name all that it knows.
-func (s *server) askProps(ctx context.Context) (kind, bool) {
+func (s *server) askProps(ctx context.Context) (kind, error) {
 	var props struct {
 		Defaults map[string]json.RawMessage `json:"default_generation_settings"`
 		Template string                     `json:"chat_template"`
 		Build    string                     `json:"build_info"`
 	}
-	if s.get(ctx, "/props", maxModelBody, &props) != nil || len(props.Defaults) == 0 {
-		return kind{}, false
+	if err := s.probe(ctx, "/props", maxModelBody, &props); err != nil {
+		return kind{}, err
+	}
+	if len(props.Defaults) == 0 {
+		return kind{}, errOther
 	}
 	k := kind{engine: strings.TrimSpace("llama-server " + short(props.Build)), how: "/props", fields: known("tools", "tool_choice", "parallel_tool_calls", "response_format", "stream_options", "max_tokens", "chat_template_kwargs")}
 	_ = json.Unmarshal(props.Defaults["n_ctx"], &k.context) // 0: unknown
@@ -104,19 +131,14 @@ func (s *server) askProps(ctx context.Context) (kind, bool) {
 		k.fields["logprobs"], k.fields["top_logprobs"] = true, true
 	}
 	k.fields["continues"] = true // it continues a conversation that ends with the assistant's message
-	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
-		if strings.Contains(props.Template, name) {
-			k.templateVars = append(k.templateVars, name)
-		}
-	}
-	k.templateVars = knownVars(k.templateVars)
-	return k, true
+	k.templateVars = reasoningVars(func(name string) bool { return strings.Contains(props.Template, name) })
+	return k, nil
 }
 
-// knownVars returns those of the variables that control reasoning.
-func knownVars(names []string) (list []string) {
+// reasoningVars returns the variables of templates that control reasoning, those that a template has.
+func reasoningVars(has func(name string) bool) (list []string) {
 	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
-		if slices.Contains(names, name) {
+		if has(name) {
 			list = append(list, name)
 		}
 	}
@@ -124,7 +146,7 @@ func knownVars(names []string) (list []string) {
 }
 
 // askDescription asks for the OpenAPI description, which has the fields of a request.
-func (s *server) askDescription(ctx context.Context) (kind, bool) {
+func (s *server) askDescription(ctx context.Context) (kind, error) {
 	type schema struct {
 		Ref        string                     `json:"$ref"`
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -147,32 +169,33 @@ func (s *server) askDescription(ctx context.Context) (kind, bool) {
 			Schemas map[string]schema `json:"schemas"`
 		} `json:"components"`
 	}
-	if s.get(ctx, "/openapi.json", maxDescribed, &described) != nil {
-		return kind{}, false
+	if err := s.probe(ctx, "/openapi.json", maxDescribed, &described); err != nil {
+		return kind{}, err
 	}
 	body := described.Paths["/v1/chat/completions"].Post.Body.Content["application/json"].Schema
 	if name, ok := strings.CutPrefix(body.Ref, "#/components/schemas/"); ok {
 		body = described.Components.Schemas[name]
 	}
 	if len(body.Properties) == 0 {
-		return kind{}, false
+		return kind{}, errOther
 	}
 	k := kind{engine: strings.TrimSpace(short(described.Info.Title) + " " + short(described.Info.Version)), how: "/openapi.json", fields: map[string]bool{}}
 	for field := range body.Properties {
 		k.fields[field] = true
 	}
-	return k, true
+	return k, nil
 }
 
 // askByRequests tries requests of one token. A server that refuses an invented field refuses all that it does
-// not know; another one refuses a field that it knows if the value is of no possible type.
+// not know; another one refuses a field that it knows if the value is of no possible type. One that cannot be
+// asked now is taken for one with OpenAI's fields until it can.
 func (s *server) askByRequests(ctx context.Context, model string) kind {
-	k := kind{how: "trying", fields: known(basic...)}
+	k := kind{asked: true, how: "trying", fields: known(basic...)}
 	switch status := s.try(ctx, model, "m40_llm_unknown_field", 1); {
 	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
 		k.strict = true
 	case status != http.StatusOK:
-		return k // it cannot be asked now
+		return kind{fields: k.fields}
 	}
 	for field, value := range map[string]any{
 		"top_k": 5, "min_p": 0.1, "typical_p": 0.9, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "seed": 1, "logprobs": true,
@@ -182,8 +205,8 @@ func (s *server) askByRequests(ctx context.Context, model string) kind {
 			value = []any{map[string]any{"not": "a value"}}
 		}
 		status := s.try(ctx, model, field, value)
-		if ctx.Err() != nil {
-			return k
+		if status == 0 || status == http.StatusTooManyRequests || status > http.StatusInternalServerError {
+			return kind{fields: known(basic...)}
 		}
 		k.fields[field] = k.strict && status == http.StatusOK || !k.strict && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
 	}
@@ -212,10 +235,11 @@ func (s *server) try(ctx context.Context, model, field string, value any) int {
 // missing returns why settings have no effect, or another one than here, by their names: what the server does,
 // as the rest of a sentence about it.
 func (k *kind) missing() map[string]string {
-	if k.native || !k.asked {
+	if k.native {
 		return nil
 	}
 	where := map[string]string{
+		"":       "could not be asked whether it knows this setting, and is asked again",
 		"/props": "does not list this setting in /props", "/openapi.json": "does not list this setting in /openapi.json", "trying": "refused or ignored this setting when it was tried",
 	}[k.how]
 	lacks := map[string]string{}
@@ -226,7 +250,7 @@ func (k *kind) missing() map[string]string {
 	}
 	lacks["banned_strings"] = "cannot ban strings"
 	if !k.has("seed") {
-		lacks["seed"] = "takes no seed: each answer is another one"
+		lacks["seed"] = "ignores the seed: the same request gives different answers"
 	} else {
 		lacks["seed"] = "gets the seed, but need not give the same answer for it"
 	}

@@ -57,7 +57,8 @@ func (c *recent) set(key uint64, s *server) {
 // conversation moves: reading its prompt anew costs about as much as waiting for these.
 const slack = 2
 
-// reserve chooses the server for a request and counts the request there. Servers in tried are left out.
+// reserve chooses the server for a request and counts the request there. key is that of its conversation, or 0.
+// Servers in tried are left out.
 func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +77,9 @@ func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error)
 	if s := r.recent.servers[key]; s != nil && slices.Contains(m.servers, s) && s.usable() && !slices.Contains(tried, s) && s.load() <= least.load()+slack {
 		least = s
 	}
-	r.recent.set(key, least)
+	if key != 0 {
+		r.recent.set(key, least)
+	}
 	least.begin()
 	return least, nil
 }

@@ -25,9 +25,11 @@ type failure struct {
 	err    *infer.Error
 	why    string // err without what to do
 	server string
+	status int           // of the response that refused the request; 0: there was none
 	again  bool          // the same request may succeed, there or at another server
 	broken bool          // the server is to blame: the breaker counts it
 	gone   bool          // nobody listens there, or the connection broke
+	breach bool          // the server does not keep to its protocol
 	after  time.Duration // for which the server asked before the request is sent again
 }
 
@@ -61,11 +63,22 @@ func said(text string) string {
 // lost returns the failure of a connection.
 func (s *server) lost(err error) *failure {
 	f := &failure{server: s.address, again: true, broken: true, gone: true}
-	if errors.Is(err, client.ErrSilent) || errors.Is(err, errStalled) {
+	if errors.Is(err, client.ErrSilent) {
 		f.gone, f.again = false, false
-		return f.because(infer.CodeUpstream, "ask again, or choose another model", "%s sent nothing for too long, and the request to it was ended", s.address)
+		return f.because(infer.CodeUpstream, askAgain, "%s sent nothing for too long, and the request to it was ended", s.address)
 	}
-	return f.because(infer.CodeUpstream, "what was written is kept; ask again", "the connection to %s failed: %s", s.address, reason(err))
+	return f.because(infer.CodeUpstream, askAgain, "the connection to %s failed: %s", s.address, reason(err))
+}
+
+// askAgain is what a person can do if a server failed.
+const askAgain = "ask again, or choose another model"
+
+// midAnswer returns the error of a failure that ended an answer after its first token.
+func (f *failure) midAnswer() *infer.Error {
+	if f.err.Code != infer.CodeUpstream {
+		return f.err
+	}
+	return infer.Errorf(f.err.Code, "%s; what was written is kept: ask again, or continue from there", f.why)
 }
 
 // because sets what failed, why, and what to do, and returns f.
@@ -94,7 +107,7 @@ func reason(err error) string {
 
 // breach returns the failure of a server that does not keep to its protocol.
 func (s *server) breach(format string, args ...any) *failure {
-	f := &failure{server: s.address, again: true, broken: true}
+	f := &failure{server: s.address, again: true, broken: true, breach: true}
 	return f.because(infer.CodeUpstream, "its log may say why, choose another model meanwhile", "%s %s", s.address, fmt.Sprintf(format, args...))
 }
 
@@ -103,8 +116,8 @@ func (s *server) refused(response *http.Response) *failure {
 	const limit = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, limit)) // what came of it is shown
 	message, code := errorText(response.Header.Get("Content-Type"), text)
-	f := &failure{server: s.address, after: retryAfter(response.Header)}
 	status := response.StatusCode
+	f := &failure{server: s.address, status: status, after: retryAfter(response.Header)}
 	switch {
 	case status >= 300 && status < 400:
 		f.because(infer.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)
@@ -118,11 +131,13 @@ func (s *server) refused(response *http.Response) *failure {
 	case status == http.StatusTooManyRequests:
 		f.again = true
 		f.because(infer.CodeQueueFull, "ask again in a moment", "%s has too much to do: %s", s.address, said(message))
+	case status == http.StatusNotImplemented:
+		f.because(infer.CodeNotSupported, "choose another model", "%s cannot do this: %s", s.address, said(message))
 	case status >= 400 && status < 500:
 		f.because(infer.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, said(message))
 	default:
 		f.again, f.broken = true, true
-		f.because(infer.CodeUpstream, "ask again, or choose another model", "%s failed (%d): %s", s.address, status, said(message))
+		f.because(infer.CodeUpstream, askAgain, "%s failed (%d): %s", s.address, status, said(message))
 	}
 	return f
 }
@@ -179,8 +194,11 @@ func retryAfter(h http.Header) time.Duration {
 // passed are the codes of another m40-llm's errors that say something about the request, or about its model.
 var passed = []infer.ErrorCode{
 	infer.CodeInvalid, infer.CodeContext, infer.CodeTemplate, infer.CodeNotFound, infer.CodeMemory, infer.CodeNotFinite,
-	infer.CodeGrammar, infer.CodeQueueFull, infer.CodeStopped, infer.CodeCrashes, infer.CodeModelFile,
+	infer.CodeGrammar, infer.CodeQueueFull, infer.CodeStopped, infer.CodeCrashes, infer.CodeModelFile, infer.CodeNotSupported,
 }
+
+// blamed are those that say something about the server. Other codes are those of its rules for clients.
+var blamed = []infer.ErrorCode{infer.CodeLoading, infer.CodeClosed, infer.CodeDevice, infer.CodeLost, infer.CodeUpstream, infer.CodeInternal}
 
 // failure returns an error of the client as a *failure, and those of a context as they are.
 func (s *server) failure(err error) error {
@@ -190,21 +208,27 @@ func (s *server) failure(err error) error {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
+	if errors.Is(err, client.ErrTooLong) {
+		return s.breach("sent a response of too many bytes")
+	}
 	known, ok := errors.AsType[*infer.Error](err)
 	if !ok {
 		return s.lost(err)
 	}
 	e := *known
 	f := &failure{server: s.address, err: &e}
-	if !slices.Contains(passed, e.Code) {
-		f.again, f.broken = true, true
-		f.because(infer.CodeUpstream, "ask again, or choose another model", "%s failed: %s", s.address, said(e.Message))
-	} else {
+	switch {
+	case slices.Contains(passed, e.Code):
 		f.again = e.Code == infer.CodeQueueFull || e.Code == infer.CodeNotFound
 		e.Param = said(e.Param)
 		e.Param = e.Param[len("“") : len(e.Param)-len("”")]
 		e.Message = s.address + ": " + said(e.Message)
 		f.why = e.Message
+	case slices.Contains(blamed, e.Code):
+		f.again, f.broken = true, true
+		f.because(infer.CodeUpstream, askAgain, "%s failed: %s", s.address, said(e.Message))
+	default:
+		f.because(infer.CodeUpstream, "choose another model", "%s refused the request: %s", s.address, said(e.Message))
 	}
 	return f
 }

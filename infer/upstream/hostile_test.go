@@ -149,6 +149,14 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		{name: "no JSON in an event", text: "Hello", code: infer.CodeUpstream, says: "not valid JSON", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), "oops")
 		}},
+		{name: "a model that cannot do this", code: infer.CodeNotSupported, says: "cannot do this: “embeddings only”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.WriteHeader(501)
+			io.WriteString(w, `{"error":{"message":"embeddings only"}}`)
+		}},
+		{name: "a model that it does not have", code: infer.CodeNotFound, says: "does not know this: “no m”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.WriteHeader(404)
+			io.WriteString(w, `{"error":{"message":"no m"}}`)
+		}},
 		{name: "a refused key", code: infer.CodeUpstream, says: "--upstream-keys", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "no", 401) }},
 		{name: "a prompt that is too long", code: infer.CodeContext, says: "maximum context length is 4096", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(400)
@@ -171,6 +179,9 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 			code, message := got.code()
 			if got.text != c.text || (c.code == "") != (got.err == nil) || code != c.code || !strings.Contains(message, c.says) {
 				t.Errorf("got %q, %v %s, want %q, %v with %q", got.text, code, message, c.text, c.code, c.says)
+			}
+			if strings.Contains(message, "what was written is kept") != (c.text != "" && c.code != "") {
+				t.Errorf("after %q, the error is %s", c.text, message)
 			}
 			if strings.ContainsAny(message, "\x1b\n") || len(message) > 700 {
 				t.Errorf("the error has %d bytes, or control characters: %q", len(message), message)

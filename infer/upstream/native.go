@@ -3,8 +3,11 @@ package upstream
 import (
 	"context"
 	"math"
+	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/client"
+	"m40-llm/infer/reply"
 )
 
 // generateNative has another m40-llm write an answer. Its events are passed on if they are what an engine
@@ -13,13 +16,13 @@ func (s *server) generateNative(ctx context.Context, m *model, r infer.Request, 
 	var wrong *failure
 	size := 0
 	err := s.native.Generate(ctx, r, func(e infer.Event) bool {
-		size += eventSize(&e)
+		size += textSize(&e)
 		switch problem := checkEvent(&e); {
 		case problem != "":
 			wrong = s.breach("sent an event that no engine emits: %s", problem)
 			return false
 		case size > maxAnswer:
-			wrong = s.breach("sent an answer of more than %d bytes", maxAnswer)
+			wrong = s.breach("sent an answer with a text of more than %d bytes", maxAnswer)
 			return false
 		}
 		if e.Loading != nil {
@@ -37,12 +40,22 @@ func (s *server) generateNative(ctx context.Context, m *model, r infer.Request, 
 	return s.failure(err)
 }
 
-// eventSize returns the bytes of text in an event.
-func eventSize(e *infer.Event) int {
-	if e.Token != nil {
-		return len(e.Token.Text) + len(e.Token.Reasoning) + 1
+// textSize returns the bytes of an event that become part of the answer's text and calls. The client bounds all bytes
+// of an answer.
+func textSize(e *infer.Event) (n int) {
+	add := func(text, reasoning string, calls []reply.CallDelta) {
+		n += len(text) + len(reasoning)
+		for _, c := range calls {
+			n += len(c.ID) + len(c.Name) + len(c.Arguments)
+		}
 	}
-	return 1
+	if t := e.Token; t != nil {
+		add(t.Text, t.Reasoning, t.Calls)
+	}
+	if d := e.Done; d != nil {
+		add(d.Text, d.Reasoning, d.Calls)
+	}
+	return n
 }
 
 // checkEvent returns what is wrong with an event; empty if nothing is.
@@ -99,20 +112,21 @@ func checkDone(d *infer.Done) bool {
 		(d.Pace == nil || d.Pace.Valid()) && d.Reads.Valid() && d.Lookup.Valid()
 }
 
-// nativeModels adds to models what the status of another m40-llm says about the one that is loaded.
-func (s *server) nativeModels(ctx context.Context, models []offered) []offered {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
+// nativeModels adds to models what the status of another m40-llm says about the one that is loaded, and reports
+// whether that is being loaded: then more is known soon.
+func (s *server) nativeModels(ctx context.Context, models []offered) (loading bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.o.Patience, client.ErrSilent)
 	defer cancel()
 	status, err := s.native.Status(ctx)
 	if err != nil {
-		return models
+		return false, err
 	}
 	for i := range models {
 		if up := models[i].info.Upstream; models[i].id == status.Model.Name && status.ContextLength > 0 && status.ContextLength <= math.MaxInt32 {
 			up.ContextLength = status.ContextLength
-			up.TemplateVars = knownVars(status.TemplateVars)
+			up.TemplateVars = reasoningVars(func(name string) bool { return slices.Contains(status.TemplateVars, name) })
 			models[i].info.Demo = status.Model.Demo
 		}
 	}
-	return models
+	return status.State == infer.StateLoading || status.State == infer.StateRestarting, nil
 }

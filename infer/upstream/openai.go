@@ -141,8 +141,10 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 		return refuse("ignore_eos", "go on behind the end of an answer")
 	case r.Continue && !k.has("continues", "continue_final_message"):
 		return refuse("continue", "continue an answer")
-	case r.Alternatives > maxTops || r.Alternatives > 0 && !k.has("top_logprobs"):
-		return infer.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, map[bool]int{true: maxTops}[k.has("top_logprobs")])
+	case r.Alternatives > 0 && !k.has("top_logprobs"):
+		return refuse("alternatives", "list alternatives of a token")
+	case r.Alternatives > maxTops:
+		return infer.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, maxTops)
 	}
 	return nil
 }

@@ -77,11 +77,10 @@ type Router struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	rebuilding sync.Mutex // held while models is made anew
-
 	mu      sync.Mutex
 	models  map[string]*model // by the names that requests have
-	local   map[string]bool   // names of the models of this machine, as they were seen last
+	lists   int64             // how often the models of this machine were asked for
+	newest  int64             // number of the list, among these, that models was made with
 	version int64             // increases when models changes
 	recent  recent
 }
@@ -91,7 +90,7 @@ type model struct {
 	name    string // in requests
 	id      string // as its servers call it
 	exact   bool
-	servers []*server // in the order of Options
+	servers []*server // in the order of Options; never empty
 }
 
 // New returns a Router that begins to look for the models of its servers.
@@ -116,7 +115,7 @@ func New(o Options) *Router {
 		r.servers = append(r.servers, s)
 	}
 	for _, s := range r.servers {
-		r.background.Go(func() { s.watch(ctx, func() { r.rebuild(ctx) }) })
+		r.background.Go(func() { s.watch(ctx, func() error { return r.rebuild(ctx) }) })
 	}
 	return r
 }
@@ -134,42 +133,71 @@ func (r *Router) Close() error {
 // suffix distinguishes the name of a model from that of one on this machine.
 const suffix = "@upstream"
 
-// rebuild makes the list of models anew from what the servers have.
-func (r *Router) rebuild(ctx context.Context) {
-	r.rebuilding.Lock()
-	defer r.rebuilding.Unlock()
-	asked, cancel := context.WithTimeout(ctx, time.Second)
+// Refresh gives the models of servers their names when a model of this machine came or went.
+func (r *Router) Refresh(ctx context.Context) {
+	if err := r.rebuild(ctx); err != nil && ctx.Err() == nil {
+		r.o.Log.Warn("failed to list the models of this machine; those of upstreams keep their names", "error", err)
+	}
+}
+
+// rebuild makes the list of models anew from what the servers and this machine have.
+func (r *Router) rebuild(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	local, err := r.Engine.Models(asked)
+	_, err := r.Models(ctx)
+	return err
+}
+
+// Models returns the models of this machine, and gives those of servers the names that are left. Until this has
+// succeeded once, servers have none: a prompt for a model of this machine must not go to another one.
+func (r *Router) Models(ctx context.Context) ([]infer.ModelInfo, error) {
+	r.mu.Lock()
+	r.lists++
+	number := r.lists
+	r.mu.Unlock()
+	local, err := r.Engine.Models(ctx)
+	if err != nil {
+		return nil, err
+	}
+	here := map[string]bool{}
+	for _, info := range local {
+		here[info.Name] = true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil { // else those seen last are still the best that is known
-		r.local = map[string]bool{}
-		for _, info := range local {
-			r.local[info.Name] = true
-		}
+	if number < r.newest {
+		return local, nil // a newer list was there earlier
 	}
-	models := map[string]*model{}
-	for _, s := range r.servers {
-		for _, id := range s.offers() {
-			name := id
-			if r.local[name] {
-				name += suffix
-			}
-			m := models[name]
-			if m == nil {
-				m = &model{name: name, id: id, exact: s.isNative()}
-				models[name] = m
-			}
-			if m.exact == s.isNative() { // an answer must not depend on which server writes it
-				m.servers = append(m.servers, s)
-			}
-		}
-	}
+	r.newest = number
+	models := r.named(here)
 	if !slices.Equal(slices.Sorted(maps.Keys(models)), slices.Sorted(maps.Keys(r.models))) {
 		r.version++
 	}
 	r.models = models
+	return local, nil
+}
+
+// named returns the models of the servers by the names that requests have for them; here has those of this machine.
+func (r *Router) named(here map[string]bool) map[string]*model {
+	models := map[string]*model{}
+	for _, s := range r.servers {
+		ids, native := s.offers()
+		for _, id := range ids {
+			name := id
+			if here[name] {
+				name += suffix
+			}
+			m := models[name]
+			if m == nil {
+				m = &model{name: name, id: id, exact: native}
+				models[name] = m
+			}
+			if m.exact == native { // an answer must not depend on which server writes it
+				m.servers = append(m.servers, s)
+			}
+		}
+	}
+	return models
 }
 
 // find returns the model that a request means by name; nil if it is one of this machine, or of none. A name
@@ -184,6 +212,20 @@ func (r *Router) find(name string) *model {
 		return r.models[id]
 	}
 	return nil
+}
+
+// Name returns the name in requests of the model that the server at host calls id; host "upstream" is any server. It
+// is empty while no server has that model.
+func (r *Router) Name(id, host string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range []string{id, id + suffix} {
+		m := r.models[name]
+		if m != nil && m.id == id && slices.ContainsFunc(m.servers, func(s *server) bool { return "@"+host == suffix || s.address == host }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Status returns the status of the engine of this machine, with the other servers and their models.
@@ -217,8 +259,8 @@ func (m *model) info() infer.ModelInfo {
 	for _, s := range m.servers {
 		one := s.describe(m.id).Upstream
 		up.Servers = append(up.Servers, s.address)
-		if one.ContextLength > 0 {
-			up.ContextLength = min(up.ContextLength, one.ContextLength)
+		if n := one.ContextLength; n > 0 && (up.ContextLength == 0 || n < up.ContextLength) {
+			up.ContextLength = n
 		}
 		if up.Lacks == nil {
 			up.Lacks = one.Lacks
@@ -266,33 +308,49 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 		return infer.Invalid("against", "%s runs at %s: models are compared on this machine only", m.name, m.servers[0].address)
 	}
 	request.Model, request.Client, request.Sibling, request.KVFile = m.id, "", 0, nil
-	key := conversation(&request)
+	return r.attempt(ctx, m, conversation(&request), func(s *server) (begun bool, err error) {
+		err = s.generate(ctx, m, request, func(e infer.Event) bool {
+			begun = begun || e.Type == infer.EventToken || e.Type == infer.EventDone
+			return take(e)
+		})
+		return begun, err
+	})
+}
+
+// attempt has f make a request to a server of m: to another one, or once more, until it succeeds, has begun to give its
+// result, or none can. key is that of the request's conversation; 0: it belongs to none.
+func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*server) (begun bool, err error)) error {
 	var tried []*server
 	var last *failure
 	for attempt := 0; ; attempt++ {
 		s, err := r.reserve(m, key, tried)
 		begun := false
 		if err == nil {
-			err = s.generate(ctx, m, request, func(e infer.Event) bool {
-				begun = begun || e.Type == infer.EventToken || e.Type == infer.EventDone
-				return take(e)
-			})
+			begun, err = f(s)
 			s.release(err, ctx.Err() != nil)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			failed, ok := errors.AsType[*failure](err)
-			if !ok || ctx.Err() != nil {
+			if !ok {
 				return err
 			}
 			last, tried = failed, append(tried, s)
 		} else if last == nil {
 			return err
 		}
-		if begun || !last.again || last.after > maxAfter || attempt == len(r.o.Pauses) {
+		switch {
+		case begun:
+			return last.midAnswer()
+		case !last.again || last.after > maxAfter || attempt == len(r.o.Pauses):
 			return last.err
-		}
-		r.o.Log.Warn("a request to another engine is sent again", "server", last.server, "error", last.err.Message)
-		if r.untried(m, tried) {
+		case r.untried(m, tried):
+			r.noteAgain(last)
 			continue // at once
+		case last.err.Code == infer.CodeNotFound:
+			return last.err // time does not change that
 		}
+		r.noteAgain(last)
 		tried = nil
 		select {
 		case <-time.After(max(r.o.Pauses[attempt], last.after)):
@@ -300,6 +358,10 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 			return ctx.Err()
 		}
 	}
+}
+
+func (r *Router) noteAgain(f *failure) {
+	r.o.Log.Warn("a request to another engine is sent again", "server", f.server, "error", f.err.Message)
 }
 
 // untried reports whether a request can go to a server of m that is not among tried.
@@ -348,14 +410,6 @@ func (r *Router) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 		return err
 	})
 	return pieces, err
-}
-
-// Embed computes the embeddings of texts, by models of this machine alone.
-func (r *Router) Embed(ctx context.Context, request infer.EmbedRequest) (infer.Embeddings, error) {
-	if m := r.find(request.Model); m != nil {
-		return infer.Embeddings{}, infer.Errorf(infer.CodeNotSupported, "%s runs at %s: embeddings are computed by models of this machine only; ask that server itself", m.name, m.servers[0].address)
-	}
-	return r.Engine.Embed(ctx, request)
 }
 
 // Render returns the prompt that a request would lead to.

@@ -136,13 +136,9 @@ func TestWhatAServerCannotDoIsRefusedByName(t *testing.T) {
 		"alternatives":    func(r *infer.Request) { r.Alternatives = 21 },
 		"against":         func(r *infer.Request) { r.PromptLogProb, r.MaxTokens, r.Against = true, 0, "o" },
 		"max_tokens":      func(r *infer.Request) { r.MaxTokens = -2 },
-		"params":          nil,
 		"top_p":           func(r *infer.Request) { r.Params.TopP = 3 },
 		"an empty answer": func(r *infer.Request) { r.MaxTokens = 0 },
 	} {
-		if change == nil {
-			continue
-		}
 		asked := question("Hi")
 		change(&asked)
 		got := write(t, r, asked)
@@ -197,7 +193,7 @@ func TestWhatAServerKnowsIsFoundByAskingIt(t *testing.T) {
 				w.WriteHeader(422)
 			}
 		}, "test engine", "temperature min_p", "top_k typical_p", true},
-		{"not at all", nil, always(500), "test engine", "temperature top_p", "top_k min_p", true},
+		{"not at all", nil, always(503), "test engine", "temperature top_p", "top_k min_p", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStandIn(t, c.answer)
@@ -213,11 +209,117 @@ func TestWhatAServerKnowsIsFoundByAskingIt(t *testing.T) {
 				}
 			}
 			for _, setting := range append(strings.Fields(c.hasNot), "tokens", "seed", "banned_strings") {
-				if reason := up.Lacks[setting]; reason == "" {
+				if reason := up.Lacks[setting]; reason == "" || strings.Contains(c.hasNot, setting) && strings.Contains(reason, "could not be asked") != (c.name == "not at all") {
 					t.Errorf("%s: %q", setting, reason)
 				}
 			}
 		})
+	}
+}
+
+func TestAServerIsTakenForAnotherEngineOnlyIfItSaysSo(t *testing.T) {
+	const status = `{"state":"ready","step":{},"setup":{},"model":{"name":"m"},"context_length":512}`
+	broken := map[string]func(http.ResponseWriter){
+		"500":      func(w http.ResponseWriter) { w.WriteHeader(500) },
+		"503":      func(w http.ResponseWriter) { w.WriteHeader(503) },
+		"429":      func(w http.ResponseWriter) { w.WriteHeader(429) },
+		"cut":      func(w http.ResponseWriter) { raw(w, "") },
+		"half":     func(w http.ResponseWriter) { raw(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"404":      nil,
+		"405":      func(w http.ResponseWriter) { w.WriteHeader(405) },
+		"501":      func(w http.ResponseWriter) { w.WriteHeader(501) },
+		"a page":   func(w http.ResponseWriter) { io.WriteString(w, "<html>") },
+		"no state": func(w http.ResponseWriter) { io.WriteString(w, "{}") },
+	}
+	for name, answer := range broken {
+		t.Run(name, func(t *testing.T) {
+			var mended atomic.Bool
+			s := newStandIn(t, greets)
+			serve := s.Config.Handler
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path != "/v1/status" || answer == nil:
+					serve.ServeHTTP(w, r)
+				case mended.Load():
+					io.WriteString(w, status)
+				default:
+					answer(w)
+				}
+			})
+			a, _ := ParseAddress(s.URL)
+			r := New(Options{Local: &localEngine{}, Servers: []Address{a}, CheckEvery: time.Millisecond})
+			defer r.Close()
+			eventually(t, "it is asked", func() bool { return !strings.Contains(r.Status().Upstreams[0].Problem, "not asked yet") })
+			up := r.Status().Upstreams[0]
+			if other := slices.Contains([]string{"404", "405", "501", "a page", "no state"}, name); other != (up.Problem == "") || other != (up.Engine == "Test 1") {
+				t.Fatalf("it is %+v", up)
+			}
+			if up.Problem == "" {
+				return
+			}
+			mended.Store(true)
+			eventually(t, "it is asked again", func() bool { return r.Status().Upstreams[0].Engine == "m40-llm" })
+			eventually(t, "its model is listed", func() bool { return len(r.Status().Remote) == 1 })
+			if m := r.Status().Remote[0].Upstream; !m.Exact || m.ContextLength != 512 || len(m.Lacks) != 0 {
+				t.Errorf("its model is %+v", m)
+			}
+		})
+	}
+}
+
+func TestAServerThatCouldNotBeAskedWhatItKnowsIsAskedAgain(t *testing.T) {
+	var busy atomic.Bool
+	busy.Store(true)
+	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+		if _, wrong := body["min_p"].([]any); wrong {
+			w.WriteHeader(422)
+		} else if busy.Load() {
+			w.WriteHeader(503)
+		}
+	})
+	s.extra = nil
+	r := routerTo(t, s)
+	busy.Store(false)
+	eventually(t, "it is asked", func() bool {
+		lacks := r.Status().Remote[0].Upstream.Lacks
+		return lacks["min_p"] == "" && strings.Contains(lacks["top_k"], "when it was tried")
+	})
+}
+
+func TestARequestThatAnotherM40CannotAnswerSaysNothingAboutThatServer(t *testing.T) {
+	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+		switch body["prompt"] {
+		case "write":
+			w.WriteHeader(http.StatusNotImplemented)
+			io.WriteString(w, `{"error":{"code":"not_supported","message":"the model computes embeddings"}}`)
+		case "limit":
+			w.WriteHeader(http.StatusTooManyRequests)
+			io.WriteString(w, `{"error":{"code":"too_large_for_now","message":"too large"}}`)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+			io.WriteString(w, `{"error":{"code":"device","message":"the device failed"}}`)
+		}
+	})
+	s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
+	s.models = `{"data":[{"id":"m","meta":{"embedding":64}}]}`
+	r := routerTo(t, s)
+	if m := r.Status().Remote[0]; m.Embedding != 64 || !m.Upstream.Exact {
+		t.Errorf("the model is %+v", m)
+	}
+	for _, c := range []struct {
+		prompt string
+		code   infer.ErrorCode
+		tries  int
+	}{{"write", infer.CodeNotSupported, 1}, {"limit", infer.CodeUpstream, 1}, {"break", infer.CodeUpstream, 3}} {
+		before := s.count()
+		asked := infer.DefaultRequest()
+		asked.Model, asked.Prompt = "m", c.prompt
+		if code, text := write(t, r, asked).code(); code != c.code || s.count()-before != c.tries || !strings.Contains(text, s.Listener.Addr().String()) {
+			t.Errorf("%s: got %v %s after %d requests", c.prompt, code, text, s.count()-before)
+		}
+		if problem := r.Status().Upstreams[0].Problem; (problem != "") != (c.prompt == "break") {
+			t.Errorf("%s: the server is taken for broken: %q", c.prompt, problem)
+		}
 	}
 }
 
@@ -318,15 +420,7 @@ func TestARequestIsSentAgainUntilItsFirstTokenOnly(t *testing.T) {
 }
 
 func TestAConversationStaysWithItsServerAndOthersGoToTheIdlest(t *testing.T) {
-	hold := make(chan struct{})
-	holding := func(w http.ResponseWriter, r *http.Request, body map[string]any) {
-		if strings.HasPrefix(fmt.Sprint(body["messages"]), "[map[content:hold") {
-			stream(w, word("x"))
-			<-hold
-		}
-		greets(w, r, body)
-	}
-	a, b := newStandIn(t, holding), newStandIn(t, holding)
+	a, b := newStandIn(t, greets), newStandIn(t, greets)
 	r := routerTo(t, a, b)
 	for range 5 {
 		write(t, r, question("one conversation"))
@@ -350,7 +444,6 @@ func TestAConversationStaysWithItsServerAndOthersGoToTheIdlest(t *testing.T) {
 	if now := r.recent.servers[conversation(ptr(question("one conversation")))]; now == mine {
 		t.Error("a conversation waits for a busy server")
 	}
-	close(hold)
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -468,6 +561,66 @@ func TestNamesOfModelsDoNotHideThoseOfThisMachine(t *testing.T) {
 		if got := write(t, r, asked); got.err != nil || s.last()["model"] != want {
 			t.Errorf("%s asked for %v: %v", model, s.last()["model"], got.err)
 		}
+	}
+}
+
+func TestAPromptForAModelOfThisMachineNeverGoesToAServerWithOneOfTheSameName(t *testing.T) {
+	s := newStandIn(t, greets)
+	s.models = `{"data":[{"id":"guide"},{"id":"m"}]}`
+	var fails atomic.Bool
+	var pulled atomic.Bool
+	local := &localEngine{models: func() ([]infer.ModelInfo, error) {
+		if fails.Load() {
+			return nil, errors.New("the worker is not ready")
+		}
+		list := []infer.ModelInfo{{Name: "guide"}}
+		if pulled.Load() {
+			list = append(list, infer.ModelInfo{Name: "m"})
+		}
+		return list, nil
+	}}
+	fails.Store(true)
+	a, _ := ParseAddress(s.URL)
+	r := New(Options{Local: local, Servers: []Address{a}, CheckEvery: time.Hour})
+	defer r.Close()
+	eventually(t, "the server is asked", func() bool { return r.Status().Upstreams[0].Problem == "" })
+	names := func() (list []string) {
+		for _, m := range r.Status().Remote {
+			list = append(list, m.Name)
+		}
+		return list
+	}
+	asked := question("Hi")
+	for _, asked.Model = range []string{"guide", "m"} {
+		if got := write(t, r, asked); s.count() != 0 || len(names()) != 0 {
+			t.Errorf("before the models of this machine are known, %s went to the server: %v, names %v", asked.Model, got.err, names())
+		}
+	}
+	fails.Store(false)
+	r.Refresh(t.Context())
+	if got := names(); !slices.Equal(got, []string{"guide@upstream", "m"}) {
+		t.Errorf("the models are %v", got)
+	}
+	for _, host := range []string{a.Host, "upstream"} {
+		if guide, m, none := r.Name("guide", host), r.Name("m", host), r.Name("x", host); guide != "guide@upstream" || m != "m" || none != "" {
+			t.Errorf("at %s, the names are %q, %q, %q", host, guide, m, none)
+		}
+	}
+	if name := r.Name("m", "elsewhere"); name != "" {
+		t.Errorf("a server that there is not has %q", name)
+	}
+	version := r.ModelsVersion()
+	pulled.Store(true)
+	if _, err := r.Models(t.Context()); err != nil { // as the page lists them after a download
+		t.Error(err)
+	}
+	if got := names(); !slices.Equal(got, []string{"guide@upstream", "m@upstream"}) || r.ModelsVersion() <= version {
+		t.Errorf("after a download, the models are %v", got)
+	}
+	fails.Store(true)
+	r.Refresh(t.Context())
+	if got := names(); !slices.Equal(got, []string{"guide@upstream", "m@upstream"}) {
+		t.Errorf("when they cannot be listed, the models are %v", got)
 	}
 }
 

@@ -19,14 +19,17 @@ import (
 // Limits of what a server may send.
 const (
 	maxModels     = 256
-	maxModelName  = 200     // bytes
-	maxModelBody  = 4 << 20 // bytes of a list of models
-	maxDescribed  = 8 << 20 // bytes of an OpenAPI description
-	maxEvent      = 4 << 20 // bytes of an event of another m40-llm
-	maxLine       = 1 << 20 // bytes of a line of OpenAI's stream
-	maxAnswer     = 64 << 20
+	maxModelName  = 200       // bytes
+	maxModelBody  = 4 << 20   // bytes of a list of models
+	maxDescribed  = 8 << 20   // bytes of an OpenAPI description
+	maxEvent      = 4 << 20   // bytes of an event of another m40-llm
+	maxLine       = 1 << 20   // bytes of a line of OpenAI's stream
+	maxAnswer     = 64 << 20  // bytes of the text of an answer
+	maxEvents     = 1 << 30   // bytes of the events of an answer of another m40-llm, with the rows of its tokens
+	maxVectorBody = 512 << 10 // bytes of an embedding in a response
 	maxHeaders    = 64 << 10
 	maxPauseCheck = 30 * time.Second // between checks of a server that does not answer
+	loadingPause  = time.Second      // between checks of a server that loads a model
 )
 
 // server is another engine.
@@ -67,7 +70,7 @@ func newServer(a Address, o *Options) *server {
 		MaxResponseHeaderBytes: maxHeaders,
 	}
 	s.native = client.New(client.Options{
-		Transport: s.http, Base: a.Base, Key: a.Key, MaxBody: maxModelBody, MaxEvent: maxEvent, Silence: o.Silence,
+		Transport: s.http, Base: a.Base, Key: a.Key, MaxBody: maxModelBody, MaxEvent: maxEvent, MaxAnswer: maxEvents, MaxVector: maxVectorBody, Silence: o.Silence,
 		Refused: func(r *http.Response) error { return s.refused(r) },
 	})
 	return s
@@ -75,19 +78,22 @@ func newServer(a Address, o *Options) *server {
 
 func (s *server) close() { s.http.CloseIdleConnections() }
 
-// watch checks the server until ctx ends, and calls changed after each check.
-func (s *server) watch(ctx context.Context, changed func()) {
+// watch checks the server until ctx ends, and calls changed after each check; soon again if that fails.
+func (s *server) watch(ctx context.Context, changed func() error) {
 	for pause := time.Second; ; {
-		err := s.check(ctx)
+		loading, err := s.check(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		changed()
+		early := changed() != nil || loading
 		wait := s.o.CheckEvery
-		if err != nil {
+		switch {
+		case err != nil:
 			wait = min(pause, s.o.CheckEvery)
 			pause = min(2*pause, maxPauseCheck)
-		} else {
+		case early:
+			wait, pause = min(loadingPause, s.o.CheckEvery), time.Second
+		default:
 			pause = time.Second
 		}
 		select {
@@ -99,26 +105,17 @@ func (s *server) watch(ctx context.Context, changed func()) {
 	}
 }
 
-// check asks the server for its models, and the first time for what it can do.
-func (s *server) check(ctx context.Context) error {
-	models, err := s.list(ctx)
-	s.mu.Lock()
-	asked := s.kind.asked && s.problem == ""
-	s.mu.Unlock()
+// check asks the server for its models and, until it has said it, for what it can do. It reports whether the server
+// is loading a model.
+func (s *server) check(ctx context.Context) (loading bool, err error) {
+	k, models, loading, err := s.ask(ctx)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
 	if err != nil {
 		failed, _ := errors.AsType[*failure](s.failure(err))
-		s.failedCheck(ctx, failed)
-		return err
-	}
-	k := s.currentKind()
-	if !asked && len(models) > 0 {
-		k = s.askKind(ctx, models[0].id)
-	}
-	if k.native {
-		models = s.nativeModels(ctx, models)
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+		s.failedCheck(failed)
+		return false, err
 	}
 	s.mu.Lock()
 	was := s.problem
@@ -127,7 +124,27 @@ func (s *server) check(ctx context.Context) error {
 	if was != "" {
 		s.o.Notice(fmt.Sprintf("%s answers: %s", s.address, count(len(models), "model")))
 	}
-	return nil
+	return loading, nil
+}
+
+// ask makes the requests of a check. A server that could not be asked for a while may be another one now.
+func (s *server) ask(ctx context.Context) (k kind, models []offered, loading bool, err error) {
+	if models, err = s.list(ctx); err != nil {
+		return k, nil, false, err
+	}
+	s.mu.Lock()
+	k = s.kind
+	again := !k.asked || s.problem != ""
+	s.mu.Unlock()
+	if again && len(models) > 0 {
+		if k, err = s.askKind(ctx, models[0].id); err != nil {
+			return k, nil, false, err
+		}
+	}
+	if k.native {
+		loading, err = s.nativeModels(ctx, models)
+	}
+	return k, models, loading, err
 }
 
 func count(n int, what string) string {
@@ -139,8 +156,8 @@ func count(n int, what string) string {
 
 // failedCheck notes that a check failed. One that nobody answers may have much to do; the second makes it
 // a server that cannot be asked.
-func (s *server) failedCheck(ctx context.Context, f *failure) {
-	if f == nil || ctx.Err() != nil {
+func (s *server) failedCheck(f *failure) {
+	if f == nil {
 		return
 	}
 	s.mu.Lock()
@@ -161,11 +178,17 @@ func (s *server) currentKind() kind {
 	return s.kind
 }
 
-// get makes a request and decodes the response, whose size is bounded.
+// get makes a GET request and decodes the response, of at most limit bytes.
 func (s *server) get(ctx context.Context, path string, limit int64, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, s.o.Patience)
+	return s.exchange(ctx, http.MethodGet, path, nil, s.o.Patience, limit, result)
+}
+
+// exchange makes a request and decodes the response, for which it waits for at most patience and which has at most
+// limit bytes.
+func (s *server) exchange(ctx context.Context, method, path string, body io.Reader, patience time.Duration, limit int64, result any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, client.ErrSilent)
 	defer cancel()
-	response, err := s.send(ctx, http.MethodGet, path, nil)
+	response, err := s.send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -175,6 +198,9 @@ func (s *server) get(ctx context.Context, path string, limit int64, result any) 
 	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		return s.lost(err)
 	}
 	if int64(len(text)) > limit {
@@ -202,6 +228,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 				Architecture string `json:"architecture"`
 				Quant        string `json:"quant"`
 				License      string `json:"license"`
+				Embedding    int    `json:"embedding"`
 				Upstream     string `json:"upstream"`
 			} `json:"meta"`
 		} `json:"data"`
@@ -213,7 +240,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 	for _, m := range body.Data {
 		// A model that another m40-llm has from elsewhere is not passed on: two that have each other as
 		// upstream would pass requests back and forth.
-		if m.ID == "" || len(m.ID) > maxModelName || said(m.ID) != "“"+m.ID+"”" || m.Meta.Upstream != "" || len(list) == maxModels {
+		if m.ID == "" || !isName(m.ID, maxModelName) || m.Meta.Upstream != "" || len(list) == maxModels {
 			continue
 		}
 		if slices.ContainsFunc(list, func(o offered) bool { return o.id == m.ID }) {
@@ -222,7 +249,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 		context := max(m.MaxLen, m.Meta.Context, 0)
 		list = append(list, offered{m.ID, infer.ModelInfo{
 			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: short(m.Meta.Architecture), Quant: short(m.Meta.Quant), License: short(m.Meta.License),
-			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context),
+			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding),
 			Upstream: &infer.Upstream{ContextLength: context, Engine: short(m.OwnedBy)},
 		}})
 	}
@@ -231,11 +258,14 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 
 // short returns a name that a server sent, or nothing if it is none.
 func short(name string) string {
-	if len(name) > 64 || said(name) != "“"+name+"”" {
+	if !isName(name, 64) {
 		return ""
 	}
 	return name
 }
+
+// isName reports whether a text that a server sent can be shown as it is: one line of at most limit bytes.
+func isName(text string, limit int) bool { return len(text) <= limit && said(text) == "“"+text+"”" }
 
 // send makes a request, with the key, and returns the response. The error is a *failure, or that of ctx.
 func (s *server) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
@@ -253,7 +283,7 @@ func (s *server) send(ctx context.Context, method, path string, body io.Reader) 
 	}
 	response, err := s.http.RoundTrip(r) // follows no redirects
 	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+		if cause := context.Cause(ctx); errors.Is(cause, client.ErrSilent) {
 			return nil, s.lost(cause)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
@@ -275,17 +305,15 @@ func (s *server) usable() bool {
 	return s.problem == "" && !s.breaker.open(time.Now())
 }
 
-// offers returns the names of the models that the server has.
-func (s *server) offers() (ids []string) {
+// offers returns the names of the models that the server has, and whether it is another m40-llm.
+func (s *server) offers() (ids []string, native bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.models {
 		ids = append(ids, m.id)
 	}
-	return ids
+	return ids, s.kind.native
 }
-
-func (s *server) isNative() bool { return s.currentKind().native }
 
 // engineName returns what the engine calls itself.
 func (s *server) engineName() string {

@@ -22,7 +22,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // localEngine is the engine of this machine: it has the model guide, and answers nothing.
-type localEngine struct{ closed bool }
+type localEngine struct {
+	closed bool
+	models func() ([]infer.ModelInfo, error) // nil: the guide alone
+}
 
 func (*localEngine) Generate(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
@@ -30,7 +33,10 @@ func (*localEngine) Generate(context.Context, infer.Request) iter.Seq2[infer.Eve
 	}
 }
 
-func (*localEngine) Models(context.Context) ([]infer.ModelInfo, error) {
+func (e *localEngine) Models(context.Context) ([]infer.ModelInfo, error) {
+	if e.models != nil {
+		return e.models()
+	}
 	return []infer.ModelInfo{{Name: "guide"}}, nil
 }
 func (*localEngine) Status() infer.Status {
@@ -83,7 +89,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, models)
 	case extra != "":
 		io.WriteString(w, extra)
-	case r.Method == http.MethodPost && (r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/completions"):
+	case r.Method == http.MethodPost && slices.Contains([]string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/generate", "/v1/embed"}, r.URL.Path):
 		var body map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			http.Error(w, err.Error(), 400)
@@ -156,7 +162,7 @@ func patientRouterTo(t testing.TB, patience time.Duration, servers ...*standIn) 
 		Pauses: []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond}})
 	t.Cleanup(func() { r.Close() })
 	for _, s := range r.servers {
-		eventually(t, "the server "+s.address+" is asked", func() bool { return s.currentKind().asked && s.usable() })
+		eventually(t, "the server "+s.address+" is asked", s.usable)
 	}
 	eventually(t, "the models are listed", func() bool {
 		list := r.Status().Remote

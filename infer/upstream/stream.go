@@ -16,13 +16,11 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/client"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
-
-// errStalled is the cause of the end of a request to a server that sends nothing.
-var errStalled = errors.New("nothing came for too long")
 
 var errLongLine = errors.New("a line is too long")
 
@@ -46,7 +44,7 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stall := time.AfterFunc(s.o.Silence, func() { cancel(errStalled) })
+	stall := time.AfterFunc(s.o.Silence, func() { cancel(client.ErrSilent) })
 	defer stall.Stop()
 	response, err := s.send(ctx, http.MethodPost, call.path, bytes.NewReader(body))
 	if err != nil {
@@ -219,7 +217,7 @@ func (w *writer) event(data []byte) error {
 	if len(c.Error) > 0 && string(c.Error) != "null" {
 		message, _ := errorText("", data)
 		f := &failure{server: w.server.address, again: true, broken: true}
-		return f.because(infer.CodeUpstream, "what was written is kept: ask again, or continue from there", "%s failed while it wrote the answer: %s", w.server.address, said(message))
+		return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, said(message))
 	}
 	if c.Usage != nil {
 		w.usage = c.Usage
@@ -252,6 +250,9 @@ func (w *writer) choice(c *choice) bool {
 		text, reasoning = d.Content, reasoning+d.Reasoning
 	}
 	calls := w.calls.add(c.Delta.Calls, w.request)
+	if w.request.WholeCalls {
+		calls = nil
+	}
 	tokens := w.scores(c.LogProbs)
 	if len(tokens) == 0 && text+reasoning != "" || len(calls) > 0 && len(tokens) == 0 {
 		tokens = []infer.Token{{Choice: sample.Choice{ID: -1}, Bytes: []byte(text + reasoning)}}
@@ -347,8 +348,8 @@ func (w *writer) cut(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, io.EOF) && w.reason != "":
 		return w.finish()
-	case errors.Is(context.Cause(ctx), errStalled):
-		return w.server.lost(errStalled)
+	case errors.Is(context.Cause(ctx), client.ErrSilent):
+		return w.server.lost(client.ErrSilent)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errLongLine):
@@ -373,13 +374,16 @@ func (w *writer) finish() error {
 // end emits the record of the answer.
 func (w *writer) end() error {
 	w.over = true
-	d := &infer.Done{Calls: w.calls.rest(w.request)}
+	d := &infer.Done{}
+	if w.request.WholeCalls {
+		d.Calls = w.calls.deltas()
+	}
 	if w.parser != nil {
 		rest := w.parser.End(true)
 		d.Text, d.Reasoning = rest.Content, rest.Reasoning
 	}
 	d.Reason, d.StopString = w.reason, w.stop
-	if d.Reason == infer.FinishCalls && w.calls.n == 0 {
+	if d.Reason == infer.FinishCalls && len(w.calls.whole) == 0 {
 		d.Reason = infer.FinishStop
 	}
 	d.Usage = record.Usage{CompletionTokens: w.tokens}
@@ -406,41 +410,35 @@ func tokens(n int) int {
 const maxCalls = 128
 
 // callList collects the calls of an answer.
-type callList struct {
-	n     int // calls
-	whole []reply.CallDelta
+type callList struct{ whole []*toolCall }
+
+// toolCall is a call of a tool. Its arguments come in parts.
+type toolCall struct {
+	id, name  string
+	arguments strings.Builder
 }
 
-// add returns what parts of calls add to the answer, as the request wants them: at once, or whole at the end.
+// add returns what parts of calls add to the answer.
 func (l *callList) add(parts []callDelta, r *infer.Request) (out []reply.CallDelta) {
 	for _, p := range parts {
-		if p.Index < 0 || p.Index > l.n || p.Index >= maxCalls || r.SingleCall && p.Index > 0 {
+		if p.Index < 0 || p.Index > len(l.whole) || p.Index >= maxCalls || r.SingleCall && p.Index > 0 {
 			continue
 		}
-		d := reply.CallDelta{Index: p.Index, ID: p.ID, Name: p.Function.Name, Arguments: p.Function.Arguments}
-		if p.Index == l.n {
-			l.n++
-			if d.ID == "" {
-				d.ID = reply.NewID()
-			}
-			l.whole = append(l.whole, reply.CallDelta{Index: p.Index})
-		} else {
-			d.ID, d.Name = "", "" // the first part had them
+		d := reply.CallDelta{Index: p.Index, Arguments: p.Function.Arguments}
+		if p.Index == len(l.whole) { // the first part has the id and the name
+			d.ID, d.Name = cmp.Or(p.ID, reply.NewID()), p.Function.Name
+			l.whole = append(l.whole, &toolCall{id: d.ID, name: d.Name})
 		}
-		w := &l.whole[p.Index]
-		w.ID, w.Name, w.Arguments = w.ID+d.ID, w.Name+d.Name, w.Arguments+d.Arguments
+		l.whole[p.Index].arguments.WriteString(d.Arguments)
 		out = append(out, d)
-	}
-	if r.WholeCalls {
-		return nil
 	}
 	return out
 }
 
-// rest returns the calls that wait for the end of the answer.
-func (l *callList) rest(r *infer.Request) []reply.CallDelta {
-	if !r.WholeCalls {
-		return nil
+// deltas returns the calls, each as a whole.
+func (l *callList) deltas() (whole []reply.CallDelta) {
+	for i, c := range l.whole {
+		whole = append(whole, reply.CallDelta{Index: i, ID: c.id, Name: c.name, Arguments: c.arguments.String()})
 	}
-	return l.whole
+	return whole
 }
