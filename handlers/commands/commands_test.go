@@ -159,7 +159,7 @@ func TestCommands(t *testing.T) {
 		{"a prompt beyond the context is refused with the numbers", nil, "", "run guide --ctx 32 " + strings.Repeat("x", 100), result{1, "", "32"}},
 		{"a folder is no model", nil, "", "run " + t.TempDir() + " hi", result{1, "", "a directory"}},
 
-		{"the list names the built-in model", nil, "", "list", result{0, "guide  15.2 MB  llama   14.2 M      Q8_0   1024     yes   MIT", ""}},
+		{"the list names the built-in model", nil, "", "list", result{0, "guide  15.2 MB  llama   14.2 M      Q8_0   1024     yes   CPU      MIT", ""}},
 		{"the list finds the models of a folder", nil, "", "list --models " + filepath.Dir(tiny), result{0, "tiny", ""}},
 
 		{"a text becomes an array of token ids", nil, "ab<s>a", "tokenize --model " + vocabulary, result{0, "[3,2,3,0]\n", ""}},

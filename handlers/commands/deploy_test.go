@@ -220,6 +220,9 @@ func TestComposeHasVLLMAsTheUpstream(t *testing.T) {
 	if i := slices.Index(upstream.Command, "--port"); !ok || i < 0 || upstream.Command[i+1] != at.Port() {
 		t.Errorf("the upstream %s is no service of the file: %+v", at, upstream)
 	}
+	if i := slices.Index(upstream.Command, "--model"); i < 0 || front.Environment["M40_LLM_MODEL"] != upstream.Command[i+1]+"@"+at.Host {
+		t.Errorf("chats begin with %s, and the upstream runs %q", front.Environment["M40_LLM_MODEL"], upstream.Command)
+	}
 	if len(upstream.Ports) != 0 {
 		t.Error("the upstream can be reached from outside")
 	}
@@ -289,6 +292,10 @@ func TestTheManifestsOfKubernetesFitTogether(t *testing.T) {
 	var serve struct{ Applications []map[string]any }
 	if parseYAML(t, ray.Spec.Applications, &serve); len(serve.Applications) != 1 || serve.Applications[0]["import_path"] != "ray.serve.llm:build_openai_app" {
 		t.Errorf("Ray Serve runs %+v", serve)
+	}
+	served := regexp.MustCompile(`model_id: (\S+)`).FindStringSubmatch(ray.Spec.Applications)
+	if len(served) != 2 || !slices.Contains(c.Args, "--model="+served[1]+"@"+ray.Metadata.Name+"-serve-svc:8000") {
+		t.Errorf("chats begin with another model than that of Ray Serve, %q: %q", served, c.Args)
 	}
 	for _, image := range regexp.MustCompile(`image: (\S+)`).FindAllStringSubmatch(rayText, -1) {
 		checkImage(t, image[1])

@@ -55,7 +55,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		engineFlags: addEngineFlags(f),
 		all:         f,
 		addr:        f.String("addr", defaultAddr, "HOST:PORT", "address to listen on; port 0 picks a free port"),
-		model:       f.String("model", "", "NAME|PATH", "model to load at the start (default: the one used last, else "+guideName+")"),
+		model:       f.String("model", "", "NAME|PATH", "model to load at the start, or NAME@HOST of an --upstream, with which chats begin (default: the one used last, else "+guideName+")"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
 		worker:      f.String("worker", "always", "always|never", "run models in a separate process, so that a crash there does not stop the server"),
@@ -287,6 +287,11 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		return nil, err
 	}
 	flags.noteMissingFolder(t)
+	servers, err := flags.addresses(t)
+	if err != nil {
+		return nil, err
+	}
+	remote, host := flags.remoteModel(servers)
 	s := &services{}
 	if s.db, err = openStore(ctx, t, flags.folders, logger); err != nil {
 		return nil, err
@@ -294,15 +299,17 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.people, err = people.New(ctx, people.Options{Store: s.db, OwnerKey: *flags.apiKey, Log: logger}); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	if *flags.model == "" {
+	if *flags.model == "" || remote != "" {
 		*flags.model = modelUsedLast(ctx, catalog, s.db, logger)
 	}
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	var remoteVersion func() int64
-	if s.engine, remoteVersion, err = flags.withUpstreams(t, s.engine, logger, log); err != nil {
-		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
+	listing, chatting := models.Options{}, live.Options{}
+	if len(servers) > 0 {
+		router := withUpstreams(s.engine, servers, logger, log)
+		s.engine, listing.RemoteVersion, listing.Changed = router, router.ModelsVersion, router.Refresh
+		chatting.FirstModel = func() string { return router.Name(remote, host) }
 	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
@@ -323,13 +330,16 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if err != nil {
 		logger.Warn("the KV caches of chats are not stored", "error", err)
 	}
-	s.models = models.New(models.Options{Engine: s.engine, Files: catalog, Puller: puller, Log: logger, Reload: s.engine.Reload, RemoteVersion: remoteVersion,
-		Suggest: func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }, Deleted: func(model string) {
-			if err := deleteCaches(caches, model); err != nil {
-				logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
-			}
-		}})
-	s.chats = live.New(s.engine, live.Options{Store: s.db, KVFiles: caches, Log: logger})
+	listing.Engine, listing.Files, listing.Puller, listing.Log, listing.Reload = s.engine, catalog, puller, logger, s.engine.Reload
+	listing.Suggest = func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }
+	listing.Deleted = func(model string) {
+		if err := deleteCaches(caches, model); err != nil {
+			logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
+		}
+	}
+	s.models = models.New(listing)
+	chatting.Store, chatting.KVFiles, chatting.Log = s.db, caches, logger
+	s.chats = live.New(s.engine, chatting)
 	return s, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/upstream"
@@ -17,23 +18,31 @@ const upstreamKeyEnv = "M40_LLM_UPSTREAM_KEY"
 // maxKeys bounds the file of --upstream-keys, in bytes.
 const maxKeys = 1 << 20
 
-// withUpstreams returns an engine that passes requests for models of other engines to these, and what
-// increases when their models change; the engine itself and nil if there are none.
-func (f serveFlags) withUpstreams(t *cli.Terminal, local closableEngine, logger *slog.Logger, log io.Writer) (closableEngine, func() int64, error) {
-	servers, err := f.addresses(t)
-	if err != nil || len(servers) == 0 {
-		return local, nil, err
-	}
+// withUpstreams returns an engine that passes requests for models of servers to these.
+func withUpstreams(local closableEngine, servers []upstream.Address, logger *slog.Logger, log io.Writer) *upstream.Router {
 	for _, a := range servers {
 		if a.Key != "" && !a.Private() {
 			logger.Warn("the key of an upstream is sent without encryption; give its address with https", "upstream", a.Host)
 		}
 	}
-	r := upstream.New(upstream.Options{
+	return upstream.New(upstream.Options{
 		Local: local, Servers: servers, Log: logger, Version: version,
 		Notice: func(line string) { fmt.Fprintf(log, "m40-llm: upstream %s\n", line) },
 	})
-	return r, r.ModelsVersion, nil
+}
+
+// remoteModel returns the model and the host that --model names as NAME@HOST, if HOST is one of servers, or
+// "upstream" for any of them; else two empty strings.
+func (f serveFlags) remoteModel(servers []upstream.Address) (id, host string) {
+	at := strings.LastIndexByte(*f.model, '@')
+	if at <= 0 {
+		return "", ""
+	}
+	id, host = (*f.model)[:at], (*f.model)[at+1:]
+	if len(servers) > 0 && host == "upstream" || slices.ContainsFunc(servers, func(a upstream.Address) bool { return a.Host == host }) {
+		return id, host
+	}
+	return "", ""
 }
 
 // addresses returns the upstreams with their keys.

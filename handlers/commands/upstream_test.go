@@ -5,17 +5,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
+	"m40-llm/infer/gguf/gguftest"
 )
 
 // childServer is a server in another process.
@@ -51,14 +59,60 @@ func startChild(t *testing.T, args ...string) *childServer {
 	return s
 }
 
-// remote waits until a server has models of others, from as many servers.
+// remote waits until a server has models of others, from as many servers, and the first of them is loaded.
 func (s *testServer) remote(servers int) (list []infer.ModelInfo) {
 	s.t.Helper()
 	eventually(s.t, "models of upstreams", func() bool {
 		list = s.status().Remote
-		return len(list) > 0 && len(list[0].Upstream.Servers) == servers && list[0].Upstream.Problem == ""
+		return len(list) > 0 && len(list[0].Upstream.Servers) == servers && list[0].Upstream.Problem == "" && list[0].Upstream.ContextLength > 0
 	})
 	return list
+}
+
+// page returns the page that a server has at path.
+func (s *testServer) page(path string) string {
+	s.t.Helper()
+	response, err := http.Get(s.url + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// embedderFolder returns a folder with a small embedding model, tiny-embed.
+func embedderFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tiny-embed.gguf"), gguftest.TinyBERT(gguftest.BERT{Context: 32}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// otherEngine returns the address at which a server of this program has OpenAI's routes alone, as another engine has.
+func otherEngine(t *testing.T, url string) string {
+	t.Helper()
+	to, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models", "/openapi.json", "/v1/chat/completions", "/v1/completions", "/v1/embeddings":
+			r.Host = to.Host
+			proxy.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // readEvents returns the text, the ids of the tokens and the record of the answer in the events of /v1/generate.
@@ -82,10 +136,10 @@ func readEvents(t *testing.T, body string) (texts string, ids []int32, done infe
 }
 
 func TestAnotherServerOfThisProgramAsAnUpstreamLosesNothing(t *testing.T) {
-	far := startChild(t)
-	front := startServer(t, t.TempDir(), "--upstream", far.url+"/v1/")
+	far := startChild(t, "--models", embedderFolder(t))
+	front := startServer(t, t.TempDir(), "--upstream", far.url+"/v1/", "--model", "guide@"+strings.TrimPrefix(far.url, "http://"))
 	model := front.remote(1)[0]
-	if model.Name != "guide@upstream" || !model.Upstream.Exact || model.Upstream.ContextLength == 0 || len(model.Upstream.Lacks) != 0 || !strings.HasPrefix(model.Upstream.Engine, "m40-llm ") {
+	if model.Name != "guide@upstream" || !model.Upstream.Exact || model.Upstream.ContextLength == 0 || len(model.Upstream.Lacks) != 0 || model.Upstream.Engine != "m40-llm "+strings.TrimPrefix(version, "m40-llm-") {
 		t.Fatalf("the model is %+v, %+v", model, model.Upstream)
 	}
 	generate := func(s *testServer, model string, seed int) string {
@@ -123,6 +177,13 @@ func TestAnotherServerOfThisProgramAsAnUpstreamLosesNothing(t *testing.T) {
 			}
 		}
 	})
+	t.Run("new chats begin with the model of --model", func(t *testing.T) {
+		for server, want := range map[*testServer]string{front: `data-preferred="guide@upstream"`, &far.testServer: `data-preferred=""`} {
+			if page := server.page("/"); !strings.Contains(page, want) {
+				t.Errorf("the page has no %s", want)
+			}
+		}
+	})
 	t.Run("a chat, and a client that goes", func(t *testing.T) {
 		c := front.chat()
 		c.do("send", map[string]any{"text": "Tell me a very long story.", "model": "guide@upstream", "settings": map[string]any{"temperature": 0, "max_tokens": 900}})
@@ -137,6 +198,91 @@ func TestAnotherServerOfThisProgramAsAnUpstreamLosesNothing(t *testing.T) {
 			t.Errorf("the upstream is %+v", up)
 		}
 	})
+	t.Run("embeddings", func(t *testing.T) { embedThere(t, front, far, true) })
+}
+
+// embedThere checks that all routes for embeddings give what the upstream gives; exactly if it is asked by the
+// engine's own API.
+func embedThere(t *testing.T, front *testServer, far *childServer, exact bool) {
+	t.Helper()
+	for _, request := range []string{
+		`/v1/embeddings {"model":"tiny-embed","input":["one text","another"]}`,
+		`/v1/embeddings {"model":"tiny-embed","input":"one text","dimensions":8,"encoding_format":"base64"}`,
+		`/v1/embeddings {"model":"tiny-embed","input":[[5,6,7],[8]]}`,
+		`/embedding {"model":"tiny-embed","content":"one text"}`,
+		`/api/embed {"model":"tiny-embed","input":["one text","another"]}`,
+		`/embeddings {"model":"tiny-embed","content":"one text","embd_normalize":-1}`,
+		`/api/embeddings {"model":"tiny-embed","prompt":"one text"}`,
+		`/api/embed {"model":"tiny-embed","input":"` + strings.Repeat("long ", 40) + `"}`,
+	} {
+		if own := strings.Contains(request, "-1") || strings.Contains(request, "prompt") || strings.Contains(request, "long"); own && !exact {
+			continue // other engines do not say what they computed, or cut texts
+		}
+		path, body, _ := strings.Cut(request, " ")
+		_, want := far.post(path, body)
+		status, got := front.post(path, body)
+		if a, b := numbersOf(t, got), numbersOf(t, want); status != http.StatusOK || !slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || !exact && math.Abs(x-y) < 1e-6 }) || len(a) < 9 {
+			t.Errorf("%s: %d %.200s\nwant %.200s", request, status, got, want)
+		}
+	}
+	if status, body := front.post("/v1/embeddings", `{"model":"`+front.status().Remote[0].Name+`","input":"x"}`); status != http.StatusNotImplemented || !strings.Contains(body, "not_supported") {
+		t.Errorf("the embedding of a text by a model that writes: %d %s", status, body)
+	}
+	status, body := front.post("/v1/chat/completions", `{"model":"tiny-embed","messages":[{"role":"user","content":"Hi"}]}`)
+	if status != http.StatusNotImplemented || !strings.Contains(body, "not_supported") {
+		t.Errorf("a question to a model that embeds: %d %s", status, body)
+	}
+	if up := front.status().Upstreams[0]; up.Problem != "" {
+		t.Errorf("after that, the server is taken for broken: %+v", up)
+	}
+	if page := front.page("/"); strings.Contains(page, `value="tiny-embed"`) || !strings.Contains(page, `value="`+front.status().Remote[0].Name+`"`) {
+		t.Error("the menu of models has one that cannot chat")
+	}
+}
+
+// numbersOf returns the numbers of a response with embeddings, those in base64 included, without durations.
+func numbersOf(t *testing.T, body string) (list []float64) {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(body), &value); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	var visit func(any)
+	visit = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				if !strings.HasSuffix(name, "_duration") {
+					visit(v[name])
+				}
+			}
+		case []any:
+			for _, inner := range v {
+				visit(inner)
+			}
+		case float64:
+			list = append(list, v)
+		case string:
+			var vector infer.Vector
+			if json.Unmarshal([]byte(strconv.Quote(v)), &vector) == nil {
+				for _, x := range vector {
+					list = append(list, float64(x))
+				}
+			}
+		}
+	}
+	visit(value)
+	return list
+}
+
+func TestEmbeddingsOfAnEngineWithOpenAIsRoutes(t *testing.T) {
+	far := startChild(t, "--models", embedderFolder(t))
+	eventually(t, "the model there is loaded", func() bool { return far.status().State == infer.StateReady })
+	front := startServer(t, t.TempDir(), "--upstream", otherEngine(t, far.url))
+	if m := front.remote(1)[0].Upstream; m.Exact {
+		t.Fatalf("the upstream is taken for another one of this program: %+v", m)
+	}
+	embedThere(t, front, far, false)
 }
 
 // withoutNames returns a JSON body without what names the server, the request and the time.
@@ -203,6 +349,7 @@ func TestOfTwoUpstreamsOneIsKilledUnderLoad(t *testing.T) {
 		}
 	}
 	eventually(t, "the end is noticed", func() bool { return front.status().Upstreams[0].Problem != "" })
+	eventually(t, "the model of this machine is loaded", func() bool { return front.status().State == infer.StateReady })
 	var health struct{ Upstreams struct{ Ready, Failing int } }
 	if front.get("/health", &health); health.Upstreams.Ready != 1 || health.Upstreams.Failing != 1 {
 		t.Errorf("/health has %+v", health)
