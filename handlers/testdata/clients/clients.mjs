@@ -324,7 +324,43 @@ async function* langchain() {
   }
 }
 
-for (const [needs, clients] of [['openai', openai], ['@anthropic-ai/sdk', anthropic], ['ollama', ollama], ['ai', aiSDK], ['@langchain/core', langchain]]) {
+async function* agents() {
+  const { Agent, Runner, tool, OpenAIChatCompletionsModel, OpenAIResponsesModel, setTracingDisabled } = await load('@openai/agents')
+  const { default: OpenAI } = await load('openai')
+  const { z } = await load('zod')
+  setTracingDisabled(true)
+  const runner = new Runner({ tracingDisabled: true })
+  for (const [api, Model] of [['chat', OpenAIChatCompletionsModel], ['responses', OpenAIResponsesModel]]) {
+    const agent = (base, more) => new Agent({ name: 'helper', instructions: 'Answer shortly.', modelSettings: { temperature: 0, maxTokens: 300, store: false }, // an answer that is cut is an error
+      model: new Model(new OpenAI({ baseURL: base + '/v1', apiKey: 'any', maxRetries: 0 }), 'guide'), ...more })
+    const weather = tool({ name: 'weather', description: 'weather', parameters: z.object({ city: z.string() }), execute: async ({ city }) => city + ': 20' })
+    yield [`@openai/agents ${api}`, version('@openai/agents'), {
+      chat: async () => assert.ok((await runner.run(agent(server), question)).finalOutput),
+      stream: async () => {
+        const streamed = await runner.run(agent(server), question, { stream: true })
+        let text = ''
+        for await (const part of streamed.toTextStream()) text += part
+        await streamed.completed
+        assert.equal(text, (await runner.run(agent(server), question)).finalOutput)
+      },
+      usage: async () => assert.ok((await runner.run(agent(server), question)).rawResponses[0].usage.outputTokens > 5),
+      abort: async () => {
+        const controller = new AbortController()
+        const streamed = await runner.run(agent(scripted, { modelSettings: {} }), question, { stream: true, signal: controller.signal })
+        await aborts(streamed.toTextStream(), () => controller.abort())
+      },
+      tools: async () => isWeather((await runner.run(agent(scripted, { tools: [weather], toolUseBehavior: 'stop_on_first_tool' }), question)).newItems.find(item => item.type === 'tool_call_item').rawItem.arguments),
+      results: async () => assert.equal((await runner.run(agent(scripted, { tools: [weather] }), question)).finalOutput, 'It is Rome: 20'),
+      json_schema: async () => {
+        const outputType = z.object({ colour: z.enum(['red', 'green']) })
+        assert.match((await runner.run(agent(server, { outputType, modelSettings: { temperature: 0, maxTokens: 40 } }), question)).finalOutput.colour, /^(red|green)$/)
+      },
+      errors: () => fails(() => runner.run(agent(server, { model: new Model(new OpenAI({ baseURL: server + '/v1', apiKey: 'any', maxRetries: 0 }), 'none') }), question), e => assert.equal(e.status, 404, e)),
+    }]
+  }
+}
+
+for (const [needs, clients] of [['openai', openai], ['@anthropic-ai/sdk', anthropic], ['ollama', ollama], ['ai', aiSDK], ['@langchain/core', langchain], ['@openai/agents', agents]]) {
   if (!installed(needs)) continue
   for await (const [client, its, features] of clients()) {
     for (const [feature, run] of Object.entries(features)) {
