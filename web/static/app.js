@@ -103,7 +103,7 @@ const link = new Link(document.body.dataset.chat, {
       },
     }[f.type]
     apply?.()
-    if (f.type === 'events' && f.events.every(e => streamed.has(e.type))) drawSoon()
+    if (f.type === 'events' && f.events.every(e => streamed.has(e.type))) drawSoon(pace)
     else refresh()
     if (f.type === 'snapshot' && !seek()) toEnd()
   },
@@ -284,15 +284,21 @@ function presetsAddress(preset) {
 
 // streamed are the events that change nothing but their answer, and what drawSoon shows.
 const streamed = new Set(['text', 'block', 'progress'])
+const pace = 100 // ms between two drawings while an answer is written or the user scrolls
 
-let drawLater = 0
-// drawSoon shows what depends on the layout, in the next frame, once for all that came before it.
-function drawSoon() {
-  drawLater ||= requestAnimationFrame(() => {
-    drawLater = 0
+let drawTimer = 0, drawAt = Infinity
+// drawSoon shows what depends on the layout within so many milliseconds, once for all that came before it.
+// A task of its own keeps short the one in which the page is laid out.
+function drawSoon(ms = 0) {
+  const at = performance.now() + ms
+  if (at >= drawAt) return
+  clearTimeout(drawTimer)
+  drawAt = at
+  drawTimer = setTimeout(() => {
+    drawAt = Infinity
     showInView()
     showContext()
-  })
+  }, ms)
 }
 
 // showInView shows the seed of the last answer in the viewport, and the candidates of its last token.
@@ -398,7 +404,7 @@ scroller.addEventListener('scroll', () => {
   reached = scroller.scrollTop
   $('#tobottom').hidden = (following && !chat.cut) || chat.empty
   fetchNear()
-  drawSoon()
+  drawSoon(pace)
 }, { passive: true })
 $('#tobottom').addEventListener('click', toEnd)
 const sizes = new ResizeObserver(() => { if (following) toEnd() })
