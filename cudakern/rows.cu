@@ -64,6 +64,32 @@ KERNEL(glu_exact, 256, 8)(float *dst, const float *gate, const float *up, int co
 	dst[i] = exact_gelu(gate[i]) * (up ? up[i] : 1.0f);
 }
 
+// ln(1 + y) for y from 0 to 1, with the relative error of log_of: its factor undoes the rounding of 1 + y.
+DEVICE float log1p_of(float y)
+{
+	float u = 1.0f + y;
+	return u == 1.0f ? y : log_of(u) * (y / (u - 1.0f));
+}
+
+enum { IDENTITY, SIGMOID, SOFTPLUS, EXP }; // Gate in Go, from Identity on
+
+// dst = g(gate) · up, or g(gate) if up is null, where g is the function kind: x, 1 / (1 + e^-x), ln(1 + e^x) or e^x
+KERNEL(glu_scan, 256, 8)(float *dst, const float *gate, const float *up, int kind, int cols, const int *rows)
+{
+	int row, col;
+	if (!element(cols, rows, &row, &col))
+		return;
+	size_t i = (size_t)row * cols + col;
+	float x = gate[i], y = x;
+	if (kind == SIGMOID)
+		y = 1.0f / (1.0f + exp_of(-x));
+	else if (kind == SOFTPLUS)
+		y = fmaxf(x, 0.0f) + log1p_of(exp_of(-fabsf(x)));
+	else if (kind == EXP)
+		y = exp_of(x);
+	dst[i] = up ? y * up[i] : y;
+}
+
 // x = x · factor, then the soft cap x = cap · tanh(x / cap) unless cap is 0
 KERNEL(scale_rows, 256, 8)(float *x, float factor, float cap, int cols, const int *rows)
 {

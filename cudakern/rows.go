@@ -39,20 +39,28 @@ const (
 	GELU                      // tanh approximation
 	ClampedSwiGLU             // of gpt-oss: glu_of in math.cuh
 	SquaredReLU               // max(x, 0)²
-	ExactGELU                 // x · (1 + erf(x / sqrt(2))) / 2; GLU has a kernel of its own for it, Activation none
+	ExactGELU                 // x · (1 + erf(x / sqrt(2))) / 2; GLU has kernels of its own for it and those that follow, Activation none
+	Identity                  // x
+	Sigmoid                   // 1 / (1 + e^-x)
+	Softplus                  // ln(1 + e^x)
+	Exp                       // e^x
 )
 
 // GLU is the gated linear unit of a feed-forward layer.
-type GLU struct{ rows, exact *Function }
+type GLU struct{ rows, exact, scan *Function }
 
 // NewGLU loads the kernels.
 func NewGLU(c *Context) (*GLU, error) {
-	rows, err := c.kernel("rows", "glu")
-	if err != nil {
+	k := &GLU{}
+	var err error
+	if k.rows, err = c.kernel("rows", "glu"); err != nil {
 		return nil, err
 	}
-	exact, err := c.kernel("rows", "glu_exact")
-	return &GLU{rows, exact}, err
+	if k.exact, err = c.kernel("rows", "glu_exact"); err != nil {
+		return nil, err
+	}
+	k.scan, err = c.kernel("rows", "glu_scan")
+	return k, err
 }
 
 // Enqueue computes dst = g(gate) · up, rows of cols float32, or g(gate) if up is 0. dst may be gate.
@@ -61,8 +69,11 @@ func (k *GLU) Enqueue(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, c
 		return err
 	}
 	grid, block := Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}
-	if g == ExactGELU {
+	switch {
+	case g == ExactGELU:
 		return k.exact.Launch(to, grid, block, 0, dst, gate, up, int32(cols), rows)
+	case g >= Identity:
+		return k.scan.Launch(to, grid, block, 0, dst, gate, up, int32(g-Identity), int32(cols), rows)
 	}
 	return k.rows.Launch(to, grid, block, 0, dst, gate, up, int32(g), int32(cols), rows)
 }

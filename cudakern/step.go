@@ -18,6 +18,12 @@ type Step struct {
 	Blocks int // maximum blocks of one sequence
 	Outs   Ptr // (1) number of rows to gather
 	Out    Ptr // (outs) rows to gather
+
+	// Of programs with recurrent state: the rows of sequence s are Order[Begin[s]] … Order[Begin[s+1]-1].
+	Sequences Ptr // (1) number of sequences with rows
+	Begin     Ptr // (sequences + 1)
+	Order     Ptr // (rows) rows by sequence, in the order of their positions
+	Slots     Ptr // (sequences) slot of the sequence's state
 }
 
 // Cache is a paged KV cache in device memory: [block][layer][K|V][kv head][32][dim].

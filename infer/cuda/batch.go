@@ -22,6 +22,8 @@ type inputs struct {
 	used  []int32
 	place [][]int32
 	last  []int32 // of each row, the last position of its sequence
+
+	states bool // the program has recurrent state
 }
 
 const word = 4 // bytes of an int32
@@ -29,8 +31,9 @@ const word = 4 // bytes of an int32
 // newInputs allocates memory for batches of p. A table has up to blocks KV blocks; 0: the program
 // reads no tables.
 func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
-	groups := len(p.Limits().Blocks)
-	words := inputWords(p, groups)
+	limits := p.Limits()
+	groups := len(limits.Blocks)
+	words := inputWords(p, limits)
 	bytes := inputBytes(p, blocks)
 	at, err := d.memory.alloc(bytes)
 	if err != nil {
@@ -56,6 +59,12 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 		host:  host,
 		rows:  p.Rows,
 		place: make([][]int32, groups),
+
+		states: limits.States > 0,
+	}
+	if in.states {
+		first := words - stateWords(p)
+		in.step.Sequences, in.step.Begin, in.step.Order, in.step.Slots = array(first), array(first+1), array(first+2+p.Rows), array(first+2+2*p.Rows)
 	}
 	for g := range groups {
 		in.seq = append(in.seq, array(2+(2+g)*p.Rows))
@@ -64,15 +73,24 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 	return in, nil
 }
 
-// inputWords returns the maximum size of a batch of p with groups cache groups, without its block
-// tables, in words.
-func inputWords(p *device.Program, groups int) int { return 2 + (3+groups)*p.Rows + p.Out }
+// inputWords returns the maximum size of a batch of p, whose limits are l, without its block tables, in
+// words.
+func inputWords(p *device.Program, l device.Limits) int {
+	words := 2 + (3+len(l.Blocks))*p.Rows + p.Out
+	if l.States > 0 {
+		words += stateWords(p)
+	}
+	return words
+}
+
+// stateWords is the part of it for recurrent state.
+func stateWords(p *device.Program) int { return 2 + 3*p.Rows }
 
 // inputBytes returns the maximum size of a batch of p in bytes: every row belongs to another
 // sequence, and each sequence has a table of blocks KV blocks in each cache group.
 func inputBytes(p *device.Program, blocks int) int64 {
-	groups := len(p.Limits().Blocks)
-	return word * (int64(inputWords(p, groups)) + int64(groups)*int64(p.Rows)*int64(blocks))
+	limits := p.Limits()
+	return word * (int64(inputWords(p, limits)) + int64(len(limits.Blocks))*int64(p.Rows)*int64(blocks))
 }
 
 // write writes b to host memory and returns the part to copy to the GPU.
@@ -98,6 +116,9 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	in.last = b.LastPos(in.last[:0])
 	put(in.step.Last, in.last...)
 	put(in.step.Out, b.Out...)
+	if in.states {
+		in.putStates(b, put)
+	}
 	end := in.step.Tables
 	for g := range in.seq {
 		for _, s := range in.used {
@@ -108,6 +129,23 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 		}
 	}
 	return memory[:end-in.step.Rows], nil
+}
+
+// putStates writes the rows of each sequence that has any, and its slot.
+func (in *inputs) putStates(b *device.Batch, put func(at cudakern.Ptr, values ...int32)) {
+	put(in.step.Sequences, int32(len(in.used)))
+	begin := int32(0)
+	for i, s := range in.used {
+		put(in.step.Begin+cudakern.Ptr(word*i), begin)
+		put(in.step.Slots+cudakern.Ptr(word*i), b.States[s])
+		for row, of := range b.Seq {
+			if of == s {
+				put(in.step.Order+cudakern.Ptr(word*begin), int32(row))
+				begin++
+			}
+		}
+	}
+	put(in.step.Begin+cudakern.Ptr(word*len(in.used)), begin)
 }
 
 // arrange sets used and place. Only sequences that have rows get tables, so that there are at most as

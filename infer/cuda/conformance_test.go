@@ -32,7 +32,6 @@ func TestDeviceContract(t *testing.T) {
 				Types: types[path],
 				// Paths differ in their products.
 				OnlyProducts: path != "i16" && !torture,
-				NoState:      true,
 			})
 		})
 	}
@@ -54,7 +53,6 @@ func TestDeviceContractWithExactUnits(t *testing.T) {
 				Open:         []func() (device.Device, error){func() (device.Device, error) { return g.open("i16") }},
 				Types:        types,
 				OnlyProducts: true,
-				NoState:      true,
 			})
 		})
 	}

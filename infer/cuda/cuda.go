@@ -78,6 +78,7 @@ type cuda struct {
 
 	tensors    []tensor
 	kvs        []kv
+	states     []state
 	rotations  map[device.RoPE]cudakern.Ptr // tables of RoPE angles
 	reduced    map[int32]*reduced           // by ID of the logits
 	workspaces map[string]region            // of kernels, by use; shared by all programs

@@ -81,12 +81,12 @@ func fuse(ops []device.Op, rows int) []operation {
 }
 
 // hasImageKernel reports whether an RMSNorm or a GLU can write an image: norms of whole rows, and all
-// activation functions but one.
+// activation functions up to SquaredReLU.
 func hasImageKernel(op device.Op) bool {
 	if op.Kind == device.OpRMSNorm {
 		return op.W.Cols == op.X.Cols
 	}
-	return op.GLU != device.ExactGELU
+	return op.GLU <= device.SquaredReLU
 }
 
 // onlyMultiplied reports whether only matrix products in ops read the result of op before it is

@@ -25,7 +25,8 @@ type kernels struct {
 	reduce *cudakern.Candidates
 	expert *cudakern.Experts
 
-	streams *cudakern.Streams
+	streams   *cudakern.Streams
+	recurrent *cudakern.Recurrent
 
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
@@ -99,6 +100,8 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{"rows", k.loadRows}}
 	case device.OpMix, device.OpMatchRMS, device.OpSparsify:
 		return []need{{"streams", func() (err error) { k.streams, err = cudakern.NewStreams(k.context); return err }}}
+	case device.OpConv, device.OpScan:
+		return []need{{"recurrent", func() (err error) { k.recurrent, err = cudakern.NewRecurrent(k.context); return err }}}
 	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}
 	case device.OpExpertMatMul:

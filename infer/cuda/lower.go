@@ -103,6 +103,8 @@ var lowerings = map[device.OpKind]func(l *lowering, op operation, at operands) e
 	device.OpMix:             (*lowering).mix,
 	device.OpMatchRMS:        (*lowering).matchRMS,
 	device.OpSparsify:        (*lowering).sparsify,
+	device.OpConv:            (*lowering).conv,
+	device.OpScan:            (*lowering).scan,
 }
 
 // Check implements device.Checker.
@@ -132,6 +134,10 @@ func check(op device.Op) (err error) {
 	case device.OpRoute:
 		if op.Routing.Experts > cudakern.MaxExperts {
 			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
+		}
+	case device.OpScan:
+		if op.Scan.KeyDim > cudakern.MaxScanKey {
+			err = fmt.Errorf("has keys of %d elements, the limit is %d", op.Scan.KeyDim, cudakern.MaxScanKey)
 		}
 	}
 	return err
@@ -414,7 +420,10 @@ func (l *lowering) storeRotated(op operation, store *cudakern.StoreKV, cache cud
 
 // gateOf returns the activation function of a GLU.
 func gateOf(op device.Op) (cudakern.Gate, error) {
-	gate, ok := map[device.Activation]cudakern.Gate{device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU, device.ExactGELU: cudakern.ExactGELU}[op.GLU]
+	gate, ok := map[device.Activation]cudakern.Gate{
+		device.SiLU: cudakern.SiLU, device.GELU: cudakern.GELU, device.ClampedSwiGLU: cudakern.ClampedSwiGLU, device.SquaredReLU: cudakern.SquaredReLU, device.ExactGELU: cudakern.ExactGELU,
+		device.Identity: cudakern.Identity, device.Sigmoid: cudakern.Sigmoid, device.Softplus: cudakern.Softplus, device.Exp: cudakern.Exp,
+	}[op.GLU]
 	if !ok {
 		return 0, fmt.Errorf("activation %d has no kernel", op.GLU)
 	}

@@ -15,6 +15,7 @@ type launch struct {
 	weights int64      // bytes; of weights of experts, those of one expert
 	experts int        // in the weights; 0: the launch reads all of them
 	used    int        // experts of a row
+	state   int64      // bytes of the recurrent state of a sequence, which it reads and writes
 	attends *device.Op // the attention whose keys and values it reads, or nil
 }
 
@@ -44,15 +45,23 @@ func (l *lowering) addLaunches(op operation) error {
 		}
 	case device.OpAttention:
 		last.attends = &op.Op
+	case device.OpConv:
+		last.state = 4 * int64(device.ConvValues(op.W))
+	case device.OpScan:
+		last.state = 4 * int64(op.Scan.Values())
 	}
 	return nil
 }
 
-// bytes returns how many bytes of weights and of the KV cache the launch reads for b.
+// bytes returns how many bytes of weights and of the KV cache the launch reads for b, and how many of
+// recurrent state it reads and writes.
 func (l *launch) bytes(b *device.Batch) int64 {
 	bytes := l.weights
 	if l.experts > 0 {
 		bytes *= int64(min(l.experts, l.used*len(b.Tokens)))
+	}
+	if l.state > 0 {
+		bytes += 2 * l.state * sequences(b)
 	}
 	if l.attends == nil {
 		return bytes
@@ -71,6 +80,15 @@ func (l *launch) bytes(b *device.Batch) int64 {
 		bytes += positions * perPosition
 	}
 	return bytes
+}
+
+// sequences returns how many sequences have rows in b.
+func sequences(b *device.Batch) int64 {
+	seen := map[int32]bool{}
+	for _, s := range b.Seq {
+		seen[s] = true
+	}
+	return int64(len(seen))
 }
 
 // Profile implements device.Profiler. It enqueues the launches one by one, with an event before and

@@ -16,7 +16,7 @@ import (
 // device that fuses operations relies on that.
 func TestOperationsReadWhatTheyDeclare(t *testing.T) {
 	n := newNet(t, ref.New(), gguf.F32, gguf.F32)
-	n.widen(false)
+	n.widen()
 	tested := map[device.OpKind]bool{device.OpCandidates: true} // its results are no activation
 	for i, op := range n.record(accessRows).Ops {
 		t.Run(fmt.Sprint(i, " ", op.Kind), func(t *testing.T) {

@@ -35,7 +35,7 @@ func (s Suite) sameBits(t *testing.T) {
 				newNet := func(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
 					n := newNet(t, dev, typ, cache)
 					if full {
-						n.widen(s.NoState)
+						n.widen()
 					}
 					return n
 				}
@@ -173,10 +173,8 @@ func (n *net) record(rows int) *device.Program {
 	if n.wide != nil {
 		n.mixture(p)
 		n.latent(p)
-		if !n.wide.noState {
-			n.recurrent(p)
-			n.everyOperation(p)
-		}
+		n.recurrent(p)
+		n.everyOperation(p)
 	}
 	p.GatherRows(b["last"], b["x"])
 	p.RMSNorm(b["last"], b["last"], n.weights["norm0"], 1e-5)
@@ -319,7 +317,7 @@ func (n *net) sharePrefix(t *testing.T, same compare) {
 // stateAt returns a slot with the recurrent state of the first sequence behind its first positions
 // positions: a copy of one that goes on afterwards.
 func (n *net) stateAt(positions int) (slot int32) {
-	if n.wide == nil || n.wide.noState {
+	if n.wide == nil {
 		return 0
 	}
 	f := &feed{seq: 0, table: []int32{4, 5, 6, 7}, slot: 3}

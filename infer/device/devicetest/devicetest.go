@@ -27,12 +27,9 @@ type Suite struct {
 	// batch; nil: all.
 	SameBits []gguf.Type
 
-	// OnlyProducts skips ways to fill the KV cache, because another suite of the same device
-	// tests them.
+	// OnlyProducts skips ways to fill the KV cache, and operations with recurrent state, because another
+	// suite of the same device tests them.
 	OnlyProducts bool
-
-	// NoState skips operations with recurrent state, for which the device has no kernels.
-	NoState bool
 }
 
 // Run runs the whole suite.

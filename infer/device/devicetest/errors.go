@@ -60,9 +60,7 @@ func (s Suite) errors(t *testing.T) {
 	})
 	t.Run("invalid or unknown options do not compile", s.invalidOptions)
 	t.Run("an invalid batch does not run", s.invalidBatches)
-	if !s.NoState {
-		t.Run("recurrent state", s.invalidStates)
-	}
+	t.Run("recurrent state", s.invalidStates)
 	t.Run("a closed device refuses to run", s.closed)
 }
 

@@ -32,7 +32,7 @@ func (s Suite) operations(t *testing.T) {
 	t.Run("MatchRMS", s.matchRMS)
 	t.Run("Sparsify", s.sparsify)
 	t.Run("RoPE", s.rope)
-	if !s.NoState {
+	if !s.OnlyProducts {
 		t.Run("Conv", s.conv)
 		t.Run("Scan", s.scan)
 	}

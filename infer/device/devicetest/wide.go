@@ -14,7 +14,6 @@ type wide struct {
 	experts, used int
 	inner         int  // width of an expert
 	latent, turn  int  // elements of a latent key that are its value, and those that are rotated
-	noState       bool // the net has no operations with recurrent state
 	state         device.State
 	scan          device.Scan
 	fullScan      device.Scan // with a decay for each element of a key
@@ -22,11 +21,10 @@ type wide struct {
 
 // widen adds the operations that the two layers of the net lack: embeddings of positions; a layer
 // with LayerNorm, biases, partial rotary embeddings, sinks and a mixture of experts; a layer
-// with latent attention; and two with recurrent state. With recurrent
-// state, all operations of a Program are then in the net.
-func (n *net) widen(noState bool) {
+// with latent attention; and two with recurrent state. All operations of a Program are then in the net.
+func (n *net) widen() {
 	w := &wide{experts: 6, used: 2, inner: n.ffn, latent: 24, turn: 8}
-	n.wide, w.noState = w, noState
+	n.wide = w
 	rng := rand.New(rand.NewPCG(7, 8))
 	typ := n.weights["q0"].Type
 	key := w.latent + w.turn
@@ -57,9 +55,6 @@ func (n *net) widen(noState bool) {
 	}
 	l := n.kv.Layout
 	w.kv = n.rig.kv(device.KVLayout{Type: l.Type, Blocks: l.Blocks, Layers: 1, KVHeads: 1, HeadDim: key, Latent: w.latent})
-	if noState {
-		return
-	}
 	b := n.buffers
 	w.scan = device.Scan{Heads: n.heads, KeyHeads: n.kvHeads, KeyDim: n.headDim, ValueDim: n.headDim, Tiled: true, Delta: true, V: b["conv"], Decay: b["decays"], Step: b["steps"]}
 	w.fullScan = w.scan
