@@ -197,6 +197,9 @@ type Engine struct {
 	Error    string  `json:"error"`   // why the engine failed, and what to do
 	Trouble  string  `json:"trouble"` // last failure of the engine, and how the server reacted
 
+	// RecurrentState is the memory of recurrent state, "309 MB"; empty: the model has none.
+	RecurrentState string `json:"recurrent_state"`
+
 	// Advice about a prompt that is too long for the context: for the first prompt of a chat, and
 	// for a later one.
 	TooLongFirst string `json:"too_long_first"`

@@ -52,6 +52,8 @@ func Engine(s infer.Status) web.Engine {
 		Queue:   queue(s),
 		Cache:   cacheText(s.Cache),
 		Saves:   s.Cache.Saves,
+
+		RecurrentState: stateText(s.Cache),
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
 	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)
@@ -172,11 +174,15 @@ func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
-	if c.State > 0 {
-		text += fmt.Sprintf("; recurrent state %s, constant", units.ByteSize(c.State))
+	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
+}
+
+// stateText describes the memory of recurrent state; "" if the model has none.
+func stateText(c infer.Cache) string {
+	if c.State == 0 {
+		return ""
 	}
-	return text
+	return units.ByteSize(c.State)
 }
 
 // parameters returns a number of parameters such as "14.2 M parameters"; "" if it is unknown.

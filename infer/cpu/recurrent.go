@@ -37,21 +37,48 @@ func (d *cpu) AllocState(l device.StateLayout) (device.State, error) {
 }
 
 func (d *cpu) CopyState(s device.State, to, from int32) error {
+	memory, err := d.slots(s, s.Layout.CheckSlots(to, from))
+	if err == nil {
+		copy(memory.slot(to), memory.slot(from))
+	}
+	return err
+}
+
+func (d *cpu) ReadState(dst []byte, s device.State, slot int32) error {
+	memory, err := d.slots(s, s.Layout.CheckSlot(slot, dst))
+	if err == nil {
+		copy(dst, memory.slot(slot))
+	}
+	return err
+}
+
+func (d *cpu) WriteState(s device.State, slot int32, src []byte) error {
+	memory, err := d.slots(s, s.Layout.CheckSlot(slot, src))
+	if err == nil {
+		copy(memory.slot(slot), src)
+	}
+	return err
+}
+
+// slots returns the state that s is a handle of. invalid is what is wrong with the slots that are asked
+// for, or nil.
+func (d *cpu) slots(s device.State, invalid error) (state, error) {
 	if d.engine == nil {
-		return errClosed
+		return state{}, errClosed
 	}
 	memory, err := d.state(s)
 	if err == nil {
-		err = s.Layout.CheckSlots(to, from)
+		err = invalid
 	}
 	if err != nil {
-		return fmt.Errorf("cpu: %w", err)
+		return state{}, fmt.Errorf("cpu: %w", err)
 	}
-	slot := func(i int32) []byte {
-		return unsafe.Slice((*byte)(unsafe.Add(memory.data, int64(i)*s.Layout.SlotBytes())), s.Layout.SlotBytes())
-	}
-	copy(slot(to), slot(from))
-	return nil
+	return memory, nil
+}
+
+// slot returns the memory of slot i.
+func (s state) slot(i int32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(s.data, int64(i)*s.Layout.SlotBytes())), s.Layout.SlotBytes())
 }
 
 // state returns the state that s is a handle of.

@@ -35,22 +35,58 @@ func (d *cuda) AllocState(l device.StateLayout) (_ device.State, err error) {
 // CopyState enqueues the copy, which is done before the next step.
 func (d *cuda) CopyState(s device.State, to, from int32) (err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return errClosed
-	}
-	memory, err := d.state(s)
-	if err == nil {
-		err = s.Layout.CheckSlots(to, from)
-	}
+	memory, err := d.slots(s, s.Layout.CheckSlots(to, from))
 	if err == nil && to != from {
-		slot := func(i int32) cudakern.Ptr { return memory.at + cudakern.Ptr(int64(i)*s.Layout.SlotBytes()) }
-		err = d.stream.Copy(slot(to), slot(from), s.Layout.SlotBytes())
+		err = d.stream.Copy(memory.slot(to), memory.slot(from), s.Layout.SlotBytes())
 	}
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
 	return nil
 }
+
+func (d *cuda) ReadState(dst []byte, s device.State, slot int32) (err error) {
+	defer mark(&err)
+	memory, err := d.slots(s, s.Layout.CheckSlot(slot, dst))
+	if err == nil {
+		err = d.stream.Download(dst, memory.slot(slot))
+	}
+	if err == nil {
+		err = d.stream.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+func (d *cuda) WriteState(s device.State, slot int32, src []byte) (err error) {
+	defer mark(&err)
+	memory, err := d.slots(s, s.Layout.CheckSlot(slot, src))
+	if err == nil {
+		err = d.stream.Upload(memory.slot(slot), src)
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+// slots returns the state that s is a handle of. invalid is what is wrong with the slots that are asked
+// for, or nil.
+func (d *cuda) slots(s device.State, invalid error) (state, error) {
+	if d.context == nil {
+		return state{}, errClosed
+	}
+	memory, err := d.state(s)
+	if err == nil {
+		err = invalid
+	}
+	return memory, err
+}
+
+// slot returns the address of slot i.
+func (s state) slot(i int32) cudakern.Ptr { return s.at + cudakern.Ptr(int64(i)*s.Layout.SlotBytes()) }
 
 // state returns the state that s is a handle of.
 func (d *cuda) state(s device.State) (state, error) {

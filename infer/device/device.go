@@ -196,6 +196,13 @@ type Device interface {
 	// CopyState copies slot from of s to slot to.
 	CopyState(s State, to, from int32) error
 
+	// ReadState copies a slot of s to dst, which has s.Layout.SlotBytes() bytes. As with ReadKV, they have a
+	// meaning for WriteState of the same device on the same number path alone.
+	ReadState(dst []byte, s State, slot int32) error
+
+	// WriteState sets a slot of s to src, as ReadState has returned it.
+	WriteState(s State, slot int32, src []byte) error
+
 	// Compile prepares p for replay. It returns p.Err, if there is one.
 	Compile(p *Program) (Executable, error)
 

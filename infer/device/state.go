@@ -27,6 +27,14 @@ func (l StateLayout) CheckSlots(slots ...int32) error {
 	return nil
 }
 
+// CheckSlot returns an error unless the slot exists and data has its size.
+func (l StateLayout) CheckSlot(slot int32, data []byte) error {
+	if int64(len(data)) != l.SlotBytes() {
+		return fmt.Errorf("a state slot has %d bytes, got %d", l.SlotBytes(), len(data))
+	}
+	return l.CheckSlots(slot)
+}
+
 // State is a handle of recurrent state that a device owns.
 type State struct {
 	ID     int32 // assigned by the device, from 1

@@ -212,6 +212,37 @@ func (m *Model) CopyState(to, from int32) error {
 	return nil
 }
 
+// StateBytes returns the size of a slot of recurrent state, in bytes; 0: the model has none.
+func (m *Model) StateBytes() int { return int(m.config.StateLayout(1).Bytes()) }
+
+// ReadState copies a slot of recurrent state, over all layers, to dst, which has StateBytes() bytes.
+func (m *Model) ReadState(dst []byte, slot int32) error {
+	return m.eachState(dst, func(s *stage, part []byte) error { return s.dev.ReadState(part, s.state, slot) })
+}
+
+// WriteState sets a slot of recurrent state to what ReadState has returned.
+func (m *Model) WriteState(slot int32, src []byte) error {
+	return m.eachState(src, func(s *stage, part []byte) error { return s.dev.WriteState(s.state, slot, part) })
+}
+
+// eachState calls f for the part of a slot's data that each stage has.
+func (m *Model) eachState(data []byte, f func(s *stage, part []byte) error) error {
+	if want := m.StateBytes(); len(data) != want {
+		return fmt.Errorf("a slot of recurrent state has %d bytes, got %d", want, len(data))
+	}
+	for _, s := range m.stages {
+		n := s.state.Layout.SlotBytes()
+		if n == 0 {
+			continue
+		}
+		if err := f(s, data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
 // ReadBlock copies a block of a cache group, over all its layers, to dst, which has BlockBytes()[group] bytes.
 func (m *Model) ReadBlock(dst []byte, group int, id int32) error {
 	return m.eachPart(group, dst, func(s *stage, kv device.KV, part []byte) error { return s.dev.ReadKV(part, kv, id) })

@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -23,15 +24,38 @@ func (d *Device) AllocState(l device.StateLayout) (device.State, error) {
 }
 
 func (d *Device) CopyState(s device.State, to, from int32) error {
+	slots, err := d.slots(s, s.Layout.CheckSlots(to, from))
+	if err == nil {
+		copy(slots[to], slots[from])
+	}
+	return err
+}
+
+func (d *Device) ReadState(dst []byte, s device.State, slot int32) error {
+	slots, err := d.slots(s, s.Layout.CheckSlot(slot, dst))
+	if err == nil {
+		_, err = binary.Encode(dst, binary.LittleEndian, slots[slot])
+	}
+	return err
+}
+
+func (d *Device) WriteState(s device.State, slot int32, src []byte) error {
+	slots, err := d.slots(s, s.Layout.CheckSlot(slot, src))
+	if err == nil {
+		_, err = binary.Decode(src, binary.LittleEndian, slots[slot])
+	}
+	return err
+}
+
+// slots returns the slots of s. invalid is what is wrong with those that are asked for, or nil.
+func (d *Device) slots(s device.State, invalid error) ([][]float32, error) {
 	if s.ID < 1 || int(s.ID) > len(d.states) || d.states[s.ID-1].StateLayout != s.Layout {
-		return fmt.Errorf("ref: state %d does not belong to this device", s.ID)
+		return nil, fmt.Errorf("ref: state %d does not belong to this device", s.ID)
 	}
-	if err := s.Layout.CheckSlots(to, from); err != nil {
-		return fmt.Errorf("ref: %w", err)
+	if invalid != nil {
+		return nil, fmt.Errorf("ref: %w", invalid)
 	}
-	slots := d.states[s.ID-1].slots
-	copy(slots[to], slots[from])
-	return nil
+	return d.states[s.ID-1].slots, nil
 }
 
 // stateOf returns n values of the state of row r's sequence: zeros if the row is its first.

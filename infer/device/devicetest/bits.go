@@ -331,6 +331,19 @@ func (n *net) stateAt(positions int) (slot int32) {
 	return 4
 }
 
+// copiedOut returns another slot with what slot has, copied out and back.
+func (n *net) copiedOut(slot int32) int32 {
+	if n.wide == nil {
+		return 0
+	}
+	const to = 1
+	data := make([]byte, n.wide.state.Layout.SlotBytes())
+	if err := errors.Join(n.dev.ReadState(data, n.wide.state, slot), n.dev.WriteState(n.wide.state, to, data)); err != nil {
+		n.t.Fatal(err)
+	}
+	return to
+}
+
 // copyBlocks continues a sequence behind blocks that were read and written elsewhere.
 func (n *net) copyBlocks(t *testing.T, same compare) {
 	t.Run("a sequence continues behind blocks that were copied out and back", func(t *testing.T) {
@@ -350,7 +363,7 @@ func (n *net) copyBlocks(t *testing.T, same compare) {
 				}
 			}
 		}
-		second := &feed{seq: 0, next: 64, table: []int32{20, 21, 22, 23}, slot: n.stateAt(64)}
+		second := &feed{seq: 0, next: 64, table: []int32{20, 21, 22, 23}, slot: n.copiedOut(n.stateAt(64))}
 		for second.next < 97 {
 			logits, of := n.step([]*feed{second}, []int{11})
 			same(t, logits, of)

@@ -76,6 +76,10 @@ func (s Suite) invalidStates(t *testing.T) {
 		"a copy to a slot that does not exist":   d.CopyState(state, 2, 0),
 		"a copy from a slot that does not exist": d.CopyState(state, 0, -1),
 		"a copy of a state of another device":    d.CopyState(device.State{ID: 2, Layout: state.Layout}, 0, 1),
+		"a slot that is read into too little":    d.ReadState(make([]byte, 31), state, 0),
+		"a slot that is written with too much":   d.WriteState(state, 0, make([]byte, 33)),
+		"a slot that is read and does not exist": d.ReadState(make([]byte, 32), state, 2),
+		"a slot that is written and does not":    d.WriteState(state, -1, make([]byte, 32)),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)

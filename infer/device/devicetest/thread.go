@@ -84,6 +84,16 @@ func (d onThread) CopyState(s device.State, to, from int32) (err error) {
 	return err
 }
 
+func (d onThread) ReadState(dst []byte, s device.State, slot int32) (err error) {
+	d.thread.Do(func() { err = d.Device.ReadState(dst, s, slot) })
+	return err
+}
+
+func (d onThread) WriteState(s device.State, slot int32, src []byte) (err error) {
+	d.thread.Do(func() { err = d.Device.WriteState(s, slot, src) })
+	return err
+}
+
 func (d onThread) Compile(p *device.Program) (device.Executable, error) {
 	var x device.Executable
 	var err error
