@@ -12,8 +12,8 @@ import (
 type wide struct {
 	kv            device.KV // latent
 	experts, used int
-	inner         int  // width of an expert
-	latent, turn  int  // elements of a latent key that are its value, and those that are rotated
+	inner         int // width of an expert
+	latent, turn  int // elements of a latent key that are its value, and those that are rotated
 	state         device.State
 	scan          device.Scan
 	fullScan      device.Scan // with a decay for each element of a key
