@@ -46,9 +46,15 @@ type kvJob struct {
 	contents []*content // of a job that saves: what the blocks hold
 	needs    []int      // the first block of each cache group that rows behind contents, or behind have blocks, read
 
+	// Recurrent state of the model, nil if it has none: a record has it as a block of one more cache group, if
+	// it was behind the record's tokens. A job that saves stores it behind the blocks worth, and a restored
+	// cache ends behind a block that has it.
+	states *states
+	worth  []int
+
 	// Of a job that restores.
 	seq   *sequence  // that waits for it; nil: the job saves
-	table blockTable // what the cache has, and then what is restored
+	table blockTable // what the cache has up to its last snapshot of recurrent state, and then what is restored
 	have  int        // blocks that the cache had when the job began
 
 	alarm *time.Timer // nil: no sequence waits for the job
@@ -75,6 +81,9 @@ const (
 	// kvBuffers is how many blocks are between the loop and the goroutine of a job.
 	kvBuffers = 4
 
+	// kvBufferBytes is how much memory they take at most, unless one alone takes more.
+	kvBufferBytes = 64 << 20
+
 	// kvStepBytes is how much is copied between two steps.
 	kvStepBytes = 8 << 20
 
@@ -92,26 +101,31 @@ const (
 func (k *kvFiles) active() bool { return k.current != nil || len(k.queue) > 0 }
 
 // save queues a save of the first blocks of an answer that ends.
-func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, q *sequence) {
+func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := min(len(q.table.chain), q.computed/b.size)
 	if k.dir == nil || n == 0 {
 		return
 	}
-	j := newKVJob(file, id, q.tokens[:n*b.size])
+	j := newKVJob(file, id, states, q.tokens[:n*b.size])
 	j.contents = slices.Clone(q.table.chain[:n])
 	j.needs = b.needs(n)
+	if states != nil {
+		if j.worth = states.worthStoring(j.tokens); len(j.worth) == 0 {
+			return
+		}
+	}
 	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
 	k.queue = append(k.queue, j)
 }
 
 // restore queues a restore for q, which waits for it, unless the cache has all that the file could have.
-func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, q *sequence) {
+func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := q.reusable() / b.size
 	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
-	if k.dir == nil || n == 0 || b.cachedBlocks(q.tokens[:n*b.size]) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+	if k.dir == nil || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size])) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
 		return
 	}
-	j := newKVJob(file, id, q.tokens[:n*b.size])
+	j := newKVJob(file, id, states, q.tokens[:n*b.size])
 	j.seq, q.restoring = q, true
 	// A chat that waits comes before those that are saved.
 	at := slices.IndexFunc(k.queue, func(other *kvJob) bool { return other.seq == nil })
@@ -121,9 +135,9 @@ func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, q *s
 	k.queue = slices.Insert(k.queue, at, j)
 }
 
-func newKVJob(file infer.KVFile, id kvfile.Identity, tokens []int32) *kvJob {
+func newKVJob(file infer.KVFile, id kvfile.Identity, states *states, tokens []int32) *kvJob {
 	return &kvJob{
-		file: file, id: id, tokens: slices.Clone(tokens), next: -1,
+		file: file, id: id, states: states, tokens: slices.Clone(tokens), next: -1,
 		blocks: make(chan kvRecord, kvBuffers), first: make(chan int, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -178,13 +192,14 @@ func (k *kvFiles) start(b *blocks) {
 	j := k.queue[0]
 	k.queue, k.current = k.queue[1:], j
 	j.free = make(chan []byte, kvBuffers)
-	for range kvBuffers {
-		j.free <- make([]byte, j.id.DataBytes(^kvfile.Groups(0)))
+	record := j.id.DataBytes(^kvfile.Groups(0))
+	for range max(1, min(kvBuffers, kvBufferBytes/record)) {
+		j.free <- make([]byte, record)
 	}
 	work := k.write
 	if j.seq != nil {
 		work = func(j *kvJob) error { return k.read(j, b) }
-		j.table = b.share(b.match(j.tokens))
+		j.table = b.share(b.match(j.states.reusable(j.tokens)))
 		j.have, j.needs = len(j.table.chain), b.needs(len(j.table.chain))
 		k.setAlarm(j)
 	}
@@ -228,8 +243,8 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 		j.alarm.Stop()
 	}
 	if j.paused {
-		again := newKVJob(j.file, j.id, j.tokens)
-		again.contents, again.needs = j.contents, j.needs
+		again := newKVJob(j.file, j.id, j.states, j.tokens)
+		again.contents, again.needs, again.worth = j.contents, j.needs, j.worth
 		k.queue = append(k.queue, again)
 	} else {
 		k.saves++
@@ -261,14 +276,8 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 			return moved, nil
 		}
 		r := kvRecord{data: buffer[:0]}
-		for g, id := range j.contents[j.next].blocks {
-			if j.next < j.needs[g] {
-				continue
-			}
-			r.has, r.data = r.has.With(g), r.data[:len(r.data)+j.id.BlockBytes[g]]
-			if err := forward.ReadBlock(r.data[len(r.data)-j.id.BlockBytes[g]:], g, id); err != nil {
-				return moved, err
-			}
+		if err := j.readBlocks(&r, b.size, forward); err != nil {
+			return moved, err
 		}
 		copied += len(r.data)
 		j.blocks <- r
@@ -280,6 +289,34 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 	}
 	return moved, nil
 }
+
+// readBlocks adds the contents of the next block to r, and the recurrent state behind it.
+func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
+	add := func(g int) []byte {
+		from := len(r.data)
+		r.has, r.data = r.has.With(g), r.data[:from+j.id.BlockBytes[g]]
+		return r.data[from:]
+	}
+	for g, id := range j.contents[j.next].blocks {
+		if j.next < j.needs[g] {
+			continue
+		}
+		if err := forward.ReadBlock(add(g), g, id); err != nil {
+			return err
+		}
+	}
+	if !slices.Contains(j.worth, j.next) {
+		return nil
+	}
+	behind := (j.next + 1) * size
+	if slot, length := j.states.snapshot(j.tokens[:behind]); length == behind { // nothing has taken its slot since
+		return forward.ReadState(add(j.stateGroup()), slot)
+	}
+	return nil
+}
+
+// stateGroup is the group of the recurrent state in the records of the file.
+func (j *kvJob) stateGroup() int { return len(j.id.BlockBytes) - 1 }
 
 // complete reports whether there is nothing more to save: a block that every row needs holds something else
 // by now.
@@ -332,8 +369,8 @@ func (k *kvFiles) write(j *kvJob) error {
 	return errors.Join(err, k.dir.Evict(j.file.Limit))
 }
 
-// stored returns how many records of f can stay: the first that lacks a block that rows behind all of them read
-// is written again.
+// stored returns how many records of f can stay: the first that lacks a block that rows behind all of them read,
+// or the recurrent state behind the last, is written again.
 func (j *kvJob) stored(f *kvfile.File) int {
 	n := f.Match(j.tokens)
 	for g, from := range j.needs {
@@ -341,6 +378,11 @@ func (j *kvJob) stored(f *kvfile.File) int {
 			if !f.Has(i).Has(g) {
 				n = i
 			}
+		}
+	}
+	if len(j.worth) > 0 {
+		if last := j.worth[len(j.worth)-1]; last < n && !f.Has(last).Has(j.stateGroup()) {
+			n = last
 		}
 	}
 	return n
@@ -402,7 +444,7 @@ func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved boo
 			return true, nil
 		}
 		b.write(&j.table, i*b.size, (i+1)*b.size)
-		if err := j.restoreBlocks(i, r, forward); err != nil {
+		if err := j.restoreBlocks(i, b.size, r, forward); err != nil {
 			return moved, err
 		}
 		b.commit(&j.table, j.tokens[:(i+1)*b.size])
@@ -415,14 +457,23 @@ func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved boo
 	return moved, nil
 }
 
-// restoreBlocks copies the blocks of a record that are used into block i of the table.
-func (j *kvJob) restoreBlocks(i int, r kvRecord, forward forwarder) error {
+// restoreBlocks copies the blocks of a record that are used into block i of the table, and the recurrent state
+// into a snapshot.
+func (j *kvJob) restoreBlocks(i, size int, r kvRecord, forward forwarder) error {
 	data := r.data
 	for g, n := range j.id.BlockBytes {
 		if !r.has.Has(g) {
 			continue
 		}
-		if r.use.Has(g) {
+		switch {
+		case !r.use.Has(g):
+		case j.states != nil && g == j.stateGroup():
+			if slot := j.states.add(j.tokens[:(i+1)*size]); slot != noSlot {
+				if err := forward.WriteState(slot, data[:n]); err != nil {
+					return err
+				}
+			}
+		default:
 			if err := forward.WriteBlock(g, j.table.groups[g].ids[i], data[:n]); err != nil {
 				return err
 			}
@@ -469,9 +520,7 @@ func (k *kvFiles) read(j *kvJob, b *blocks) error {
 	if f.Discarded() != "" {
 		err = f.Truncate(f.Blocks())
 	}
-	n := b.usable(f.Match(j.tokens), func(g, i int) bool {
-		return f.Has(i).Has(g) || i < j.have && i >= j.needs[g]
-	})
+	n := j.usable(f, b)
 	for i := j.have; i < n && err == nil; i++ {
 		var buffer []byte
 		select {
@@ -485,6 +534,9 @@ func (k *kvFiles) read(j *kvJob, b *blocks) error {
 				r.use = r.use.With(g)
 			}
 		}
+		if j.states != nil && i == n-1 {
+			r.use = r.use.With(j.stateGroup())
+		}
 		if err = f.Read(i, r.data); err != nil {
 			k.log.Warn("stored KV cache of a chat discarded", "chat", j.file.Name, "valid_blocks", i, "reason", err)
 			return f.Truncate(i)
@@ -493,6 +545,16 @@ func (k *kvFiles) read(j *kvJob, b *blocks) error {
 		k.wake()
 	}
 	return errors.Join(err, f.Touch())
+}
+
+// usable returns how many blocks of f, with those that the cache has, a row can be computed behind.
+func (j *kvJob) usable(f *kvfile.File, b *blocks) int {
+	for n := f.Match(j.tokens); ; n-- {
+		n = b.usable(n, func(g, i int) bool { return f.Has(i).Has(g) || i < j.have && i >= j.needs[g] })
+		if j.states == nil || n <= j.have || f.Has(n-1).Has(j.stateGroup()) {
+			return n
+		}
+	}
 }
 
 // forget ends the jobs of q, which will not run.

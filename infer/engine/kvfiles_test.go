@@ -262,6 +262,7 @@ func TestAChatThatIsCancelledWhileItIsRestoredLeavesNothingBehind(t *testing.T) 
 func TestRealModel_ARestoredCacheGivesTheSameBits(t *testing.T) {
 	for name, caches := range map[string][]string{
 		"gemma3": {"f16"}, "gemma3n": {"f16"}, "gpt_oss": {"f16"}, "deepseek2": {"f16", "f32"}, "exaone4_swa": {"f16"}, "phi3_longrope": {"f32"},
+		"qwen35": {"f16"}, "lfm2": {"f32"}, // with recurrent state
 	} {
 		file := readFile(t, filepath.Join(fixtures.Path(t, "logits", name), "f32.gguf"))
 		for _, cache := range caches {

@@ -36,7 +36,7 @@ type loadedModel struct {
 
 	reads    *model.Reads          // what steps read from memory; nil: not known
 	meter    device.BandwidthMeter // of that memory; nil: none
-	identity kvfile.Identity       // of stored KV caches; zero if none are stored, as for models with recurrent state
+	identity kvfile.Identity       // of stored KV caches; zero if none are stored
 }
 
 // forwarder computes steps: a *model.Model, or a fake in tests.
@@ -50,6 +50,9 @@ type forwarder interface {
 	WriteBlock(group int, id int32, src []byte) error
 	BlockBytes() []int
 	CopyState(to, from int32) error
+	StateBytes() int
+	ReadState(dst []byte, slot int32) error
+	WriteState(slot int32, src []byte) error
 }
 
 // states returns the slots of the model's recurrent state, nil if it has none.
@@ -404,8 +407,12 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	}
 	r.receipt.TemplateHash = m.format.TemplateHash()
 	r.setReads(p, cache)
-	if l.kv.dir != nil && p.plan.States == 0 { // without the state, a prompt would be computed again anyway
-		r.identity = identity(m, p, cache, forward.BlockBytes())
+	if l.kv.dir != nil {
+		sizes := forward.BlockBytes()
+		if n := forward.StateBytes(); n > 0 {
+			sizes = append(slices.Clip(sizes), n)
+		}
+		r.identity = identity(m, p, cache, sizes)
 	}
 	return r, nil
 }

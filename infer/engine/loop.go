@@ -63,7 +63,7 @@ func (l *loop) run() {
 
 // finishSaves waits a moment for KV caches that are being written to files.
 func (l *loop) finishSaves() {
-	if l.loaded != nil {
+	if l.loaded != nil && l.copyStates() == nil {
 		l.kv.finish(l.sched.blocks, l.loaded.forward, l.inbox.wake)
 	}
 }
@@ -156,8 +156,8 @@ func (l *loop) fit(a *answer) {
 	if l.looksUp(a) {
 		a.lookup = newLookup(a.prompt + a.limit)
 	}
-	if file := a.request.KVFile; file != nil && l.sched.states == nil {
-		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, a.sequence)
+	if file := a.request.KVFile; file != nil {
+		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, l.sched.states, a.sequence)
 	}
 }
 
@@ -209,6 +209,11 @@ func (l *loop) iterate() error {
 func (l *loop) moveBlocks() (moved bool, err error) {
 	if l.loaded == nil {
 		return false, nil
+	}
+	if l.kv.active() {
+		if err := l.copyStates(); err != nil { // a file gets what is in the slots
+			return false, deviceError(err)
+		}
 	}
 	saves := l.kv.saves
 	if moved, err = l.kv.progress(l.sched.blocks, l.loaded.forward); err != nil {
@@ -379,8 +384,8 @@ func (l *loop) deliver(a *answer, draft []int32, results []model.Result, now tim
 func (l *loop) end(a *answer, err error, keep bool) {
 	if l.loaded != nil && a.modelKey == l.sched.model {
 		l.kv.forget(a.sequence, l.sched.blocks)
-		if file := a.request.KVFile; file != nil && keep && l.sched.states == nil {
-			l.kv.save(*file, l.loaded.identity, l.sched.blocks, a.sequence)
+		if file := a.request.KVFile; file != nil && keep {
+			l.kv.save(*file, l.loaded.identity, l.sched.blocks, l.sched.states, a.sequence)
 		}
 	}
 	if s := a.request.KeepAliveS; s != nil && l.loaded != nil && a.modelKey == l.sched.model {

@@ -49,6 +49,49 @@ func (s *states) snapshot(tokens []int32) (slot int32, length int) {
 	return slot, length
 }
 
+// reusable returns the prefix of tokens behind which a sequence can go on: all of them if s is nil, for a
+// model without recurrent state.
+func (s *states) reusable(tokens []int32) []int32 {
+	if s == nil {
+		return tokens
+	}
+	_, length := s.snapshot(tokens)
+	return tokens[:length]
+}
+
+// worthStoring returns the blocks of tokens behind which there are snapshots that a later prompt may go on
+// from: the last one, behind an answer, and the last of a prompt, for a template that writes the answer in
+// other words into the next prompt.
+func (s *states) worthStoring(tokens []int32) (list []int) {
+	for end := len(tokens); end > 0; {
+		slot, length := s.snapshot(tokens[:end])
+		if slot == noSlot {
+			break
+		}
+		if list = slices.Insert(list, 0, length/s.block-1); !s.slots[slot].passing {
+			break
+		}
+		if len(list) > 1 {
+			list = slices.Delete(list, 0, 1)
+		}
+		end = length - 1
+	}
+	return list
+}
+
+// add returns a slot for a snapshot behind tokens, which the caller writes; noSlot if there is one, or if
+// sequences have all slots.
+func (s *states) add(tokens []int32) (slot int32) {
+	if _, length := s.snapshot(tokens); length == len(tokens) {
+		return noSlot
+	}
+	if slot = s.free(); slot != noSlot {
+		s.slots[slot] = stateSlot{tokens: slices.Clone(tokens)}
+		s.use(slot)
+	}
+	return slot
+}
+
 // take returns a slot for a sequence that goes on behind snapshot from, or begins if that is noSlot.
 // It returns noSlot if sequences have all slots.
 func (s *states) take(from int32) int32 {

@@ -130,7 +130,12 @@ func (m *toy) WriteBlock(group int, id int32, src []byte) error {
 
 func (m *toy) BlockBytes() []int { return slices.Repeat([]int{16 * device.BlockSize}, len(m.groups)) }
 
-func (m *toy) CopyState(to, from int32) error { return errors.New("the toy has no recurrent state") }
+var errNoState = errors.New("the toy has no recurrent state")
+
+func (m *toy) CopyState(to, from int32) error          { return errNoState }
+func (m *toy) StateBytes() int                         { return 0 }
+func (m *toy) ReadState(dst []byte, slot int32) error  { return errNoState }
+func (m *toy) WriteState(slot int32, src []byte) error { return errNoState }
 
 const (
 	toyVocab = 320
