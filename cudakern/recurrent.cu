@@ -5,7 +5,7 @@
 //
 // One step follows the other, and what a thread computes of a row depends on the positions before it
 // alone. So results do not depend on how rows are divided into batches. Grid: (…, sequences).
-#include "kernel.cuh"
+#include "math.cuh"
 
 // The rows of the block's sequence.
 struct Rows {
@@ -33,7 +33,7 @@ DEVICE float conv_input(const Rows &rows, const float *x, const float *state, in
 }
 
 // Convolves the rows of a column that are the warp's. SPAN is span, or 0 for any. w is at the column's weights.
-template <int SPAN> DEVICE void conv_rows(float *dst, const Rows &rows, const float *x, const float *state, const float *w, float bias, int cols, int span)
+template <int SPAN> DEVICE void conv_rows(float *dst, const Rows &rows, const float *x, const float *state, const float *w, float bias, int cols, int span, bool silu)
 {
 	if (SPAN)
 		span = SPAN;
@@ -49,14 +49,14 @@ template <int SPAN> DEVICE void conv_rows(float *dst, const Rows &rows, const fl
 			for (int i = 0; i < span; i++)
 				sum = fmaf(ldg_float(w + i), conv_input(rows, x, state, cols, span - 1, n - (span - 1) + i), sum);
 		}
-		dst[(size_t)rows.order[n] * cols] = sum;
+		dst[(size_t)rows.order[n] * cols] = silu ? glu_of(SILU, sum, 1.0f) : sum;
 	}
 }
 
 // dst[c] = bias[c] + Σ_i w[c, i] · x[c] at position pos - (span - 1) + i. w is (cols, span), bias may be
 // null. The state holds the inputs of the span - 1 positions before, oldest first. A block computes 32
-// columns, each warp every eighth row of them, and then replaces the state.
-KERNEL(conv, CONV_THREADS, 4)(float *dst, const float *x, const float *w, const float *bias, int cols, int span,
+// columns, each warp every eighth row of them, and then replaces the state. With silu, dst = SiLU(dst).
+KERNEL(conv, CONV_THREADS, 4)(float *dst, const float *x, const float *w, const float *bias, int cols, int span, int silu,
 	float *states, long long slot_values, const int *pos, const int *order, const int *begin, const int *slots, const int *sequences)
 {
 	if ((int)blockIdx.y >= *sequences)
@@ -67,11 +67,11 @@ KERNEL(conv, CONV_THREADS, 4)(float *dst, const float *x, const float *w, const 
 	if (col < cols) {
 		const float b = bias ? bias[col] : 0.0f;
 		if (span == 4)
-			conv_rows<4>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span);
+			conv_rows<4>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span, silu);
 		else if (span == 3)
-			conv_rows<3>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span);
+			conv_rows<3>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span, silu);
 		else
-			conv_rows<0>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span);
+			conv_rows<0>(dst + col, rows, x + col, state, w + (size_t)col * span, b, cols, span, silu);
 	}
 	syncthreads(); // all rows have read the state
 	if (col < cols && warp_id() == 0)

@@ -48,13 +48,13 @@ func (s State) sequences(capacity int) int { return min(capacity, s.Slots) }
 
 // EnqueueConv computes the causal depthwise convolution dst[c] = bias[c] + Σ_i w[c, i] · x[c] at the position
 // span - 1 - i before the row's, rows of cols float32. w is (cols, span), bias may be 0. The state is span - 1
-// rows of cols values.
-func (k *Recurrent) EnqueueConv(to Queue, dst, x, w, bias Ptr, cols, span int, s State, step Step, capacity int) error {
+// rows of cols values. With silu, dst = SiLU(dst) follows.
+func (k *Recurrent) EnqueueConv(to Queue, dst, x, w, bias Ptr, cols, span int, silu bool, s State, step Step, capacity int) error {
 	if err := checkLaunch("Conv", s.sequences(capacity), cols); err != nil {
 		return err
 	}
 	return k.conv.Launch(to, Dim3{X: blocksFor(cols, 32), Y: s.sequences(capacity)}, Dim3{X: threads}, 0,
-		dst, x, w, bias, int32(cols), int32(span), s.Data, int64(s.Values), step.Pos, step.Order, step.Begin, step.Slots, step.Sequences)
+		dst, x, w, bias, int32(cols), int32(span), flag(silu), s.Data, int64(s.Values), step.Pos, step.Order, step.Begin, step.Slots, step.Sequences)
 }
 
 // Scan describes a linear recurrence: Heads states of (KeyDim, ValueDim), where each of KeyHeads queries and

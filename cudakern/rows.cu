@@ -71,6 +71,9 @@ DEVICE float log1p_of(float y)
 	return u == 1.0f ? y : log_of(u) * (y / (u - 1.0f));
 }
 
+// ln(1 + e^x)
+DEVICE float softplus(float x) { return fmaxf(x, 0.0f) + log1p_of(exp_of(-fabsf(x))); }
+
 enum { IDENTITY, SIGMOID, SOFTPLUS, EXP }; // Gate in Go, from Identity on
 
 // dst = g(gate) · up, or g(gate) if up is null, where g is the function kind: x, 1 / (1 + e^-x), ln(1 + e^x) or e^x
@@ -84,10 +87,19 @@ KERNEL(glu_scan, 256, 8)(float *dst, const float *gate, const float *up, int kin
 	if (kind == SIGMOID)
 		y = 1.0f / (1.0f + exp_of(-x));
 	else if (kind == SOFTPLUS)
-		y = fmaxf(x, 0.0f) + log1p_of(exp_of(-fabsf(x)));
+		y = softplus(x);
 	else if (kind == EXP)
 		y = exp_of(x);
 	dst[i] = up ? y * up[i] : y;
+}
+
+// x = e^(w · ln(1 + e^(x + bias))), the same w and bias for all rows; w has values values: cols, or 1. The bits
+// are those of add_bias, glu_scan, multiply_rows and glu_scan.
+KERNEL(decays, 256, 8)(float *x, const float *bias, const float *w, int values, int cols, const int *rows)
+{
+	int row, col;
+	if (element(cols, rows, &row, &col))
+		x[(size_t)row * cols + col] = exp_of(softplus(x[(size_t)row * cols + col] + bias[col]) * w[values == 1 ? 0 : col]);
 }
 
 // x = x · factor, then the soft cap x = cap · tanh(x / cap) unless cap is 0

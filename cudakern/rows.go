@@ -1,16 +1,20 @@
 package cudakern
 
 // AddRows adds activations, or a bias to all rows.
-type AddRows struct{ add, bias *Function }
+type AddRows struct{ add, bias, decays *Function }
 
 // NewAddRows loads the kernels.
 func NewAddRows(c *Context) (*AddRows, error) {
-	add, err := c.kernel("rows", "add_rows")
-	if err != nil {
+	k := &AddRows{}
+	var err error
+	if k.add, err = c.kernel("rows", "add_rows"); err != nil {
 		return nil, err
 	}
-	bias, err := c.kernel("rows", "add_bias")
-	return &AddRows{add, bias}, err
+	if k.bias, err = c.kernel("rows", "add_bias"); err != nil {
+		return nil, err
+	}
+	k.decays, err = c.kernel("rows", "decays")
+	return k, err
 }
 
 // Enqueue computes dst += x, rows of cols float32.
@@ -29,6 +33,16 @@ func (k *AddRows) EnqueueBias(to Queue, x, bias Ptr, cols int, rows Ptr, capacit
 	}
 	return k.bias.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		x, bias, int32(cols), rows)
+}
+
+// EnqueueDecays computes x[r] = e^(w · ln(1 + e^(x[r] + bias))) for every row r, rows of cols float32; w has
+// cols values or one.
+func (k *AddRows) EnqueueDecays(to Queue, x, bias, w Ptr, values, cols int, rows Ptr, capacity int) error {
+	if err := checkLaunch("AddBias", capacity, cols); err != nil {
+		return err
+	}
+	return k.decays.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+		x, bias, w, int32(values), int32(cols), rows)
 }
 
 // Gate is the activation function of a gated linear unit.

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -18,6 +20,11 @@ type operation struct {
 	producer *device.Op
 	add      bool
 
+	// For Conv: whether SiLU follows in place. For AddBias: the Multiply, if Softplus, that, and Exp follow in
+	// place.
+	silu  bool
+	decay *device.Op
+
 	// For StoreKV: the RoPE of the queries, if the launch also rotates queries and keys.
 	rope *device.Op
 
@@ -31,11 +38,14 @@ type operation struct {
 //
 //	RMSNorm, MatMul          the norm writes the image that products read, if only products
 //	GLU, MatMul              read its result; the same for GLU
-//	MatMul, MatMul, MatMul   with the same X, also with AddBias between them: one launch
+//	MatMul, MatMul, MatMul   with the same X and what cannot tell their order between them: one launch
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
 //	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch;
 //	… Attention              that of one row also attends, if nothing else reads the queries
 //	Attention, MatMul        attention writes the image, if only this product reads its result
+//	Conv, Activate           with SiLU, in place: one launch
+//	AddBias, Activate,       with Softplus and Exp, in place: the decays of a recurrence
+//	Multiply, Activate
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
 // of float32. rows is the largest number of rows of the program.
@@ -68,6 +78,15 @@ func fuse(ops []device.Op, rows int) []operation {
 			}
 			if isProductOf(ops[i+1:], op, rows) {
 				o.product = &ops[i+1]
+			}
+		case device.OpConv:
+			if o.silu = isInPlace(ops[i+1:], op.Dst, device.SiLU); o.silu {
+				done[i+1] = true
+			}
+		case device.OpAddBias:
+			if isDecay(ops[i:]) {
+				o.decay = &ops[i+2]
+				done[i+1], done[i+2], done[i+3] = true, true, true
 			}
 		case device.OpRoPE:
 			if isRoPEForCache(ops[i:]) {
@@ -134,22 +153,35 @@ func isProductOf(ops []device.Op, attention device.Op, rows int) bool {
 }
 
 // sharing returns the products after ops[i] that can share its launch, and marks them as done: those
-// with the same X and weight type, with nothing between them except AddBias to their results.
+// with the same X and weight type, whose results nothing before them reads or writes.
 func sharing(ops []device.Op, i int, done []bool) (also []device.Op) {
 	first := ops[i]
-	results := map[int32]bool{first.Dst.ID: true}
 	for j := i + 1; j < len(ops) && len(also)+1 < cudakern.MaxProducts; j++ {
 		next := ops[j]
-		switch {
-		case next.Kind == device.OpAddBias && results[next.Dst.ID]:
-		case next.Kind == device.OpMatMul && next.X == first.X && next.W.Type == first.W.Type && !results[next.Dst.ID]:
+		if next.Writes(first.X) || next.Kind == device.OpGatherRows {
+			break
+		}
+		if !done[j] && next.Kind == device.OpMatMul && next.X == first.X && next.W.Type == first.W.Type && !used(ops[i:j], next.Dst) {
 			also, done[j] = append(also, next), true
-			results[next.Dst.ID] = true
-		default:
-			return also
 		}
 	}
 	return also
+}
+
+// used reports whether ops read or write t.
+func used(ops []device.Op, t device.Tensor) bool {
+	return slices.ContainsFunc(ops, func(op device.Op) bool { return op.Reads(t) || op.Writes(t) })
+}
+
+// isInPlace reports whether ops begin with the activation function a of x, in place.
+func isInPlace(ops []device.Op, x device.Tensor, a device.Activation) bool {
+	return len(ops) > 0 && ops[0].Kind == device.OpGLU && ops[0].GLU == a && ops[0].Y.None() && ops[0].X == x && ops[0].Dst == x
+}
+
+// isDecay reports whether ops begin with AddBias, Softplus, Multiply and Exp, all of the same x in place.
+func isDecay(ops []device.Op) bool {
+	return len(ops) >= 4 && isInPlace(ops[1:], ops[0].Dst, device.Softplus) && ops[2].Kind == device.OpMultiply && ops[2].Dst == ops[0].Dst &&
+		isInPlace(ops[3:], ops[0].Dst, device.Exp)
 }
 
 // isSumOf reports whether op adds x to another tensor.

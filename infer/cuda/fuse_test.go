@@ -23,6 +23,12 @@ func describe(o operation) string {
 	if o.producer != nil {
 		s += fmt.Sprintf(" of %s %d", o.producer.Kind, o.producer.X.ID)
 	}
+	if o.silu {
+		s += " with SiLU"
+	}
+	if o.decay != nil {
+		s += " as decays"
+	}
 	if o.rope != nil {
 		s = fmt.Sprintf("StoreKV %d after RoPE %d", o.X.ID, o.rope.Dst.ID)
 	}
@@ -42,6 +48,7 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 	w, half, bias := tensor(10, gguf.F32), tensor(11, gguf.F16), device.Tensor{ID: 12, Type: gguf.F32, Rows: 1, Cols: 8}
 	rope := device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4}
 	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 8}}
+	state := device.State{ID: 1, Layout: device.StateLayout{Slots: 1, Values: 64}}
 	for _, c := range []struct {
 		name   string
 		record func(p *device.Program)
@@ -59,11 +66,48 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.MatMul(b, w, x)
 			p.AddBias(b, bias)
 		}, "MatMul 4,5; AddBias 4; AddBias 5"},
+		{"what reads their results comes after them", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Activate(d, a, device.SiLU)
+			p.MatMul(b, w, x)
+			p.Add(b, d)
+			p.MatMul(c, w, x)
+		}, "MatMul 4,5,6; GLU 7; Add 5"},
 		{"not with weights of another type", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.MatMul(b, half, x)
 			p.MatMul(c, w, x)
-		}, "MatMul 4; MatMul 5; MatMul 6"},
+		}, "MatMul 4,6; MatMul 5"},
+		{"not if something before reads or writes the result", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, b)
+			p.MatMul(b, w, x)
+			p.AddBias(c, bias)
+			p.MatMul(c, w, x)
+		}, "MatMul 4; Add 3; MatMul 5; AddBias 6; MatMul 6"},
+		{"not of the rows that are left after others were dropped", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.GatherRows(y, z)
+			p.MatMul(b, w, x)
+		}, "MatMul 4; GatherRows 2; MatMul 5"},
+		{"a convolution with the SiLU of its result", func(p *device.Program) {
+			p.Conv(a, x, w, device.Tensor{}, state, 0)
+			p.Activate(a, a, device.SiLU)
+			p.Conv(a, x, w, device.Tensor{}, state, 0)
+			p.Activate(a, a, device.Sigmoid)
+			p.Conv(a, x, w, device.Tensor{}, state, 0)
+			p.Activate(b, a, device.SiLU)
+		}, "Conv 4 with SiLU; Conv 4; GLU 4; Conv 4; GLU 5"},
+		{"the decays of a recurrence", func(p *device.Program) {
+			p.AddBias(a, bias)
+			p.Activate(a, a, device.Softplus)
+			p.Multiply(a, bias)
+			p.Activate(a, a, device.Exp)
+			p.AddBias(a, bias)
+			p.Activate(a, a, device.Softplus)
+			p.Multiply(b, bias)
+			p.Activate(a, a, device.Exp)
+		}, "AddBias 4 as decays; AddBias 4; GLU 4; Multiply 5; GLU 4"},
 		{"not of another x", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.MatMul(b, w, y)
@@ -73,7 +117,7 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.MatMul(a, half, x)
 			p.MatMul(b, w, x)
 			p.MatMul(b, w, x)
-		}, "MatMul 4; MatMul 4; MatMul 5; MatMul 5"},
+		}, "MatMul 4,5; MatMul 4; MatMul 5"},
 		{"not past what changes x", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.AddBias(x, bias)

@@ -196,6 +196,13 @@ func (l *lowering) scaleByPosition(op operation, at operands) error {
 }
 
 func (l *lowering) addBias(op operation, at operands) error {
+	if op.decay != nil {
+		factors, err := l.vector(op.decay.W)
+		if err != nil {
+			return err
+		}
+		return l.device.kernels.add.EnqueueDecays(&l.recording, at.dst, at.w, factors, op.decay.W.Cols, op.Dst.Cols, l.rows, l.capacity)
+	}
 	return l.device.kernels.add.EnqueueBias(&l.recording, at.dst, at.w, op.Dst.Cols, l.rows, l.capacity)
 }
 

@@ -107,7 +107,7 @@ func (l *lowering) conv(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	return l.device.kernels.recurrent.EnqueueConv(&l.recording, at.dst, at.x, at.w, at.bias, op.Dst.Cols, op.W.Cols, s, l.step, l.capacity)
+	return l.device.kernels.recurrent.EnqueueConv(&l.recording, at.dst, at.x, at.w, at.bias, op.Dst.Cols, op.W.Cols, op.silu, s, l.step, l.capacity)
 }
 
 func (l *lowering) scan(op operation, at operands) error {
