@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
 )
@@ -190,4 +192,44 @@ func replaced(t *testing.T, file []byte, key string, value byte) []byte {
 	file = slices.Clone(file)
 	file[at+len(key)+4] = value
 	return file
+}
+
+// The weights of the files are the same numbers, rounded to each type. How far that turns the vectors of a
+// model of this size is measured; what is asserted is that no more is lost.
+func TestQuantisedEmbeddingsAreNearTheFloatOnes(t *testing.T) {
+	build := func(typ gguf.Type) []byte {
+		return gguftest.TinyBERT(gguftest.BERT{Dim: 128, Heads: 4, FFN: 256, Layers: 3, Type: typ, Seed: 3})
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	var texts [][]int32
+	for range 6 {
+		text := []int32{2}
+		for range 3 + rng.IntN(20) {
+			text = append(text, 5+int32(rng.IntN(180)))
+		}
+		texts = append(texts, append(text, 3))
+	}
+	embed := func(t *testing.T, typ gguf.Type, openDevice func() (device.Device, error)) (list [][]float32) {
+		m := openEmbedder(t, build(typ), openDevice, gguf.F32)
+		for _, rows := range vectors(t, m, texts) {
+			list = append(list, pool(m.Config().Pooling, rows))
+		}
+		return list
+	}
+	openRef := func() (device.Device, error) { return ref.New(), nil }
+	want := embed(t, gguf.F32, openRef)
+	for typ, least := range map[gguf.Type]float64{gguf.F16: 0.999999, gguf.Q8_0: 0.9995, gguf.Q4_0: 0.98} {
+		for kind, openDevice := range map[string]func() (device.Device, error){"ref": openRef, "cpu": openCPU} {
+			t.Run(fmt.Sprintf("%s on %s", typ, kind), func(t *testing.T) {
+				worst := 1.0
+				for i, v := range embed(t, typ, openDevice) {
+					worst = min(worst, cosine(v, want[i]))
+				}
+				logRow(t, "tiny bert", typ.String(), kind, gguf.F32, "cosine of texts with those of F32 weights at least 1 - %.1e, of 1 - %.1e", 1-worst, 1-least)
+				if !(worst >= least) {
+					t.Errorf("cosines are at least %g, want %g", worst, least)
+				}
+			})
+		}
+	}
 }
