@@ -399,8 +399,8 @@ func mustConfig(t *testing.T, f *gguf.File) model.Config {
 func TestNoAnswerWaitsForASaveThatHangs(t *testing.T) {
 	d, _ := kvDir(t)
 	k := &kvFiles{dir: d, log: slog.New(slog.DiscardHandler), wake: func() {}}
-	saving := newKVJob(infer.KVFile{Name: "chat"}, kvfile.Identity{}, nil)
-	waiting := newKVJob(infer.KVFile{Name: "other"}, kvfile.Identity{}, nil)
+	saving := newKVJob(infer.KVFile{Name: "chat"}, kvfile.Identity{}, nil, nil)
+	waiting := newKVJob(infer.KVFile{Name: "other"}, kvfile.Identity{}, nil, nil)
 	waiting.seq = &sequence{restoring: true}
 	saving.sent, k.current, k.queue = true, saving, []*kvJob{waiting}
 	if _, err := k.progress(nil, nil); err != nil || saving.alarm == nil || !waiting.seq.restoring {
