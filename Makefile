@@ -138,12 +138,15 @@ fidelity-logits:
 		END { printf "%d rows hold or are named below, %d are not covered\n", rows, missing }'; \
 	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== \|fidelity: '; exit $$status; fi
 
-# Published clients of npm and Go against the server: installs them in .ci/clients, and prints which of
-# their features work.
+# Published clients of npm and Go, and programs for coding, against the server: installs them in .ci/clients,
+# and prints which of their features work.
 clients:
 	.ci/clients/install
+	.ci/clients/install programs
 	cd .ci/clients/go && go build -o ../../../bin/clients .
-	M40_LLM_CLIENTS=$(CURDIR)/.ci/clients/node_modules M40_LLM_CLIENTS_GO=$(CURDIR)/bin/clients go test -count 1 -v -run '^TestClients$$' ./handlers
+	M40_LLM_CLIENTS=$(CURDIR)/.ci/clients/node_modules M40_LLM_CLIENTS_GO=$(CURDIR)/bin/clients \
+		M40_LLM_CLIENT_PROGRAMS=$(CURDIR)/.ci/clients/programs/node_modules \
+		go test -count 1 -v -run '^TestClients$$|^TestClientPrograms$$' ./handlers
 
 # Each fuzz target for FUZZTIME. Go spends up to a minute on making one interesting input smaller,
 # in which it tries nothing else: here it gets 1,000 tries.

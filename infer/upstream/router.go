@@ -6,9 +6,15 @@
 //
 // A server is asked, never recognised by its name (ask.go): for GET /v1/status, which another m40-llm has, for
 // llama-server's /props, for the /openapi.json that describes its routes, and if it has none of these, by
-// requests of one token with fields that it can know or not. Another m40-llm gets requests as they are, by
-// POST /v1/generate (native.go): tokens, candidates and seeds are those that it would have here. Others get
-// OpenAI's (openai.go, stream.go); settings that they lack have no effect, and Upstream.Lacks says why.
+// requests of one token with fields that it can know or not. A server that does not answer is asked again: an
+// error says nothing about what it is. Another m40-llm gets requests as they are, by POST /v1/generate (native.go)
+// and /v1/embed (embed.go): tokens, candidates and seeds are those that it would have here. Others get OpenAI's
+// (openai.go, stream.go, embed.go); settings that they lack have no effect, and Upstream.Lacks says why.
+//
+// # Names
+//
+// A model has the name that its server gives it. If one of this machine is called so, it gets "@upstream" behind it:
+// then and at all other times a request for a model of this machine stays here.
 //
 // # Which server answers
 //
