@@ -5,11 +5,22 @@
 // has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, accumulated in ascending
 // order of position. Splits are merged in ascending order. So the result of a row depends on its
 // position and reach, but not on the rest of the batch.
+//
+// e^x is 0 below x = LEAST instead of a denormal number: processors take a hundred cycles for a
+// product with one.
 
 enum {
 	HEAD_TILE = 4, // query heads that share a load of V
 	WIDE = 2,      // vectors of V that share a load of the weights
+	LEAST = -80,   // e^LEAST is the smallest weight
 };
+
+// e^x for a score x below the largest, or 0.
+INLINE vf vf_weight(vf x)
+{
+	const vf least = vf_set(LEAST);
+	return vf_unless_below(vf_exp(vf_max(least, x)), x, least);
+}
 
 // Computes the vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, over positions j = first …
 // last-1 of the split. heads and vectors are constants; with a single vector, only lanes lanes are
@@ -80,7 +91,7 @@ static void soften(float *p, int first, int last, float scale, float cap, float 
 
 	vf sum = vf_zero();
 	for (int j = begin; j < end; j += LANES) {
-		vf e = vf_exp(vf_sub(vf_load(p + j), vf_set(*m)));
+		vf e = vf_weight(vf_sub(vf_load(p + j), vf_set(*m)));
 		vf_store(p + j, e);
 		sum = vf_add(sum, e);
 	}
@@ -104,7 +115,7 @@ INLINE struct partial partials(float *mem, int group, int dim)
 static void merge(struct partial a, struct partial b, int dim)
 {
 	float max = *a.max > *b.max ? *a.max : *b.max;
-	vf of_a = vf_exp(vf_set(*a.max - max)), of_b = vf_exp(vf_set(*b.max - max));
+	vf of_a = vf_weight(vf_set(*a.max - max)), of_b = vf_weight(vf_set(*b.max - max));
 	for (int d = 0; d < dim; d += LANES)
 		put(a.sum + d, dim - d, vf_fma(get(b.sum + d, dim - d), of_b, vf_mul(get(a.sum + d, dim - d), of_a)));
 	float scale_a[LANES], scale_b[LANES];

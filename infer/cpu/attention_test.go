@@ -89,3 +89,30 @@ func TestAttentionOverLongSequences(t *testing.T) {
 		})
 	}
 }
+
+// Weights so small that products with them would be denormal numbers count as zero, also between
+// splits of 256 positions.
+func TestAttentionIgnoresPositionsFarBelowTheBest(t *testing.T) {
+	const length, best, dim = 300, 290, 2
+	values := make([]float32, length*dim) // of position i: its score as a key, and as a value 0, or huge if it is not the best
+	for i := range length {
+		values[dim*i], values[dim*i+1] = -81, 0x1p+115
+	}
+	values[dim*best], values[dim*best+1] = 0, 3
+	onEveryPath(t, 2, func(t *testing.T, d device.Device) {
+		kv := allocKV(t, d, device.KVLayout{Type: gguf.F32, Blocks: length/32 + 1, Layers: 1, KVHeads: 1, HeadDim: dim})
+		p := device.NewProgram(length, length)
+		x := feed(t, d, p, dim, values)
+		ones := make([]float32, length*dim)
+		for i := range length {
+			ones[dim*i] = 1
+		}
+		q, y := feed(t, d, p, dim, ones), alloc(t, d, length, dim)
+		p.StoreKV(kv, 0, x, x)
+		p.Attention(y, q, kv, 0, device.Attention{Heads: 1, Scale: 1})
+		run(t, compile(t, d, p), upTo(0, length))
+		if got := read(t, d, y, length-1); got[1] != 3 {
+			t.Errorf("the best position has the value 3, the result is %g", got[1])
+		}
+	})
+}

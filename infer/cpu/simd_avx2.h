@@ -46,6 +46,8 @@ INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); } // a·b 
 INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }             // b if either is NaN
 INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }             // b if either is NaN
 
+INLINE vf vf_unless_below(vf a, vf b, vf c) { return _mm256_and_ps(_mm256_cmp_ps(b, c, _CMP_NLT_UQ), a); } // a, but 0 where b < c
+
 INLINE vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
 INLINE vf power2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }

@@ -38,6 +38,9 @@ INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); } // a·b 
 INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }             // b if either is NaN
 INLINE vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }             // b if either is NaN
 
+// a, but 0 where b is below c
+INLINE vf vf_unless_below(vf a, vf b, vf c) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(b, c, _CMP_NLT_UQ), a); }
+
 INLINE vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); } // a · 2ⁿ
 

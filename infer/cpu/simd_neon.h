@@ -45,6 +45,7 @@ INLINE vf vf_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf vf_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }                   // a·b + c
 INLINE vf vf_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }           // b if either is NaN
 INLINE vf vf_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }           // b if either is NaN
+INLINE vf vf_unless_below(vf a, vf b, vf c) { return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a), vcltq_f32(b, c))); } // a, but 0 where b < c
 INLINE vf vf_round(vf a) { return vrndnq_f32(a); }
 INLINE vf power2(int32x4_t n) { return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
 

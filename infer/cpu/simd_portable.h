@@ -101,6 +101,8 @@ INLINE vf vf_pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~
 INLINE vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); } // b if either is NaN
 INLINE vf vf_min(vf a, vf b) { return vf_pick(a < b, a, b); } // b if either is NaN
 
+INLINE vf vf_unless_below(vf a, vf b, vf c) { return (vf)((vi)a & ~(b < c)); } // a, but 0 where b < c
+
 // For |a| < 2^22: adding 1.5 · 2^23 leaves no bits for a fraction.
 INLINE vf vf_round(vf a)
 {
