@@ -43,6 +43,7 @@ type lookup struct {
 
 	guess []int32 // what follows according to the draft; one token more than a step computes
 	from  int     // tokens that the sequence had then
+	at    int     // position that the guess is copied from; 0: there is none
 	trust int     // see learn
 
 	drafted, accepted int // tokens: computed in rows of their own, and used
@@ -54,36 +55,39 @@ func newLookup(end int) *lookup { return &lookup{end: end} }
 // draft returns at most most tokens that may follow tokens, which are as they were in the call before,
 // except that some at the end may have been replaced and some added.
 func (l *lookup) draft(tokens []int32, most int) []int32 {
-	l.learn(tokens)
+	right := l.learn(tokens)
 	l.index(tokens)
-	l.guess, l.from = l.guess[:0], len(tokens)
-	most = min(most, l.trust, maxDraft, l.end-len(tokens)-1) // the row before the draft gives a token too
-	if at := l.find(tokens); at > 0 {
-		for i := range max(0, most) + 1 {
-			l.guess = append(l.guess, tokens[at+i%(len(tokens)-at)]) // a repetition goes on
-		}
-		return l.guess[:max(0, most)]
+	if right && l.at > 0 {
+		l.at += len(tokens) - l.from // what was copied goes on there, though its last tokens may occur again behind it
+	} else {
+		l.at = l.find(tokens)
 	}
-	return nil
+	l.guess, l.from = l.guess[:0], len(tokens)
+	if l.at == 0 {
+		return nil
+	}
+	most = max(0, min(most, l.trust, maxDraft, l.end-len(tokens)-1)) // the row before the draft gives a token too
+	for i := range most + 1 {
+		l.guess = append(l.guess, tokens[l.at+i%(len(tokens)-l.at)]) // a repetition goes on
+	}
+	return l.guess[:most]
 }
 
-// learn compares the last guess with what followed. Each right token is worth one more of the next draft, a
-// wrong one halves it. So drafts grow from nothing while text is copied, and stay short where
-// guesses are right now and then.
-func (l *lookup) learn(tokens []int32) {
-	if len(tokens) < l.from {
-		return // retracted
+// learn compares the last guess with what followed, and reports whether that began as guessed. Each right token is
+// worth one more of the next draft, a wrong one halves it. So drafts grow from nothing while text is
+// copied, and stay short where guesses are right now and then.
+func (l *lookup) learn(tokens []int32) (right bool) {
+	if len(tokens) < l.from || len(tokens)-l.from > len(l.guess) {
+		return false // retracted, or nothing was guessed
 	}
 	for i, id := range tokens[l.from:] {
-		if i == len(l.guess) {
-			return
-		}
 		if id != l.guess[i] {
 			l.trust /= 2
-			return
+			return false
 		}
 		l.trust = min(l.trust+1, maxDraft)
 	}
+	return true
 }
 
 // index enters the positions of new tokens.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"m40-llm/infer"
@@ -34,6 +33,7 @@ func BenchmarkPromptLookup(b *testing.B) {
 			benchmarkLookup(b, guide.Model, loadModel, 1, requests)
 		})
 	}
+	b.Run("guide/copies", func(b *testing.B) { benchmarkLookup(b, guide.Model, loadModel, 1, []infer.Request{copying()}) })
 	for _, answers := range []int{1, 4} {
 		b.Run(fmt.Sprintf("llama-1b/never repeats, %d at once", answers), func(b *testing.B) {
 			r := request(span(10, 200), 64)
@@ -41,14 +41,18 @@ func BenchmarkPromptLookup(b *testing.B) {
 			benchmarkRandom(b, answers, r)
 		})
 		b.Run(fmt.Sprintf("llama-1b/copies, %d at once", answers), func(b *testing.B) {
-			text := "func SUM(LIST) { TOTAL := 0; for _, V := range LIST { TOTAL += V }; return TOTAL } // 2026-11-23: 40, 41, 42"
-			text = strings.ToUpper(text) // one token a byte
-			r := infer.DefaultRequest()
-			r.Prompt, r.MaxTokens, r.Params.Temperature = text+text, 100, 0
-			r.Grammar = fmt.Sprintf("root ::= %q", text)
-			benchmarkRandom(b, answers, r)
+			benchmarkRandom(b, answers, copying())
 		})
 	}
+}
+
+// copying returns a request whose answer has to copy a text of its prompt, as a grammar says.
+func copying() infer.Request {
+	const text = "FUNC SUM(LIST) { TOTAL := 0; FOR _, V := RANGE LIST { TOTAL += V }; RETURN TOTAL } // 2026-11-23: 40, 41, 42"
+	r := infer.DefaultRequest()
+	r.Prompt, r.MaxTokens, r.Params.Temperature = text+"\n"+text+"\n", 100, 0
+	r.Grammar = fmt.Sprintf("root ::= %q", text)
+	return r
 }
 
 // guidePrompts are requests to the built-in model.

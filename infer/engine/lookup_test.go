@@ -61,6 +61,18 @@ func TestLookup_DraftsGrowWhileTheyAreRight(t *testing.T) {
 	}
 }
 
+func TestLookup_CopiesOnWhereTheLastTokensOccurTwice(t *testing.T) {
+	text, l := []int32{50, 51, 1, 2, 60, 51, 1, 2, 70, 50, 51}, newLookup(100)
+	var got []int32
+	for _, id := range []int32{1, 2, 60} {
+		l.draft(text, 0)
+		got, text = append(got, l.guess[0]), append(text, id)
+	}
+	if !slices.Equal(got, []int32{1, 2, 60}) {
+		t.Errorf("%v was guessed, want what follows 50, 51 at the beginning", got)
+	}
+}
+
 func TestLookup_FindsTheNewestOccurrenceOfTheLongestGram(t *testing.T) {
 	rng, found, missed := rand.New(rand.NewPCG(17, 7)), 0, 0
 	for range 200 {
