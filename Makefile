@@ -57,8 +57,9 @@ gpu: kernels
 	cp cudakern/check.sh bin/gpu/
 
 # The program for Linux on x86-64 and ARM, with checksums and a bill of materials for each (CycloneDX), in bin/release.
-# The same sources, version of Go and C compiler give programs of the same bytes, in whatever folder they lie. Needs
-# gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, and the network for the tool that writes the bills.
+# The same sources, version of Go and C compiler give files of the same bytes, in whatever folder they lie. A bill lists
+# Go's library and the modules with their licences; the tool warns that it finds none for the first and for the program
+# itself. Needs gcc-aarch64-linux-gnu and libc6-dev-arm64-cross, and the network for that tool.
 VERSION = $(shell sed -n 's/^const version = "\(.*\)"/\1/p' handlers/commands/commands.go)
 SBOM = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 CC_amd64 = x86_64-linux-gnu-gcc
@@ -72,7 +73,7 @@ release:
 		echo "$$out with $$cc"; \
 		GOOS=linux GOARCH=$$arch CC=$$cc go build -trimpath -buildvcs=false \
 			-ldflags '-s -w -buildid= -extldflags=-Wl,--build-id=none' -o $$out .; \
-		go run $(SBOM) bin -json -noserial -version v$(VERSION) -output $$out.cdx.json $$out; \
+		go run $(SBOM) bin -json -noserial -notimestamp -std -licenses -version v$(VERSION) -output $$out.cdx.json $$out; \
 	done
 	cd bin/release && sha256sum m40-llm-* >SHA256SUMS && cat SHA256SUMS
 

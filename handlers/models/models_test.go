@@ -386,3 +386,29 @@ func TestWithoutAFolderNothingIsChanged(t *testing.T) {
 		t.Errorf("downloads %v, %v", list, err)
 	}
 }
+
+func TestAModelThatCameOrWentIsToldBeforeTheVersionSaysSo(t *testing.T) {
+	w, _ := newWorld(t)
+	var s *Service
+	var versions []int64 // when it was told
+	s = New(Options{Engine: w, Files: w, Puller: w, Changed: func(context.Context) { versions = append(versions, s.Version()) }})
+	defer s.Close()
+	told := func(what string, want int) {
+		t.Helper()
+		if len(versions) != want || want > 0 && versions[want-1] >= s.Version() {
+			t.Errorf("after %s, it was told at the versions %v; now there is %d", what, versions, s.Version())
+		}
+	}
+	must(t, s.Start(t.Context(), "org/a", 100))
+	w.next(t).end <- errors.New("the disk is full")
+	expect(t, s, "org/a.gguf failed 0")
+	told("a download that failed", 0)
+	must(t, s.Resume(t.Context(), "org/a.gguf"))
+	w.next(t).end <- nil
+	expect(t, s, "org/a.gguf done 0")
+	told("a download", 1)
+	must(t, s.Copy(t.Context(), "org/a", "b"))
+	told("a copy", 2)
+	must(t, s.Delete("mine"))
+	told("a deletion", 3)
+}
