@@ -305,7 +305,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	listing, chatting := models.Options{}, live.Options{}
+	listing, chatting := models.Options{Files: catalog, Log: logger}, live.Options{Store: s.db, Log: logger}
 	if len(servers) > 0 {
 		router := withUpstreams(s.engine, servers, logger, log)
 		s.engine, listing.RemoteVersion, listing.Changed = router, router.ModelsVersion, router.Refresh
@@ -316,8 +316,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.engine.Generate)))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
-	puller, err := newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false)
-	if err != nil {
+	if listing.Puller, err = newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false); err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
 	}
 	within, end := context.WithCancel(ctx)
@@ -326,20 +325,17 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
 	s.inBackground(s.people.Run)
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
-	caches, err := flags.kvFiles(t)
-	if err != nil {
+	if chatting.KVFiles, err = flags.kvFiles(t); err != nil {
 		logger.Warn("the KV caches of chats are not stored", "error", err)
 	}
-	listing.Engine, listing.Files, listing.Puller, listing.Log, listing.Reload = s.engine, catalog, puller, logger, s.engine.Reload
+	listing.Engine, listing.Reload = s.engine, s.engine.Reload
 	listing.Suggest = func() ([]suggest.Suggestion, error) { return suggest.For(machine()) }
 	listing.Deleted = func(model string) {
-		if err := deleteCaches(caches, model); err != nil {
+		if err := deleteCaches(chatting.KVFiles, model); err != nil {
 			logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
 		}
 	}
-	s.models = models.New(listing)
-	chatting.Store, chatting.KVFiles, chatting.Log = s.db, caches, logger
-	s.chats = live.New(s.engine, chatting)
+	s.models, s.chats = models.New(listing), live.New(s.engine, chatting)
 	return s, nil
 }
 
