@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"infer/cpu":         {"infer/cpu/host", "infer/device", "infer/gguf"},
 	"infer/cuda":        {"infer/device", "infer/gguf", "cudakern"},
 	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
-	"infer/bench":       {"infer/device", "infer/gguf", "infer/model"},
+	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},

@@ -10,8 +10,12 @@
 // 1/256 and no error. A NaN or an infinity makes the scale of its block NaN, so that every result
 // that depends on it is NaN.
 //
+// The rows of grouped images are the slots of groups of pairs (experts.cuh), each with the activations of its pair;
+// those of empty slots are not written.
+//
 // Grid: (rows, tiles).
-#include "activation.cuh"
+#include "experts.cuh"
+#include "image.cuh"
 #include "math.cuh"
 #include "norm.cuh"
 
@@ -44,92 +48,25 @@ template <typename Source> DEVICE float input(const Operands &row, int block)
 	return i < row.inputs ? Source::value(row, i) : 0;
 }
 
-// Sum over the 16 lanes of each half of the warp.
-template <typename T> DEVICE T half_sum(T v)
-{
-	UNROLL for (int mask = 8; mask > 0; mask /= 2)
-		v += shfl_xor(v, mask);
-	return v;
-}
-
-// Stores the sums of a block: of all values, and of its first 16.
-template <typename T> DEVICE void store_sums(T *sums, int block, T v)
-{
-	T half = half_sum(v), sum = half + shfl_xor(half, 16);
-	if (lane_id() == 0) {
-		sums[block] = sum;
-		sums[TILE_BLOCKS + block] = half;
-	}
-}
-
 template <typename Source> DEVICE void image_f32(uint4 *image, const Operands &row)
 {
 	image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * F32_UNITS;
-	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
-		int block = warp_id() * BLOCKS_PER_WARP + i, lane = lane_id();
-		float v = input<Source>(row, block);
-		reinterpret_cast<float *>(image + lane / 4 * TILE_BLOCKS + block)[lane % 4] = v;
-		store_sums(reinterpret_cast<float *>(image + F32_SUMS), block, v);
-	}
-}
-
-// Returns the lane's activation v of a block as an integer, and sets the scale of the block.
-DEVICE int quantize(float v, float *scale)
-{
-	const float max_abs = warp_max(fabsf(v));
-	const bool finite = warp_ballot(!(fabsf(v) <= 3.402823466e38f)) == 0;
-	*scale = finite ? 0 : __int_as_float(0x7fffffff);
-	if (!finite || !(max_abs > 1e-30f)) // for smaller ones 32512 / max_abs could overflow
-		return 0;
-	*scale = max_abs / 32512;
-	return __float2int_rn(v * (32512 / max_abs));
+	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++)
+		write_f32(image, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
 
 template <typename Source> DEVICE void image_i16(uint4 *image, const Operands &row)
 {
 	image += (size_t(blockIdx.x) * gridDim.y + blockIdx.y) * I16_UNITS;
-	float *scales = reinterpret_cast<float *>(image + I16_SCALES);
-	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
-		int block = warp_id() * BLOCKS_PER_WARP + i, lane = lane_id();
-		float scale;
-		int q = quantize(input<Source>(row, block), &scale);
-		int neighbour = shfl_xor(q, 1);
-		if (lane % 2 == 0)
-			reinterpret_cast<uint32_t *>(image + lane / 8 * TILE_BLOCKS + block)[lane % 8 / 2] = uint32_t(q & 0xffff) | uint32_t(neighbour) << 16;
-		if (lane == 0)
-			scales[block] = scale;
-		store_sums(reinterpret_cast<int *>(scales + TILE_BLOCKS), block, q);
-	}
+	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++)
+		write_i16(image, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
 
 template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &row)
 {
-	const int lane = lane_id(), in_unit = blockIdx.x % 16;
 	uint8_t *units = reinterpret_cast<uint8_t *>(image) + (size_t(blockIdx.x / 16) * gridDim.y + blockIdx.y) * TILE_BLOCKS * S8_UNIT;
-	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++) {
-		const int block = warp_id() * BLOCKS_PER_WARP + i;
-		uint8_t *unit = units + block * S8_UNIT;
-		float scale;
-		const int q = quantize(input<Source>(row, block), &scale);
-		const int half = half_sum(q), low = shfl(half, 0), sum = low + shfl(half, 16);
-		// Lanes 0 to 15 each store a word: of the lower or upper bytes, for lane word of a unit's group of four, of
-		// the first or last 16 inputs.
-		const int word = lane / 2 % 4, last = lane / 8 % 2, first = 16 * last + word / 2 * 8 + word % 2 * 2;
-		uint32_t bytes = 0;
-		UNROLL for (int j = 0; j < 4; j++)
-			bytes |= (uint32_t(shfl(q, first + j % 2 * 4 + j / 2)) >> (lane % 2 ? 8 : 0) & 255) << 8 * j;
-		if (lane < 16) {
-			const int at = (lane % 2 ? 0 : 512) + (in_unit % 8 * 4 + word) * 16 + (2 * last + in_unit / 8) * 4;
-			*reinterpret_cast<uint32_t *>(unit + at) = bytes;
-		}
-		float *rows = reinterpret_cast<float *>(unit + S8_FRAGMENTS) + in_unit;
-		if (lane == 0) {
-			rows[0] = scale * float(sum);
-			rows[16] = scale;
-			rows[32] = scale * float(low);
-			rows[48] = scale * float(sum - low);
-		}
-	}
+	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++)
+		write_s8(units, blockIdx.x % 16, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
 
 #define IMAGES(kind) \
@@ -151,6 +88,14 @@ template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &ro
 			return; \
 		x += size_t(blockIdx.x) * inputs; \
 		image_##kind<Normed>(image, Operands{x, w, norm_scale(x, inputs, eps, partial), inputs, SILU}); \
+	} \
+	KERNEL(activation_##kind##_grouped, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, int pairs_of_x, const int *groups, int most, int each) \
+	{ \
+		if (int(blockIdx.x) >= *groups * each) \
+			return; \
+		const int pair = pairs_of(groups, most)[blockIdx.x]; /* pairs_of_x: how many pairs have the same row of x */ \
+		if (pair >= 0) \
+			image_##kind<Plain>(image, Operands{x + size_t(pair / pairs_of_x) * inputs, 0, 0, inputs, SILU}); \
 	}
 
 IMAGES(f32)

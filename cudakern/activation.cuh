@@ -6,8 +6,8 @@
 //
 //	values  [chunk][block]  16 bytes: 8 int16, input 2i in the low half of a word, or 4 float
 //	scale   [block]         float, i16 only: a value q represents q · scale
-//	sum     [block]         sum of the block's values, int or float
-//	low     [block]         sum of its first 16 values
+//	sum     [block]         int, i16 only: sum of the block's values
+//	low     [block]         int, i16 only: sum of its first 16 values
 //
 // Inputs past the end of a row are zero.
 //
@@ -27,6 +27,6 @@
 #include "tile.cuh"
 
 enum { I16_CHUNKS = 4, F32_CHUNKS = 8 };
-enum { I16_SCALES = I16_CHUNKS * TILE_BLOCKS, F32_SUMS = F32_CHUNKS * TILE_BLOCKS }; // first unit after the values
+enum { I16_SCALES = I16_CHUNKS * TILE_BLOCKS }; // first unit after the values
 enum { S8_FRAGMENTS = 1024, S8_UNIT = S8_FRAGMENTS + 4 * 16 * 4 }; // bytes: values of a unit; all of it
-enum { I16_UNITS = I16_SCALES + 3 * TILE_BLOCKS / 4, F32_UNITS = F32_SUMS + 2 * TILE_BLOCKS / 4 };
+enum { I16_UNITS = I16_SCALES + 3 * TILE_BLOCKS / 4, F32_UNITS = F32_CHUNKS * TILE_BLOCKS };

@@ -6,8 +6,8 @@ import "fmt"
 // written once for all products with the same activations. The result of an RMSNorm or a GLU that
 // only products read can be written as an image directly.
 type Activation struct {
-	plain, rmsNorm, glu *Function
-	image               string
+	plain, rmsNorm, glu, grouped *Function
+	image                        string
 }
 
 // Kinds of images: int16 with a scale for every 32 values, the same in the order of matrix units, or
@@ -20,7 +20,7 @@ const (
 
 // imageBytes is the size of the image of a tile of 32 blocks of a row: 16 · I16_UNITS and 16 · F32_UNITS of
 // activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have unitRows rows.
-var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageF32: 16 * 272}
+var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageF32: 16 * 256}
 
 const unitRows = 16
 
@@ -33,7 +33,7 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
-	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.glu, "_glu"}} {
+	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.glu, "_glu"}, {&k.grouped, "_grouped"}} {
 		var err error
 		if *f.kernel, err = c.kernel("activation", "activation_"+image+f.name); err != nil {
 			return nil, err
@@ -77,6 +77,16 @@ func (k *Activation) EnqueueRMSNorm(to Queue, dst, x, w Ptr, cols int, eps float
 // EnqueueGLU writes the image of the result of GLU.Enqueue.
 func (k *Activation) EnqueueGLU(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, capacity int) error {
 	return k.launch(k.glu, to, 0, cols, capacity, dst, gate, up, int32(g), int32(cols), rows)
+}
+
+// EnqueueGrouped writes the image of the activations of the pairs of groups, a row for each of their slots, to dst. x
+// has rows of cols float32: one for each row of the step, or with own one for each pair.
+func (k *Activation) EnqueueGrouped(to Queue, dst, x Ptr, cols int, g Groups, own bool) error {
+	sharing := g.Used
+	if own {
+		sharing = 1
+	}
+	return k.launch(k.grouped, to, 0, cols, g.Slots(), dst, x, int32(cols), int32(sharing), g.List, int32(g.most()), int32(g.Each))
 }
 
 func (k *Activation) launch(f *Function, to Queue, shared, cols, capacity int, args ...any) error {

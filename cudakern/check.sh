@@ -21,7 +21,7 @@ for part in ${*:-kernels contract logits decode speed}; do
 		step ./cudakern.test -test.skip 'Sanitizers|Emulat'
 		step ./cudakern.test -test.v -test.run ProductErrors
 		;;
-	contract) # of the device, with all types of weights on both number paths
+	contract) # of the device, with all types of weights
 		M40_LLM_TORTURE=1 step ./device.test -test.run 'Contract|Converted'
 		;;
 	logits) # and texts of the built-in model
@@ -34,7 +34,7 @@ for part in ${*:-kernels contract logits decode speed}; do
 		step ./m40-llm bench --device cuda --shape llama-8b --quant q4_0 -p 4096 -n 16 -r 3
 		;;
 	speed) # of single kernels
-		step ./cudakern.test -test.run '^$' -test.bench 'Products/i16/.*/(gateup|head)/rows=(1|4|8|512)$' -test.benchtime 20x
+		step ./cudakern.test -test.run '^$' -test.bench 'Products/.*/(gateup|head)/rows=(1|4|8|512)$' -test.benchtime 20x
 		step ./cudakern.test -test.run '^$' -test.bench Attention -test.benchtime 20x
 		;;
 	*)

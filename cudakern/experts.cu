@@ -1,6 +1,7 @@
 // Mixture of experts: selects the experts of each row and sums their results. The matrix products of
 // experts are in matmul.cu. The routes of a row are the indices of its experts, then their weights, all
 // as float32.
+#include "experts.cuh"
 #include "math.cuh"
 
 // Reports whether expert a with score x ranks before expert b with score y: the larger score, then the
@@ -98,8 +99,8 @@ KERNEL(expert_bias, 256, 8)(float *x, const float *bias, const float *routes, in
 	const int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
 	if (row >= *rows || col >= used * each)
 		return;
-	const float expert = routes[size_t(row) * 2 * used + col / each];
-	x[size_t(row) * used * each + col] += bias[size_t(expert >= 0 && expert < experts ? int(expert) : 0) * each + col % each];
+	const int expert = expert_of_pair(routes, experts, used, row * used + col / each);
+	x[size_t(row) * used * each + col] += bias[size_t(expert) * each + col % each];
 }
 
 // *pairs = *rows · used, the number of rows of the products of experts.
@@ -107,6 +108,46 @@ KERNEL(count_pairs, 32, 16)(int *pairs, int used, const int *rows)
 {
 	if (threadIdx.x == 0)
 		*pairs = *rows * used;
+}
+
+// groups = the pairs of *rows rows and their used experts, in groups of up to each pairs: experts.cuh. A single
+// block. The order of an expert's pairs is that in which threads arrive; no result depends on it.
+KERNEL(group_pairs, 1024, 1)(int *groups, const float *routes, int experts, int used, int each, int most, const int *rows)
+{
+	SHARED(int, next); // (experts) the number of its pairs, then the slot of the next of them
+	const int pairs = *rows * used;
+	for (int e = threadIdx.x; e < experts; e += blockDim.x)
+		next[e] = 0;
+	syncthreads();
+	for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x)
+		atomicAdd(&next[expert_of_pair(routes, experts, used, pair)], 1);
+	syncthreads();
+	if (warp_id() == 0) {
+		int total = 0; // groups of the experts before
+		for (int first = 0; first < experts; first += WARP) {
+			const int e = first + lane_id(), count = e < experts ? next[e] : 0, own = (count + each - 1) / each;
+			int end = own;
+			UNROLL for (int by = 1; by < WARP; by *= 2) {
+				const int before = shfl_up(end, by);
+				end += lane_id() >= by ? before : 0;
+			}
+			end += total;
+			for (int slot = (end - own) * each + count; slot < end * each; slot++)
+				pairs_of(groups, most)[slot] = -1;
+			if (e < experts)
+				next[e] = (end - own) * each;
+			total = shfl(end, WARP - 1);
+		}
+		if (lane_id() == 0)
+			*groups = total;
+	}
+	syncthreads();
+	for (int pair = threadIdx.x; pair < pairs; pair += blockDim.x) {
+		const int e = expert_of_pair(routes, experts, used, pair), slot = atomicAdd(&next[e], 1);
+		pairs_of(groups, most)[slot] = pair;
+		if (slot % each == 0)
+			experts_of(groups)[slot / each] = e;
+	}
 }
 
 // dst[r] = Σ over r's experts of their part of x[r] · their weight. A thread computes one element.

@@ -3,7 +3,7 @@ package cudakern
 import "fmt"
 
 // Experts has the operations of mixtures of experts except matrix products.
-type Experts struct{ route, count, bias, sum *Function }
+type Experts struct{ route, count, group, bias, sum *Function }
 
 // MaxExperts is the limit of the kernel route: 32 lanes with a bit mask of 32 experts each.
 const MaxExperts = 1024
@@ -14,7 +14,7 @@ func NewExperts(c *Context) (*Experts, error) {
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
-	}{{&k.route, "route"}, {&k.count, "count_pairs"}, {&k.bias, "expert_bias"}, {&k.sum, "expert_sum"}} {
+	}{{&k.route, "route"}, {&k.count, "count_pairs"}, {&k.group, "group_pairs"}, {&k.bias, "expert_bias"}, {&k.sum, "expert_sum"}} {
 		var err error
 		if *f.kernel, err = c.kernel("experts", f.name); err != nil {
 			return nil, err
@@ -95,19 +95,141 @@ type ExpertProduct struct {
 // W.Inputs activations, or of as many times Used with Own; pairs is where EnqueueCount has put
 // their number.
 func (k *MatMul) EnqueueExperts(to Queue, x, pairs Ptr, capacity int, p ExpertProduct) error {
+	if err := k.checkExperts(p); err != nil {
+		return err
+	}
+	const outputs = bandOutputs * threads / 32 // of a block
+	shared := min(productImages, tilesFor(p.W.Inputs)) * imageBytes[k.image]
+	return k.experts.Launch(to, Dim3{X: capacity * p.Used, Y: p.blocks(outputs)}, Dim3{X: threads}, shared,
+		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
+}
+
+func (k *MatMul) checkExperts(p ExpertProduct) error {
 	if p.W.Type != k.weights {
 		return fmt.Errorf("a product with %s weights was given %s", k.weights, p.W.Type)
-	}
-	if _, err := p.W.format(); err != nil {
-		return err
 	}
 	if p.Used < 1 || p.Experts < p.Used {
 		return fmt.Errorf("a product cannot use %d of %d experts", p.Used, p.Experts)
 	}
-	const outputs = bandOutputs * threads / 32 // of a block
-	// An expert's outputs may begin and end inside of a band.
-	bands := blocksFor(p.W.Outputs, bandOutputs) + 1
-	shared := min(productImages, tilesFor(p.W.Inputs)) * imageBytes[k.image]
-	return k.experts.Launch(to, Dim3{X: capacity * p.Used, Y: blocksFor(bands*bandOutputs, outputs)}, Dim3{X: threads}, shared,
-		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
+	_, err := p.W.format()
+	return err
+}
+
+// blocks returns how many blocks of outputs outputs compute those of an expert, which may begin and end inside of a band.
+func (p ExpertProduct) blocks(outputs int) int {
+	bands := blocksFor(p.W.Outputs, bandOutputs)
+	if p.W.Outputs%bandOutputs != 0 {
+		bands++
+	}
+	return blocksFor(bands*bandOutputs, outputs)
+}
+
+// Groups are the pairs of a step's rows and their experts, sorted by expert, in groups of up to Each pairs with the same
+// expert, so that a product reads the weights of an expert once for a group. Which groups there are is known on
+// the device only.
+type Groups struct {
+	List Ptr // Bytes bytes, written by Experts.EnqueueGroups
+	Each int
+
+	Experts, Used int
+	Capacity      int // most rows of a step
+}
+
+// most returns the largest number of groups of a step. All groups of an expert but one are full.
+func (g Groups) most() int {
+	pairs := g.Capacity * g.Used
+	return (pairs + min(g.Experts, pairs)*(g.Each-1)) / g.Each
+}
+
+// Slots returns the largest number of places for pairs in the groups of a step.
+func (g Groups) Slots() int { return g.most() * g.Each }
+
+// Bytes returns the size of the list in bytes.
+func (g Groups) Bytes() int64 { return 4 * int64(1+g.most()+g.Slots()) }
+
+// EnqueueGroups writes the list of g by the routes of rows; with routes 0, every row uses all experts.
+func (k *Experts) EnqueueGroups(to Queue, g Groups, routes Ptr, rows Ptr) error {
+	if g.Each < 1 || g.Used < 1 || g.Experts < g.Used || g.Experts > MaxGroupedExperts {
+		return fmt.Errorf("cannot group the rows of %d of %d experts by %d, the limit is %d experts", g.Used, g.Experts, g.Each, MaxGroupedExperts)
+	}
+	if err := checkLaunch("Groups", g.Capacity, g.Experts); err != nil {
+		return err
+	}
+	return k.group.Launch(to, Dim3{X: 1}, Dim3{X: 1024}, 4*g.Experts, g.List, routes, int32(g.Experts), int32(g.Used), int32(g.Each), int32(g.most()), rows)
+}
+
+// MaxGroupedExperts is the limit of EnqueueGroups: the shared memory of a block has a count for each expert.
+const MaxGroupedExperts = (48 << 10) / 4
+
+// groupFrom is how many pairs experts must have on average for groups of the size; matrix units with super-blocks
+// have a limit of their own, see addMatrixUnits. maxUngrouped is the number of rows up to which there are no groups: the
+// answers of one to four chats.
+var groupFrom = map[int]int{4: 1, 16: minMatrixRows, 64: 48}
+
+const maxUngrouped = 4
+
+// GroupSizes returns the numbers of pairs that groups can have.
+func (k *MatMul) GroupSizes() (sizes []int) {
+	for _, g := range k.grouped {
+		sizes = append(sizes, g.rows)
+	}
+	return sizes
+}
+
+// GroupSize returns how many pairs groups should have for the products of capacity rows with used of so many
+// experts; 0: EnqueueExperts is faster than EnqueueGrouped. It depends on the capacity only, not on the routes, but
+// the bits of the results do not depend on it.
+func (k *MatMul) GroupSize(capacity, experts, used int) (size int) {
+	if capacity <= maxUngrouped || experts > MaxGroupedExperts {
+		return 0
+	}
+	for _, g := range k.grouped {
+		if capacity*used >= g.from*experts {
+			size = g.rows
+		}
+	}
+	return size
+}
+
+// GroupImage returns the kind of image that EnqueueGrouped reads for groups of a size; see Activation.
+func (k *MatMul) GroupImage(size int) string { return k.groupOf(size).image }
+
+func (k *MatMul) groupOf(size int) (group productGroup) {
+	for _, g := range k.grouped {
+		if g.rows == size {
+			group = g
+		}
+	}
+	return group
+}
+
+// EnqueueGrouped is EnqueueExperts for the pairs of groups, whose image is x; the results have the same bits and
+// places.
+func (k *MatMul) EnqueueGrouped(to Queue, x Ptr, g Groups, p ExpertProduct) error {
+	if err := k.checkExperts(p); err != nil {
+		return err
+	}
+	group := k.groupOf(g.Each)
+	if group.kernel == nil || p.Experts != g.Experts || p.Used != g.Used {
+		return fmt.Errorf("groups of %d rows of %d of %d experts do not fit a product with %d of %d", g.Each, g.Used, g.Experts, p.Used, p.Experts)
+	}
+	return group.kernel.Launch(to, Dim3{X: g.most(), Y: p.blocks(group.outputs)}, Dim3{X: threads}, group.shared(p.W.Inputs),
+		p.Dst, p.Weights, int32(p.W.Outputs), g.List, int32(g.most()), x, int32(p.W.Inputs))
+}
+
+// MaxExpertBytes returns the largest number of bytes that the images and the lists of groups of a product need, for
+// capacity rows of inputs values, or with own of as many for each of their used experts.
+func MaxExpertBytes(inputs, capacity, experts, used int, own bool) int64 {
+	rows := capacity
+	if own {
+		rows *= used
+	}
+	most := MaxImageBytes(inputs, rows)
+	for each, from := range groupFrom {
+		g := Groups{Each: each, Experts: experts, Used: used, Capacity: capacity}
+		if capacity > maxUngrouped && capacity*used >= from*experts {
+			most = max(most, MaxImageBytes(inputs, g.Slots())+g.Bytes())
+		}
+	}
+	return most
 }

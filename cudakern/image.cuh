@@ -1,25 +1,26 @@
-// Writing the images that activation.cuh describes, with the bits that activation.cu writes: a warp writes
-// a block, a lane one input of it.
+// Writing the images that activation.cuh describes: a warp writes a block, a lane one input of it.
 #pragma once
 
 #include "activation.cuh"
 
 // Sum over the 16 lanes of each half of the warp.
-template <typename T> DEVICE T sum_of_half(T v)
+DEVICE int sum_of_half(int v)
 {
 	UNROLL for (int mask = 8; mask > 0; mask /= 2)
 		v += shfl_xor(v, mask);
 	return v;
 }
 
-// Stores the sums of a block: of all values, and of its first 16.
-template <typename T> DEVICE void store_sums(T *sums, int block, T v)
+// Returns the lane's activation v of a block as an integer, and sets the scale of the block.
+DEVICE int quantize(float v, float *scale)
 {
-	T half = sum_of_half(v), sum = half + shfl_xor(half, 16);
-	if (lane_id() == 0) {
-		sums[block] = sum;
-		sums[TILE_BLOCKS + block] = half;
-	}
+	const float max_abs = warp_max(fabsf(v));
+	const bool finite = warp_ballot(!(fabsf(v) <= 3.402823466e38f)) == 0;
+	*scale = finite ? 0 : __int_as_float(0x7fffffff);
+	if (!finite || !(max_abs > 1e-30f)) // for smaller ones 32512 / max_abs could overflow
+		return 0;
+	*scale = max_abs / 32512;
+	return __float2int_rn(v * (32512 / max_abs));
 }
 
 // Writes a block of the image of a tile; v is the lane's activation.
@@ -27,25 +28,48 @@ DEVICE void write_f32(uint4 *image, int block, float v)
 {
 	const int lane = lane_id();
 	reinterpret_cast<float *>(image + lane / 4 * TILE_BLOCKS + block)[lane % 4] = v;
-	store_sums(reinterpret_cast<float *>(image + F32_SUMS), block, v);
 }
 
 DEVICE void write_i16(uint4 *image, int block, float v)
 {
 	const int lane = lane_id();
 	float *const scales = reinterpret_cast<float *>(image + I16_SCALES);
-	const float max_abs = warp_max(fabsf(v));
-	const bool finite = warp_ballot(!(fabsf(v) <= 3.402823466e38f)) == 0;
-	int q = 0;
-	float scale = finite ? 0 : __int_as_float(0x7fffffff);
-	if (finite && max_abs > 1e-30f) { // for smaller ones 32512 / max_abs could overflow
-		scale = max_abs / 32512;
-		q = __float2int_rn(v * (32512 / max_abs));
-	}
-	const int neighbour = shfl_xor(q, 1);
+	int *const sums = reinterpret_cast<int *>(scales + TILE_BLOCKS);
+	float scale;
+	const int q = quantize(v, &scale), neighbour = shfl_xor(q, 1);
 	if (lane % 2 == 0)
 		reinterpret_cast<uint32_t *>(image + lane / 8 * TILE_BLOCKS + block)[lane % 8 / 2] = uint32_t(q & 0xffff) | uint32_t(neighbour) << 16;
-	if (lane == 0)
+	const int half = sum_of_half(q), sum = half + shfl_xor(half, 16);
+	if (lane == 0) {
 		scales[block] = scale;
-	store_sums(reinterpret_cast<int *>(scales + TILE_BLOCKS), block, q);
+		sums[block] = sum;
+		sums[TILE_BLOCKS + block] = half;
+	}
+}
+
+// Writes a block of row in_unit of the units of 16 rows at units, those of a tile.
+DEVICE void write_s8(uint8_t *units, int in_unit, int block, float v)
+{
+	const int lane = lane_id();
+	uint8_t *const unit = units + block * S8_UNIT;
+	float scale;
+	const int q = quantize(v, &scale);
+	const int half = sum_of_half(q), low = shfl(half, 0), sum = low + shfl(half, 16);
+	// Lanes 0 to 15 each store a word: of the lower or upper bytes, for lane word of a unit's group of four, of
+	// the first or last 16 inputs.
+	const int word = lane / 2 % 4, last = lane / 8 % 2, first = 16 * last + word / 2 * 8 + word % 2 * 2;
+	uint32_t bytes = 0;
+	UNROLL for (int j = 0; j < 4; j++)
+		bytes |= (uint32_t(shfl(q, first + j % 2 * 4 + j / 2)) >> (lane % 2 ? 8 : 0) & 255) << 8 * j;
+	if (lane < 16) {
+		const int at = (lane % 2 ? 0 : 512) + (in_unit % 8 * 4 + word) * 16 + (2 * last + in_unit / 8) * 4;
+		*reinterpret_cast<uint32_t *>(unit + at) = bytes;
+	}
+	float *const rows = reinterpret_cast<float *>(unit + S8_FRAGMENTS) + in_unit;
+	if (lane == 0) {
+		rows[0] = scale * float(sum);
+		rows[16] = scale;
+		rows[32] = scale * float(low);
+		rows[48] = scale * float(sum - low);
+	}
 }

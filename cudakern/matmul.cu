@@ -5,16 +5,10 @@
 // order, then the sums of the 32 lanes are added in one fixed tree. So the bits of a result depend
 // neither on N nor on the other rows of the launch.
 //
-// Number paths of quantized weights, (q - offset) · d:
-//
-//	i16    x is int16 with a scale for each block. The sum of products of a block is an exact
-//	       integer; two products per 32-bit word, because sm_52 multiplies 16-bit halves of
-//	       registers (XMAD) at full rate. Compiled with EXACT, which needs compute capability 6.1, two
-//	       products are one instruction, with the same bits.
-//	magic  x is float. Inserting q into the mantissa of 128.0 yields 128 + q without a conversion
-//	       instruction, which is slow. The 128 is subtracted together with the offset, once a block.
-//
-// F32, F16 and BF16 weights have one path, float.
+// With quantized weights, (q - offset) · d, x is int16 with a scale for each block. The sum of products of a
+// block is an exact integer; two products per 32-bit word, because sm_52 multiplies 16-bit halves of registers
+// (XMAD) at full rate. Compiled with EXACT, which needs compute capability 6.1, two products are one
+// instruction, with the same bits. With F32, F16 and BF16 weights, x is float.
 //
 // A thread block has 8 warps, with 8 bands and the same N rows, whose images are staged in shared
 // memory, IMAGES at a time. Grid: (groups of N rows, bands / 8 of all products), so that groups that read
@@ -22,6 +16,7 @@
 //
 // Launch with blockDim.x = 256 and shared memory for IMAGES images.
 #include "activation.cuh"
+#include "experts.cuh"
 #include "weights.cuh"
 
 enum { WARPS = 8, IMAGES = 8 };
@@ -72,23 +67,16 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 #endif
 
 // ---------------------------------------------------------------------------------------
-// Unpacking the quants of a block, by their number of bits. On path i16
+// Unpacking the quants of a block, by their number of bits:
 //
 //	pair           inputs 2p and 2p + 1 as two int16; for odd p times 2^ODD_SHIFT
 //	quad           with EXACT: for even p inputs 4p, 4p + 1, 4p + 4, 4p + 5, for odd p the two after
 //	               each of these pairs of p - 1, as bytes
-//
-// on paths magic and float
-//
-//	widen          inputs 4j … 4j + 3 as float, plus BIAS
 
 #if SCALE_BYTES == 0
-
-enum { BIAS = 0 };
-
 #elif CHUNKS == 2 // 8 bits
 
-enum { ODD_SHIFT = 0, BIAS = -OFFSET };
+enum { ODD_SHIFT = 0 };
 
 DEVICE uint32_t pair(const Block &w, int output, int p)
 {
@@ -102,19 +90,9 @@ DEVICE uint32_t quad(const Block &w, int output, int p)
 	return __byte_perm(words[0], words[1], p % 2 ? 0x7531 : 0x6420);
 }
 
-// PRMT places whole bytes, and the upper byte of 128.0's mantissa has only 7 bits. So a byte is inserted
-// into the mantissa of 2²³, and subtracting 2²³ is exact.
-DEVICE void widen(const Block &w, int output, int j, float v[4])
-{
-	const float magic = 8388608;
-	const unsigned selectors[4] = {0x7440, 0x7442, 0x7441, 0x7443};
-	UNROLL for (int i = 0; i < 4; i++)
-		v[i] = __uint_as_float(__byte_perm(w.quants[output][j], __float_as_uint(magic), selectors[i])) - (magic + OFFSET);
-}
-
 #elif defined(CODES)
 
-enum { ODD_SHIFT = 0, BIAS = 0 };
+enum { ODD_SHIFT = 0 };
 
 // Like __byte_perm, but selectors from 8 on give 8 times the highest bit of byte selector - 8.
 DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t selectors)
@@ -131,35 +109,25 @@ DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t selectors)
 #endif
 }
 
-// Returns the values of the four codes in the lower or upper half of word, as bytes, exclusive-or flip.
-DEVICE uint32_t look_up(uint32_t word, bool upper, uint32_t flip)
+// Returns the values of the four codes in the lower or upper half of word, as bytes.
+DEVICE uint32_t look_up(uint32_t word, bool upper)
 {
 	const uint32_t low_bits = word & 0x77777777, index = upper ? __byte_perm(low_bits, 0, 0x4432) : low_bits;
 	const uint32_t from_8 = permute(word << 4, word, upper ? 0xfbea : 0xd9c8); // 255 for codes from 8 on
-	const uint32_t below = permute(CODES_0 ^ flip, CODES_4 ^ flip, index), above = permute(CODES_8 ^ flip, CODES_12 ^ flip, index);
+	const uint32_t below = permute(CODES_0, CODES_4, index), above = permute(CODES_8, CODES_12, index);
 	return (above & from_8) | (below & ~from_8);
 }
 
 DEVICE uint32_t pair(const Block &w, int output, int p)
 {
 	const uint32_t word = w.quants[output][p / 4];
-	return permute(look_up(word, false, 0), look_up(word, true, 0), 0xc480 + p % 4 * 0x1111);
+	return permute(look_up(word, false), look_up(word, true), 0xc480 + p % 4 * 0x1111);
 }
 
 DEVICE uint32_t quad(const Block &w, int output, int p)
 {
 	const uint32_t word = w.quants[output][p / 2];
-	return __byte_perm(look_up(word, false, 0), look_up(word, true, 0), p % 2 ? 0x7351 : 0x6240);
-}
-
-// As for 8 bits, the values plus 128 are inserted into the mantissa of 2²³.
-DEVICE void widen(const Block &w, int output, int j, float v[4])
-{
-	const float magic = 8388608;
-	const uint32_t word = w.quants[output][j / 2], plus_128 = 0x80808080;
-	const uint32_t even = look_up(word, false, plus_128), odd = look_up(word, true, plus_128);
-	UNROLL for (int i = 0; i < 4; i++)
-		v[i] = __uint_as_float(__byte_perm(i % 2 ? odd : even, __float_as_uint(magic), 0x7440 + j % 2 * 2 + i / 2)) - (magic + 128);
+	return __byte_perm(look_up(word, false), look_up(word, true), p % 2 ? 0x7351 : 0x6240);
 }
 
 #else // 4, 5 and 6 bits
@@ -238,34 +206,13 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 
 #endif
 
-enum { BIAS = 128 };
-
-DEVICE void widen(const Block &w, int output, int j, float v[4])
-{
-	const uint32_t even = quant_bytes(w, output, j / 2, false), odd = quant_bytes(w, output, j / 2, true);
-	const uint32_t magic = __float_as_uint(BIAS);
-	const unsigned low = j % 2 ? 0x7144 : 0x7044, high = j % 2 ? 0x7344 : 0x7244;
-	v[0] = __uint_as_float(__byte_perm(even, magic, low));
-	v[1] = __uint_as_float(__byte_perm(even, magic, high));
-	v[2] = __uint_as_float(__byte_perm(odd, magic, low));
-	v[3] = __uint_as_float(__byte_perm(odd, magic, high));
-}
-
 #endif
 
 // ---------------------------------------------------------------------------------------
-// Number paths: acc[row][output] += the lane's block · the activations of N rows. x is the image of the
-// first row; consecutive rows are stride units apart.
+// acc[row][output] += the lane's block · the activations of N rows. x is the image of the first row; consecutive
+// rows are stride units apart.
 
-// Returns the sum of the activations of one part of the lane's block, from the sums of an image.
-template <typename T> DEVICE T half_sum(const T *sums, int half)
-{
-	const T all = sums[lane_id()];
-	if (HALVES == 1)
-		return all;
-	const T low = sums[TILE_BLOCKS + lane_id()];
-	return half == 0 ? low : all - low;
-}
+#if SCALE_BYTES == 0
 
 // Fully unrolled, the loads of F32 weights would need too many registers.
 #if CHUNKS == 8
@@ -280,37 +227,27 @@ struct F32 {
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		const int lane = lane_id();
-		UNROLL for (int half = 0; half < HALVES; half++) {
-			float dot[N][BAND_OUTPUTS];
+		float dot[N][BAND_OUTPUTS] = {};
+		UNROLL_CHUNKS for (int chunk = 0; chunk < F32_CHUNKS; chunk++) {
+			float v[BAND_OUTPUTS][4];
+			UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+				widen(w, output, chunk, v[output]);
 			UNROLL for (int row = 0; row < N; row++) {
-				const float sum = half_sum(reinterpret_cast<const float *>(x + row * stride + F32_SUMS), half);
-				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++) {
-					dot[row][output] = OFFSET + BIAS == 0 ? 0 : -(OFFSET + BIAS) * sum;
-					acc[row * BAND_OUTPUTS + output] = add_addend(w, output, half, sum, acc[row * BAND_OUTPUTS + output]);
-				}
-			}
-			UNROLL_CHUNKS for (int j = 0; j < F32_CHUNKS / HALVES; j++) {
-				const int chunk = half * F32_CHUNKS / 2 + j;
-				float v[BAND_OUTPUTS][4];
+				const uint4 values = x[row * stride + chunk * TILE_BLOCKS + lane];
+				float a[4];
+				memcpy(a, &values, sizeof a);
 				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-					widen(w, output, chunk, v[output]);
-				UNROLL for (int row = 0; row < N; row++) {
-					const uint4 values = x[row * stride + chunk * TILE_BLOCKS + lane];
-					float a[4];
-					memcpy(a, &values, sizeof a);
-					UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-						UNROLL for (int i = 0; i < 4; i++)
-							dot[row][output] = fmaf(v[output][i], a[i], dot[row][output]);
-				}
+					UNROLL for (int i = 0; i < 4; i++)
+						dot[row][output] = fmaf(v[output][i], a[i], dot[row][output]);
 			}
-			UNROLL for (int row = 0; row < N; row++)
-				UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-					acc[row * BAND_OUTPUTS + output] = add_scaled(w, output, half, dot[row][output], 1, acc[row * BAND_OUTPUTS + output]);
 		}
+		UNROLL for (int row = 0; row < N; row++)
+			UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+				acc[row * BAND_OUTPUTS + output] += dot[row][output];
 	}
 };
 
-#if SCALE_BYTES > 0
+#else
 
 #ifdef EXACT
 
@@ -377,6 +314,16 @@ template <int PAIRS> DEVICE void multiply_word(int &even, int &odd, uint32_t q, 
 enum { SUM_SHIFT = ODD_SHIFT }; // of the odd sums
 
 #endif
+
+// Returns the sum of the activations of one part of the lane's block, from the sums of an image.
+DEVICE int half_sum(const int *sums, int half)
+{
+	const int all = sums[lane_id()];
+	if (HALVES == 1)
+		return all;
+	const int low = sums[TILE_BLOCKS + lane_id()];
+	return half == 0 ? low : all - low;
+}
 
 struct I16 {
 	enum { UNITS = I16_UNITS };
@@ -447,6 +394,22 @@ DEVICE Product product_of(const Product &a, const Product &b, const Product &c, 
 	return p;
 }
 
+// The rows of a launch: those of the images, and where their products are stored.
+struct CountedRows {
+	const int *count; // row r of the images, of *count, is row r of dst
+};
+
+struct GroupedRows {
+	const int *pairs; // row r of the images is row pairs[r] of dst; -1: no row, the image is undefined
+};
+
+DEVICE int end_of(const CountedRows &rows) { return *rows.count; }
+DEVICE int end_of(const GroupedRows &) { return 0x7fffffff; }
+
+// Returns the row of dst of a row of the images, or -1.
+DEVICE int destination_of(const CountedRows &rows, int row) { return row < *rows.count ? row : -1; }
+DEVICE int destination_of(const GroupedRows &rows, int row) { return rows.pairs[row]; }
+
 // Sums each of COUNT values over the lanes of the warp, by a tree that is the same for every COUNT. Lane l
 // returns the sum of value l / (32 / COUNT). While a lane has several values, it sends half of them to
 // its partner and keeps the rest, which takes far fewer shuffles than COUNT separate trees.
@@ -495,8 +458,8 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 
 // Computes rows row … row + N - 1 of a product; their activations begin at row x_row, which may differ
 // from row only if N is 1.
-template <typename Path, int N>
-DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, int x_row, int inputs, bool add, const int *row_count)
+template <typename Path, int N, typename Rows>
+DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, int x_row, int inputs, bool add, const Rows &all)
 {
 	SHARED(uint4, shared);
 	const int lane = lane_id(), blocks = blocks_of(inputs), tiles = tiles_of(blocks), full_tiles = blocks / TILE_BLOCKS;
@@ -512,7 +475,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 	if (prefetch && active && full_tiles > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 
-	const int rows = *row_count;
+	const int rows = end_of(all);
 	if (N > 1 && row >= rows)
 		return;
 	const int each = IMAGES / N; // images of a row
@@ -546,9 +509,12 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 
 	float sum = warp_sums(acc);
 	const int lanes = WARP / (N * BAND_OUTPUTS), value = lane / lanes; // lanes: how many have the same sum
-	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS - p.first, to = row + value / BAND_OUTPUTS;
+	const int output = band * BAND_OUTPUTS + value % BAND_OUTPUTS - p.first;
+	if (lane % lanes != 0 || output < 0 || output >= p.outputs)
+		return;
 	// The number of rows is read again: one register less in the loop.
-	if (lane % lanes == 0 && output >= 0 && output < p.outputs && to < *row_count) {
+	const int to = destination_of(all, row + value / BAND_OUTPUTS);
+	if (to >= 0) {
 		float *const dst = p.dst + size_t(to) * p.outputs + output;
 		*dst = add ? *dst + sum : sum;
 	}
@@ -562,7 +528,7 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 	{ \
 		int band; \
 		const Product p = product_of({dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, &band); \
-		matmul<path, n>(p, band, x, blockIdx.x * n, blockIdx.x * n, inputs, add, rows); \
+		matmul<path, n>(p, band, x, blockIdx.x * n, blockIdx.x * n, inputs, add, CountedRows{rows}); \
 	}
 
 // Products with the weights of experts. Row pair of dst is the product of row pair / used with its expert
@@ -577,19 +543,30 @@ DEVICE void matmul(const Product &p, int first_band, const uint4 *x, int row, in
 		const int pair = blockIdx.x, row = pair / used; \
 		if (pair >= *pairs) \
 			return; \
-		const int first = (routes ? expert_of(routes[size_t(row) * 2 * used + pair % used], experts) : pair % used) * outputs; \
-		matmul<path, 1>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, pair, own ? pair : row, inputs, false, pairs); \
+		const int first = expert_of_pair(routes, experts, used, pair) * outputs; \
+		matmul<path, 1>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, pair, own ? pair : row, inputs, false, CountedRows{pairs}); \
 	}
 
-// Returns the expert's index. Invalid numbers, which NaN logits cause, become 0 to avoid reads out of
-// bounds.
-DEVICE int expert_of(float number, int experts) { return number >= 0 && number < experts ? int(number) : 0; }
+// The same for groups of 4 pairs with the same expert; the images are grouped, too. Grid: (groups, bands / 8 of an expert).
+#define GROUPED_PRODUCT(weight, name, path) GROUPED_PRODUCT_NAMED(weight, name, path)
+#define GROUPED_PRODUCT_NAMED(weight, name, path) \
+	KERNEL(matmul_##weight##_##name##_grouped, 32 * WARPS, 2) \
+	(float *dst, const uint8_t *weights, int outputs, const int *groups, int most, const uint4 *x, int inputs) \
+	{ \
+		const int group = blockIdx.x; \
+		if (group >= *groups) \
+			return; \
+		const int first = experts_of(groups)[group] * outputs; \
+		matmul<path, 4>({dst, weights, outputs, first}, first / BAND_OUTPUTS + blockIdx.y * WARPS, x, group * 4, group * 4, inputs, false, \
+			GroupedRows{pairs_of(groups, most)}); \
+	}
 
 #define PRODUCTS(name, path) \
 	PRODUCT(WEIGHT, name, path, 1, 2) \
 	PRODUCT(WEIGHT, name, path, 2, 2) \
 	PRODUCT(WEIGHT, name, path, 4, 2) \
-	EXPERT_PRODUCT(WEIGHT, name, path)
+	EXPERT_PRODUCT(WEIGHT, name, path) \
+	GROUPED_PRODUCT(WEIGHT, name, path)
 
 #if SCALE_BYTES == 0
 PRODUCTS(float, F32)
@@ -597,5 +574,4 @@ PRODUCTS(float, F32)
 PRODUCTS(dp2a, I16)
 #else
 PRODUCTS(i16, I16)
-PRODUCTS(magic, F32)
 #endif

@@ -1,7 +1,6 @@
 package cudakern
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +11,7 @@ type MatMul struct {
 	weights string
 	image   string
 	groups  []productGroup // by from
+	grouped []productGroup // of pairs with the same expert: from is how many experts must have on average
 	experts *Function
 }
 
@@ -47,44 +47,43 @@ func (p Properties) Units() Units {
 	return UnitsXMAD
 }
 
-// ProductPath returns the number path of matrix products with quantised weights on devices with p:
-// i16 or magic. It determines the bits of the results.
-func (p Properties) ProductPath() string {
-	if p.Units() == "magic" {
-		return "magic"
-	}
-	return "i16"
-}
+// ProductPath is the number path of matrix products with quantised weights. It determines the bits of the results;
+// docs/gpu.md defines it.
+const ProductPath = "i16"
 
-// NewMatMul loads the kernels for a weight type; path is i16 or magic.
-func NewMatMul(c *Context, weights, path string) (*MatMul, error) {
+// NewMatMul loads the kernels for a weight type.
+func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	k := &MatMul{weights: weights, image: imageF32}
 	format, err := formatOf(weights)
 	if err != nil {
 		return nil, err
 	}
-	module := "matmul_" + weights
-	if !format.isQuantized() {
-		path = "float"
-	} else if path == "i16" {
-		k.image = imageI16
+	module, name := "matmul_"+weights, "float"
+	if format.isQuantized() {
+		k.image, name = imageI16, "i16"
 		if c.Units == UnitsDP2A || c.Units == UnitsMMA {
-			module, path = "exact_"+weights, "dp2a"
+			module, name = "exact_"+weights, "dp2a"
 		}
 	}
-	for _, g := range []productGroup{{from: 1, rows: 1}, {from: 2, rows: 2}, {from: 3, rows: 4}} {
-		g.outputs, g.image = bandOutputs*threads/32, k.image
-		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_n%d", weights, path, g.rows)); err != nil {
+	few := productGroup{outputs: bandOutputs * threads / 32, image: k.image}
+	for _, g := range []struct{ from, rows int }{{1, 1}, {2, 2}, {3, 4}} {
+		few.from, few.rows = g.from, g.rows
+		if few.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_n%d", weights, name, g.rows)); err != nil {
 			return nil, err
 		}
-		k.groups = append(k.groups, g)
+		k.groups = append(k.groups, few)
 	}
-	if path == "dp2a" && c.Units == UnitsMMA {
+	few.from = groupFrom[few.rows]
+	if few.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_grouped", weights, name)); err != nil {
+		return nil, err
+	}
+	k.grouped = append(k.grouped, few)
+	if name == "dp2a" && c.Units == UnitsMMA {
 		if err := k.addMatrixUnits(c, module, format); err != nil {
 			return nil, err
 		}
 	}
-	k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, path))
+	k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name))
 	return k, err
 }
 
@@ -95,20 +94,29 @@ func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err 
 		from = 9 // up to 8 rows, computing factors from two scales takes matrix units longer than dp2a takes for all
 	}
 	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
-	for name, g := range map[string]productGroup{
-		"few": {from: from, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage},
-		"mma": {from: 64, rows: 64, outputs: 128, memory: mmaShared},
+	for _, g := range []struct {
+		name  string
+		group productGroup
+		pairs int // from, of pairs with the same expert
+	}{
+		{"few", productGroup{from: from, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage}, max(from, groupFrom[16])},
+		{"mma", productGroup{from: 64, rows: 64, outputs: 128, memory: mmaShared}, groupFrom[64]},
 	} {
-		g.image = imageS8
-		if g.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s", k.weights, name)); err != nil {
-			return err
+		g.group.image = imageS8
+		for suffix, to := range map[string]*[]productGroup{"": &k.groups, "_grouped": &k.grouped} {
+			group := g.group
+			if suffix != "" {
+				group.from = g.pairs
+			}
+			if group.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s%s", k.weights, g.name, suffix)); err != nil {
+				return err
+			}
+			if err := group.kernel.SetMaxShared(group.memory); err != nil {
+				return err
+			}
+			*to = append(*to, group)
 		}
-		if err := g.kernel.SetMaxShared(g.memory); err != nil {
-			return err
-		}
-		k.groups = append(k.groups, g)
 	}
-	slices.SortFunc(k.groups, func(a, b productGroup) int { return cmp.Compare(a.from, b.from) })
 	return nil
 }
 

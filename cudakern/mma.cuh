@@ -10,7 +10,8 @@
 // accumulator suffices for the lane at hand, and one sum for each level of the tree: the first three in registers, two
 // in shared memory. Blocks are copied to shared memory in pairs, one pair ahead.
 //
-// The image of activations has a unit of 16 rows and a block of inputs: activation.cuh.
+// The image of activations has a unit of 16 rows and a block of inputs: activation.cuh. The rows of a block are those of
+// a batch, or a group of pairs of a row and an expert: experts.cuh.
 #pragma once
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
@@ -171,7 +172,7 @@ DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_
 #else
 	const uint32_t word = shared_word(quants + half * 8 + group * 4);
 #if defined(CODES)
-	return __byte_perm(look_up(word, false, 0), look_up(word, true, 0), odd ? 0x7531 : 0x6420);
+	return __byte_perm(look_up(word, false), look_up(word, true), odd ? 0x7531 : 0x6420);
 #else
 	uint32_t q = word >> (odd ? 4 : 0) & 0x0f0f0f0f;
 #if HIGH_BYTES == 4
@@ -357,8 +358,38 @@ DEVICE int again(int v)
 	return v;
 }
 
-// Computes 64 rows of 64 outputs. x has the image s8.
-DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, const uint4 *x, int inputs, bool add, const int *row_count)
+// What the thread blocks of a launch compute: up to three products of all rows, or a product of an expert's weights with
+// each group of rows.
+struct Together {
+	Product a, b, c;
+	CountedRows rows;
+};
+
+struct Grouped {
+	float *dst;
+	const uint8_t *weights;
+	int outputs; // of an expert
+	const int *groups;
+	GroupedRows rows;
+};
+
+// Returns the product of the thread block with index block along y, and sets its first band; each outputs in a block.
+DEVICE Product product_of(const Together &work, int *band, int each, int block)
+{
+	return product_of(work.a, work.b, work.c, band, each, block);
+}
+
+DEVICE Product product_of(const Grouped &work, int *band, int each, int block)
+{
+	const int first = experts_of(work.groups)[blockIdx.x] * work.outputs;
+	*band = (first + block * each) / BAND_OUTPUTS;
+	return {work.dst, work.weights, work.outputs, first};
+}
+
+DEVICE int last_band_of(const Product &p) { return (p.first + p.outputs - 1) / BAND_OUTPUTS; }
+
+// Computes 64 rows of 128 outputs. x has the image s8.
+template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x, int inputs, bool add)
 {
 	SHARED(uint8_t, shared);
 	Source from;
@@ -366,13 +397,13 @@ DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, con
 	{
 		// Outputs past the last band repeat it, and rows past the last tile of 16; their results are discarded.
 		int band;
-		const Product p = product_of(a, b, c, &band, MMA_OUTPUTS);
+		const Product p = product_of(work, &band, MMA_OUTPUTS, blockIdx.y);
 		const auto band_at = [&](int output) {
-			return p.weights + min(band + output / BAND_OUTPUTS, (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(from.blocks);
+			return p.weights + min(band + output / BAND_OUTPUTS, last_band_of(p)) * band_bytes(from.blocks);
 		};
 		from.band = band_at(threadIdx.x % MMA_OUTPUTS);
 		from.high_band = HIGH_BYTES == 4 ? band_at(threadIdx.x % (MMA_OUTPUTS / BAND_OUTPUTS) * BAND_OUTPUTS) : from.band;
-		const int row_tile = min(blockIdx.x * ROW_TILES + threadIdx.x / (MMA_THREADS / ROW_TILES), unsigned(*row_count - 1) / 16);
+		const int row_tile = min(blockIdx.x * ROW_TILES + threadIdx.x / (MMA_THREADS / ROW_TILES), unsigned(end_of(work.rows) - 1) / 16);
 		from.units = reinterpret_cast<const uint8_t *>(x) + row_tile * (size_t(tiles_of(from.blocks)) * TILE_BLOCKS * S8_UNIT) + threadIdx.x % (MMA_THREADS / ROW_TILES) * 16;
 	}
 
@@ -408,13 +439,13 @@ DEVICE void matmul_mma(const Product &a, const Product &b, const Product &c, con
 	}
 
 	int band;
-	const Product p = product_of(a, b, c, &band, MMA_OUTPUTS, again(blockIdx.y));
+	const Product p = product_of(work, &band, MMA_OUTPUTS, again(blockIdx.y));
 	UNROLL for (int m = 0; m < 2; m++)
 		UNROLL for (int n = 0; n < 4; n++)
 			UNROLL for (int i = 0; i < 4; i++) {
-				const int to = blockIdx.x * MMA_ROWS + warp_id() / WARPS_ACROSS * 32 + m * 16 + i / 2 * 8 + lane_id() / 4;
-				const int output = band * BAND_OUTPUTS + warp_id() % WARPS_ACROSS * 32 + n * 8 + lane_id() % 4 * 2 + i % 2;
-				if (to < *row_count && output < p.outputs) {
+				const int to = destination_of(work.rows, blockIdx.x * MMA_ROWS + warp_id() / WARPS_ACROSS * 32 + m * 16 + i / 2 * 8 + lane_id() / 4);
+				const int output = band * BAND_OUTPUTS - p.first + warp_id() % WARPS_ACROSS * 32 + n * 8 + lane_id() % 4 * 2 + i % 2;
+				if (to >= 0 && output >= 0 && output < p.outputs) {
 					float *at = p.dst + size_t(to) * p.outputs + output;
 					*at = add ? *at + acc[(m * 4 + n) * 4 + i] : acc[(m * 4 + n) * 4 + i];
 				}
@@ -550,18 +581,28 @@ DEVICE void multiply_few(float (&acc)[FEW_BANDS / 2][4], const RowsOfBlock &x, c
 	}
 }
 
+// Returns the first output of the thread block in its product p, which begins with band. Types with two upper bits have too few
+// registers to keep it.
+DEVICE int first_output(const Together &, const Product &, int band) { return band * BAND_OUTPUTS; }
+DEVICE int first_output(const Grouped &work, const Product &p, int band)
+{
+	if (HIGH_BYTES != 8)
+		return band * BAND_OUTPUTS - p.first;
+	const Product q = product_of(work, &band, FEW_OUTPUTS, again(blockIdx.y));
+	return band * BAND_OUTPUTS - q.first;
+}
+
 // Computes 16 rows of 32 outputs. x has the image s8.
-DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, const uint4 *x, int inputs, bool add, const int *row_count)
+template <typename Work> DEVICE void matmul_few(const Work &work, const uint4 *x, int inputs, bool add)
 {
 	SHARED(uint8_t, shared);
 	const int row = blockIdx.x * FEW_ROWS;
 	int band;
-	const Product p = product_of(a, b, c, &band, FEW_OUTPUTS);
+	const Product p = product_of(work, &band, FEW_OUTPUTS, blockIdx.y);
 	const int blocks = blocks_of(inputs), tiles = tiles_of(blocks), warp = warp_id(), lane = lane_id();
 	const uint8_t *units = reinterpret_cast<const uint8_t *>(x) + size_t(row / 16) * tiles * TILE_BLOCKS * S8_UNIT;
-	const int last_band = (p.outputs - 1) / BAND_OUTPUTS;
 	// A warp copies the band of its number; bands past the last one repeat it.
-	const uint8_t *own = p.weights + min(band + warp, last_band) * band_bytes(blocks);
+	const uint8_t *own = p.weights + min(band + warp, last_band_of(p)) * band_bytes(blocks);
 	static_assert(int(FEW_BANDS) == int(WARPS), "a warp copies a band");
 	const auto copy = [&](int tile) {
 		uint8_t *to = shared + tile % FEW_STAGES * FEW_STAGE + warp * FEW_BAND;
@@ -606,8 +647,8 @@ DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, con
 		const auto of = [&](int warp) { return sums[warp * FEW_ROWS * FEW_OUTPUTS + at]; };
 		const float sum = ((of(0) + of(4)) + (of(2) + of(6))) + ((of(1) + of(5)) + (of(3) + of(7)));
 		const int l = at % WARP, i = at / WARP % 4, n = at / WARP / 4;
-		const int to = row + l / 4 + i / 2 * 8, output = band * BAND_OUTPUTS + n * 8 + l % 4 * 2 + i % 2;
-		if (to < *row_count && output < p.outputs) {
+		const int to = destination_of(work.rows, row + l / 4 + i / 2 * 8), output = first_output(work, p, band) + n * 8 + l % 4 * 2 + i % 2;
+		if (to >= 0 && output >= 0 && output < p.outputs) {
 			float *dst = p.dst + size_t(to) * p.outputs + output;
 			*dst = add ? *dst + sum : sum;
 		}
@@ -617,8 +658,8 @@ DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, con
 // ---------------------------------------------------------------------------------------
 // Kernels
 
-// Grid: (blocks of rows, blocks of outputs of all products). Launch _mma with MMA_THREADS threads and MMA_SHARED bytes of
-// shared memory, _few with 256 and FEW_STAGES · FEW_STAGE.
+// Grid: (blocks of rows, blocks of outputs of all products), of _grouped (groups, blocks of outputs of an expert). Launch
+// _mma with MMA_THREADS threads and MMA_SHARED bytes of shared memory, _few with 256 and FEW_STAGES · FEW_STAGE.
 #define MMA_PRODUCT(weight, name, function, each_rows, threads, blocks) MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks)
 #define MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks) \
 	KERNEL(matmul_##weight##_##name, threads, blocks) \
@@ -626,7 +667,13 @@ DEVICE void matmul_few(const Product &a, const Product &b, const Product &c, con
 		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
 	{ \
 		if (int(blockIdx.x) * each_rows < *rows) \
-			function({dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, x, inputs, add, rows); \
+			function(Together{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, {rows}}, x, inputs, add); \
+	} \
+	KERNEL(matmul_##weight##_##name##_grouped, threads, blocks) \
+	(float *dst, const uint8_t *weights, int outputs, const int *groups, int most, const uint4 *x, int inputs) \
+	{ \
+		if (int(blockIdx.x) < *groups) \
+			function(Grouped{dst, weights, outputs, groups, {pairs_of(groups, most)}}, x, inputs, false); \
 	}
 
 MMA_PRODUCT(WEIGHT, mma, matmul_mma, MMA_ROWS, MMA_THREADS, MMA_BLOCKS)

@@ -127,41 +127,36 @@ func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weight
 // that a row has the same bits in launches with other rows.
 func TestProducts(t *testing.T) {
 	for _, name := range cudakern.WeightTypes() {
-		for _, path := range []string{"i16", "magic"} {
-			if elements, _ := weightTypes[name].Block(); path == "magic" && elements == 1 {
-				continue // floats have only one path
-			}
-			for _, shape := range shapesOf(weightTypes[name]) {
-				w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
-				t.Run(fmt.Sprintf("%s %s (%d, %d)", name, path, w.Outputs, w.Inputs), func(t *testing.T) {
-					r := newRig(t)
-					k, err := cudakern.NewMatMul(r.c, name, path)
-					r.must(err)
-					rng := rand.New(rand.NewPCG(uint64(w.Outputs), uint64(w.Inputs)))
-					data := devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1)
-					weights := r.load(w, data)
-					const most = 33
-					x := make([]float32, most*w.Inputs)
-					for i := range x {
-						x[i] = float32(rng.NormFloat64())
-						if rng.IntN(50) == 0 {
-							x[i] *= 60 // outliers, as in real activations
-						}
+		for _, shape := range shapesOf(weightTypes[name]) {
+			w := cudakern.Weights{Type: name, Outputs: shape[0], Inputs: shape[1]}
+			t.Run(fmt.Sprintf("%s (%d, %d)", name, w.Outputs, w.Inputs), func(t *testing.T) {
+				r := newRig(t)
+				k, err := cudakern.NewMatMul(r.c, name)
+				r.must(err)
+				rng := rand.New(rand.NewPCG(uint64(w.Outputs), uint64(w.Inputs)))
+				data := devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1)
+				weights := r.load(w, data)
+				const most = 33
+				x := make([]float32, most*w.Inputs)
+				for i := range x {
+					x[i] = float32(rng.NormFloat64())
+					if rng.IntN(50) == 0 {
+						x[i] *= 60 // outliers, as in real activations
 					}
-					all := r.product(k, weights, w, x, most)
-					r.compare(k, w, all, data, x)
+				}
+				all := r.product(k, weights, w, x, most)
+				r.compare(k, w, all, data, x)
 
-					for _, c := range []struct{ first, rows, capacity int }{
-						{0, 1, 1}, {0, 2, 2}, {0, 3, 3}, {0, 5, 5}, {0, 8, 8}, {0, 9, 9},
-						{32, 1, 1}, {7, 2, 4}, {9, 3, 64}, {31, 1, 8}, {0, 0, 4},
-					} {
-						got := r.product(k, weights, w, x[c.first*w.Inputs:][:c.rows*w.Inputs], c.capacity)
-						if want := all[c.first*w.Outputs:][:c.rows*w.Outputs]; !slices.Equal(got, want) {
-							t.Errorf("rows %d to %d in a launch for %d rows differ from the same among %d", c.first, c.first+c.rows-1, c.capacity, most)
-						}
+				for _, c := range []struct{ first, rows, capacity int }{
+					{0, 1, 1}, {0, 2, 2}, {0, 3, 3}, {0, 5, 5}, {0, 8, 8}, {0, 9, 9},
+					{32, 1, 1}, {7, 2, 4}, {9, 3, 64}, {31, 1, 8}, {0, 0, 4},
+				} {
+					got := r.product(k, weights, w, x[c.first*w.Inputs:][:c.rows*w.Inputs], c.capacity)
+					if want := all[c.first*w.Outputs:][:c.rows*w.Outputs]; !slices.Equal(got, want) {
+						t.Errorf("rows %d to %d in a launch for %d rows differ from the same among %d", c.first, c.first+c.rows-1, c.capacity, most)
 					}
-				})
-			}
+				}
+			})
 		}
 	}
 }
@@ -193,7 +188,7 @@ func TestExactUnits(t *testing.T) {
 					var results [2][]float32
 					for i, units := range []cudakern.Units{cudakern.UnitsXMAD, units} {
 						r.c.Units = units
-						k, err := cudakern.NewMatMul(r.c, name, "i16")
+						k, err := cudakern.NewMatMul(r.c, name)
 						r.must(err)
 						results[i] = r.product(k, weights, w, x, c.rows)
 					}
@@ -221,48 +216,46 @@ func newExactRig(t testing.TB) rig {
 // TestProductsOfOneLaunch checks that products that share a launch have the same bits as separate ones, and
 // that adding to dst has the same bits as adding afterwards.
 func TestProductsOfOneLaunch(t *testing.T) {
-	for _, path := range []string{"i16", "magic"} {
-		for _, rows := range []int{1, 3, 8, 13} {
-			t.Run(fmt.Sprintf("%d rows by path %s", rows, path), func(t *testing.T) {
-				r, rng := newRig(t), rand.New(rand.NewPCG(uint64(rows), 8))
-				k, err := cudakern.NewMatMul(r.c, "q8_0", path)
-				r.must(err)
-				const inputs = 352
-				x := make([]float32, rows*inputs)
-				for i := range x {
-					x[i] = float32(rng.NormFloat64())
-				}
-				image, err := cudakern.NewActivation(r.c, k.Image(rows))
-				r.must(err)
-				count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(inputs, rows))
-				r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, rows))
+	for _, rows := range []int{1, 3, 8, 13} {
+		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) {
+			r, rng := newRig(t), rand.New(rand.NewPCG(uint64(rows), 8))
+			k, err := cudakern.NewMatMul(r.c, "q8_0")
+			r.must(err)
+			const inputs = 352
+			x := make([]float32, rows*inputs)
+			for i := range x {
+				x[i] = float32(rng.NormFloat64())
+			}
+			image, err := cudakern.NewActivation(r.c, k.Image(rows))
+			r.must(err)
+			count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(inputs, rows))
+			r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, rows))
 
-				var products []cudakern.Product
-				var alone [][]float32
-				for _, outputs := range []int{37, 1, 64} {
-					w := cudakern.Weights{Type: "q8_0", Outputs: outputs, Inputs: inputs}
-					weights := r.load(w, devicetest.RandomWeight(rng, gguf.Q8_0, outputs, inputs, 1))
-					alone = append(alone, r.product(k, weights, w, x, rows))
-					products = append(products, cudakern.Product{Dst: r.alloc(int64(4 * rows * outputs)), Weights: weights, W: w})
-				}
-				for number := 1; number <= len(products); number++ {
-					for _, add := range []bool{false, true} {
-						r.must(k.Enqueue(r.s, prepared, count, rows, add, products[:number]...))
-						for i, p := range products[:number] {
-							got := floatsOf(r.download(p.Dst, 4*rows*p.W.Outputs))
-							for j, want := range alone[i] {
-								if add {
-									want += want
-								}
-								if got[j] != want {
-									t.Fatalf("product %d of %d, add %t, value %d: got %g, want %g", i, number, add, j, got[j], want)
-								}
+			var products []cudakern.Product
+			var alone [][]float32
+			for _, outputs := range []int{37, 1, 64} {
+				w := cudakern.Weights{Type: "q8_0", Outputs: outputs, Inputs: inputs}
+				weights := r.load(w, devicetest.RandomWeight(rng, gguf.Q8_0, outputs, inputs, 1))
+				alone = append(alone, r.product(k, weights, w, x, rows))
+				products = append(products, cudakern.Product{Dst: r.alloc(int64(4 * rows * outputs)), Weights: weights, W: w})
+			}
+			for number := 1; number <= len(products); number++ {
+				for _, add := range []bool{false, true} {
+					r.must(k.Enqueue(r.s, prepared, count, rows, add, products[:number]...))
+					for i, p := range products[:number] {
+						got := floatsOf(r.download(p.Dst, 4*rows*p.W.Outputs))
+						for j, want := range alone[i] {
+							if add {
+								want += want
+							}
+							if got[j] != want {
+								t.Fatalf("product %d of %d, add %t, value %d: got %g, want %g", i, number, add, j, got[j], want)
 							}
 						}
 					}
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -282,21 +275,18 @@ func (r rig) compare(k *cudakern.MatMul, w cudakern.Weights, got []float32, data
 	}
 }
 
-// productError returns the bound for the error of a product: the rounding of float32 sums; on path i16 also
-// that of activations, half a unit of each block; on path magic also that of Σ (128 + q) · x, from which
-// 128 · Σ x is subtracted.
+// productError returns the bound for the error of a product: the rounding of float32 sums, and with quantised weights
+// that of activations, half a unit of each block.
 func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	for i := 0; i < len(x); i += 32 {
-		var maxW, sumW, maxX, sumX float64
+		var sumW, maxX float64
 		for j := i; j < min(i+32, len(x)); j++ {
 			w, x := math.Abs(float64(w[j])), math.Abs(float64(x[j]))
-			maxW, sumW, maxX, sumX = max(maxW, w), sumW+w, max(maxX, x), sumX+x
+			sumW, maxX = sumW+w, max(maxX, x)
 			bound += 1e-6 * w * x
 		}
 		if k.ExpertImage() == "i16" {
 			bound += maxX / 32512 / 2 * 1.001 * sumW
-		} else {
-			bound += 1e-5 * maxW * sumX
 		}
 	}
 	return bound
@@ -316,38 +306,36 @@ func TestProductErrors(t *testing.T) {
 		}
 	}
 	for _, name := range cudakern.WeightTypes() {
-		for _, path := range []string{"i16", "magic"} {
-			t.Run(name+" "+path, func(t *testing.T) {
-				r := newRig(t)
-				k, err := cudakern.NewMatMul(r.c, name, path)
-				r.must(err)
-				w := cudakern.Weights{Type: name, Outputs: outputs, Inputs: inputs}
-				data := devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1)
-				values := make([]float32, outputs*inputs)
-				r.must(gguf.Dequantize(weightTypes[name], data, values))
-				rounded := slices.Clone(x)
-				if k.ExpertImage() == "i16" {
-					roundActivations(rounded)
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			k, err := cudakern.NewMatMul(r.c, name)
+			r.must(err)
+			w := cudakern.Weights{Type: name, Outputs: outputs, Inputs: inputs}
+			data := devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1)
+			values := make([]float32, outputs*inputs)
+			r.must(gguf.Dequantize(weightTypes[name], data, values))
+			rounded := slices.Clone(x)
+			if k.ExpertImage() == "i16" {
+				roundActivations(rounded)
+			}
+			var squares, total, explained, added float64
+			for i, got := range r.product(k, r.load(w, data), w, x, 1) {
+				exact, withRounded := 0.0, 0.0
+				for j, v := range values[i*inputs:][:inputs] {
+					exact += float64(v) * float64(x[j])
+					withRounded += float64(v) * float64(rounded[j])
 				}
-				var squares, total, explained, added float64
-				for i, got := range r.product(k, r.load(w, data), w, x, 1) {
-					exact, withRounded := 0.0, 0.0
-					for j, v := range values[i*inputs:][:inputs] {
-						exact += float64(v) * float64(x[j])
-						withRounded += float64(v) * float64(rounded[j])
-					}
-					squares += exact * exact
-					total += math.Pow(float64(got)-exact, 2)
-					explained += math.Pow(withRounded-exact, 2)
-					added += math.Pow(float64(got)-withRounded, 2)
-				}
-				relative := func(sum float64) float64 { return math.Sqrt(sum / squares) }
-				t.Logf("error %.2g of the results, of which activations explain %.2g", relative(total), relative(explained))
-				if !(relative(added) < 2e-5) {
-					t.Errorf("the kernel adds an error of %.2g to that of its activations", relative(added))
-				}
-			})
-		}
+				squares += exact * exact
+				total += math.Pow(float64(got)-exact, 2)
+				explained += math.Pow(withRounded-exact, 2)
+				added += math.Pow(float64(got)-withRounded, 2)
+			}
+			relative := func(sum float64) float64 { return math.Sqrt(sum / squares) }
+			t.Logf("error %.2g of the results, of which activations explain %.2g", relative(total), relative(explained))
+			if !(relative(added) < 2e-5) {
+				t.Errorf("the kernel adds an error of %.2g to that of its activations", relative(added))
+			}
+		})
 	}
 }
 
@@ -547,34 +535,30 @@ func TestProductsOfUnusualActivations(t *testing.T) {
 	}
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	w := cudakern.Weights{Type: "q4_0", Outputs: 5, Inputs: 1088}
-	for _, path := range []string{"i16", "magic"} {
-		t.Run(path, func(t *testing.T) {
-			r := newRig(t)
-			k, err := cudakern.NewMatMul(r.c, w.Type, path)
-			r.must(err)
-			data := devicetest.RandomWeight(rand.New(rand.NewPCG(5, 6)), gguf.Q4_0, w.Outputs, w.Inputs, 1)
-			weights := r.load(w, data)
-			for _, c := range []struct {
-				name string
-				make func(x []float32)
-				want func(y float32) bool
-			}{
-				{"zeros", func(x []float32) { fill(0, x) }, func(y float32) bool { return y == 0 }},
-				{"numbers too small to divide by", func(x []float32) { fill(1e-41, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e-36 }},
-				{"huge numbers", func(x []float32) { fill(1e30, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e36 && y != 0 }},
-				{"one infinity", func(x []float32) { fill(1, x); x[1087] = inf }, func(y float32) bool { return y-y != 0 }},
-				{"one negative infinity", func(x []float32) { fill(1, x); x[500] = -inf }, func(y float32) bool { return y-y != 0 }},
-				{"one NaN", func(x []float32) { fill(1, x); x[33] = nan }, func(y float32) bool { return y != y }},
-			} {
-				x := make([]float32, w.Inputs)
-				c.make(x)
-				for i, y := range r.product(k, weights, w, x, 1) {
-					if !c.want(y) {
-						t.Errorf("%s: output %d is %g", c.name, i, y)
-					}
-				}
+	r := newRig(t)
+	k, err := cudakern.NewMatMul(r.c, w.Type)
+	r.must(err)
+	data := devicetest.RandomWeight(rand.New(rand.NewPCG(5, 6)), gguf.Q4_0, w.Outputs, w.Inputs, 1)
+	weights := r.load(w, data)
+	for _, c := range []struct {
+		name string
+		make func(x []float32)
+		want func(y float32) bool
+	}{
+		{"zeros", func(x []float32) { fill(0, x) }, func(y float32) bool { return y == 0 }},
+		{"numbers too small to divide by", func(x []float32) { fill(1e-41, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e-36 }},
+		{"huge numbers", func(x []float32) { fill(1e30, x) }, func(y float32) bool { return math.Abs(float64(y)) < 1e36 && y != 0 }},
+		{"one infinity", func(x []float32) { fill(1, x); x[1087] = inf }, func(y float32) bool { return y-y != 0 }},
+		{"one negative infinity", func(x []float32) { fill(1, x); x[500] = -inf }, func(y float32) bool { return y-y != 0 }},
+		{"one NaN", func(x []float32) { fill(1, x); x[33] = nan }, func(y float32) bool { return y != y }},
+	} {
+		x := make([]float32, w.Inputs)
+		c.make(x)
+		for i, y := range r.product(k, weights, w, x, 1) {
+			if !c.want(y) {
+				t.Errorf("%s: output %d is %g", c.name, i, y)
 			}
-		})
+		}
 	}
 }
 
@@ -596,16 +580,16 @@ func TestUnitsFollowFromTheComputeCapability(t *testing.T) {
 		{12, 0, 64 << 10, cudakern.UnitsDP2A}, // their blocks would not fit
 	} {
 		p := cudakern.Properties{Major: c.major, Minor: c.minor, MaxShared: c.shared}
-		if got := p.Units(); got != c.want || p.ProductPath() != "i16" {
-			t.Errorf("compute capability %d.%d multiplies by path %s with %s, want i16 with %s", c.major, c.minor, p.ProductPath(), got, c.want)
+		if got := p.Units(); got != c.want {
+			t.Errorf("compute capability %d.%d multiplies with %s, want %s", c.major, c.minor, got, c.want)
 		}
 	}
 	t.Run("the environment can force others", func(t *testing.T) {
-		for forced, path := range map[string]string{"xmad": "i16", "dp2a": "i16", "magic": "magic"} {
-			t.Setenv("M40_LLM_CUDA_UNITS", forced)
+		for _, forced := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A} {
+			t.Setenv("M40_LLM_CUDA_UNITS", string(forced))
 			p := cudakern.Properties{Major: 9, MaxShared: dataCenter}
-			if got := p.Units(); string(got) != forced || p.ProductPath() != path {
-				t.Errorf("%s: got %s, path %s", forced, got, p.ProductPath())
+			if got := p.Units(); got != forced {
+				t.Errorf("got %s, want %s", got, forced)
 			}
 		}
 	})
@@ -615,7 +599,7 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 	r := newRig(t)
 	l, err := cudakern.NewLoader(r.c)
 	r.must(err)
-	k, err := cudakern.NewMatMul(r.c, "q4_0", "i16")
+	k, err := cudakern.NewMatMul(r.c, "q4_0")
 	r.must(err)
 	memory := r.alloc(1 << 16)
 	good := cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 64}
@@ -646,7 +630,6 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 		{"more products than one launch has", enqueue(1, good, good, good, good)},
 		{"products of different activations", enqueue(1, good, cudakern.Weights{Type: "q4_0", Outputs: 4, Inputs: 96})},
 		{"products of more outputs than a grid has room for", enqueue(1, most, most)},
-		{"a number path that there is not", func() error { _, err := cudakern.NewMatMul(r.c, "q4_0", "i8"); return err }()},
 		{"an image that there is not", func() error { _, err := cudakern.NewActivation(r.c, "i8"); return err }()},
 	} {
 		if c.err == nil {

@@ -6,6 +6,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Properties describe a device.
@@ -32,6 +33,9 @@ var errNoDevice = errors.New("the CUDA driver finds no device")
 func (p Properties) Usable() error {
 	if p.Major < minMajor || p.Major == minMajor && p.Minor < minMinor {
 		return fmt.Errorf("%s has compute capability %d.%d; the kernels need %d.%d or later", p.Name, p.Major, p.Minor, minMajor, minMinor)
+	}
+	if all := []Units{UnitsXMAD, UnitsDP2A, UnitsMMA}; !slices.Contains(all, p.Units()) {
+		return fmt.Errorf("M40_LLM_CUDA_UNITS is %q, want one of %s", p.Units(), all)
 	}
 	return nil
 }

@@ -10,5 +10,3 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 	UNROLL for (int i = 0; i < 4; i++)
 		v[i] = __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000 : pairs[i / 2] << 16);
 }
-
-enum { HALVES = 1, OFFSET = 0 };

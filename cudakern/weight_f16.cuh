@@ -10,5 +10,3 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 	UNROLL for (int i = 0; i < 4; i++)
 		v[i] = half_to_float(uint16_t(pairs[i / 2] >> 16 * (i % 2)));
 }
-
-enum { HALVES = 1, OFFSET = 0 };

@@ -13,5 +13,3 @@ DEVICE void widen(const Block &w, int output, int j, float v[4])
 	uint4 chunk = ldg128(w.tile + quants_at(w.blocks, output, j, w.block));
 	memcpy(v, &chunk, sizeof chunk);
 }
-
-enum { HALVES = 1, OFFSET = 0 };

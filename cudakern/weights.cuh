@@ -104,13 +104,13 @@ DEVICE unsigned nibble_at(const uint8_t *p, int i) { return p[i % 16] >> i / 16 
 //	repack_super      copies the SUPER_BYTES
 //	dequantize        the weight that q represents
 //
-// and both, for matrix products, have
+// and, for matrix products,
 //
 //	HALVES            number of parts of a block that have their own scale
 //	OFFSET            the value of a quant is q - OFFSET
 //	CODES             if defined, quants are codes of four bits, and these are their values: int8
 //
-// quantized weights also have, where a weight is value · factor + addend,
+// and, where a weight is value · factor + addend,
 //
 //	factor            the factor of a part
 //	HAS_ADDEND        whether the addend is not always 0
@@ -198,12 +198,7 @@ DEVICE float value_of(int q) { return (float)(q - OFFSET); }
 // add_scaled returns acc plus a part's dot · factor · scale, where dot is the sum of products of its values
 // with activations and scale that of the activations; add_addend returns acc plus the addend times x, the sum of the
 // activations. The roundings, and that add_addend comes first, are part of the contract of docs/gpu.md.
-#if SCALE_BYTES == 0
-
-DEVICE float add_scaled(const Block &, int, int, float dot, float, float acc) { return acc + dot; }
-DEVICE float add_addend(const Block &, int, int, float, float acc) { return acc; }
-
-#else
+#if SCALE_BYTES > 0
 
 DEVICE float add_scaled(const Block &w, int output, int half, float dot, float scale, float acc)
 {

@@ -10,6 +10,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/device"
 )
 
 func TestTokenize(t *testing.T) {
@@ -114,6 +115,8 @@ func TestHealth(t *testing.T) {
 	}{
 		{"a loaded model is healthy", &fakeEngine{}, 200,
 			`{"status":"ok","model":"guide","device":"test device","path":"go","n_ctx":512,"kv_cache":{"planned":402653184,"used":786432},"running":0,"queued":0,"version":"test"}`},
+		{"a model on a GPU says with which units it multiplies", state(infer.Status{State: infer.StateReady, Device: device.Info{Name: "a GPU", Path: "i16", Units: "mma"}}), 200,
+			`{"status":"ok","model":"","device":"a GPU","path":"i16","units":"mma","n_ctx":0,"kv_cache":{"planned":0,"used":0},"running":0,"queued":0,"version":"test"}`},
 		{"a model that loads is not yet", state(infer.Status{State: infer.StateLoading, Loading: infer.Loading{Model: "m", Done: 3, Total: 9}}), 503,
 			`{"status":"loading","error":{"code":503,"message":"Loading model","type":"unavailable_error","param":null},"loading":{"model":"m","done":3,"total":9}}`},
 		{"a model that failed says why", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeModelFile, Message: "cut off at byte 7"}}), 503,

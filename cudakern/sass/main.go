@@ -40,17 +40,10 @@ type weight struct {
 
 // least returns the multiple of the memory bandwidth at which a product must be able to process weights.
 // Looking codes up takes 1.5 cycles per weight; bytes that need no table would take twice the memory, so that
-// codes are faster at any multiple above 1. Path magic is for newer GPUs; its limits only keep it from
-// becoming much slower unnoticed.
-func (w weight) least(kernel string) float64 {
-	codes, magic := slices.Contains([]string{"iq4_nl", "iq4_xs", "mxfp4"}, w.name), strings.Contains(kernel, "_magic_")
-	switch {
-	case codes && magic:
-		return 1.2
-	case codes:
+// codes are faster at any multiple above 1.
+func (w weight) least() float64 {
+	if slices.Contains([]string{"iq4_nl", "iq4_xs", "mxfp4"}, w.name) {
 		return 1.7
-	case magic:
-		return 1.9
 	}
 	return 2
 }
@@ -103,8 +96,8 @@ func run(out io.Writer) error {
 			rate := c.rate(w)
 			fmt.Fprintf(out, "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f %% | %.0f | %.1f x |\n", strings.TrimPrefix(k.name, "matmul_"),
 				c.perWeight(c.instructions), c.perWeight(c.issue), c.perWeight(c.alu), c.perWeight(c.conversion), c.perWeight(c.memory), 100*float64(c.wide)/float64(c.loaded), rate/1e9, rate/memory)
-			if strings.HasSuffix(k.name, "_n1") && rate < w.least(k.name)*memory {
-				slow = append(slow, fmt.Errorf("%s can process at most %.0f GB/s of weights, less than %.1f times the memory bandwidth of %.0f GB/s", k.name, rate/1e9, w.least(k.name), memory/1e9))
+			if strings.HasSuffix(k.name, "_n1") && rate < w.least()*memory {
+				slow = append(slow, fmt.Errorf("%s can process at most %.0f GB/s of weights, less than %.1f times the memory bandwidth of %.0f GB/s", k.name, rate/1e9, w.least(), memory/1e9))
 			}
 		}
 	}

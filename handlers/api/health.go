@@ -14,6 +14,7 @@ type healthBody struct {
 	Model         string `json:"model"`
 	Device        string `json:"device"`
 	Path          string `json:"path"`
+	Units         string `json:"units,omitempty"`
 	DeviceNotice  string `json:"device_notice,omitempty"`
 	ContextLength int    `json:"n_ctx"`
 
@@ -69,6 +70,7 @@ func (api *API) health(c echo.Context) error {
 			Model:         s.Model.Name,
 			Device:        s.Device.Name,
 			Path:          s.Device.Path,
+			Units:         s.Device.Units,
 			DeviceNotice:  s.Device.Notice,
 			ContextLength: s.ContextLength,
 			Cache:         s.Cache,

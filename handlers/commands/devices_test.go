@@ -33,6 +33,7 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 		logged bool
 	}{
 		{"a GPU that can is taken", nil, gguftest.Llama{Type: gguf.Q8_0}, "cuda", "", false},
+		{"beside units that there are not the CPU computes", map[string]string{"M40_LLM_CUDA_UNITS": "magic"}, gguftest.Llama{}, "cpu", `M40_LLM_CUDA_UNITS is "magic"`, true},
 		{"without a driver the CPU computes, which is nothing to log", map[string]string{"M40_LLM_LIBCUDA": "/nowhere/libcuda.so.1"}, gguftest.Llama{}, "cpu", "/nowhere/libcuda.so.1", false},
 		{"without a device the CPU computes", map[string]string{"M40_LLM_EMU_DEVICES": "0"}, gguftest.Llama{}, "cpu", "finds no device", true},
 		{"beside an old device the CPU computes", map[string]string{"M40_LLM_EMU_CAPABILITY": "3.5"}, gguftest.Llama{}, "cpu", "compute capability 3.5", true},

@@ -23,6 +23,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
 )
 
 // Options configures a measurement.
@@ -113,8 +114,8 @@ type Draft struct {
 	DecodeTokS float64 `json:"decode_tok_s"` // if all are accepted
 }
 
-// chunkRows is the most rows in a step, as in the engine.
-const chunkRows = 256
+// chunkRows returns the most rows in a step on a device, as in the engine.
+func chunkRows(i device.Info) int { return max(i.StepRows, placement.StepLimitsOf(1, 0).Rows) }
 
 // maxDraft is the most drafted tokens in a step, as in the engine.
 const maxDraft = 8
@@ -147,13 +148,13 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = read / 1e9
-	b := rounds{ctx: ctx, o: o, blocks: (longest + after + device.BlockSize - 1) / device.BlockSize}
+	b := rounds{ctx: ctx, o: o, rows: chunkRows(info), blocks: (longest + after + device.BlockSize - 1) / device.BlockSize}
 	begin := time.Now()
 	b.model, err = model.Load(ctx, f, dev, model.Options{
 		CacheType: o.Cache,
 		Blocks:    b.blocks * o.Parallel,
 		States:    o.Parallel,
-		MaxRows:   max(chunkRows, o.Parallel),
+		MaxRows:   max(b.rows, o.Parallel),
 		MaxOut:    max(o.Parallel, 1+maxDraft),
 		Context:   longest + after,
 		Progress: func(p model.Progress) {
@@ -207,6 +208,7 @@ type rounds struct {
 	ctx    context.Context
 	o      Options
 	model  *model.Model
+	rows   int // most of a step
 	blocks int // of the KV cache for one answer
 }
 
@@ -420,17 +422,17 @@ func (b *rounds) prefill(n int) error { return b.prefillFrom(0, n) }
 
 // prefillFrom is prefill for positions from to to-1.
 func (b *rounds) prefillFrom(from, to int) error {
-	for begin := from; begin < to; begin += chunkRows {
+	for begin := from; begin < to; begin += b.rows {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
 		batch := &device.Batch{Tables: b.tables(1), States: states(1)}
-		for pos := begin; pos < min(begin+chunkRows, to); pos++ {
+		for pos := begin; pos < min(begin+b.rows, to); pos++ {
 			batch.Tokens = append(batch.Tokens, b.token(pos))
 			batch.Pos = append(batch.Pos, int32(pos))
 			batch.Seq = append(batch.Seq, 0)
 		}
-		if begin+chunkRows >= to {
+		if begin+b.rows >= to {
 			batch.Out = []int32{int32(len(batch.Tokens) - 1)}
 		}
 		if err := b.model.Forward(batch); err != nil {

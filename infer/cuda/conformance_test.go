@@ -11,30 +11,19 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// On both number paths, results near the reference's and the same bits whoever shares a
-// batch. Floats have one path, which i16 covers. The emulation takes its time, so all types run
-// in torture only: without it, one of each layout and way to unpack. The tests of cudakern run
-// the products and embeddings of all types on both paths.
+// Results near the reference's and the same bits whoever shares a batch. The emulation takes its time, so all
+// types run in torture only: without it, one of each layout and way to unpack. The tests of cudakern run the
+// products and embeddings of all types.
 func TestDeviceContract(t *testing.T) {
 	g := openGPU(t)
-	types := map[string][]gguf.Type{
-		"i16":   {gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_1, gguf.Q2_K, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS},
-		"magic": {gguf.Q8_0, gguf.Q5_K, gguf.Q6_K, gguf.MXFP4},
+	types := []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_1, gguf.Q2_K, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS}
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		types = cuda.KernelTypes()
 	}
-	torture := os.Getenv("M40_LLM_TORTURE") == "1"
-	if torture {
-		types["i16"], types["magic"] = cuda.KernelTypes(), cuda.KernelTypes()
-	}
-	for _, path := range cuda.Paths {
-		t.Run(path, func(t *testing.T) {
-			devicetest.Run(t, devicetest.Suite{
-				Open:  []func() (device.Device, error){func() (device.Device, error) { return g.open(path) }},
-				Types: types[path],
-				// Paths differ in their products.
-				OnlyProducts: path != "i16" && !torture,
-			})
-		})
-	}
+	devicetest.Run(t, devicetest.Suite{
+		Open:  []func() (device.Device, error){g.open},
+		Types: types,
+	})
 }
 
 // The same with the units of newer GPUs.
@@ -50,7 +39,7 @@ func TestDeviceContractWithExactUnits(t *testing.T) {
 			t.Setenv("M40_LLM_CUDA_UNITS", string(units))
 			g := openGPU(t)
 			devicetest.Run(t, devicetest.Suite{
-				Open:         []func() (device.Device, error){func() (device.Device, error) { return g.open("i16") }},
+				Open:         []func() (device.Device, error){g.open},
 				Types:        types,
 				OnlyProducts: true,
 			})

@@ -52,7 +52,7 @@ func TestConvertedWeights(t *testing.T) {
 // rowsOf returns the first and the last row of a table, and their products with it.
 func rowsOf(t *testing.T, g *gpu, typ gguf.Type, rows, cols int, data []byte) (results [][]float32) {
 	t.Helper()
-	d, err := g.open("i16")
+	d, err := g.open()
 	if err != nil {
 		t.Fatal(err)
 	}

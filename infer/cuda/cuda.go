@@ -9,8 +9,7 @@
 // Sums are float32, in an order that depends only on the shapes of the weights and on positions. On
 // the number path i16, quantised weights are multiplied by activations quantised to 16 bits with a
 // scale for every 32 values, whose products are summed as exact integers, so that their bits are those of every
-// GPU. On the path magic, which only the environment selects, they are multiplied by float32 activations. Info().Path
-// names the path, Info().Units the instructions.
+// GPU. Info().Path names the path, Info().Units the instructions.
 //
 // # Threads
 //
@@ -98,6 +97,10 @@ func Installed() error { return cudakern.Installed() }
 // except weights, KV cache and activations.
 const reserve = 192 << 20
 
+// stepRows is how many rows of a prompt steps should have. Only matrix units are faster with so many, and only GPUs with
+// them are so fast that no other answer notices how long such a step takes.
+var stepRows = map[cudakern.Units]int{cudakern.UnitsMMA: 512}
+
 // Find loads the driver at path (empty: the one that cudakern.Load finds) and returns the GPUs that
 // the kernels support, the one with the most memory first. If there is none, the error says why.
 func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
@@ -139,13 +142,13 @@ func Check() error {
 	return context.Close()
 }
 
-// Open opens the first GPU that Find returns, on its number path.
+// Open opens the first GPU that Find returns.
 func Open() (device.Device, error) {
 	driver, list, err := Find("")
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	return OpenPath(driver, list[0], list[0].ProductPath())
+	return OpenGPU(driver, list[0])
 }
 
 // Devices opens the GPUs that Find returns, except the first skip, each when the loop reaches it. If
@@ -158,23 +161,20 @@ func Devices(skip int) iter.Seq2[device.Device, error] {
 			return
 		}
 		for _, p := range list[min(skip, len(list)):] {
-			if !yield(OpenPath(driver, p, p.ProductPath())) {
+			if !yield(OpenGPU(driver, p)) {
 				return
 			}
 		}
 	}
 }
 
-// Paths are the number paths: the ways to multiply quantised weights; see the package comment.
-var Paths = []string{"i16", "magic"}
-
-// OpenPath opens GPU p on a given number path.
-func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (device.Device, error) {
+// OpenGPU opens GPU p.
+func OpenGPU(driver *cudakern.Driver, p cudakern.Properties) (device.Device, error) {
 	context, err := driver.Open(p.Ordinal)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
 	}
-	d, err := open(context, path)
+	d, err := open(context)
 	if err != nil {
 		context.Close()
 		return nil, err
@@ -183,26 +183,21 @@ func OpenPath(driver *cudakern.Driver, p cudakern.Properties, path string) (devi
 	return d, nil
 }
 
-// unitsOf returns the units of products in a context; empty: the path has no choice of them.
-func unitsOf(context *cudakern.Context, path string) string {
-	if path != "i16" {
-		return ""
-	}
-	return string(context.Units)
-}
-
 // open creates a device in a context that the caller closes.
-func open(context *cudakern.Context, path string) (_ *cuda, err error) {
+func open(context *cudakern.Context) (_ *cuda, err error) {
 	p := context.Properties()
 	free, _, err := context.MemInfo()
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	d := &cuda{
-		info:    device.Info{Kind: "cuda", Name: p.Name, Path: path, Units: unitsOf(context, path), Memory: max(free-reserve, 1), Dedicated: true},
+		info: device.Info{
+			Kind: "cuda", Name: p.Name, Path: cudakern.ProductPath, Units: string(context.Units), Memory: max(free-reserve, 1), Dedicated: true,
+			StepRows: stepRows[context.Units],
+		},
 		context: context,
 		memory:  arena{context: context},
-		kernels: newKernels(context, path),
+		kernels: newKernels(context),
 
 		rotations:  map[device.RoPE]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},

@@ -7,8 +7,8 @@ import (
 )
 
 // OpenIn opens a device in a context that stays the caller's.
-func OpenIn(context *cudakern.Context, path string) (device.Device, error) {
-	d, err := open(context, path)
+func OpenIn(context *cudakern.Context) (device.Device, error) {
+	d, err := open(context)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Mod
 	if err != nil {
 		return nil, nil, err
 	}
-	if d, err = cuda.OpenPath(driver, gpus[0], "i16"); err != nil {
+	if d, err = cuda.OpenGPU(driver, gpus[0]); err != nil {
 		return nil, nil, err
 	}
 	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
@@ -177,7 +177,7 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenPath(driver, gpus[0], "i16")
+			return cuda.OpenGPU(driver, gpus[0])
 		},
 		Model:     "tiny",
 		ChunkRows: 4,
@@ -247,7 +247,7 @@ func TestWholeRowsAreCopiedOnlyForSettingsThatNeedThem(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			d, err := cuda.OpenPath(driver, gpus[0], "i16")
+			d, err := cuda.OpenGPU(driver, gpus[0])
 			return reading{d, rows}, err
 		},
 		Model:     "tiny",

@@ -41,6 +41,6 @@ func openGPU(t testing.TB) *gpu {
 	return g
 }
 
-func (g *gpu) open(path string) (device.Device, error) {
-	return g.thread.Open(func() (device.Device, error) { return cuda.OpenIn(g.context, path) })
+func (g *gpu) open() (device.Device, error) {
+	return g.thread.Open(func() (device.Device, error) { return cuda.OpenIn(g.context) })
 }

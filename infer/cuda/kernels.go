@@ -12,7 +12,6 @@ import (
 // first program that needs it is captured.
 type kernels struct {
 	context *cudakern.Context
-	path    string
 	loaded  map[string]bool // needs by name
 
 	norm   *cudakern.Norm
@@ -42,10 +41,9 @@ type attentionKey struct {
 	dim, latent    int // of a key; of a value if the cache is latent, else 0
 }
 
-func newKernels(c *cudakern.Context, path string) kernels {
+func newKernels(c *cudakern.Context) kernels {
 	return kernels{
 		context:    c,
-		path:       path,
 		loaded:     map[string]bool{},
 		embeds:     map[gguf.Type]*cudakern.Embed{},
 		products:   map[gguf.Type]*cudakern.MatMul{},
@@ -171,7 +169,7 @@ func (k *kernels) embed(t gguf.Type) (*cudakern.Embed, error) {
 }
 
 func (k *kernels) matMul(t gguf.Type) (*cudakern.MatMul, error) {
-	return once(k.products, t, func() (*cudakern.MatMul, error) { return cudakern.NewMatMul(k.context, kernelName(t), k.path) })
+	return once(k.products, t, func() (*cudakern.MatMul, error) { return cudakern.NewMatMul(k.context, kernelName(t)) })
 }
 
 func (k *kernels) activation(image string) (*cudakern.Activation, error) {

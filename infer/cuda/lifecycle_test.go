@@ -176,7 +176,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 }
 
 func TestAClosedDeviceRefusesEverything(t *testing.T) {
-	d, err := openGPU(t).open("i16")
+	d, err := openGPU(t).open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestAClosedDeviceRefusesEverything(t *testing.T) {
 // A table can be longer than any sequence needs, but not than the cache has blocks.
 func TestTablesLongerThanTheCacheAreRefused(t *testing.T) {
 	g := openGPU(t)
-	d, err := g.open("i16")
+	d, err := g.open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestLoadingTellsOfKernelsThatAreCompiled(t *testing.T) {
 
 // The plan of what fits counts on WeightBytes. Outputs come in fours on the device.
 func TestWeightBytesCountsWhatTheLayoutAdds(t *testing.T) {
-	d, err := openGPU(t).open("i16")
+	d, err := openGPU(t).open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestPiecesOfEverySizeTakeLittleMoreThanTheyHold(t *testing.T) {
 		return n
 	}
 	for _, mebibytes := range []int{1, 3, 5, 9, 17, 25, 31} {
-		d, err := g.open("i16")
+		d, err := g.open()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,27 +343,27 @@ func (d compiling) Compile(p *device.Program) (device.Executable, error) {
 
 // What is planned for before a model is loaded is what its programs take.
 func TestWorkBytesIsWhatProgramsTake(t *testing.T) {
-	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, o := range []model.Options{
 		{CacheType: gguf.F16, Blocks: 3, MaxRows: 1},
 		{CacheType: gguf.F32, Blocks: 50, MaxRows: 40, MaxOut: 9},
 	} {
-		for path, exact := range map[string]bool{"magic": true, "i16": false} { // whose images are the larger ones
-			t.Run(fmt.Sprintf("%d rows, path %s", o.MaxRows, path), func(t *testing.T) {
+		for typ, exact := range map[gguf.Type]bool{gguf.F32: true, gguf.Q8_0: false} { // whose images are the larger ones
+			t.Run(fmt.Sprintf("%d rows, %s weights", o.MaxRows, typ), func(t *testing.T) {
+				f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: typ, Layers: 1}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				config, err := model.ReadConfig(f)
+				if err != nil {
+					t.Fatal(err)
+				}
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
 				driver, gpus, err := cuda.Find(emutest.Emulation(t))
 				if err != nil {
 					t.Fatal(err)
 				}
-				d, err := cuda.OpenPath(driver, gpus[0], path)
+				d, err := cuda.OpenGPU(driver, gpus[0])
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -23,6 +23,7 @@ type lowering struct {
 	out      int // the maximum after GatherRows
 
 	prepared prepared // the current content of the image workspace
+	grouped  grouped  // the current content of the workspace of groups
 }
 
 // prepared identifies an image.
@@ -30,7 +31,14 @@ type prepared struct {
 	activation int32 // ID of the activation; 0: none
 	producer   *device.Op
 	image      string
-	cols       int // width of a row of the image
+	cols       int             // width of a row of the image
+	groups     cudakern.Groups // whose pairs are the rows; none: rows of the step
+}
+
+// grouped identifies groups of pairs of rows and experts.
+type grouped struct {
+	routes int32 // ID; 0: every row uses all experts
+	groups cudakern.Groups
 }
 
 // operands are the addresses of an operation's tensors.
@@ -152,7 +160,7 @@ func (l *lowering) lower(op operation) error {
 		return errNoKernel
 	}
 	if op.Kind == device.OpGatherRows {
-		l.rows, l.capacity, l.prepared = l.step.Outs, l.out, prepared{}
+		l.rows, l.capacity, l.prepared, l.grouped = l.step.Outs, l.out, prepared{}, grouped{}
 	}
 	if l.capacity == 0 { // after GatherRows in a program without logits
 		return nil
@@ -166,6 +174,9 @@ func (l *lowering) lower(op operation) error {
 	}
 	if op.Dst.ID == l.prepared.activation && op.product == nil {
 		l.prepared = prepared{}
+	}
+	if op.Dst.ID == l.grouped.routes && l.grouped.routes != 0 {
+		l.grouped = grouped{}
 	}
 	return l.addLaunches(op)
 }
@@ -361,6 +372,9 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 		Used: op.Dst.Cols / (op.W.Rows / op.Experts), Routes: at.y, Own: op.X.Cols > op.W.Cols,
 	}
 	p.W.Outputs /= op.Experts
+	if size := product.GroupSize(l.capacity, p.Experts, p.Used); size > 0 {
+		return l.groupedMatMul(op, at, product, p, size)
+	}
 	pairs, err := d.workspace(fmt.Sprint("pairs ", p.Used), 4)
 	if err != nil {
 		return err
@@ -379,6 +393,44 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	return product.EnqueueExperts(&l.recording, image, pairs, l.capacity, p)
 }
 
+// groupedMatMul is expertMatMul for groups of size pairs with the same expert.
+func (l *lowering) groupedMatMul(op operation, at operands, product *cudakern.MatMul, p cudakern.ExpertProduct, size int) error {
+	d := l.device
+	g, err := l.groups(op.Y.ID, at.y, cudakern.Groups{Each: size, Experts: p.Experts, Used: p.Used, Capacity: l.capacity})
+	if err != nil {
+		return err
+	}
+	kind := product.GroupImage(size)
+	activation, err := d.kernels.activation(kind)
+	if err != nil {
+		return err
+	}
+	image, err := d.workspace("image", activation.Bytes(op.W.Cols, g.Slots()))
+	if err != nil {
+		return err
+	}
+	if want := (prepared{op.X.ID, nil, kind, op.W.Cols, g}); l.prepared != want {
+		l.prepared = want
+		if err := activation.EnqueueGrouped(&l.recording, image, at.x, op.W.Cols, g, p.Own); err != nil {
+			return err
+		}
+	}
+	return product.EnqueueGrouped(&l.recording, image, g, p)
+}
+
+// groups adds the launch that writes the list of g by routes, unless the workspace has it already.
+func (l *lowering) groups(id int32, routes cudakern.Ptr, g cudakern.Groups) (cudakern.Groups, error) {
+	var err error
+	if g.List, err = l.device.workspace("groups", g.Bytes()); err != nil {
+		return g, err
+	}
+	if want := (grouped{id, g}); l.grouped != want {
+		l.grouped, l.prepared = want, prepared{}
+		err = l.device.kernels.expert.EnqueueGroups(&l.recording, g, routes, l.rows)
+	}
+	return g, err
+}
+
 // image returns the workspace with the image of op's X, which is at x in rows of cols values. It adds
 // the launch that writes the image, unless the workspace has it already.
 func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
@@ -388,7 +440,7 @@ func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, ro
 		return 0, err
 	}
 	image, err := d.workspace("image", activation.Bytes(cols, capacity))
-	want := prepared{op.X.ID, op.producer, kind, cols}
+	want := prepared{op.X.ID, op.producer, kind, cols, cudakern.Groups{}}
 	if err != nil || l.prepared == want {
 		return image, err
 	}
@@ -504,6 +556,6 @@ func (l *lowering) imageFor(product device.Op) (cudakern.Ptr, string, error) {
 		return 0, "", err
 	}
 	image, err := d.workspace("image", activation.Bytes(product.X.Cols, l.capacity))
-	l.prepared = prepared{product.X.ID, nil, kind, product.X.Cols}
+	l.prepared = prepared{product.X.ID, nil, kind, product.X.Cols, cudakern.Groups{}}
 	return image, kind, err
 }

@@ -10,7 +10,7 @@ import (
 // TestEveryOperationHasAKernel checks the table of lowerings, and that of the kernels that are loaded
 // before a capture, against the operations that a program can record.
 func TestEveryOperationHasAKernel(t *testing.T) {
-	k := newKernels(nil, "i16")
+	k := newKernels(nil)
 	for _, kind := range device.OpKinds() {
 		if err := check(device.Op{Kind: kind, GLU: device.SiLU, KV: device.KV{Layout: device.KVLayout{KVHeads: 1, HeadDim: 64}}, Attention: device.Attention{Heads: 1}}); err != nil {
 			t.Errorf("%s: %v", kind, err)

@@ -24,7 +24,8 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 			case device.OpMatMul:
 				grow(op.Kind, cudakern.MaxImageBytes(op.X.Cols, capacity))
 			case device.OpExpertMatMul:
-				grow(device.OpMatMul, cudakern.MaxImageBytes(op.W.Cols, capacity*op.X.Cols/op.W.Cols))
+				used := op.Dst.Cols / (op.W.Rows / op.Experts)
+				grow(device.OpMatMul, cudakern.MaxExpertBytes(op.W.Cols, capacity, op.Experts, used, op.X.Cols > op.W.Cols))
 			case device.OpAttention:
 				grow(op.Kind, cudakern.AttentionWorkspace(op.Attention.Heads, op.KV.Layout.ValueDim(), capacity, op.KV.Layout.Longest())+cudakern.AttentionArrivals(op.Attention.Heads))
 			case device.OpCandidates:

@@ -123,6 +123,10 @@ type Info struct {
 	// of in copies that are faster to read; empty: there are copies.
 	InFile string `json:"in_file,omitempty"`
 
+	// StepRows is how many rows of a prompt the device should compute in one step, if that is more than by default; 0: the
+	// default. Larger steps take more memory.
+	StepRows int `json:"-"`
+
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
 }

@@ -58,7 +58,7 @@ type Options struct {
 	CacheType     string // element type of the KV cache, f16 or f32; empty: f16
 	Parallel      int    // answers running at once; 0: 16
 	QueueLimit    int    // requests that may wait; 0: 256
-	ChunkRows     int    // maximum tokens of a step, prefill and decode together; 0: 256
+	ChunkRows     int    // maximum tokens of a step, prefill and decode together; 0: 256, or more if the device is faster with more
 
 	// KeepAlive is how long a model stays loaded without a request; 0: until another one is
 	// requested.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -286,6 +287,9 @@ func (l *loop) place(m *openModel, p *placed) error {
 			p.plan, reason = placement.Place(sum, sizes, limits)
 		}
 		if reason == nil {
+			if err := l.placeLargerSteps(m, p); err != nil {
+				return err
+			}
 			p.setStages(placement.TypesOf(m.file))
 			if p.converted != "" {
 				l.options.Logger.Info("weights are converted while the model is loaded", "model", m.info.Name, "conversion", p.converted)
@@ -300,6 +304,36 @@ func (l *loop) place(m *openModel, p *placed) error {
 		return infer.Invalid("against_device", "this server computes on no %s", m.device)
 	}
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
+}
+
+// placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
+// little memory would be left for the KV cache.
+func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
+	rows := math.MaxInt
+	for _, stage := range p.plan.Stages {
+		rows = min(rows, p.devices[stage.Device].Info().StepRows)
+	}
+	before := l.sched.limits
+	if l.options.ChunkRows > 0 || m.config.Embeds() || rows <= before.Rows {
+		return nil
+	}
+	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
+	var sizes []placement.Device
+	for _, dev := range p.devices {
+		size, err := l.sizeOn(m, dev)
+		if err != nil {
+			return err
+		}
+		sizes = append(sizes, size)
+	}
+	cache, _ := l.cacheOf(m)
+	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows})
+	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
+		l.sched.limits = before
+		return nil
+	}
+	p.plan = plan
+	return nil
 }
 
 // fitsAtAll reports whether a model fits on devices with a context of any length.

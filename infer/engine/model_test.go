@@ -303,3 +303,63 @@ type hostDevice struct{ device.Device }
 func (d hostDevice) Info() device.Info {
 	return device.Info{Kind: "host", Name: "the host", Path: "go", Memory: 1 << 30}
 }
+
+// steppingDevice has a memory of its own and should compute steps of some size. It notes the largest that it is to compute.
+type steppingDevice struct {
+	device.Device
+	memory  int64
+	rows    int
+	largest *int
+}
+
+func (d steppingDevice) Info() device.Info {
+	return device.Info{Kind: "stepping", Name: "a device", Path: "go", Memory: d.memory, Dedicated: true, StepRows: d.rows}
+}
+
+func (d steppingDevice) Compile(p *device.Program) (device.Executable, error) {
+	*d.largest = max(*d.largest, p.Rows)
+	return d.Device.Compile(p)
+}
+
+func TestRealModel_HasLargerStepsWhereTheDeviceIsFasterAndTheMemoryAllows(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 2, Context: 64})
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := model.DeviceBytes(f, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := func(rows int) int64 {
+		return weights + placement.StepLimitsOf(2, rows).Scratch(config) + 2*config.KVLayout(gguf.F16, 2).Bytes()
+	}
+	for _, c := range []struct {
+		name            string
+		memory          int64
+		stepRows, chunk int
+		want            int
+	}{
+		{"a device that says nothing has the default", 1 << 30, 0, 0, 256},
+		{"a device that is faster with more has as many", 1 << 30, 512, 0, 512},
+		{"the option counts more", 1 << 30, 512, 8, 8},
+		{"they are not larger where they do not fit", (needs(256) + needs(512)) / 2, 512, 0, 256},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			largest := 0
+			openReference(t, file, func(o *Options) {
+				o.ChunkRows, o.Parallel = c.chunk, 2
+				o.OpenDevice = func(*gguf.File) (device.Device, error) {
+					return steppingDevice{ref.New(), c.memory, c.stepRows, &largest}, nil
+				}
+			})
+			if largest != c.want {
+				t.Errorf("the largest step has %d rows, want %d", largest, c.want)
+			}
+		})
+	}
+}

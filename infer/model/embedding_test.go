@@ -91,7 +91,7 @@ func TestEmbeddingsEqualTheReference(t *testing.T) {
 	devices := map[string]func() (device.Device, error){
 		"ref":  func() (device.Device, error) { return ref.New(), nil },
 		"cpu":  openCPU,
-		"cuda": cudaOpener(t, "i16"),
+		"cuda": cudaOpener(t),
 	}
 	var names []string
 	if err := json.Unmarshal(readFile(t, fixtures.Path(t, "embeddings", "index.json")), &names); err != nil {

@@ -55,7 +55,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 	devices := map[string]func() (device.Device, error){
 		"ref":  func() (device.Device, error) { return ref.New(), nil },
 		"cpu":  openCPU,
-		"cuda": cudaOpener(t, "i16"), // all weights here are float, for which there is one path
+		"cuda": cudaOpener(t),
 	}
 	checkCovered(t)
 	for _, name := range families {
@@ -114,10 +114,6 @@ func TestLogitsEqualTheReference(t *testing.T) {
 // Files quantised by another program, whose reference logits come from a forward pass
 // in float64 over the dequantised weights.
 func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
-	magic := []gguf.Type{gguf.F32, gguf.Q4_0, gguf.Q8_0, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS, gguf.IQ3_S} // the emulation takes long
-	if manyOnGPU() {
-		magic = cuda.WeightTypes()
-	}
 	devices := []struct {
 		name            string
 		open            func() (device.Device, error)
@@ -126,8 +122,7 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 	}{
 		{"ref", func() (device.Device, error) { return ref.New(), nil }, nil, 2e-3, 1e-5},
 		{"cpu", openCPU, cpu.WeightTypes(), 0.6, 0.03}, // it rounds activations to 8 bits
-		{"cuda by i16", cudaOpener(t, "i16"), cuda.WeightTypes(), 5e-3, 1e-6},
-		{"cuda by magic", cudaOpener(t, "magic"), magic, 5e-3, 1e-6},
+		{"cuda", cudaOpener(t), cuda.WeightTypes(), 5e-3, 1e-6},
 	}
 	for _, name := range []string{"q_llama", "q_qwen3"} {
 		dir := fixtures.Path(t, "quants", name)
@@ -236,8 +231,8 @@ func manyOnGPU() bool {
 
 func openCPU() (device.Device, error) { return cpu.Open(2) }
 
-// cudaOpener returns what opens the GPU, real or emulated, on a number path.
-func cudaOpener(t *testing.T, path string) func() (device.Device, error) {
+// cudaOpener returns what opens the GPU, real or emulated.
+func cudaOpener(t *testing.T) func() (device.Device, error) {
 	t.Helper()
 	library := emutest.Library(t)
 	thread := devicetest.NewThread()
@@ -248,7 +243,7 @@ func cudaOpener(t *testing.T, path string) func() (device.Device, error) {
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenPath(driver, gpus[0], path)
+			return cuda.OpenGPU(driver, gpus[0])
 		})
 	}
 }
@@ -441,7 +436,7 @@ func gpuOpener(t *testing.T) func(n int) func() (device.Device, error) {
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenPath(driver, gpus[n%len(gpus)], "i16")
+			return cuda.OpenGPU(driver, gpus[n%len(gpus)])
 		}
 	}
 }
@@ -474,8 +469,8 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 	}{
 		{"two of a kind", openRef, openRef, want, 0},
 		{"two GPUs", gpu(0), gpu(1), wantOnGPU, 0},
-		{"the CPU, then the GPU", openCPU, cudaOpener(t, "i16"), want, 1e-3},
-		{"the GPU, then the CPU", cudaOpener(t, "i16"), openCPU, want, 1e-3},
+		{"the CPU, then the GPU", openCPU, cudaOpener(t), want, 1e-3},
+		{"the GPU, then the CPU", cudaOpener(t), openCPU, want, 1e-3},
 	} {
 		for n := 1; n < layers; n++ {
 			t.Run(fmt.Sprintf("%s, after %d of %d layers", c.name, n, layers), func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
@@ -28,9 +27,7 @@ func TestGuideIsTheSameOnTheGPUAndTheReference(t *testing.T) {
 	if manyOnGPU() {
 		count, steps = len(questions), 20
 	}
-	for _, path := range cuda.Paths {
-		t.Run(path, func(t *testing.T) { compareGuide(t, cudaOpener(t, path), gpuMargin, count, steps) })
-	}
+	compareGuide(t, cudaOpener(t), gpuMargin, count, steps)
 }
 
 var questions = []string{

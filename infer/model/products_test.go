@@ -26,7 +26,7 @@ func TestErrorsOfQuantisedProductsAreThoseOfRoundedActivations(t *testing.T) {
 	}{
 		{"ref", func() (device.Device, error) { return ref.New(), nil }, cpu.WeightTypes(), 0},
 		{"cpu", openCPU, cpu.WeightTypes(), 127},
-		{"cuda", cudaOpener(t, "i16"), cuda.WeightTypes(), 32512},
+		{"cuda", cudaOpener(t), cuda.WeightTypes(), 32512},
 	} {
 		for _, typ := range cpu.WeightTypes() {
 			if elements, _ := typ.Block(); elements == 1 {

@@ -21,7 +21,7 @@ func TestBlocksBehindAWindowHaveNoEffect(t *testing.T) {
 	devices := map[string]func() (device.Device, error){
 		"ref":  func() (device.Device, error) { return ref.New(), nil },
 		"cpu":  openCPU,
-		"cuda": cudaOpener(t, "i16"),
+		"cuda": cudaOpener(t),
 	}
 	windowed := 0
 	for _, name := range families {
