@@ -292,6 +292,36 @@ func TestRealModel_ARestoredCacheGivesTheSameBits(t *testing.T) {
 	}
 }
 
+// A chat goes on from the recurrent state behind its last answer, or, if the next prompt has another answer in its
+// place, from that behind the prompt. Where a file has neither, nothing of it is used.
+func TestRealModel_AStoredStateIsThatBehindAnAnswerAndItsPrompt(t *testing.T) {
+	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "lfm2"), "f32.gguf"))
+	_, path := kvDir(t)
+	open := func(kv string) *bench {
+		return openReference(t, file, func(o *Options) { o.KVDir, o.ContextLength = kv, 256 })
+	}
+	opening := open(path).askAndClose(stored(span(3, 73), 30)) // blocks end at 64, behind the prompt, and at 96
+	for _, c := range []struct {
+		name   string
+		tokens []int32
+		cached int
+	}{
+		{"the next turn", slices.Concat(span(3, 73), opening.ids(), span(30, 45)), 96},
+		{"one with another answer", slices.Concat(span(3, 73), span(30, 60)), 64},
+		{"one with another prompt", slices.Concat(span(3, 53), span(30, 70)), 0},
+	} {
+		turn := stored(c.tokens, 4)
+		turn.Alternatives = 5
+		a, fresh := open(path).askAndClose(turn), open("").ask(turn)
+		if a.err != nil || a.done.Usage.CachedTokens != c.cached {
+			t.Fatalf("%s: %v, %+v; want %d cached tokens", c.name, a.err, a.done, c.cached)
+		}
+		if !reflect.DeepEqual(a.tokens, fresh.tokens) {
+			t.Errorf("%s: %v from a stored state, %v from a computed one", c.name, a.tokens, fresh.tokens)
+		}
+	}
+}
+
 // A file has those blocks of a window that the next turn reads. A chat that goes on elsewhere is computed again.
 func TestRealModel_AStoredCacheHasTheLastWindowsAlone(t *testing.T) {
 	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "gemma3"), "f32.gguf")) // windows of 16 positions

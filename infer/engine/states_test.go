@@ -72,6 +72,28 @@ func TestStates_ASequenceTakesTheSnapshotThatWasUsedLeastRecently(t *testing.T) 
 	}
 }
 
+func TestStates_TheLastSnapshotAndTheLastOfAPromptAreWorthStoring(t *testing.T) {
+	s := newStates(8, 1000, 32)
+	if got := s.worthStoring(span(0, 140)); got != nil {
+		t.Errorf("blocks %v without snapshots", got)
+	}
+	a := s.take(noSlot)
+	for end := int32(32); end <= 160; end += 32 {
+		s.save(a, span(0, end), end > 64)
+	}
+	for tokens, want := range map[int32][]int{170: {1, 4}, 160: {1, 4}, 150: {1, 3}, 70: {1}, 63: {0}, 31: nil} {
+		if got := s.worthStoring(span(0, tokens)); !slices.Equal(got, want) {
+			t.Errorf("blocks %v of %d tokens, want %v", got, tokens, want)
+		}
+	}
+	if slot := s.add(span(0, 160)); slot != noSlot {
+		t.Errorf("slot %d for a snapshot that there is", slot)
+	}
+	if slot := s.add(span(1, 65)); slot == noSlot || len(s.reusable(span(1, 70))) != 64 {
+		t.Errorf("slot %d for a new one, of which %d tokens can be reused", slot, len(s.reusable(span(1, 70))))
+	}
+}
+
 // limitedDevice has so little memory that a model gets few slots of recurrent state.
 type limitedDevice struct{ device.Device }
 
