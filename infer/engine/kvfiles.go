@@ -106,14 +106,16 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 	if k.dir == nil || n == 0 {
 		return
 	}
-	j := newKVJob(file, id, states, q.tokens[:n*b.size])
-	j.contents = slices.Clone(q.table.chain[:n])
-	j.needs = b.needs(n)
+	var worth []int
 	if states != nil {
-		if j.worth = states.worthStoring(j.tokens); len(j.worth) == 0 {
+		if worth = states.worthStoring(q.tokens[:n*b.size]); len(worth) == 0 {
 			return
 		}
+		n = worth[len(worth)-1] + 1 // blocks behind the last state would be computed again
 	}
+	j := newKVJob(file, id, states, q.tokens[:n*b.size])
+	j.contents = slices.Clone(q.table.chain[:n])
+	j.needs, j.worth = b.needs(n), worth
 	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
 	k.queue = append(k.queue, j)
 }
