@@ -85,7 +85,7 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			engine.set(func(s *infer.Status) {
 				s.Cache = infer.Cache{Planned: 4_830_000_000, Used: 35_700_000, State: 309_000_000}
 			})
-			b.until("document.querySelector('[data-recurrent]').innerText.replace(/\\s+/g, ' ').trim() === 'KV cache, growing 35.7 MB of 4.83 GB planned recurrent state, constant 309 MB'")
+			b.until("!document.querySelector('[data-recurrent]').hidden && document.querySelector('[data-recurrent] [data-engine=recurrent_state]').textContent === '309 MB'")
 			at("with recurrent state", "ready")
 			engine.set(func(s *infer.Status) { s.Cache.State = 0 })
 			b.until("document.querySelector('[data-recurrent]').hidden")
