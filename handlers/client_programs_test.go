@@ -96,6 +96,7 @@ var clientPrograms = []clientProgram{
 	{"Qwen Code", "@qwen-code/qwen-code", "qwen", []string{"--auth-type", "openai", "--yolo", "-p", "Run echo."}, []string{"OPENAI_API_KEY=any", "OPENAI_BASE_URL=SERVER/v1", "OPENAI_MODEL=guide"}, map[string]string{
 		".qwen/settings.json": `{"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false}}`,
 	}},
+	{"Claude Code", "@anthropic-ai/claude-code", "claude", []string{"-p", "Run echo.", "--model", "guide", "--allowedTools", "Bash"}, []string{"ANTHROPIC_BASE_URL=SERVER", "ANTHROPIC_AUTH_TOKEN=any", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}, nil},
 	{"Continue", "@continuedev/cli", "cn", []string{"--auto", "--config", "HOME/continue.yaml", "-p", "Run echo."}, []string{"CONTINUE_TELEMETRY_ENABLED=0"}, map[string]string{
 		"continue.yaml": "name: m40\nversion: 0.0.1\nschema: v1\nmodels:\n  - name: guide\n    provider: openai\n    model: guide\n    apiBase: SERVER/v1\n    apiKey: any\n    roles: [chat]\n    capabilities: [tool_use]\n",
 	}},
