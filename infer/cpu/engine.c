@@ -17,6 +17,12 @@
 // would take longer.
 enum { ALONE_BELOW = 1 << 15 };
 
+// The items of a phase that belong to a thread. They are contiguous, so that it reads weights in the
+// order of memory and prefetches what it reads next. A thread that is done takes items of others.
+struct part {
+	_Alignas(LINE) atomic_int next; // the first item that no thread has taken
+};
+
 struct engine {
 	const struct kernels *kernels;
 	int threads;
@@ -24,7 +30,7 @@ struct engine {
 
 	struct run run;
 	atomic_int phase; // the phase that all threads run; written only by the last thread at a barrier
-	atomic_int next;  // next item of that phase that no thread has taken
+	struct part *parts; // (threads) of that phase
 	atomic_int lost;  // a weight could not be read, see fault.h
 };
 
@@ -220,6 +226,19 @@ static bool alone(const struct engine *e, const struct phase *p)
 	       (p->kind == PHASE_MATMUL && p->cost * phase_rows(&e->run, p) < ALONE_BELOW);
 }
 
+// The first of n items that belong to a thread.
+static int part_begin(const struct engine *e, int n, int thread) { return (int)((int64_t)n * thread / e->threads); }
+
+// Divides the items of phase k among the threads.
+static void divide(struct engine *e, int k)
+{
+	if (k == e->run.program->n_phases)
+		return;
+	const int n = phase_items(&e->run, &e->run.program->phases[k]);
+	for (int thread = 0; thread < e->threads; thread++)
+		atomic_store_explicit(&e->parts[thread].next, part_begin(e, n, thread), memory_order_relaxed);
+}
+
 // Runs phases that need only one thread, up to the next one for all threads.
 static void advance(void *arg)
 {
@@ -235,7 +254,7 @@ static void advance(void *arg)
 			run_item(e, p, i, 0);
 	}
 	atomic_store_explicit(&e->phase, k, memory_order_relaxed);
-	atomic_store_explicit(&e->next, 0, memory_order_relaxed);
+	divide(e, k);
 }
 
 static void skip_and_advance(void *arg)
@@ -256,11 +275,14 @@ static void walk(void *arg, int thread)
 			break;
 		const struct phase *p = &program->phases[k];
 		int n = phase_items(&e->run, p);
-		for (;;) {
-			int i = atomic_fetch_add_explicit(&e->next, 1, memory_order_relaxed);
-			if (i >= n)
-				break;
-			run_item(e, p, i, thread);
+		for (int other = 0; other < e->threads; other++) {
+			const int owner = (thread + other) % e->threads, end = part_begin(e, n, owner + 1);
+			for (;;) {
+				int i = atomic_fetch_add_explicit(&e->parts[owner].next, 1, memory_order_relaxed);
+				if (i >= end)
+					break;
+				run_item(e, p, i, thread);
+			}
 		}
 		pool_barrier(e->pool, skip_and_advance, e);
 	}
@@ -281,8 +303,10 @@ struct engine *engine_open(const char *path, int threads)
 	fault_install();
 	e->kernels = kernels;
 	e->threads = threads;
-	e->pool = pool_open(threads);
+	e->parts = aligned_alloc(LINE, sizeof *e->parts * (size_t)threads);
+	e->pool = e->parts ? pool_open(threads) : NULL;
 	if (!e->pool) {
+		free(e->parts);
 		free(e);
 		return NULL;
 	}
@@ -369,5 +393,6 @@ void engine_close(struct engine *e)
 	if (!e)
 		return;
 	pool_close(e->pool);
+	free(e->parts);
 	free(e);
 }

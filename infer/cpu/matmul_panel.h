@@ -60,8 +60,9 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 			acc[r][v] = vf_zero();
 	for (int b = 0; b < blocks; panel += group) {
 		struct block_at at = group_at(kind, panel, codes);
-		for (int i = 0; i < together; i++, b++, at = next_block(kind, at)) {
-			fetch_ahead(at.q + AHEAD, (int)(group / (size_t)together));
+		const uint8_t *ahead = panel + AHEAD; // in the order of memory, unlike a block and its scales
+		for (int i = 0; i < together; i++, b++, at = next_block(kind, at), ahead += group / (size_t)together) {
+			fetch_ahead(ahead, (int)(group / (size_t)together));
 			UNROLL for (int v = 0; v < VECTORS; v++) {
 				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
