@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
@@ -24,6 +25,7 @@ type lowering struct {
 
 	prepared prepared // the current content of the image workspace
 	grouped  grouped  // the current content of the workspace of groups
+	counted  []int    // experts of a row for which the number of pairs of rows and experts is known
 }
 
 // prepared identifies an image.
@@ -160,7 +162,7 @@ func (l *lowering) lower(op operation) error {
 		return errNoKernel
 	}
 	if op.Kind == device.OpGatherRows {
-		l.rows, l.capacity, l.prepared, l.grouped = l.step.Outs, l.out, prepared{}, grouped{}
+		l.rows, l.capacity, l.prepared, l.grouped, l.counted = l.step.Outs, l.out, prepared{}, grouped{}, nil
 	}
 	if l.capacity == 0 { // after GatherRows in a program without logits
 		return nil
@@ -375,11 +377,8 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 	if size := product.GroupSize(l.capacity, p.Experts, p.Used); size > 0 {
 		return l.groupedMatMul(op, at, product, p, size)
 	}
-	pairs, err := d.workspace(fmt.Sprint("pairs ", p.Used), 4)
+	pairs, err := l.pairs(p.Used)
 	if err != nil {
-		return err
-	}
-	if err := d.kernels.expert.EnqueueCount(&l.recording, pairs, p.Used, l.rows); err != nil {
 		return err
 	}
 	imageRows, imageCapacity := l.rows, l.capacity
@@ -391,6 +390,17 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 		return err
 	}
 	return product.EnqueueExperts(&l.recording, image, pairs, l.capacity, p)
+}
+
+// pairs returns where the number of pairs of rows and their used experts is. It adds the launch that counts them, unless an
+// operation before did.
+func (l *lowering) pairs(used int) (cudakern.Ptr, error) {
+	pairs, err := l.device.workspace(fmt.Sprint("pairs ", used), 4)
+	if err != nil || slices.Contains(l.counted, used) {
+		return pairs, err
+	}
+	l.counted = append(l.counted, used)
+	return pairs, l.device.kernels.expert.EnqueueCount(&l.recording, pairs, used, l.rows)
 }
 
 // groupedMatMul is expertMatMul for groups of size pairs with the same expert.
