@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"m40-llm/infer/record"
 )
@@ -112,7 +113,7 @@ func (s *Store) ask(ctx context.Context, tx *sql.Tx, owner, conversation string,
 }
 
 func (s *Store) addAnswer(ctx context.Context, tx *sql.Tx, owner, conversation string, a NewAnswer) (Message, error) {
-	if err := errors.Join(checkText("text", a.Text, maxText), checkText("reasoning", a.Reasoning, maxText)); err != nil {
+	if err := errors.Join(checkText("text", a.Text, MaxText), checkText("reasoning", a.Reasoning, MaxText)); err != nil {
 		return Message{}, err
 	}
 	if a.Change != nil {
@@ -151,15 +152,19 @@ type Progress struct {
 
 // SaveProgress commits the texts of many answers at once: one sync of the disk for
 // all chats that are being written. Answers that do not run any more are left as they
-// are, and returned.
+// are, and returned. One that cannot be stored keeps none of the others from it; the error is
+// then an *InvalidError.
 func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int64, err error) {
-	for _, p := range batch {
-		if err := errors.Join(checkText("text", p.Text, maxText), checkText("reasoning", p.Reasoning, maxText)); err != nil {
-			return nil, fmt.Errorf("message %d: %w", p.Message, err)
+	var wrong error
+	batch = slices.DeleteFunc(slices.Clone(batch), func(p Progress) bool {
+		err := errors.Join(checkText("text", p.Text, MaxText), checkText("reasoning", p.Reasoning, MaxText), checkRows(p.Rows))
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("message %d: %w", p.Message, err))
 		}
-	}
+		return err != nil
+	})
 	if len(batch) == 0 {
-		return nil, nil
+		return nil, wrong
 	}
 	err = s.save(ctx, func(tx *sql.Tx) error {
 		ended = nil
@@ -189,7 +194,7 @@ func (s *Store) SaveProgress(ctx context.Context, batch []Progress) (ended []int
 		}
 		return nil
 	})
-	return ended, err
+	return ended, errors.Join(err, wrong)
 }
 
 // Finish is how an answer ended.
@@ -201,13 +206,18 @@ type Finish struct {
 	Answer
 }
 
+// Check returns an *InvalidError if f cannot be stored.
+func (f Finish) Check() error {
+	if f.State != Done && f.State != Stopped && f.State != Failed && f.State != Interrupted {
+		return &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped, failed or interrupted", f.State)}
+	}
+	return errors.Join(checkText("text", f.Text, MaxText), checkText("reasoning", f.Reasoning, MaxText), f.Answer.check(), checkRows(f.Rows))
+}
+
 // FinishAnswer ends a running answer. From now on its text can be found. It fails
 // with ErrConflict if the answer has ended already.
 func (s *Store) FinishAnswer(ctx context.Context, owner, conversation string, message int64, f Finish) (m Message, err error) {
-	if f.State != Done && f.State != Stopped && f.State != Failed && f.State != Interrupted {
-		return Message{}, &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped, failed or interrupted", f.State)}
-	}
-	if err := errors.Join(checkText("text", f.Text, maxText), checkText("reasoning", f.Reasoning, maxText)); err != nil {
+	if err := f.Check(); err != nil {
 		return Message{}, err
 	}
 	err = s.save(ctx, func(tx *sql.Tx) error {

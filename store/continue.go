@@ -10,7 +10,7 @@ import (
 // ContinueAnswer lets an answer that has ended run again, from the text and the tokens of a. It fails
 // with ErrConflict if the answer runs.
 func (s *Store) ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a NewAnswer) error {
-	if err := errors.Join(checkText("text", a.Text, maxText), checkText("reasoning", a.Reasoning, maxText)); err != nil {
+	if err := errors.Join(checkText("text", a.Text, MaxText), checkText("reasoning", a.Reasoning, MaxText)); err != nil {
 		return err
 	}
 	return s.write(ctx, func(tx *sql.Tx) error {

@@ -200,7 +200,7 @@ func TestConversation_Refusals(t *testing.T) {
 		"a message of unknown role":   func() error { _, err := s.AddMessage(ctx, me, "x", NewMessage{Role: "model"}); return err },
 		"a message that is not UTF-8": func() error { _, err := s.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Text: bad}); return err },
 		"a message that is too long": func() error {
-			_, err := s.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Text: strings.Repeat("a", maxText+1)})
+			_, err := s.AddMessage(ctx, me, "x", NewMessage{Role: RoleUser, Text: strings.Repeat("a", MaxText+1)})
 			return err
 		},
 		"an end that is none":   func() error { _, err := s.FinishAnswer(ctx, me, "x", 2, Finish{State: Running}); return err },

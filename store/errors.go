@@ -125,11 +125,11 @@ func isTaken(err error) bool {
 		(low.ExtendedCode == sqlite3.ErrConstraintUnique || low.ExtendedCode == sqlite3.ErrConstraintPrimaryKey)
 }
 
-// Limits of what is stored, far above what the page or a model makes.
+// Limits of what is stored, far above what the page or a model makes. MaxText counts the bytes of a message or a system prompt.
 const (
-	maxName  = 1 << 10  // bytes of a title, folder, name or owner
-	maxText  = 16 << 20 // bytes of a message or a system prompt
-	maxValue = 1 << 20  // bytes of JSON
+	maxName  = 1 << 10 // bytes of a title, folder, name or owner
+	MaxText  = 16 << 20
+	maxValue = 1 << 20 // bytes of JSON
 )
 
 func checkText(field, text string, max int) error {

@@ -69,7 +69,7 @@ func (s *Store) AddMessage(ctx context.Context, owner, conversation string, n Ne
 }
 
 func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State) (Message, error) {
-	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, maxText), checkText("reasoning", n.Reasoning, maxText), checkText("author", n.Author, maxName)); err != nil {
+	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, MaxText), checkText("reasoning", n.Reasoning, MaxText), checkText("author", n.Author, maxName)); err != nil {
 		return Message{}, err
 	}
 	now := s.now()

@@ -50,7 +50,7 @@ func TestAnswer_KeepsEveryField(t *testing.T) {
 		"a model that is not UTF-8":       func(a *Answer) { a.Receipt.Model = "\xff" },
 		"a probability that is not one":   func(a *Answer) { a.EndProb = math.NaN() },
 		"a beginning before the text":     func(a *Answer) { a.Prefix = -1 },
-		"a system prompt that is a flood": func(a *Answer) { a.System = strings.Repeat("x", maxText+1) },
+		"a system prompt that is a flood": func(a *Answer) { a.System = strings.Repeat("x", MaxText+1) },
 	} {
 		_, running := start(t, s, NewID(), "hello")
 		bad := receipt()

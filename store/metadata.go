@@ -116,7 +116,7 @@ func (m *Metadata) prepare() error {
 	for i, p := range m.pointers() {
 		name, max := metadata.list[i].Tag.Get("db"), maxName
 		if metadata.list[i].Tag.Get("max") == "text" {
-			max = maxText
+			max = MaxText
 		}
 		switch p := p.(type) {
 		case *string:

@@ -127,7 +127,7 @@ func (s *Store) putPreset(ctx context.Context, owner string, p Preset, put func(
 
 func checkPreset(owner string, p Preset) (settings string, err error) {
 	settings, err = jsonText("settings", p.Settings)
-	return settings, errors.Join(err, checkName("owner", owner), checkName("name", p.Name), checkText("system", p.System, maxText))
+	return settings, errors.Join(err, checkName("owner", owner), checkName("name", p.Name), checkText("system", p.System, MaxText))
 }
 
 // RenamePreset changes the name alone. It fails with ErrConflict if another has it.

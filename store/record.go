@@ -99,11 +99,11 @@ func (a Answer) check() error {
 		return &InvalidError{"end probability", "is not a number"}
 	}
 	if c := a.Call; c != nil {
-		if err := errors.Join(checkText("call", c.ID, maxName), checkText("call", c.Name, maxName), checkText("call", c.Arguments, maxText)); err != nil {
+		if err := errors.Join(checkText("call", c.ID, maxName), checkText("call", c.Name, maxName), checkText("call", c.Arguments, MaxText)); err != nil {
 			return err
 		}
 	}
-	if err := checkText("system", a.System, maxText); err != nil {
+	if err := checkText("system", a.System, MaxText); err != nil {
 		return err
 	}
 	if err := checkText("reason", string(a.Reason), maxName); err != nil {

@@ -165,6 +165,18 @@ func (s *Store) TokenRows(ctx context.Context, owner, conversation string, messa
 	return list, err
 }
 
+// checkRows returns an *InvalidError if a row is too long.
+func checkRows(list []TokenRows) error {
+	for _, rows := range list {
+		for _, r := range rows.Rows {
+			if n := max(len(r.Row), len(r.Changed)); n > maxRowBytes {
+				return &InvalidError{"row of a token", fmt.Sprintf("has %d bytes, and at most %d can be stored", n, maxRowBytes)}
+			}
+		}
+	}
+	return nil
+}
+
 // pack returns the rows compressed: each row and each changed row after its length, an unsigned varint.
 func (t TokenRows) pack() ([]byte, error) {
 	var out bytes.Buffer
@@ -175,9 +187,6 @@ func (t TokenRows) pack() ([]byte, error) {
 	var plain []byte
 	for _, r := range t.Rows {
 		for _, part := range [][]byte{r.Row, r.Changed} {
-			if len(part) > maxRowBytes {
-				return nil, &InvalidError{"row of a token", fmt.Sprintf("has %d bytes, and at most %d can be stored", len(part), maxRowBytes)}
-			}
 			plain = append(binary.AppendUvarint(plain, uint64(len(part))), part...)
 		}
 	}

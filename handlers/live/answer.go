@@ -3,8 +3,8 @@ package live
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -32,22 +32,23 @@ type ending struct {
 // run is an answer being written, of a chat or of a contact sheet. Its clock fields are the state of the
 // phases. Who has the lock of the chat or the sheet may use it.
 type run struct {
-	service *Service
-	publish func(Event) // reports each change of the answer
-	turn    *turn
-	base    Answer // what it had when it began: nothing, unless it is continued
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when it has ended and is stored
-	writer  int64         // whose message it answers; 0: the owner's
-	stopped bool
-	settled bool // the engine has reported how it ended
-	repeats *repetition
-	pace    record.Pace
-	warned  bool // the answer was paused for the repetition that it is in, or was continued in it
-	started time.Time
-	phase   infer.EventType // of the event seen last
-	since   time.Time       // when the phase began
-	first   time.Time       // first token of this run; zero before it
+	service   *Service
+	publish   func(Event) // reports each change of the answer
+	turn      *turn
+	base      Answer // what it had when it began: nothing, unless it is continued
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when it has ended and is stored
+	writer    int64         // whose message it answers; 0: the owner's
+	stopped   bool
+	settled   bool // the engine has reported how it ended
+	repeats   *repetition
+	pace      record.Pace
+	arguments strings.Builder // of the call with which the answer ends
+	warned    bool            // the answer was paused for the repetition that it is in, or was continued in it
+	started   time.Time
+	phase     infer.EventType // of the event seen last
+	since     time.Time       // when the phase began
+	first     time.Time       // first token of this run; zero before it
 }
 
 // stop ends the answer on behalf of a person.
@@ -364,9 +365,14 @@ func (c *Chat) finish(r *run, err error) {
 	if len(r.pace.Tokens) > 0 {
 		a.Pace = &r.pace
 	}
-	made := t.record()
-	made.Error, _ = json.Marshal(failure) // cannot fail
-	c.answer.unsaved = &ending{t.ID, store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}}
+	end := t.end(state, failure)
+	if err := end.Check(); err != nil {
+		c.service.opt.Log.Error("an answer cannot be stored as the engine made it", "chat", c.id, "error", err)
+		t.strip(r.base)
+		state, failure = Failed, &infer.Error{Code: infer.CodeInternal, Message: fmt.Sprintf("the engine made what cannot be stored: %v; the text is kept as far as it can be", err)}
+		end = t.end(state, failure)
+	}
+	c.answer.unsaved = &ending{t.ID, end}
 	if err := c.settleEnding(); err != nil {
 		c.service.opt.Log.Error("an answer could not be stored; this is tried again", "chat", c.id, "error", err)
 	}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -57,9 +58,12 @@ func (v *saver) save(s *Service) {
 	if len(batch) > 0 {
 		// An answer may end between this loop and the commit. Then the store has
 		// its whole text and leaves it alone.
-		if _, saveErr := s.opt.Store.SaveProgress(context.Background(), batch); saveErr != nil {
+		_, saveErr := s.opt.Store.SaveProgress(context.Background(), batch)
+		if saveErr != nil {
 			err = saveErr
-		} else {
+		}
+		// What cannot be stored is not tried again, until there is more of it.
+		if _, invalid := errors.AsType[*store.InvalidError](saveErr); saveErr == nil || invalid {
 			for _, p := range batch {
 				if c := s.find(p.Conversation); c != nil {
 					c.saved(p)

@@ -329,7 +329,7 @@ func (s *Sheet) finished(cell int) (*cell, store.Finish, error) {
 	case t.length() == 0:
 		return nil, store.Finish{}, invalid("cell", "this answer has no text")
 	}
-	return c, store.Finish{State: store.State(t.Answer.State), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: t.record()}, nil
+	return c, t.end(t.Answer.State, t.Answer.Error), nil
 }
 
 // keep notes that a cell became a message.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"strings"
 
+	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -103,6 +105,23 @@ func fromStore(m store.Message) *turn {
 		a.State = Interrupted
 	}
 	return t
+}
+
+// end returns how an answer ended, for the store.
+func (t *turn) end(state AnswerState, failure *infer.Error) store.Finish {
+	made := t.record()
+	made.Error, _ = json.Marshal(failure) // cannot fail
+	return store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}
+}
+
+// strip leaves of an answer what can always be stored: its text, and what it had before it was continued.
+func (t *turn) strip(base Answer) {
+	for _, text := range []*strings.Builder{&t.text, &t.reasoning} {
+		whole := text.String()
+		text.Reset()
+		text.WriteString(strings.ToValidUTF8(whole[:min(len(whole), store.MaxText)], ""))
+	}
+	t.Answer.Answer, t.rows = base.Answer, tokenRows{}
 }
 
 // record returns how an answer was made, as it is stored.

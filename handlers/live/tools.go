@@ -80,7 +80,8 @@ func (r *run) call(parts []reply.CallDelta) {
 		if a.Call == nil {
 			a.Call = &store.Call{ID: p.ID, Name: p.Name}
 		}
-		a.Call.Arguments += p.Arguments
+		r.arguments.WriteString(p.Arguments)
+		a.Call.Arguments = r.arguments.String() // shares the memory
 	}
 }
 
