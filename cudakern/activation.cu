@@ -11,7 +11,7 @@
 // that depends on it is NaN.
 //
 // The rows of grouped images are the slots of groups of pairs (experts.cuh), each with the activations of its pair;
-// those of empty slots are not written.
+// those of empty slots are zero.
 //
 // Grid: (rows, tiles).
 #include "experts.cuh"
@@ -94,8 +94,8 @@ template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &ro
 		if (int(blockIdx.x) >= *groups * each) \
 			return; \
 		const int pair = pairs_of(groups, most)[blockIdx.x]; /* pairs_of_x: how many pairs have the same row of x */ \
-		if (pair >= 0) \
-			image_##kind<Plain>(image, Operands{x + size_t(pair / pairs_of_x) * inputs, 0, 0, inputs, SILU}); \
+		/* an empty slot has no inputs, and so zeros */ \
+		image_##kind<Plain>(image, Operands{x + size_t(max(pair, 0) / pairs_of_x) * inputs, 0, 0, pair < 0 ? 0 : inputs, SILU}); \
 	}
 
 IMAGES(f32)
