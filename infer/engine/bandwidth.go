@@ -20,13 +20,15 @@ func (r *loadedModel) stepBytes(plan []scheduled) int64 {
 		return 0
 	}
 	var positions []int
+	rows := 0
 	for _, part := range plan {
 		if part.seq.missing() > 1 {
 			return 0
 		}
+		rows += part.rows + len(part.draft)
 		positions = append(positions, part.seq.computed+part.rows+len(part.draft))
 	}
-	bytes, known := r.reads.Step(positions...)
+	bytes, known := r.reads.Step(rows, positions...)
 	if !known {
 		return 0
 	}

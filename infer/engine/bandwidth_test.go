@@ -89,21 +89,24 @@ func TestExpertsOfSeveralAnswersAreNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, known := reads.Step(10)
+	one, known := reads.Step(1, 10)
 	if !known || one == 0 {
 		t.Errorf("a row reads %d bytes, known %v", one, known)
 	}
-	if _, known := reads.Step(10, 12); known {
+	if _, known := reads.Step(2, 10, 12); known {
 		t.Error("two rows of a mixture of experts read a known number of bytes")
+	}
+	if _, known := reads.Step(2, 10); known {
+		t.Error("a row and a drafted one of a mixture of experts read a known number of bytes")
 	}
 	dense, err := model.ReadsOf(mustParse(t, gguftest.TinyLlama(gguftest.Llama{})), mustConfig(t, mustParse(t, gguftest.TinyLlama(gguftest.Llama{}))), gguf.F16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _ := dense.Step(32)
-	second, _ := dense.Step(64)
-	both, known := dense.Step(32, 64)
-	if none, _ := dense.Step(); !known || both != first+second-none {
+	first, _ := dense.Step(1, 32)
+	second, _ := dense.Step(1, 64)
+	both, known := dense.Step(2, 32, 64)
+	if none, _ := dense.Step(0); !known || both != first+second-none {
 		t.Errorf("two rows read %d bytes, known %v; one %d, the other %d, weights are %d", both, known, first, second, none)
 	}
 }

@@ -153,8 +153,13 @@ func (l *loop) fit(a *answer) {
 		l.end(a, err, true)
 		return
 	}
+	before := a.lookup // of another model, or of the time before a restart
+	a.lookup = nil
 	if l.looksUp(a) {
 		a.lookup = newLookup(a.prompt + a.limit)
+		if before != nil {
+			a.lookup.drafted, a.lookup.accepted = before.drafted, before.accepted
+		}
 	}
 	if file := a.request.KVFile; file != nil {
 		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, l.sched.states, a.sequence)

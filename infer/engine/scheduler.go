@@ -31,7 +31,7 @@ type scheduler struct {
 
 	draining bool // sequences that have not begun wait
 
-	decodeTime time.Duration // of the last step without prefill
+	decodeTime time.Duration // of the last step without prefill and drafts
 }
 
 // limits bound a step. They are placement.StepLimits, declared here so that this file imports
@@ -218,8 +218,9 @@ func (s *scheduler) schedule() []scheduled {
 // advance records that plan has been computed, and how long that took. Drafts are not part of the
 // sequences yet: see accept.
 func (s *scheduler) advance(plan []scheduled, took time.Duration) {
-	decode, prefill := 0, 0
+	decode, prefill, drafts := 0, 0, 0
 	for _, part := range plan {
+		drafts += len(part.draft)
 		if part.seq.missing() == 1 {
 			decode++
 		} else {
@@ -236,7 +237,9 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	}
 	switch {
 	case prefill == 0:
-		s.decodeTime = took
+		if drafts == 0 {
+			s.decodeTime = took
+		}
 	case decode == 0:
 		s.alone.learn(prefill, took, chunkTime)
 	default:

@@ -54,9 +54,9 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 	return r, nil
 }
 
-// Step returns how many bytes a step reads for rows with so many positions each, one row of a sequence.
+// Step returns how many bytes a step of so many rows reads, for sequences with so many positions each.
 // known is false where that depends on which experts the rows have in common.
-func (r Reads) Step(positions ...int) (bytes int64, known bool) {
+func (r Reads) Step(rows int, positions ...int) (bytes int64, known bool) {
 	bytes = r.weights + r.experts
 	for _, n := range positions {
 		bytes += r.state
@@ -68,7 +68,7 @@ func (r Reads) Step(positions ...int) (bytes int64, known bool) {
 			bytes += l.block * read / device.BlockSize
 		}
 	}
-	return bytes, len(positions) == 1 || r.experts == 0
+	return bytes, rows == 1 || r.experts == 0
 }
 
 // StepBytes returns how many bytes a step for one row reads: all weights of the model in f except
@@ -76,7 +76,7 @@ func (r Reads) Step(positions ...int) (bytes int64, known bool) {
 // cache in format t.
 func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (int64, error) {
 	r, err := ReadsOf(f, c, t)
-	n, _ := r.Step(positions)
+	n, _ := r.Step(1, positions)
 	return n, err
 }
 
