@@ -3,12 +3,15 @@ package upstream
 import "time"
 
 // breaker keeps requests away from a server that fails: after maxFailures in a row for a second, which
-// doubles with each further failure up to a minute. Then one request tries it; the others wait for how that
-// ends. Its zero value lets everything through.
+// doubles with each further failure up to a minute. Then one request tries it; the others wait until the server
+// has accepted that. Its zero value lets everything through.
 type breaker struct {
-	failures int
-	until    time.Time
-	trying   bool
+	failures int           // in a row
+	pause    time.Duration // the last one; 0: there was none since an answer was complete
+	until    time.Time     // its end
+	begun    int64         // requests; each is known by its number
+	counted  int64         // begun when the last failure was counted
+	trial    int64         // number of the request that tries the server; 0: none does
 }
 
 const (
@@ -19,23 +22,43 @@ const (
 
 // open reports whether no request may go to the server now.
 func (b *breaker) open(now time.Time) bool {
-	return b.failures >= maxFailures && (b.trying || now.Before(b.until))
+	return b.failures >= maxFailures && (b.trial != 0 || now.Before(b.until))
 }
 
-// begin notes that a request goes to the server.
-func (b *breaker) begin() { b.trying = b.failures >= maxFailures }
+// begin notes that a request goes to the server, and returns its number.
+func (b *breaker) begin() int64 {
+	b.begun++
+	if b.failures >= maxFailures {
+		b.trial = b.begun
+	}
+	return b.begun
+}
 
-// succeed notes that the server has answered.
-func (b *breaker) succeed() { *b = breaker{} }
+// accept notes that the server has begun to answer a request: others may go there too. The next failure is one too
+// many again until an answer is complete, because a server can accept all requests and complete none.
+func (b *breaker) accept() {
+	b.trial, b.failures = 0, min(b.failures, maxFailures-1)
+}
+
+// succeed notes that the server has completed an answer.
+func (b *breaker) succeed() { b.trial, b.failures, b.pause = 0, 0, 0 }
 
 // giveUp notes that a request ended which says nothing about the server.
-func (b *breaker) giveUp() { b.trying = false }
+func (b *breaker) giveUp(number int64) {
+	if b.trial == number {
+		b.trial = 0
+	}
+}
 
-// fail notes a failure of the server.
-func (b *breaker) fail(now time.Time) {
-	b.failures++
-	b.trying = false
-	if over := b.failures - maxFailures; over >= 0 {
-		b.until = now.Add(min(maxPause, firstPause<<min(over, 10)))
+// fail notes a failure of the server. Of requests that were there together, which one event can end, it counts one.
+func (b *breaker) fail(number int64, now time.Time) {
+	b.giveUp(number)
+	if number <= b.counted {
+		return
+	}
+	b.counted = b.begun
+	if b.failures++; b.failures >= maxFailures {
+		b.pause = min(maxPause, max(firstPause, 2*b.pause))
+		b.until = now.Add(b.pause)
 	}
 }

@@ -57,9 +57,9 @@ func (c *recent) set(key uint64, s *server) {
 // conversation moves: reading its prompt anew costs about as much as waiting for these.
 const slack = 2
 
-// reserve chooses the server for a request and counts the request there. key is that of its conversation, or 0.
-// Servers in tried are left out.
-func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error) {
+// reserve chooses the server for a request and counts the request there; number is that of the request in the server's
+// breaker. key is that of its conversation, or 0. Servers in tried are left out.
+func (r *Router) reserve(m *model, key uint64, tried []*server) (s *server, number int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var least *server
@@ -72,7 +72,7 @@ func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error)
 		}
 	}
 	if least == nil {
-		return nil, m.down()
+		return nil, 0, m.down()
 	}
 	if s := r.recent.servers[key]; s != nil && slices.Contains(m.servers, s) && s.usable() && !slices.Contains(tried, s) && s.load() <= least.load()+slack {
 		least = s
@@ -80,8 +80,7 @@ func (r *Router) reserve(m *model, key uint64, tried []*server) (*server, error)
 	if key != 0 {
 		r.recent.set(key, least)
 	}
-	least.begin()
-	return least, nil
+	return least, least.begin(), nil
 }
 
 // down is the error for a model none of whose servers can be asked.

@@ -116,8 +116,14 @@ func (s *server) refused(response *http.Response) *failure {
 	const limit = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, limit)) // what came of it is shown
 	message, code := errorText(response.Header.Get("Content-Type"), text)
-	status := response.StatusCode
-	f := &failure{server: s.address, status: status, after: retryAfter(response.Header)}
+	f := s.refusal(response.StatusCode, message, code)
+	f.after = retryAfter(response.Header)
+	return f
+}
+
+// refusal returns the failure for a status that is not 200, with the server's message and code.
+func (s *server) refusal(status int, message, code string) *failure {
+	f := &failure{server: s.address, status: status}
 	switch {
 	case status >= 300 && status < 400:
 		f.because(infer.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/reply"
 )
 
 // raw hijacks the connection and writes bytes as they are.
@@ -52,19 +53,36 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		text   string // of the answer
 		code   infer.ErrorCode
 		says   string
-		tries  int // requests; 0: one. The third failure in a row opens the breaker
+		tries  int // requests; 0: one
 	}{
 		{name: "cut in the middle", text: "Hello", code: infer.CodeUpstream, says: "ended too early", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, roleChunk, word("Hello"))
 		}},
-		{name: "cut before the first word", code: infer.CodeUpstream, says: "ended too early", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, roleChunk) }},
+		{name: "cut before the first word", code: infer.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, roleChunk) }},
+		{name: "a stall after the reason", text: "Hello", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), stopChunk)
+			hanging(w, r)
+		}},
+		{name: "a connection that breaks after the reason", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, word("Hello"), stopChunk)
+			panic(http.ErrAbortHandler)
+		}},
+		{name: "an error object that refuses the request", code: infer.CodeInvalid, says: "top_k must be even", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, `{"error":{"message":"top_k must be even","type":"BadRequestError","code":400}}`, "[DONE]")
+		}},
+		{name: "a call with a long name", code: infer.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"`+strings.Repeat("f", maxName+1)+`"}}]}}]}`, stopChunk, "[DONE]")
+		}},
+		{name: "a call with a long id", code: infer.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			stream(w, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"`+strings.Repeat("c", maxName+1)+`","function":{"name":"f"}}]}}]}`, stopChunk, "[DONE]")
+		}},
 		{name: "no [DONE]", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), stopChunk)
 		}},
 		{name: "[DONE] without a reason", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), "[DONE]")
 		}},
-		{name: "[DONE] alone", code: infer.CodeUpstream, says: "before its first word", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, "[DONE]") }},
+		{name: "[DONE] alone", code: infer.CodeUpstream, says: "before its first word", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, "[DONE]") }},
 		{name: "an error object in the stream", text: "Hello", code: infer.CodeUpstream, says: "CUDA out of [31m memory", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), `{"error":{"message":"CUDA out of\u001b[31m memory","type":"x","code":500}}`, "[DONE]")
 		}},
@@ -73,24 +91,24 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 			w.WriteHeader(429)
 			io.WriteString(w, `{"error":{"message":"slow down"}}`)
 		}},
-		{name: "503 for ever", code: infer.CodeUpstream, says: "503", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "busy", 503) }},
-		{name: "HTML instead of JSON", code: infer.CodeUpstream, says: "text/html", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "503 for ever", code: infer.CodeUpstream, says: "503", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "busy", 503) }},
+		{name: "HTML instead of JSON", code: infer.CodeUpstream, says: "text/html", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<html><script>alert(1)</script>")
 		}},
-		{name: "an error as a web page", code: infer.CodeUpstream, says: "a web page", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "an error as a web page", code: infer.CodeUpstream, says: "a web page", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(502)
 			io.WriteString(w, "<html><body>Bad Gateway")
 		}},
-		{name: "a whole answer instead of a stream", code: infer.CodeUpstream, says: "application/json", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a whole answer instead of a stream", code: infer.CodeUpstream, says: "application/json", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, `{"choices":[{"message":{"content":"Hello"}}]}`)
 		}},
 		{name: "a line of two megabytes", text: "Hello", code: infer.CodeUpstream, says: "a line of more than", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), word(strings.Repeat("x", 2<<20)))
 		}},
-		{name: "a line without an end", code: infer.CodeUpstream, says: "a line of more than", tries: 3, answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		{name: "a line without an end", code: infer.CodeUpstream, says: "a line of more than", tries: 4, answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for part := strings.Repeat("x", 64<<10); r.Context().Err() == nil; {
 				if _, err := io.WriteString(w, part); err != nil {
@@ -135,15 +153,15 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		{name: "invalid UTF-8", text: "H\ufffdllo", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, "{\"choices\":[{\"delta\":{\"content\":\"H\xffllo\"}}]}", stopChunk, "[DONE]")
 		}},
-		{name: "a gzip bomb", code: infer.CodeUpstream, says: "compressed", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a gzip bomb", code: infer.CodeUpstream, says: "compressed", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Write(compressed)
 		}},
-		{name: "closed before the headers", code: infer.CodeUpstream, says: "ended too early", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") }},
-		{name: "no HTTP", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "220 smtp ready\r\n\r\n") }},
-		{name: "half a header", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "HTTP/1.1 200 OK\r\nContent-") }},
-		{name: "endless headers", code: infer.CodeUpstream, says: "connection", tries: 3, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "closed before the headers", code: infer.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") }},
+		{name: "no HTTP", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "220 smtp ready\r\n\r\n") }},
+		{name: "half a header", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "HTTP/1.1 200 OK\r\nContent-") }},
+		{name: "endless headers", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			raw(w, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-Y: "+strings.Repeat("z", 1000)+"\r\n", 100))
 		}},
 		{name: "no JSON in an event", text: "Hello", code: infer.CodeUpstream, says: "not valid JSON", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
@@ -171,7 +189,7 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 			t.Parallel()
 			s := newStandIn(t, c.answer)
 			patience := time.Minute
-			if strings.Contains(c.says, "nothing for too long") {
+			if strings.Contains(c.says, "nothing for too long") || c.name == "a stall after the reason" {
 				patience = time.Second
 			}
 			r := patientRouterTo(t, patience, s)
@@ -232,5 +250,69 @@ func TestModelsAreCountedAndBounded(t *testing.T) {
 	s.models = `{"data":[` + strings.Join(list, ",") + `]}`
 	if got := len(routerTo(t, s).Status().Remote); got != maxModels {
 		t.Errorf("got %d models", got)
+	}
+}
+
+func TestAnAnswerIsNoLongerThanWhatIsStored(t *testing.T) {
+	t.Parallel()
+	argument := `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"` + strings.Repeat("x", 900<<10) + `"}}]}}]}`
+	for name, part := range map[string]string{"text": word(strings.Repeat("x", 900<<10)), "arguments": argument} {
+		s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			for range 19 {
+				stream(w, part)
+			}
+			stream(w, stopChunk, "[DONE]")
+		})
+		got := write(t, routerTo(t, s), question("Hi"))
+		size := len(got.text) + len(strings.Join(got.calls, ""))
+		if _, message := got.code(); got.err == nil || !strings.Contains(message, "a text of more than") || size > 16<<20 || size < 15<<20 {
+			t.Errorf("%s: got %d bytes, then %s", name, size, message)
+		}
+	}
+}
+
+func TestAnEventOfAnotherM40IsNoLargerThanWhatIsStored(t *testing.T) {
+	token := func(change func(*infer.Token)) infer.Event {
+		e := infer.Event{Type: infer.EventToken, Token: &infer.Token{}}
+		change(e.Token)
+		return e
+	}
+	done := func(change func(*infer.Done)) infer.Event {
+		e := infer.Event{Type: infer.EventDone, Done: &infer.Done{}}
+		e.Done.Reason, e.Done.Receipt.Params = infer.FinishStop, infer.DefaultRequest().Params
+		change(e.Done)
+		return e
+	}
+	for name, event := range map[string]func(size int) infer.Event{
+		"row":         func(n int) infer.Event { return token(func(t *infer.Token) { t.Row = make([]byte, 4*n) }) },
+		"changed row": func(n int) infer.Event { return token(func(t *infer.Token) { t.Changed = make([]byte, 4*n) }) },
+		"id of a call": func(n int) infer.Event {
+			return token(func(t *infer.Token) { t.Calls = []reply.CallDelta{{ID: strings.Repeat("x", n)}} })
+		},
+		"name": func(n int) infer.Event {
+			return done(func(d *infer.Done) { d.Calls = []reply.CallDelta{{Name: strings.Repeat("x", n)}} })
+		},
+		"stop string": func(n int) infer.Event { return done(func(d *infer.Done) { d.StopString = strings.Repeat("x", n) }) },
+		"model hash": func(n int) infer.Event {
+			return done(func(d *infer.Done) { d.Receipt.ModelHash = strings.Repeat("x", n) })
+		},
+		"template hash": func(n int) infer.Event {
+			return done(func(d *infer.Done) { d.Receipt.TemplateHash = strings.Repeat("x", n) })
+		},
+		"path": func(n int) infer.Event { return done(func(d *infer.Done) { d.Receipt.Path = strings.Repeat("x", n) }) },
+		"cache type": func(n int) infer.Event {
+			return done(func(d *infer.Done) { d.Receipt.CacheType = strings.Repeat("x", n) })
+		},
+		"engine": func(n int) infer.Event {
+			return done(func(d *infer.Done) { d.Receipt.Engine = strings.Repeat("x", n) })
+		},
+	} {
+		fits, large := event(1<<10), event(1<<10+1)
+		if problem := checkEvent(&fits); problem != "" {
+			t.Errorf("a %s that can be stored is refused: %s", name, problem)
+		}
+		if checkEvent(&large) == "" {
+			t.Errorf("a %s that cannot be stored is taken", name)
+		}
 	}
 }

@@ -88,10 +88,19 @@ func checkEvent(e *infer.Event) string {
 		return "the progress of the prompt"
 	case e.Token != nil && (e.Token.ID < 0 || e.Token.LogProb > 1e-6 || e.Token.Rank < 0 || len(e.Token.Top) != len(e.Token.Tops)):
 		return "a token"
+	case e.Token != nil && max(len(e.Token.Row), len(e.Token.Changed)) > maxRow:
+		return "the candidates of a token"
+	case e.Token != nil && !checkCalls(e.Token.Calls) || e.Done != nil && !checkCalls(e.Done.Calls):
+		return "a call"
 	case e.Done != nil && !checkDone(e.Done):
 		return "the record of the answer"
 	}
 	return ""
+}
+
+// checkCalls reports whether the ids and names of calls are as short as such are.
+func checkCalls(calls []reply.CallDelta) bool {
+	return !slices.ContainsFunc(calls, func(c reply.CallDelta) bool { return max(len(c.ID), len(c.Name)) > maxName })
 }
 
 // checkDone reports whether the record of an answer is one.
@@ -104,6 +113,11 @@ func checkDone(d *infer.Done) bool {
 	}
 	for _, n := range []int{u.PromptTokens, u.CachedTokens, u.CompletionTokens, u.ReasoningTokens} {
 		if n < 0 || n > math.MaxInt32 {
+			return false
+		}
+	}
+	for _, text := range []string{d.StopString, d.Receipt.ModelHash, d.Receipt.TemplateHash, d.Receipt.Path, d.Receipt.CacheType, d.Receipt.Engine} {
+		if len(text) > maxName {
 			return false
 		}
 	}

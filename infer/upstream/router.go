@@ -13,8 +13,9 @@
 //
 // # Names
 //
-// A model has the name that its server gives it. If one of this machine is called so, it gets "@upstream" behind it:
-// then and at all other times a request for a model of this machine stays here.
+// A model has the name that its server gives it. If one of this machine is called so, or one that another server
+// calls differently, it gets "@upstream" behind it: then and at all other times a request for a model of this machine
+// stays here.
 //
 // # Which server answers
 //
@@ -22,7 +23,7 @@
 // has its prefix in its cache, unless that one writes more answers than another by some; others go to the one
 // that writes fewest. Until its first token a request that fails is sent again, to another server if there is
 // one, at most four times in all; afterwards the failure ends the answer. A server that fails three times in
-// a row is left alone for a while (breaker.go), and each is asked every ten seconds for its models (server.go).
+// a row is left alone for a while (breaker.go), no request is sent to one again before the end of the pause that it asked for, and each is asked every ten seconds for its models (server.go).
 //
 // # What is trusted
 //
@@ -43,6 +44,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/client"
 )
 
 // Engine is the engine of this machine.
@@ -68,7 +70,7 @@ type Options struct {
 	Version string            // of this program, for the servers' logs
 
 	CheckEvery time.Duration   // pause between two checks of a server; default 10 s
-	Silence    time.Duration   // longest wait for the first part of an answer; default 10 minutes
+	Silence    time.Duration   // longest wait for the first part of an answer, or for embeddings; default 10 minutes
 	Stall      time.Duration   // longest wait for the next part; default 2 minutes
 	Patience   time.Duration   // longest wait for another response; default 10 s
 	Pauses     []time.Duration // before a request is sent again to the same server; default 0.25, 1 and 3 s
@@ -85,6 +87,7 @@ type Router struct {
 
 	mu      sync.Mutex
 	models  map[string]*model // by the names that requests have
+	here    map[string]bool   // names of the models of this machine, when models was made
 	lists   int64             // how often the models of this machine were asked for
 	newest  int64             // number of the list, among these, that models was made with
 	version int64             // increases when models changes
@@ -126,7 +129,7 @@ func New(o Options) *Router {
 	return r
 }
 
-// Close ends the requests to other engines, and closes the engine of this machine.
+// Close ends the checks of other engines, and closes the engine of this machine. Requests end with their contexts.
 func (r *Router) Close() error {
 	r.cancel()
 	r.background.Wait()
@@ -179,7 +182,7 @@ func (r *Router) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	if !slices.Equal(slices.Sorted(maps.Keys(models)), slices.Sorted(maps.Keys(r.models))) {
 		r.version++
 	}
-	r.models = models
+	r.models, r.here = models, here
 	return local, nil
 }
 
@@ -190,7 +193,7 @@ func (r *Router) named(here map[string]bool) map[string]*model {
 		ids, native := s.offers()
 		for _, id := range ids {
 			name := id
-			if here[name] {
+			for here[name] || models[name] != nil && models[name].id != id {
 				name += suffix
 			}
 			m := models[name]
@@ -206,11 +209,14 @@ func (r *Router) named(here map[string]bool) map[string]*model {
 	return models
 }
 
-// find returns the model that a request means by name; nil if it is one of this machine, or of none. A name
-// with the suffix always means a model of a server.
+// find returns the model that a request means by name; nil if it is one of this machine, or of none. Other names
+// with the suffix mean a model of a server.
 func (r *Router) find(name string) *model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.here[name] {
+		return nil
+	}
 	if m := r.models[name]; m != nil {
 		return m
 	}
@@ -225,9 +231,8 @@ func (r *Router) find(name string) *model {
 func (r *Router) Name(id, host string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range []string{id, id + suffix} {
-		m := r.models[name]
-		if m != nil && m.id == id && slices.ContainsFunc(m.servers, func(s *server) bool { return "@"+host == suffix || s.address == host }) {
+	for name, m := range r.models { // one of them at most has this id
+		if m.id == id && slices.ContainsFunc(m.servers, func(s *server) bool { return "@"+host == suffix || s.address == host }) {
 			return name
 		}
 	}
@@ -315,7 +320,12 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 	}
 	request.Model, request.Client, request.Sibling, request.KVFile = m.id, "", 0, nil
 	return r.attempt(ctx, m, conversation(&request), func(s *server) (begun bool, err error) {
+		accepted := false
 		err = s.generate(ctx, m, request, func(e infer.Event) bool {
+			if !accepted {
+				s.accept()
+				accepted = true
+			}
 			begun = begun || e.Type == infer.EventToken || e.Type == infer.EventDone
 			return take(e)
 		})
@@ -326,14 +336,14 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 // attempt has f make a request to a server of m: to another one, or once more, until it succeeds, has begun to give its
 // result, or none can. key is that of the request's conversation; 0: it belongs to none.
 func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*server) (begun bool, err error)) error {
-	var tried []*server
+	var tried, away, blamed []*server // in this round; those that want a longer pause than a request waits; those whose breaker has counted it
 	var last *failure
+	var pause time.Duration // for which servers of this round asked
 	for attempt := 0; ; attempt++ {
-		s, err := r.reserve(m, key, tried)
+		s, number, err := r.reserve(m, key, tried)
 		begun := false
 		if err == nil {
-			begun, err = f(s)
-			s.release(err, ctx.Err() != nil)
+			begun, err = s.use(ctx, number, !slices.Contains(blamed, s), f)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -342,27 +352,35 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 				return err
 			}
 			last, tried = failed, append(tried, s)
+			if failed.broken {
+				blamed = append(blamed, s)
+			}
+			if failed.after > maxAfter {
+				away = append(away, s)
+			} else {
+				pause = max(pause, failed.after)
+			}
 		} else if last == nil {
 			return err
 		}
 		switch {
 		case begun:
 			return last.midAnswer()
-		case !last.again || last.after > maxAfter || attempt == len(r.o.Pauses):
+		case !last.again || attempt == len(r.o.Pauses):
 			return last.err
 		case r.untried(m, tried):
 			r.noteAgain(last)
 			continue // at once
-		case last.err.Code == infer.CodeNotFound:
-			return last.err // time does not change that
+		case last.err.Code == infer.CodeNotFound || len(away) > 0 && !r.untried(m, away):
+			return last.err // time does not change that, or too much of it would have to pass
 		}
 		r.noteAgain(last)
-		tried = nil
 		select {
-		case <-time.After(max(r.o.Pauses[attempt], last.after)):
+		case <-time.After(max(r.o.Pauses[attempt], pause)):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		tried, pause = slices.Clone(away), 0
 	}
 }
 
@@ -375,8 +393,8 @@ func (r *Router) untried(m *model, tried []*server) bool {
 	return slices.ContainsFunc(m.servers, func(s *server) bool { return s.usable() && !slices.Contains(tried, s) })
 }
 
-// maxAfter is the longest pause for which a server may ask before a request is sent again. For longer ones
-// the client is told.
+// maxAfter is the longest pause for which a server may ask before a request is sent to it again. If all servers of
+// a model ask for longer ones, the client is told.
 const maxAfter = 10 * time.Second
 
 // Tokenize returns the tokens of text.
@@ -385,7 +403,7 @@ func (r *Router) Tokenize(ctx context.Context, name, text string, addSpecial, pa
 	if m == nil {
 		return r.Engine.Tokenize(ctx, name, text, addSpecial, parseSpecial)
 	}
-	err = r.ask(m, func(s *server) error {
+	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		tokens, err = s.native.Tokenize(ctx, m.id, text, addSpecial, parseSpecial)
 		return err
 	})
@@ -398,7 +416,7 @@ func (r *Router) Detokenize(ctx context.Context, name string, ids []int32) (text
 	if m == nil {
 		return r.Engine.Detokenize(ctx, name, ids)
 	}
-	err = r.ask(m, func(s *server) error {
+	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		text, err = s.native.Detokenize(ctx, m.id, ids)
 		return err
 	})
@@ -411,7 +429,7 @@ func (r *Router) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 	if m == nil || len(ids) == 0 {
 		return r.Engine.Pieces(ctx, name, ids)
 	}
-	err = r.ask(m, func(s *server) error {
+	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		pieces, err = s.native.Pieces(ctx, m.id, ids)
 		return err
 	})
@@ -425,15 +443,16 @@ func (r *Router) Render(ctx context.Context, request infer.Request) (view infer.
 		return r.Engine.Render(ctx, request)
 	}
 	request.Model, request.Client, request.KVFile = m.id, "", nil
-	err = r.ask(m, func(s *server) error {
+	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		view, err = s.native.Render(ctx, request)
 		return err
 	})
 	return view, err
 }
 
-// ask calls f with a server that has the tokens of m, and with another one if that fails.
-func (r *Router) ask(m *model, f func(*server) error) error {
+// ask calls f with a server that has the tokens of m, and with another one if that fails or sends nothing for
+// Options.Patience.
+func (r *Router) ask(ctx context.Context, m *model, f func(context.Context, *server) error) error {
 	if !m.exact {
 		return noTokens(m)
 	}
@@ -442,12 +461,15 @@ func (r *Router) ask(m *model, f func(*server) error) error {
 		if !s.usable() {
 			continue
 		}
-		err = s.failure(f(s))
+		patient, cancel := context.WithTimeoutCause(ctx, r.o.Patience, client.ErrSilent)
+		err = s.failure(f(patient, s))
+		silent := errors.Is(context.Cause(patient), client.ErrSilent)
+		cancel()
 		failed, ok := errors.AsType[*failure](err)
 		if !ok {
 			return err
 		}
-		if err = failed.err; !failed.again {
+		if err = failed.err; !failed.again && !silent {
 			return err
 		}
 	}

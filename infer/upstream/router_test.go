@@ -307,17 +307,21 @@ func TestARequestThatAnotherM40CannotAnswerSaysNothingAboutThatServer(t *testing
 		t.Errorf("the model is %+v", m)
 	}
 	for _, c := range []struct {
-		prompt string
-		code   infer.ErrorCode
-		tries  int
-	}{{"write", infer.CodeNotSupported, 1}, {"limit", infer.CodeUpstream, 1}, {"break", infer.CodeUpstream, 3}} {
+		prompt   string
+		code     infer.ErrorCode
+		tries    int
+		failures int // that the breaker has counted then: one of a request, however often it was sent
+	}{{"write", infer.CodeNotSupported, 1, 0}, {"limit", infer.CodeUpstream, 1, 0}, {"break", infer.CodeUpstream, 4, 1}, {"break", infer.CodeUpstream, 4, 2}, {"break", infer.CodeUpstream, 1, 3}} {
 		before := s.count()
 		asked := infer.DefaultRequest()
 		asked.Model, asked.Prompt = "m", c.prompt
 		if code, text := write(t, r, asked).code(); code != c.code || s.count()-before != c.tries || !strings.Contains(text, s.Listener.Addr().String()) {
 			t.Errorf("%s: got %v %s after %d requests", c.prompt, code, text, s.count()-before)
 		}
-		if problem := r.Status().Upstreams[0].Problem; (problem != "") != (c.prompt == "break") {
+		if n := r.servers[0].breaker.failures; n != c.failures {
+			t.Errorf("%s: the breaker has counted %d failures, want %d", c.prompt, n, c.failures)
+		}
+		if problem := r.Status().Upstreams[0].Problem; (problem != "") != (c.failures == maxFailures) {
 			t.Errorf("%s: the server is taken for broken: %q", c.prompt, problem)
 		}
 	}
@@ -519,8 +523,7 @@ func TestBreaker(t *testing.T) {
 		if b.open(now) {
 			t.Fatal("it is open before as many failures")
 		}
-		b.begin()
-		b.fail(now)
+		b.fail(b.begin(), now)
 	}
 	for pause := firstPause; pause < 4*maxPause; pause *= 2 {
 		wait := min(pause, maxPause)
@@ -531,16 +534,235 @@ func TestBreaker(t *testing.T) {
 		if b.open(now) {
 			t.Errorf("it is open after %v", wait)
 		}
-		b.begin()
+		number := b.begin()
 		if !b.open(now) {
 			t.Error("two requests try a server that failed")
 		}
-		b.fail(now)
+		b.giveUp(number - 1)
+		if !b.open(now) {
+			t.Error("the end of an earlier request is that of the trial")
+		}
+		b.fail(number, now)
 	}
-	b.giveUp()
+	now = now.Add(maxPause)
+	number := b.begin()
+	b.accept()
+	if b.open(now) {
+		t.Error("it is open after a request was accepted")
+	}
+	if b.fail(number, now); !b.open(now.Add(maxPause - 1)) {
+		t.Error("the next failure is the first one again, though no answer is complete")
+	}
 	b.succeed()
 	if b.open(now) || b.failures != 0 {
 		t.Error("it is open after an answer")
+	}
+}
+
+func TestFailuresOfRequestsThatWereThereTogetherCountOnce(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var b breaker
+	for failures := 1; failures <= maxFailures; failures++ {
+		var numbers []int64
+		for range 9 {
+			numbers = append(numbers, b.begin())
+		}
+		for _, n := range numbers {
+			b.fail(n, now)
+		}
+		if b.failures != failures {
+			t.Errorf("%d times nine answers that were cut at once count as %d failures", failures, b.failures)
+		}
+	}
+	if !b.open(now) || b.open(now.Add(firstPause)) {
+		t.Error("the first pause is not that of three failures")
+	}
+}
+
+// tiredOf makes the next request to a server the one that tries it after failures.
+func tiredOf(s *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaker.failures = maxFailures
+}
+
+func TestAServerThatAcceptsItsTrialIsOpenToOthersAtOnce(t *testing.T) {
+	accepts := func(w http.ResponseWriter, r *http.Request, first string) {
+		io.WriteString(w, first)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+	for name, native := range map[string]bool{"another engine": false, "another m40-llm": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStandIn(t, func(w http.ResponseWriter, r *http.Request, body map[string]any) {
+				switch asked := fmt.Sprint(body["messages"]); {
+				case !strings.Contains(asked, "trial"):
+					greets(w, r, body)
+				case native:
+					accepts(w, r, `{"type":"queued","queued":{"position":3}}`)
+				default:
+					w.Header().Set("Content-Type", "text/event-stream")
+					accepts(w, r, ": wait\n\n")
+				}
+			})
+			if native {
+				s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
+			}
+			r := routerTo(t, s)
+			tiredOf(r.servers[0])
+			begun := false
+			for e, err := range r.Generate(t.Context(), question("trial")) {
+				begun = true
+				if err != nil || e.Token != nil {
+					t.Errorf("the trial got %+v, %v", e, err)
+				}
+				if problem := r.Status().Upstreams[0].Problem; problem != "" || !r.servers[0].usable() {
+					t.Errorf("the trial was accepted, and the server is closed to others: %q", problem)
+				}
+				if !native {
+					if got := write(t, r, question("other")); got.text != "Hello there" {
+						t.Errorf("another request got %+v", got)
+					}
+				}
+				break
+			}
+			if !begun {
+				t.Error("the trial got nothing")
+			}
+		})
+	}
+}
+
+func TestARequestWhoseReaderPanicsIsCountedNoLonger(t *testing.T) {
+	s := newStandIn(t, greets)
+	r := routerTo(t, s)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		for range r.Generate(t.Context(), question("Hi")) {
+			panic("the reader fails")
+		}
+	}()
+	if running := r.servers[0].load(); running != 0 {
+		t.Errorf("%d requests run", running)
+	}
+}
+
+func TestAnotherServerAnswersWhenOneAsksForALongPause(t *testing.T) {
+	busy := func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(429)
+	}
+	var failing atomic.Bool
+	a, b := newStandIn(t, busy), newStandIn(t, func(w http.ResponseWriter, r *http.Request, body map[string]any) {
+		if failing.Load() {
+			w.WriteHeader(500)
+			return
+		}
+		greets(w, r, body)
+	})
+	r := routerTo(t, a, b)
+	r.recent.set(conversation(ptr(question("Hi"))), r.servers[0])
+	for range 2 {
+		if got := write(t, r, question("Hi")); got.text != "Hello there" || a.count() != 1 {
+			t.Errorf("got %+v after %d requests to the busy server", got, a.count())
+		}
+	}
+	failing.Store(true)
+	asked, before := question("another"), b.count()
+	r.recent.set(conversation(&asked), r.servers[0])
+	if code, _ := write(t, r, asked).code(); code != infer.CodeUpstream || a.count() != 2 || b.count()-before != 3 {
+		t.Errorf("got %v after %d requests to the server that asked for an hour, and %d to the other", code, a.count()-1, b.count()-before)
+	}
+}
+
+func TestASilentServerDoesNotHoldTokenizing(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	server := func(serve http.HandlerFunc) Address {
+		s := newStandIn(t, nil)
+		s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
+		rest := s.Config.Handler
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/tokenize" {
+				serve(w, r)
+				return
+			}
+			rest.ServeHTTP(w, r)
+		})
+		a, _ := ParseAddress(s.URL)
+		return a
+	}
+	silent := server(func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		io.Copy(io.Discard, r.Body) // so that the end of the request is seen
+		<-r.Context().Done()
+	})
+	other := server(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"tokens":[4,2]}`) })
+	r := New(Options{Local: &localEngine{}, Servers: []Address{silent, other}, CheckEvery: time.Hour, Patience: 2 * time.Second})
+	defer r.Close()
+	eventually(t, "the models are listed", func() bool {
+		list := r.Status().Remote
+		return len(list) == 1 && len(list[0].Upstream.Servers) == 2
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if got, err := r.Tokenize(ctx, "m", "x", false, false); err != nil || !slices.Equal(got, []int32{4, 2}) || reached.Load() != 1 {
+		t.Errorf("got %v, %v; the silent server was asked %d times", got, err, reached.Load())
+	}
+}
+
+func TestANoticeIsGivenWithoutHoldingUpTheServer(t *testing.T) {
+	a, _ := ParseAddress("http://gpu-box:8000")
+	var s *server
+	notices := 0
+	s = newServer(a, &Options{Notice: func(string) {
+		notices++
+		if !s.mu.TryLock() {
+			t.Error("a server waits until the notice is written")
+			return
+		}
+		s.mu.Unlock()
+	}})
+	s.problem = ""
+	s.failedCheck(&failure{why: "it is gone", gone: true})
+	s.failedCheck(&failure{why: "it is gone", gone: true})
+	if notices != 1 || s.problem != "it is gone" {
+		t.Errorf("%d notices were given, and the problem is %q", notices, s.problem)
+	}
+}
+
+func TestANameWithTheSuffixMayBeThatOfAnotherModel(t *testing.T) {
+	a, b := newStandIn(t, greets), newStandIn(t, greets)
+	a.models, b.models = `{"data":[{"id":"guide@upstream"},{"id":"x"}]}`, `{"data":[{"id":"guide"}]}`
+	var list []Address
+	for _, s := range []*standIn{a, b} {
+		address, _ := ParseAddress(s.URL)
+		list = append(list, address)
+	}
+	local := &localEngine{models: func() ([]infer.ModelInfo, error) {
+		return []infer.ModelInfo{{Name: "guide"}, {Name: "x@upstream"}}, nil
+	}}
+	r := New(Options{Local: local, Servers: list, CheckEvery: 20 * time.Millisecond})
+	defer r.Close()
+	eventually(t, "the models are listed", func() bool { return len(r.Status().Remote) == 3 })
+	for name, want := range map[string]string{"guide@upstream": "guide@upstream", "guide@upstream@upstream": "guide", "x": "x", "x@upstream": ""} {
+		asked := question("Hi")
+		asked.Model = name
+		got, server := write(t, r, asked), a
+		if want == "guide" {
+			server = b
+		}
+		_, message := got.code()
+		if local := message == "the local engine was asked"; local != (want == "") || want != "" && (got.err != nil || server.last()["model"] != want) {
+			t.Errorf("%s: got %+v, %s", name, got, message)
+		}
+	}
+	if name := r.Name("guide", list[1].Host); name != "guide@upstream@upstream" {
+		t.Errorf("the guide of the second server is called %q", name)
 	}
 }
 

@@ -24,12 +24,20 @@ const (
 	maxDescribed  = 8 << 20   // bytes of an OpenAPI description
 	maxEvent      = 4 << 20   // bytes of an event of another m40-llm
 	maxLine       = 1 << 20   // bytes of a line of OpenAI's stream
-	maxAnswer     = 64 << 20  // bytes of the text of an answer
+	maxStream     = 64 << 20  // bytes of OpenAI's stream of an answer
 	maxEvents     = 1 << 30   // bytes of the events of an answer of another m40-llm, with the rows of its tokens
 	maxVectorBody = 512 << 10 // bytes of an embedding in a response
 	maxHeaders    = 64 << 10
 	maxPauseCheck = 30 * time.Second // between checks of a server that does not answer
 	loadingPause  = time.Second      // between checks of a server that loads a model
+)
+
+// Limits of what becomes part of an answer. They are not above those of what is stored of it: an answer that cannot be
+// stored must end as one of a server that misbehaves.
+const (
+	maxAnswer = 16 << 20 // bytes of the text, reasoning and calls
+	maxName   = 1 << 10  // bytes of a name, an id, a stop string, or a text of the receipt
+	maxRow    = 4 << 10  // bytes of the candidates of a token
 )
 
 // server is another engine.
@@ -161,15 +169,16 @@ func (s *server) failedCheck(f *failure) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.silent++
-	if s.problem == "" && s.silent < 2 && !f.gone {
-		return
+	was := s.problem
+	if was != "" || s.silent >= 2 || f.gone {
+		s.problem = f.why
 	}
-	if s.problem == "" {
-		s.o.Notice(f.why)
+	is := s.problem
+	s.mu.Unlock()
+	if was == "" && is != "" {
+		s.o.Notice(f.why) // which may take time: whoever reads it may be slow
 	}
-	s.problem = f.why
 }
 
 func (s *server) currentKind() kind {
@@ -370,16 +379,34 @@ func (s *server) total() int64 {
 	return s.answers + s.failures
 }
 
-// begin counts a request.
-func (s *server) begin() {
+// begin counts a request, and returns its number.
+func (s *server) begin() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running++
-	s.breaker.begin()
+	return s.breaker.begin()
+}
+
+// accept notes that the server has begun to answer.
+func (s *server) accept() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breaker.accept()
+}
+
+// errNoEnd is the error of a request that did not return: whoever took its events panicked.
+var errNoEnd = errors.New("a request did not return")
+
+// use has f make the request with this number, and counts its end, also if f panics. blame: a failure of the server
+// counts for its breaker.
+func (s *server) use(ctx context.Context, number int64, blame bool, f func(*server) (begun bool, err error)) (begun bool, err error) {
+	err = errNoEnd
+	defer func() { s.release(number, err, ctx.Err() != nil, blame) }()
+	return f(s)
 }
 
 // release counts the end of a request.
-func (s *server) release(err error, canceled bool) {
+func (s *server) release(number int64, err error, canceled, blame bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
@@ -389,10 +416,14 @@ func (s *server) release(err error, canceled bool) {
 		s.answers++
 		s.breaker.succeed()
 	case !isFailure || canceled:
-		s.breaker.giveUp()
+		s.breaker.giveUp(number)
 	case failed.broken:
 		s.failures++
-		s.breaker.fail(time.Now())
+		if blame {
+			s.breaker.fail(number, time.Now())
+		} else {
+			s.breaker.giveUp(number)
+		}
 		if failed.gone {
 			select {
 			case s.poke <- struct{}{}:
@@ -401,7 +432,7 @@ func (s *server) release(err error, canceled bool) {
 		}
 	default:
 		s.failures++
-		s.breaker.giveUp()
+		s.breaker.giveUp(number)
 	}
 }
 

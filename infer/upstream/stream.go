@@ -72,8 +72,8 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 		} else {
 			stall.Reset(s.o.Stall)
 		}
-		if size += len(line) + 1; size > maxAnswer {
-			return s.breach("sent an answer of more than %d bytes", maxAnswer)
+		if size += len(line) + 1; size > maxStream {
+			return s.breach("sent an answer of more than %d bytes", maxStream)
 		}
 		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			if err := w.event(bytes.TrimSpace(data)); err != nil {
@@ -197,6 +197,7 @@ type writer struct {
 
 	first, last time.Time // tokens
 	tokens      int
+	size        int // bytes of the text, reasoning and calls
 	usage       *usage
 	reason      infer.FinishReason // empty: the server has not said that the answer ended
 	stop        string
@@ -215,9 +216,7 @@ func (w *writer) event(data []byte) error {
 		return w.server.breach("sent a part of an answer that is not valid JSON: %s", said(string(data[:min(len(data), maxSaid)])))
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
-		message, _ := errorText("", data)
-		f := &failure{server: w.server.address, again: true, broken: true}
-		return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, said(message))
+		return w.failed(c.Error, data)
 	}
 	if c.Usage != nil {
 		w.usage = c.Usage
@@ -226,10 +225,46 @@ func (w *writer) event(data []byte) error {
 		if c.Choices[i].Index != 0 || w.reason != "" && c.Choices[i].FinishReason == nil {
 			continue // one answer was asked for, and nothing follows its end
 		}
+		if err := w.bound(&c.Choices[i]); err != nil {
+			return err
+		}
 		if !w.choice(&c.Choices[i]) {
 			w.over = true
 			return nil
 		}
+	}
+	return nil
+}
+
+// failed returns the failure of a server that sends data, with an error object, in its stream. With the status of a
+// refusal, it is one: the request is to blame.
+func (w *writer) failed(object json.RawMessage, data []byte) error {
+	message, code := errorText("", data)
+	var refused struct {
+		Status int `json:"code"`
+	}
+	if json.Unmarshal(object, &refused) == nil && refused.Status >= 400 && refused.Status < 500 {
+		return w.server.refusal(refused.Status, message, code)
+	}
+	f := &failure{server: w.server.address, again: true, broken: true}
+	return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, said(message))
+}
+
+// bound counts what c adds to the answer, and returns the failure of a server that sends more than an answer can have.
+func (w *writer) bound(c *choice) error {
+	w.size += len(c.Text)
+	for _, text := range []*string{c.Delta.Content, c.Delta.Refusal, c.Delta.ReasoningContent, c.Delta.Reasoning} {
+		w.size += len(value(text))
+	}
+	for i := range c.Delta.Calls {
+		call := &c.Delta.Calls[i]
+		if max(len(call.ID), len(call.Function.Name)) > maxName {
+			return w.server.breach("sent a call with a name or an id of more than %d bytes", maxName)
+		}
+		w.size += len(call.ID) + len(call.Function.Name) + len(call.Function.Arguments)
+	}
+	if w.size > maxAnswer {
+		return w.server.breach("sent an answer with a text of more than %d bytes", maxAnswer)
 	}
 	return nil
 }
@@ -263,7 +298,7 @@ func (w *writer) choice(c *choice) bool {
 	if c.FinishReason != nil && *c.FinishReason != "" {
 		w.reason = finishReason(*c.FinishReason)
 		var stop string
-		if json.Unmarshal(c.StopReason, &stop) == nil && len(stop) <= 1024 {
+		if json.Unmarshal(c.StopReason, &stop) == nil && len(stop) <= maxName {
 			w.stop = stop
 		}
 	}
@@ -342,13 +377,14 @@ func spelt(text string, numbers []int) []byte {
 	return out
 }
 
-// cut ends an answer whose connection ended with err. A server that has said why the answer ended may leave
-// out the last event.
+// cut ends an answer whose connection ended with err. If the server has said why the answer ended, it is complete:
+// only the last event and perhaps the usage are missing.
 func (w *writer) cut(ctx context.Context, err error) error {
+	silent := errors.Is(context.Cause(ctx), client.ErrSilent)
 	switch {
-	case errors.Is(err, io.EOF) && w.reason != "":
+	case w.reason != "" && (silent || ctx.Err() == nil):
 		return w.finish()
-	case errors.Is(context.Cause(ctx), client.ErrSilent):
+	case silent:
 		return w.server.lost(client.ErrSilent)
 	case ctx.Err() != nil:
 		return ctx.Err()
