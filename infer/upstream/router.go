@@ -22,8 +22,9 @@
 // Servers with the same model are equal. A conversation stays with the server that answered it last, which
 // has its prefix in its cache, unless that one writes more answers than another by some; others go to the one
 // that writes fewest. Until its first token a request that fails is sent again, to another server if there is
-// one, at most four times in all; afterwards the failure ends the answer. A server that fails three times in
-// a row is left alone for a while (breaker.go), no request is sent to one again before the end of the pause that it asked for, and each is asked every ten seconds for its models (server.go).
+// one, at most four times in all, and to none before the end of a pause that this one asked for; afterwards the
+// failure ends the answer. A server that fails three times in a row is left alone for a while (breaker.go), and
+// each is asked every ten seconds for its models (server.go).
 //
 // # What is trusted
 //
