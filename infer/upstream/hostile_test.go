@@ -254,19 +254,21 @@ func TestModelsAreCountedAndBounded(t *testing.T) {
 }
 
 func TestAnAnswerIsNoLongerThanWhatIsStored(t *testing.T) {
-	t.Parallel()
-	argument := `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"` + strings.Repeat("x", 900<<10) + `"}}]}}]}`
-	for name, part := range map[string]string{"text": word(strings.Repeat("x", 900<<10)), "arguments": argument} {
-		s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
-			for range 19 {
-				stream(w, part)
-			}
-			stream(w, stopChunk, "[DONE]")
-		})
-		got := write(t, routerTo(t, s), question("Hi"))
-		size := len(got.text) + len(strings.Join(got.calls, ""))
-		if _, message := got.code(); got.err == nil || !strings.Contains(message, "a text of more than") || size > 16<<20 || size < 15<<20 {
-			t.Errorf("%s: got %d bytes, then %s", name, size, message)
+	for name, part := range map[string]string{
+		"text":      `"content":"%s"`,
+		"reasoning": `"reasoning":"%s"`,
+		"arguments": `"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"%s"}}]`,
+	} {
+		data := func(size int) []byte {
+			return fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{`+part+`}}]}`, strings.Repeat("x", size))
+		}
+		taken := 0
+		w := &writer{server: newServer(Address{}, &Options{}), request: &infer.Request{}, size: 16<<20 - 100, take: func(infer.Event) bool { taken++; return true }}
+		if err := w.event(data(90)); err != nil || taken != 1 {
+			t.Errorf("%s that can be stored: got %v and %d events", name, err, taken)
+		}
+		if err := w.event(data(11)); err == nil || !strings.Contains(err.Error(), "a text of more than") || taken != 1 {
+			t.Errorf("%s that cannot be stored: got %v and %d events", name, err, taken)
 		}
 	}
 }
