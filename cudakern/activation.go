@@ -1,6 +1,9 @@
 package cudakern
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Activation converts activations to an image: the layout that matrix products read. An image is
 // written once for all products with the same activations. The result of an RMSNorm or a GLU that
@@ -90,8 +93,9 @@ func (k *Activation) EnqueueGrouped(to Queue, dst, x Ptr, cols int, g Groups, ow
 }
 
 func (k *Activation) launch(f *Function, to Queue, shared, cols, capacity int, args ...any) error {
-	if err := checkLaunch("Activation", capacity, cols); err != nil {
-		return err
+	// The rows, or the slots of groups, are the first extent of the grid, which ends at 2³¹-1.
+	if capacity < 1 || capacity > math.MaxInt32 || cols < 1 || tilesFor(cols) > 65535 {
+		return fmt.Errorf("Activation cannot run over %d rows of %d", capacity, cols)
 	}
 	return f.Launch(to, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
 }

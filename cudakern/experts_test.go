@@ -252,6 +252,38 @@ func int32sOf(data []byte) []int32 {
 	return values
 }
 
+// A model with 128 heads, whose latent attention has a product for each, in a step of 512 rows.
+func TestImagesOfMoreThan65535RowsAreLaunched(t *testing.T) {
+	r := newExactRig(t)
+	r.c.Units = cudakern.UnitsMMA
+	const capacity, heads, cols = 512, 128, 128
+	products, err := cudakern.NewMatMul(r.c, "q8_0")
+	r.must(err)
+	g := cudakern.Groups{Each: products.GroupSize(capacity, heads, heads), Experts: heads, Used: heads, Capacity: capacity}
+	p := cudakern.ExpertProduct{W: cudakern.Weights{Type: "q8_0", Outputs: cols, Inputs: cols}, Experts: heads, Used: heads, Own: true}
+	if g.Slots() <= 65535 {
+		t.Fatalf("%d slots are no test", g.Slots())
+	}
+	var launches cudakern.Recording
+	for _, image := range products.Images() {
+		k, err := cudakern.NewActivation(r.c, image)
+		r.must(err)
+		for name, err := range map[string]error{
+			"grouped":                k.EnqueueGrouped(&launches, 0, 0, cols, g, true),
+			"of one row each":        k.Enqueue(&launches, 0, 0, cols, 0, capacity*heads),
+			"a product with groups":  products.EnqueueGrouped(&launches, 0, g, p),
+			"a product without them": products.EnqueueExperts(&launches, 0, 0, capacity, p),
+		} {
+			if err != nil {
+				t.Errorf("%s, %s: %v", image, name, err)
+			}
+		}
+		if k.Enqueue(&launches, 0, 0, cols, 0, 0) == nil || k.Enqueue(&launches, 0, 0, 65536*1024, 0, 1) == nil || k.Enqueue(&launches, 0, 0, cols, 0, 1<<31) == nil {
+			t.Errorf("%s: no rows, or more than a grid has, were not refused", image)
+		}
+	}
+}
+
 // Steps of one to four rows, and those in which few experts have several rows, are not grouped; larger groups need more
 // rows of each expert.
 func TestGroupSizesFollowFromTheRowsOfAnExpert(t *testing.T) {

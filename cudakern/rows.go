@@ -1,6 +1,6 @@
 package cudakern
 
-// AddRows adds activations, or a bias to all rows.
+// AddRows adds activations, or a bias to all rows, or computes decays of recurrent state behind a bias.
 type AddRows struct{ add, bias, decays *Function }
 
 // NewAddRows loads the kernels.
@@ -38,7 +38,7 @@ func (k *AddRows) EnqueueBias(to Queue, x, bias Ptr, cols int, rows Ptr, capacit
 // EnqueueDecays computes x[r] = e^(w · ln(1 + e^(x[r] + bias))) for every row r, rows of cols float32; w has
 // cols values or one.
 func (k *AddRows) EnqueueDecays(to Queue, x, bias, w Ptr, values, cols int, rows Ptr, capacity int) error {
-	if err := checkLaunch("AddBias", capacity, cols); err != nil {
+	if err := checkLaunch("Decays", capacity, cols); err != nil {
 		return err
 	}
 	return k.decays.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
@@ -61,7 +61,7 @@ const (
 )
 
 // GLU is the gated linear unit of a feed-forward layer.
-type GLU struct{ rows, exact, scan *Function }
+type GLU struct{ rows, exact, function *Function }
 
 // NewGLU loads the kernels.
 func NewGLU(c *Context) (*GLU, error) {
@@ -73,7 +73,7 @@ func NewGLU(c *Context) (*GLU, error) {
 	if k.exact, err = c.kernel("rows", "glu_exact"); err != nil {
 		return nil, err
 	}
-	k.scan, err = c.kernel("rows", "glu_scan")
+	k.function, err = c.kernel("rows", "glu_scan")
 	return k, err
 }
 
@@ -87,7 +87,7 @@ func (k *GLU) Enqueue(to Queue, dst, gate, up Ptr, g Gate, cols int, rows Ptr, c
 	case g == ExactGELU:
 		return k.exact.Launch(to, grid, block, 0, dst, gate, up, int32(cols), rows)
 	case g >= Identity:
-		return k.scan.Launch(to, grid, block, 0, dst, gate, up, int32(g-Identity), int32(cols), rows)
+		return k.function.Launch(to, grid, block, 0, dst, gate, up, int32(g-Identity), int32(cols), rows)
 	}
 	return k.rows.Launch(to, grid, block, 0, dst, gate, up, int32(g), int32(cols), rows)
 }

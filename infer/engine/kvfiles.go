@@ -72,23 +72,27 @@ type kvJob struct {
 
 // kvRecord are the blocks of some tokens.
 type kvRecord struct {
-	data []byte // one block after the other
-	has  kvfile.Groups
-	use  kvfile.Groups // of a job that restores: those that the rows behind the last block read
+	data   []byte // one block after the other
+	has    kvfile.Groups
+	use    kvfile.Groups // of a job that restores: those that the rows behind the last block read
+	buffer []byte        // of the job; data is in it, unless it has recurrent state
 }
 
 const (
 	// kvBuffers is how many blocks are between the loop and the goroutine of a job.
 	kvBuffers = 4
 
-	// kvBufferBytes is how much memory they take at most, unless one alone takes more.
+	// kvBufferBytes is how much memory they take at most, unless one alone takes more. The recurrent state of a
+	// record takes as much again as it has, until the record is written or restored.
 	kvBufferBytes = 64 << 20
 
-	// kvStepBytes is how much is copied between two steps.
+	// kvStepBytes is how much is copied between two steps, or the recurrent state of one record.
 	kvStepBytes = 8 << 20
 
-	// kvPatience is how long a restore may make no progress before the prompt is computed instead.
+	// kvPatience is how long a restore may make no progress before the prompt is computed instead. Recurrent state
+	// may take longer, as it is read at once: as long as a disk that reads kvDiskRate bytes a second takes.
 	kvPatience = 2 * time.Second
+	kvDiskRate = 50e6
 
 	// kvFinish is how long saves may take before a model is unloaded and when the engine closes.
 	kvFinish = time.Second
@@ -103,12 +107,12 @@ func (k *kvFiles) active() bool { return k.current != nil || len(k.queue) > 0 }
 // save queues a save of the first blocks of an answer that ends.
 func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := min(len(q.table.chain), q.computed/b.size)
-	if k.dir == nil || n == 0 {
+	if k.dir == nil || id.Key == "" || n == 0 {
 		return
 	}
 	var worth []int
 	if states != nil {
-		if worth = states.worthStoring(q.tokens[:n*b.size]); len(worth) == 0 {
+		if worth = states.worthStoring(q.tokens[:n*b.size], q.prompt); len(worth) == 0 {
 			return
 		}
 		n = worth[len(worth)-1] + 1 // blocks behind the last state would be computed again
@@ -124,7 +128,7 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := q.reusable() / b.size
 	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
-	if k.dir == nil || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size])) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+	if k.dir == nil || id.Key == "" || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size])) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
 		return
 	}
 	j := newKVJob(file, id, states, q.tokens[:n*b.size])
@@ -194,8 +198,8 @@ func (k *kvFiles) start(b *blocks) {
 	j := k.queue[0]
 	k.queue, k.current = k.queue[1:], j
 	j.free = make(chan []byte, kvBuffers)
-	record := j.id.DataBytes(^kvfile.Groups(0))
-	for range max(1, min(kvBuffers, kvBufferBytes/record)) {
+	record := j.blockBytes()
+	for range max(1, min(kvBuffers, kvBufferBytes/max(1, record))) {
 		j.free <- make([]byte, record)
 	}
 	work := k.write
@@ -214,9 +218,26 @@ func (k *kvFiles) start(b *blocks) {
 	})
 }
 
-// setAlarm wakes the loop if j makes no progress for kvPatience.
+// blockBytes is the size of the blocks of a record without recurrent state.
+func (j *kvJob) blockBytes() int {
+	has := ^kvfile.Groups(0)
+	if j.states != nil {
+		has = kvfile.Groups(1)<<j.stateGroup() - 1
+	}
+	return j.id.DataBytes(has)
+}
+
+// patience returns how long the disk may take for a record.
+func (j *kvJob) patience() time.Duration {
+	if j.states == nil {
+		return kvPatience
+	}
+	return kvPatience + time.Duration(float64(j.id.BlockBytes[j.stateGroup()])/kvDiskRate*float64(time.Second))
+}
+
+// setAlarm wakes the loop if j makes no progress for as long as it may.
 func (k *kvFiles) setAlarm(j *kvJob) {
-	j.alarm = time.AfterFunc(kvPatience, func() { j.late.Store(true); k.wake() })
+	j.alarm = time.AfterFunc(j.patience(), func() { j.late.Store(true); k.wake() })
 }
 
 // saveSome hands blocks to the goroutine that saves, and ends the job when that has ended.
@@ -244,8 +265,8 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 	if j.alarm != nil {
 		j.alarm.Stop()
 	}
-	if j.paused {
-		again := newKVJob(j.file, j.id, j.states, j.tokens)
+	if j.paused && len(j.contents) > 0 {
+		again := newKVJob(j.file, j.id, j.states, j.tokens[:len(j.contents)*b.size])
 		again.contents, again.needs, again.worth = j.contents, j.needs, j.worth
 		k.queue = append(k.queue, again)
 	} else {
@@ -268,7 +289,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 				return moved, nil
 			}
 		}
-		if j.complete() {
+		if j.dropLost(b); j.complete() {
 			break
 		}
 		var buffer []byte
@@ -277,7 +298,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 		default:
 			return moved, nil
 		}
-		r := kvRecord{data: buffer[:0]}
+		r := kvRecord{data: buffer[:0], buffer: buffer}
 		if err := j.readBlocks(&r, b.size, forward); err != nil {
 			return moved, err
 		}
@@ -296,7 +317,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 	add := func(g int) []byte {
 		from := len(r.data)
-		r.has, r.data = r.has.With(g), r.data[:from+j.id.BlockBytes[g]]
+		r.has, r.data = r.has.With(g), slices.Grow(r.data, j.id.BlockBytes[g])[:from+j.id.BlockBytes[g]]
 		return r.data[from:]
 	}
 	for g, id := range j.contents[j.next].blocks {
@@ -310,11 +331,30 @@ func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 	if !slices.Contains(j.worth, j.next) {
 		return nil
 	}
-	behind := (j.next + 1) * size
-	if slot, length := j.states.snapshot(j.tokens[:behind]); length == behind { // nothing has taken its slot since
+	if slot := j.stateBehind(j.next, size); slot != noSlot {
 		return forward.ReadState(add(j.stateGroup()), slot)
 	}
 	return nil
+}
+
+// stateBehind returns the slot of the snapshot behind a block; noSlot if something else has taken it since.
+func (j *kvJob) stateBehind(block, size int) int32 {
+	tokens := j.tokens[:(block+1)*size]
+	if slot, length := j.states.snapshot(tokens); length == len(tokens) {
+		return slot
+	}
+	return noSlot
+}
+
+// dropLost ends the job before blocks behind which there is no state any more: they would be computed again.
+func (j *kvJob) dropLost(b *blocks) {
+	for n := len(j.worth) - 1; n >= 0 && j.worth[n] >= j.next && j.stateBehind(j.worth[n], b.size) == noSlot; n-- {
+		j.worth, j.contents = j.worth[:n], j.contents[:0]
+		if n > 0 {
+			j.contents = j.contents[:j.worth[n-1]+1]
+		}
+		j.needs = b.needs(len(j.contents))
+	}
 }
 
 // stateGroup is the group of the recurrent state in the records of the file.
@@ -323,7 +363,7 @@ func (j *kvJob) stateGroup() int { return len(j.id.BlockBytes) - 1 }
 // complete reports whether there is nothing more to save: a block that every row needs holds something else
 // by now.
 func (j *kvJob) complete() bool {
-	if j.next == len(j.contents) {
+	if j.next >= len(j.contents) {
 		return true
 	}
 	for g, id := range j.contents[j.next].blocks {
@@ -359,7 +399,7 @@ func (k *kvFiles) write(j *kvJob) error {
 			err = k.append(j, f, j.tokens[n*size:(n+1)*size], r)
 			n++
 		}
-		j.free <- r.data[:cap(r.data)]
+		j.free <- r.buffer
 		k.wake()
 	}
 	if errors.Is(err, errLimit) {
@@ -372,7 +412,8 @@ func (k *kvFiles) write(j *kvJob) error {
 }
 
 // stored returns how many records of f can stay: the first that lacks a block that rows behind all of them read,
-// or the recurrent state behind the last, is written again.
+// or the recurrent state behind the last, is written again. So is the first that has recurrent state of an earlier
+// turn, which is larger than the blocks of many records and would stay forever.
 func (j *kvJob) stored(f *kvfile.File) int {
 	n := f.Match(j.tokens)
 	for g, from := range j.needs {
@@ -382,9 +423,14 @@ func (j *kvJob) stored(f *kvfile.File) int {
 			}
 		}
 	}
-	if len(j.worth) > 0 {
-		if last := j.worth[len(j.worth)-1]; last < n && !f.Has(last).Has(j.stateGroup()) {
-			n = last
+	if j.states == nil {
+		return n
+	}
+	for i := range n {
+		needless := f.Has(i).Has(j.stateGroup()) && !slices.Contains(j.worth, i)
+		missing := !f.Has(i).Has(j.stateGroup()) && i == j.worth[len(j.worth)-1]
+		if needless || missing {
+			return i
 		}
 	}
 	return n
@@ -409,7 +455,7 @@ func (j *kvJob) drain(first int, wake func()) {
 	j.first <- first
 	wake()
 	for r := range j.blocks {
-		j.free <- r.data[:cap(r.data)]
+		j.free <- r.buffer
 	}
 }
 
@@ -450,10 +496,10 @@ func (k *kvFiles) restoreSome(j *kvJob, b *blocks, forward forwarder) (moved boo
 			return moved, err
 		}
 		b.commit(&j.table, j.tokens[:(i+1)*b.size])
-		j.alarm.Reset(kvPatience)
+		j.alarm.Reset(j.patience())
 		j.late.Store(false)
 		copied += len(r.data)
-		j.free <- r.data[:cap(r.data)]
+		j.free <- r.buffer
 		moved = true
 	}
 	return moved, nil
@@ -530,7 +576,8 @@ func (k *kvFiles) read(j *kvJob, b *blocks) error {
 		case <-j.stop:
 			return nil
 		}
-		r := kvRecord{data: buffer[:j.id.DataBytes(f.Has(i))], has: f.Has(i)}
+		size := j.id.DataBytes(f.Has(i))
+		r := kvRecord{data: slices.Grow(buffer[:0], size)[:size], has: f.Has(i), buffer: buffer}
 		for g, from := range b.needs(n) {
 			if i >= from {
 				r.use = r.use.With(g)
@@ -624,7 +671,7 @@ var program = sync.OnceValue(func() string {
 
 // identity returns what KV caches of the model on these devices belong to. It reads the mapped weights of
 // the file.
-func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int) kvfile.Identity {
+func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int, state bool) kvfile.Identity {
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
 	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)
@@ -640,5 +687,5 @@ func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int) kvfile.
 			h.Write(t.Data[from:min(from+sample, len(t.Data))])
 		}
 	}
-	return kvfile.Identity{Model: m.info.Name, Key: hex.EncodeToString(h.Sum(nil)), BlockBytes: blockBytes, Positions: device.BlockSize}
+	return kvfile.Identity{Model: m.info.Name, Key: hex.EncodeToString(h.Sum(nil)), BlockBytes: blockBytes, State: state, Positions: device.BlockSize}
 }

@@ -446,7 +446,11 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		if n := forward.StateBytes(); n > 0 {
 			sizes = append(slices.Clip(sizes), n)
 		}
-		r.identity = identity(m, p, cache, sizes)
+		if slices.Max(sizes) <= kvfile.MaxBlockBytes {
+			r.identity = identity(m, p, cache, sizes, forward.StateBytes() > 0)
+		} else {
+			l.options.Logger.Warn("KV caches of chats are not stored: a block or the recurrent state is too large", "model", m.info.Name, "bytes", slices.Max(sizes), "limit", kvfile.MaxBlockBytes)
+		}
 	}
 	return r, nil
 }

@@ -59,22 +59,14 @@ func (s *states) reusable(tokens []int32) []int32 {
 	return tokens[:length]
 }
 
-// worthStoring returns the blocks of tokens behind which there are snapshots that a later prompt may go on
-// from: the last one, behind an answer, and the last of a prompt, for a template that writes the answer in
-// other words into the next prompt.
-func (s *states) worthStoring(tokens []int32) (list []int) {
-	for end := len(tokens); end > 0; {
-		slot, length := s.snapshot(tokens[:end])
-		if slot == noSlot {
-			break
+// worthStoring returns the blocks of tokens, of which the first are those of a prompt, behind which there are
+// snapshots that a later prompt may go on from: the last one, behind an answer, and the last of the prompt, for a
+// template that writes the answer in other words into the next prompt.
+func (s *states) worthStoring(tokens []int32, prompt int) (list []int) {
+	for _, end := range []int{min(len(tokens), s.last(prompt)), len(tokens)} {
+		if slot, length := s.snapshot(tokens[:end]); slot != noSlot && !slices.Contains(list, length/s.block-1) {
+			list = append(list, length/s.block-1)
 		}
-		if list = slices.Insert(list, 0, length/s.block-1); !s.slots[slot].passing {
-			break
-		}
-		if len(list) > 1 {
-			list = slices.Delete(list, 0, 1)
-		}
-		end = length - 1
 	}
 	return list
 }
@@ -82,7 +74,8 @@ func (s *states) worthStoring(tokens []int32) (list []int) {
 // add returns a slot for a snapshot behind tokens, which the caller writes; noSlot if there is one, or if
 // sequences have all slots.
 func (s *states) add(tokens []int32) (slot int32) {
-	if _, length := s.snapshot(tokens); length == len(tokens) {
+	if twin, length := s.snapshot(tokens); length == len(tokens) {
+		s.use(twin)
 		return noSlot
 	}
 	if slot = s.free(); slot != noSlot {

@@ -74,16 +74,22 @@ func TestStates_ASequenceTakesTheSnapshotThatWasUsedLeastRecently(t *testing.T) 
 
 func TestStates_TheLastSnapshotAndTheLastOfAPromptAreWorthStoring(t *testing.T) {
 	s := newStates(8, 1000, 32)
-	if got := s.worthStoring(span(0, 140)); got != nil {
+	if got := s.worthStoring(span(0, 140), 70); got != nil {
 		t.Errorf("blocks %v without snapshots", got)
 	}
 	a := s.take(noSlot)
 	for end := int32(32); end <= 160; end += 32 {
 		s.save(a, span(0, end), end > 64)
 	}
-	for tokens, want := range map[int32][]int{170: {1, 4}, 160: {1, 4}, 150: {1, 3}, 70: {1}, 63: {0}, 31: nil} {
-		if got := s.worthStoring(span(0, tokens)); !slices.Equal(got, want) {
-			t.Errorf("blocks %v of %d tokens, want %v", got, tokens, want)
+	for _, c := range []struct {
+		tokens, prompt int32
+		want           []int
+	}{
+		{170, 70, []int{1, 4}}, {160, 70, []int{1, 4}}, {150, 70, []int{1, 3}}, {70, 70, []int{1}}, {63, 40, []int{0}},
+		{150, 20, []int{3}}, {63, 70, []int{0}}, {31, 20, nil},
+	} {
+		if got := s.worthStoring(span(0, c.tokens), int(c.prompt)); !slices.Equal(got, c.want) {
+			t.Errorf("blocks %v of %d tokens behind a prompt of %d, want %v", got, c.tokens, c.prompt, c.want)
 		}
 	}
 	if slot := s.add(span(0, 160)); slot != noSlot {
@@ -91,6 +97,34 @@ func TestStates_TheLastSnapshotAndTheLastOfAPromptAreWorthStoring(t *testing.T) 
 	}
 	if slot := s.add(span(1, 65)); slot == noSlot || len(s.reusable(span(1, 70))) != 64 {
 		t.Errorf("slot %d for a new one, of which %d tokens can be reused", slot, len(s.reusable(span(1, 70))))
+	}
+}
+
+func TestStates_TheLastOfAPromptIsWorthStoringBehindALongAnswer(t *testing.T) {
+	s := newStates(64, 8192, 32)
+	const prompt, answer = 90, 400 // of which one snapshot is at a multiple of every positions, and stays
+	a := s.take(noSlot)
+	for computed := 0; computed < prompt+answer; {
+		end := computed + 1
+		if computed < prompt {
+			end = min(prompt, s.until(computed, prompt))
+		}
+		s.save(a, span(0, int32(end)), end > prompt)
+		computed = end
+	}
+	if got, want := s.worthStoring(span(0, prompt+answer), prompt), []int{64/32 - 1, 480/32 - 1}; s.every != 256 || !slices.Equal(got, want) {
+		t.Errorf("blocks %v, want %v: those behind the prompt and the answer; snapshots are at multiples of %d", got, want, s.every)
+	}
+}
+
+func TestStates_ASnapshotThatWasRestoredIsNotTheNextToBeOverwritten(t *testing.T) {
+	s := newStates(2, 1000, 32)
+	first, second := s.add(span(0, 32)), s.add(span(1, 33))
+	if again := s.add(span(0, 32)); again != noSlot {
+		t.Errorf("slot %d for a snapshot that there is in %d", again, first)
+	}
+	if taken := s.take(noSlot); taken != second {
+		t.Errorf("slot %d was taken, want %d", taken, second)
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 )
 
 // magic begins a file. Its last byte is the version of the format.
-const magic = "m40 kv\x00\x02"
+const magic = "m40 kv\x00\x03"
 
 // headerSize is the size of the header in bytes, a multiple of a page.
 const headerSize = 4096
 
 // Sizes that a header may name, far above any real ones, so that no sum of them overflows.
 const (
-	maxBlockBytes = 1 << 30
+	MaxBlockBytes = 1 << 30
 	maxPositions  = 1 << 10
 	maxGroups     = 32
 )
@@ -31,13 +31,14 @@ func (g Groups) With(group int) Groups { return g | 1<<group }
 // header is the header of a file.
 type header struct {
 	blockBytes []int // of a block of each cache group
+	state      bool  // the last group is recurrent state
 	positions  int
 	key        [32]byte // SHA-256 of Identity.Key
 	model      string
 }
 
 func (id Identity) header() header {
-	return header{id.BlockBytes, id.Positions, sha256.Sum256([]byte(id.Key)), id.Model[:min(len(id.Model), maxName)]}
+	return header{id.BlockBytes, id.State, id.Positions, sha256.Sum256([]byte(id.Key)), id.Model[:min(len(id.Model), maxName)]}
 }
 
 // encode returns the headerSize bytes of the header.
@@ -49,10 +50,19 @@ func (h header) encode() []byte {
 	for _, n := range h.blockBytes {
 		b = binary.LittleEndian.AppendUint32(b, uint32(n))
 	}
+	b = binary.LittleEndian.AppendUint32(b, h.flags())
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.model)))
 	b = append(b, h.model...)
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...)[:headerSize]
+}
+
+// flags has bit 0 set if the last group is recurrent state.
+func (h header) flags() uint32 {
+	if h.state {
+		return 1
+	}
+	return 0
 }
 
 // parseHeader returns the header in b, which has headerSize bytes.
@@ -72,11 +82,13 @@ func parseHeader(b []byte) (h header, ok bool) {
 	ok = groups >= 1 && groups <= maxGroups && h.positions >= 1 && h.positions <= maxPositions
 	for range min(groups, maxGroups) {
 		n := next()
-		ok = ok && n >= 1 && n <= maxBlockBytes
+		ok = ok && n >= 1 && n <= MaxBlockBytes
 		h.blockBytes = append(h.blockBytes, n)
 	}
+	flags := next()
+	h.state = flags == 1
 	n := next()
-	if !ok || n > maxName {
+	if !ok || flags > 1 || n > maxName {
 		return header{}, false
 	}
 	h.model = string(rest[:n])

@@ -7,8 +7,8 @@
 // their positions. A record has the blocks of one or more cache groups: those of a group with a sliding
 // window are not there if they were behind it when the record was written.
 //
-//	header  magic, positions in a block, SHA-256 of Identity.Key, bytes of a block of each group, name of
-//	        the model, SHA-256 of all that
+//	header  magic, positions in a block, SHA-256 of Identity.Key, bytes of a block of each group, whether
+//	        the last is recurrent state, name of the model, SHA-256 of all that
 //	record  tokens (little-endian int32), CRC-32C of the blocks, the groups (a bit for each), chain, the
 //	        blocks
 //
@@ -102,7 +102,7 @@ type Stored struct {
 	Name      string
 	Model     string // name of the model; empty: the file holds nothing
 	Key       string // Identity.Hash
-	Positions int    // in complete records, which need not be valid; List does not count them
+	Positions int    // in complete records, which need not be valid, up to the last with recurrent state if the model has any; List does not count them
 	Bytes     int64
 	Used      time.Time
 }
@@ -165,15 +165,20 @@ func (d *Dir) stored(name string, count bool) (s Stored, err error) {
 	return s, nil
 }
 
-// countRecords returns how many records are complete in a file of size bytes.
-func (h header) countRecords(f *os.File, size int64) (n int) {
+// countRecords returns how many records of a file of size bytes are complete and can be used: where the model has
+// recurrent state, those up to the last record with it.
+func (h header) countRecords(f *os.File, size int64) (usable int) {
 	head := make([]byte, h.recordHead())
-	for at := int64(headerSize); ; n++ {
+	for at, n := int64(headerSize), 1; ; n++ {
 		if _, err := f.ReadAt(head, at); err != nil {
-			return n
+			return usable
 		}
-		if at += h.recordSize(h.record(head).has); at > size {
-			return n
+		has := h.record(head).has
+		if at += h.recordSize(has); at > size {
+			return usable
+		}
+		if !h.state || has.Has(len(h.blockBytes)-1) {
+			usable = n
 		}
 	}
 }
@@ -253,7 +258,8 @@ func (d *Dir) Free() (int64, error) {
 type Identity struct {
 	Model      string // its name, for those who delete the model
 	Key        string // model file, format of the cache, devices, number paths, program
-	BlockBytes []int  // of a block of each cache group, over all its layers
+	BlockBytes []int  // of a block of each cache group, over all its layers; at most MaxBlockBytes
+	State      bool   // the last of the groups is recurrent state behind the tokens of a record
 	Positions  int    // tokens of a block
 }
 

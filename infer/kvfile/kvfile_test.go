@@ -177,12 +177,32 @@ func TestADamagedFileIsNotTrusted(t *testing.T) {
 	}
 }
 
+// A chat goes on from recurrent state alone.
+func TestPositionsAreCountedUpToTheLastRecurrentState(t *testing.T) {
+	d := newDir(t)
+	id := guide
+	id.State = true
+	if err := d.Allow("chat"); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, d, "chat", id)
+	for i, want := range []int{0, 8, 8, 16, 16} { // odd records have the second group
+		if err := f.Append(tokensOf(9)[4*i:4*i+4], groupsOf(i), blockOf(i)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := d.Stored("chat"); err != nil || s.Positions != want {
+			t.Errorf("%d positions with %d records, want %d; %v", s.Positions, i+1, want, err)
+		}
+	}
+}
+
 func TestAForeignFileIsNotUsed(t *testing.T) {
 	for name, other := range map[string]Identity{
-		"another model or device": {"guide", "guide on a gpu", []int{300, 30}, 4},
-		"another cache group":     {"guide", guide.Key, []int{300}, 4},
-		"blocks of another size":  {"guide", guide.Key, []int{303, 30}, 4},
-		"other positions":         {"guide", guide.Key, []int{300, 30}, 8},
+		"another model or device": {"guide", "guide on a gpu", []int{300, 30}, false, 4},
+		"another cache group":     {"guide", guide.Key, []int{300}, false, 4},
+		"blocks of another size":  {"guide", guide.Key, []int{303, 30}, false, 4},
+		"recurrent state": {"guide", guide.Key, []int{300, 30}, true, 4},
+		"other positions":         {"guide", guide.Key, []int{300, 30}, false, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDir(t)

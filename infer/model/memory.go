@@ -324,6 +324,7 @@ func (c Config) Check(dev device.Device) error {
 // outline returns a model whose programs can be recorded but not run: one stage, with tensors
 // that have no memory.
 func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
+	o = o.withDefaults()
 	s := &stage{last: len(c.Layers), embeds: true, outputs: true, alloc: shapes.alloc, layers: make([]weights, len(c.Layers))}
 	for _, w := range c.wanted() {
 		*s.place(w) = shapes.tensor(w.rows, w.cols)
@@ -335,7 +336,7 @@ func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	}
 	s.state.ID = 1
 	s.state.Layout, s.stateAt = c.stateLayout(o.States, 0, len(c.Layers))
-	return &Model{config: c, options: o.withDefaults()}, s
+	return &Model{config: c, options: o}, s
 }
 
 // shapes creates tensors without memory.

@@ -39,6 +39,14 @@ func (s Suite) scan(t *testing.T) {
 		{Scan: device.Scan{Heads: 4, KeyHeads: 4, KeyDim: 128, ValueDim: 128, Delta: true}, each: true},
 		{Scan: device.Scan{Heads: 4, KeyHeads: 2, KeyDim: 128, ValueDim: 128, Delta: true, Tiled: true}},
 		{Scan: device.Scan{Heads: 3, KeyHeads: 1, KeyDim: 100, ValueDim: 64}, skip: true},
+		// Kernels for keys of up to 64, 128, 256 and 512 values.
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 64, ValueDim: 5}},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 65, ValueDim: 5}},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 129, ValueDim: 5, Delta: true}},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 200, ValueDim: 5}, skip: true},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 256, ValueDim: 5}},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 300, ValueDim: 5, Delta: true}, each: true},
+		{Scan: device.Scan{Heads: 2, KeyHeads: 1, KeyDim: 512, ValueDim: 5}},
 	} {
 		s.compare(t, fmt.Sprintf("of %d heads with %d keys, of (%d, %d), tiled %v, delta %v, decays %v, skip %v", c.Heads, c.KeyHeads, c.KeyDim, c.ValueDim, c.Tiled, c.Delta, c.each, c.skip), 2e-5, func(r *rig) device.Tensor {
 			a, keys := c.Scan, c.KeyHeads*c.KeyDim
