@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
@@ -301,6 +302,8 @@ func TestRealModel_AStoredStateIsThatBehindAnAnswerAndItsPrompt(t *testing.T) {
 		return openReference(t, file, func(o *Options) { o.KVDir, o.ContextLength = kv, 256 })
 	}
 	opening := open(path).askAndClose(stored(span(3, 73), 30)) // blocks end at 64, behind the prompt, and at 96
+	chat := filepath.Join(path, "chat.kv")
+	opened := readFile(t, chat)
 	for _, c := range []struct {
 		name   string
 		tokens []int32
@@ -310,6 +313,9 @@ func TestRealModel_AStoredStateIsThatBehindAnAnswerAndItsPrompt(t *testing.T) {
 		{"one with another answer", slices.Concat(span(3, 73), span(30, 60)), 64},
 		{"one with another prompt", slices.Concat(span(3, 53), span(30, 70)), 0},
 	} {
+		if err := os.WriteFile(chat, opened, 0o600); err != nil {
+			t.Fatal(err)
+		}
 		turn := stored(c.tokens, 4)
 		turn.Alternatives = 5
 		a, fresh := open(path).askAndClose(turn), open("").ask(turn)
@@ -319,6 +325,91 @@ func TestRealModel_AStoredStateIsThatBehindAnAnswerAndItsPrompt(t *testing.T) {
 		if !reflect.DeepEqual(a.tokens, fresh.tokens) {
 			t.Errorf("%s: %v from a stored state, %v from a computed one", c.name, a.tokens, fresh.tokens)
 		}
+	}
+}
+
+// stateDevice reads blocks and recurrent state that are zeros.
+type stateDevice struct{ forwarder }
+
+func (stateDevice) ReadBlock([]byte, int, int32) error { return nil }
+func (stateDevice) ReadState([]byte, int32) error      { return nil }
+
+// runSave saves tokens, the first of which are a prompt, with snapshots behind blocks of 32.
+func runSave(t *testing.T, d *kvfile.Dir, s *states, tokens []int32, prompt int, meanwhile func()) {
+	t.Helper()
+	wake := make(chan struct{}, 1)
+	k := &kvFiles{dir: d, log: slog.New(slog.DiscardHandler), wake: func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}}
+	b := newBlocks(32, 512, groupSize{blocks: 64})
+	q := newSequence("", tokens, false)
+	q.prompt, q.computed = prompt, len(tokens)
+	for range len(tokens) / 32 {
+		q.table.chain = append(q.table.chain, &content{blocks: []int32{0}})
+	}
+	k.save(infer.KVFile{Name: "chat", Limit: 1 << 30}, kvfile.Identity{Key: "k", BlockBytes: []int{stateTestBlock, stateTestSlot}, State: true, Positions: 32}, b, s, q)
+	for meanwhile(); k.active(); {
+		if moved, err := k.progress(b, stateDevice{}); err != nil {
+			t.Fatal(err)
+		} else if !moved {
+			<-wake
+		}
+	}
+	k.running.Wait()
+}
+
+// The bytes of a block and of recurrent state in the tests of a save.
+const stateTestBlock, stateTestSlot = 100, 40000
+
+func TestAFileHasTheRecurrentStateOfTheLastTurnAlone(t *testing.T) {
+	d, _ := kvDir(t)
+	s := newStates(64, 8192, 32)
+	for turn := range int32(6) {
+		begin := 320 * turn
+		prompt, end := span(0, begin+100), span(0, begin+320)
+		s.save(0, prompt[:begin+96], false)
+		s.save(0, end, false)
+		runSave(t, d, s, end, len(prompt), func() {})
+		file, err := d.Stored("chat")
+		if blocks := int64(len(end) / 32); err != nil || file.Positions != len(end) || file.Bytes > 4096+blocks*(stateTestBlock+200)+2*stateTestSlot {
+			t.Fatalf("%d positions in %d bytes after %d turns, want %d and two states of %d; %v", file.Positions, file.Bytes, turn+1, len(end), stateTestSlot, err)
+		}
+	}
+}
+
+func TestBlocksBehindAStateThatWasOverwrittenAreNotStored(t *testing.T) {
+	for lost, want := range map[int]int{320: 96, 96: 320} {
+		d, _ := kvDir(t)
+		s := newStates(64, 8192, 32)
+		tokens := span(0, 320)
+		s.save(0, tokens[:96], false)
+		s.save(0, tokens, false)
+		runSave(t, d, s, tokens, 100, func() {
+			slot, _ := s.snapshot(tokens[:lost])
+			s.release(slot)
+		})
+		file, err := d.Stored("chat")
+		if most := int64(4096 + want/32*(stateTestBlock+200) + stateTestSlot); err != nil || file.Positions != want || file.Bytes > most {
+			t.Errorf("%d positions in %d bytes without the state behind %d, want %d in at most %d; %v", file.Positions, file.Bytes, lost, want, most, err)
+		}
+	}
+}
+
+func TestBuffersOfAJobHaveNoRoomForRecurrentState(t *testing.T) {
+	id := kvfile.Identity{BlockBytes: []int{300, 20, 500 << 20}, State: true, Positions: 32}
+	j := newKVJob(infer.KVFile{}, id, newStates(8, 1000, 32), nil)
+	if got := j.blockBytes(); got != 320 {
+		t.Errorf("buffers of %d bytes, want 320", got)
+	}
+	if got := j.patience(); got <= kvPatience+10*time.Second {
+		t.Errorf("the disk may take %v for a state of 500 MiB", got)
+	}
+	id.BlockBytes = id.BlockBytes[:2]
+	if j = newKVJob(infer.KVFile{}, id, nil, nil); j.blockBytes() != 320 || j.patience() != kvPatience {
+		t.Errorf("buffers of %d bytes and %v, want 320 and %v", j.blockBytes(), j.patience(), kvPatience)
 	}
 }
 

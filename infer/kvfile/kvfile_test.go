@@ -201,7 +201,7 @@ func TestAForeignFileIsNotUsed(t *testing.T) {
 		"another model or device": {"guide", "guide on a gpu", []int{300, 30}, false, 4},
 		"another cache group":     {"guide", guide.Key, []int{300}, false, 4},
 		"blocks of another size":  {"guide", guide.Key, []int{303, 30}, false, 4},
-		"recurrent state": {"guide", guide.Key, []int{300, 30}, true, 4},
+		"recurrent state":         {"guide", guide.Key, []int{300, 30}, true, 4},
 		"other positions":         {"guide", guide.Key, []int{300, 30}, false, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
