@@ -109,6 +109,10 @@ func (s *script) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 				if !more || step.err != nil || step.event.Done != nil {
 					return
 				}
+				if ctx.Err() != nil { // it was stopped for this event: select would choose at random
+					yield(infer.Event{}, ctx.Err())
+					return
+				}
 			case <-ctx.Done():
 				yield(infer.Event{}, ctx.Err())
 				return
