@@ -108,13 +108,15 @@ func (m *machine) inside(command *exec.Cmd) {
 	command.Path = nsenter
 }
 
-func (m *machine) ip(args ...string) {
+func (m *machine) ip(args ...string) string {
 	m.t.Helper()
 	command := exec.Command("ip", args...)
 	m.inside(command)
-	if said, err := command.CombinedOutput(); err != nil {
+	said, err := command.CombinedOutput()
+	if err != nil {
 		m.t.Fatalf("ip %v: %v: %s", args, err, said)
 	}
+	return string(said)
 }
 
 // connect lays a cable between two machines.
@@ -202,6 +204,9 @@ func (m *machine) browse(width, height int64, phone bool) *window {
 	if err != nil {
 		fixtures.Skip(m.t, "there is no Chromium")
 	}
+	// Chromium ends all requests when the machine gets another address, and scripts that were on their way are
+	// not loaded again.
+	eventually(m.t, "the addresses of the machine are settled", func() bool { return m.ip("-6", "addr", "show", "tentative") == "" })
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(m.t.TempDir()),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.ModifyCmdFunc(m.inside))
