@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/store"
@@ -150,7 +148,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			}
 			shown := b.value(text)
 			process, _ = startProcess(t, dir, addr, c.saveEvery)
-			b.do(chromedp.Click("[data-reconnect]"))
+			b.reconnect()
 			b.until("document.querySelector('#connbar').innerText.startsWith('Back.')")
 			said, saved := b.text("#connbar"), b.value(text)
 			b.shot("back-" + strings.Fields(c.name)[0])

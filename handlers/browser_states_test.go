@@ -22,7 +22,7 @@ func TestAnErrorOfALostConnectionGoesWhenItIsBack(t *testing.T) {
 	b.say("Are you there?")
 	b.until("!document.querySelector('#senderror').hidden")
 	line.cut(false)
-	b.do(chromedp.Click("[data-reconnect]"))
+	b.reconnect()
 	b.until("document.querySelector('#connbar').hidden")
 	b.until("document.querySelector('#senderror').hidden")
 	if got := b.value("document.querySelector('#message').value"); got != "Are you there?" {
