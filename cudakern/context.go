@@ -86,12 +86,30 @@ type Host struct {
 }
 
 // AllocHost returns n bytes of uninitialised page-locked host memory.
-func (c *Context) AllocHost(n int) (*Host, error) {
+func (c *Context) AllocHost(n int) (*Host, error) { return c.allocHost(n, 0) }
+
+// AllocMapped returns n bytes of uninitialised page-locked host memory, and its address for kernels, which can read
+// and write it while they run.
+func (c *Context) AllocMapped(n int) (*Host, Ptr, error) {
+	const deviceMap = 2
+	h, err := c.allocHost(n, deviceMap)
+	if err != nil {
+		return nil, 0, err
+	}
+	var p C.CUdeviceptr
+	if err := c.driver.check("cuMemHostGetDevicePointer_v2", C.call_cuMemHostGetDevicePointer_v2(c.driver.calls, &p, h.data, 0)); err != nil {
+		h.Close()
+		return nil, 0, err
+	}
+	return h, Ptr(p), nil
+}
+
+func (c *Context) allocHost(n int, flags C.uint) (*Host, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("cannot allocate %d bytes of page-locked memory", n)
 	}
 	h := &Host{driver: c.driver, bytes: n}
-	if err := c.driver.check("cuMemHostAlloc", C.call_cuMemHostAlloc(c.driver.calls, &h.data, C.size_t(n), 0)); err != nil {
+	if err := c.driver.check("cuMemHostAlloc", C.call_cuMemHostAlloc(c.driver.calls, &h.data, C.size_t(n), flags)); err != nil {
 		return nil, err
 	}
 	return h, nil

@@ -36,6 +36,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 	X(cuMemAlloc_v2, (CUdeviceptr *p, size_t bytes), (p, bytes)) \
 	X(cuMemFree_v2, (CUdeviceptr p), (p)) \
 	X(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags), (p, bytes, flags)) \
+	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr *p, void *host, unsigned flags), (p, host, flags)) \
 	X(cuMemFreeHost, (void *p), (p)) \
 	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
 	X(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream), (dst, src, bytes, stream)) \
@@ -46,6 +47,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
 	X(cuStreamCreateWithPriority, (CUstream *stream, unsigned flags, int priority), (stream, flags, priority)) \
 	X(cuStreamDestroy_v2, (CUstream stream), (stream)) \
 	X(cuStreamSynchronize, (CUstream stream), (stream)) \
+	X(cuStreamQuery, (CUstream stream), (stream)) \
 	X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags)) \
 	X(cuStreamBeginCapture_v2, (CUstream stream, int mode), (stream, mode)) \
 	X(cuStreamEndCapture, (CUstream stream, CUgraph *graph), (stream, graph)) \

@@ -43,6 +43,17 @@ func (s *Stream) Sync() error {
 	return s.driver.check("cuStreamSynchronize", C.call_cuStreamSynchronize(s.driver.calls, s.stream))
 }
 
+// Done reports whether all work of the stream has ended, and returns the first error of that work. It does not wait.
+func (s *Stream) Done() (bool, error) {
+	const notReady = 600
+	code := C.call_cuStreamQuery(s.driver.calls, s.stream)
+	if code == notReady {
+		return false, nil
+	}
+	err := s.driver.check("cuStreamQuery", code)
+	return err == nil, err
+}
+
 // Upload copies src to the device. Memory of a Host must not change until the stream has completed
 // the copy; any other src has been read when Upload returns.
 func (s *Stream) Upload(dst Ptr, src []byte) error {

@@ -8,12 +8,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "fiber.h"
+#include "resident.h"
 
 namespace emu {
 
@@ -69,6 +73,13 @@ struct Mapping {
 		at = static_cast<char *>(p);
 	}
 	Mapping(const Mapping &) = delete;
+	~Mapping()
+	{
+#ifdef __SANITIZE_ADDRESS__
+		__asan_unpoison_memory_region(at, size); // stacks of threads that have not returned are poisoned
+#endif
+		munmap(at, size);
+	}
 };
 
 // Shared memory for a block. Access beyond its end faults.
@@ -83,6 +94,8 @@ public:
 		return at;
 	}
 
+	~Shared() { free(at); }
+
 private:
 	void *at = nullptr;
 #else
@@ -94,20 +107,55 @@ private:
 #endif
 };
 
-// Runs blocks, one after the other, on its CPU thread.
+using Clock = std::chrono::steady_clock;
+
+// A thread of a resident block that waits for a condition.
+struct Waiting {
+	unsigned thread;
+	Condition condition;
+	Clock::time_point limit;
+	Site site;
+	bool *held; // what wait returns
+};
+
+// A block that runs.
+struct Running : Block {
+	unsigned count = 0, live = 0, at_barrier = 0; // threads
+	Site barrier;
+	bool votes = false, vote = false; // of any_of_block: so far at this barrier, and of the last one
+	std::vector<Thread> threads;
+	std::vector<Fiber *> fiber_of;
+	std::vector<Waiting> waiting;
+	Warp warps[MAX_WARPS];
+	Shared memory;
+
+	void start(const Launch &launch, uint64_t number);
+	void release_barrier();
+	void resume_waiting(bool expired);
+	std::string describe_waiting() const;
+	unsigned warp_count() const { return (count + LANES - 1) / LANES; }
+
+private:
+	void set_shape(Dim3 s);
+};
+
+// Runs blocks on its CPU thread: one after the other, or all blocks of a resident kernel at the same time.
 class Runner {
 public:
-	Runner();
-	Fault run(const Launch &launch, void *const *arguments, uint64_t number);
+	Runner(size_t blocks, size_t threads);
+
+	// Runs blocks number, number + 1 … of the launch at the same time, as many as the runner was created for.
+	Fault run(const Launch &launch, void *const *arguments, uint64_t number, const std::atomic<bool> *stop);
 
 	void wait_for_block(Site site);
+	bool any_of_block(bool b, Site site);
+	bool wait(const Condition &condition, uint64_t nanoseconds, Site site);
 	const uint32_t *exchange(uint32_t bits, Site site);
 	[[noreturn]] void fail(Fault fault, std::string what);
-	[[noreturn]] void exit_block(); // may be called from a signal handler
-	bool running() const { return self != nullptr; }
+	[[noreturn]] void exit_blocks(); // may be called from a signal handler
+	void report() const;
 
 	Fault fault = NO_FAULT;
-	std::string why;
 	const void *bad_address = nullptr;
 
 private:
@@ -115,38 +163,41 @@ private:
 	void end_thread();
 	void yield();
 	void choose_thread();
-	void prepare(Dim3 shape);
-	Fiber *&fiber() { return fiber_of[self->number]; }
+	bool choose_thread(Running &block);
+	void resume_expired();
+	Running &block() { return *static_cast<Running *>(self->block); }
+	Fiber *&fiber() { return block().fiber_of[self->number]; }
 	Fiber &started_fiber();
+	uint64_t draw();
 	unsigned pick_bit(uint32_t bits);
-	void release_barrier();
 	std::string describe_waiting() const;
-	Warp &warp() { return warps[self->number / LANES]; }
+	Warp &warp() { return block().warps[self->number / LANES]; }
 	uint32_t bit() const { return 1u << self->number % LANES; }
 
 	const Launch *launch = nullptr;
 	void *const *arguments = nullptr;
-	Block block;
-	unsigned count = 0, live = 0, at_barrier = 0; // threads
-	Site barrier;
-	std::vector<Thread> threads;
+	const std::atomic<bool> *stop = nullptr; // of a resident kernel
+	std::vector<std::unique_ptr<Running>> blocks;
+	size_t ended = 0; // blocks
+	std::string why;
+	Dim3 failed; // block
 	// A thread takes an idle fiber when it starts. A thread that ends without having waited
 	// passes its fiber to the next one, so most kernels need few stacks.
 	std::vector<Fiber> fibers;
-	std::vector<Fiber *> idle, fiber_of;
+	std::vector<Fiber *> idle;
 	Fiber home;
-	Warp warps[MAX_WARPS];
 	Mapping stacks;
-	Shared shared;
 	uint64_t random = 0; // state of the generator; 0: ascending order
 };
 
 EMU_LOCAL Runner *runner;
 
 // The page before each stack is a guard page.
-Runner::Runner() : threads(MAX_THREADS), fibers(MAX_THREADS), fiber_of(MAX_THREADS), stacks((STACK + PAGE) * MAX_THREADS)
+Runner::Runner(size_t n, size_t threads) : fibers(n * threads), stacks((STACK + PAGE) * n * threads)
 {
-	for (size_t i = 0; i < MAX_THREADS; i++) {
+	for (size_t i = 0; i < n; i++)
+		blocks.push_back(std::make_unique<Running>());
+	for (size_t i = 0; i < fibers.size(); i++) {
 		mprotect(stacks.at + i * (STACK + PAGE), PAGE, PROT_NONE);
 		// The tops of the stacks differ in their low bits, so that they use different cache sets.
 		fibers[i].low = stacks.at + i * (STACK + PAGE) + PAGE;
@@ -155,47 +206,60 @@ Runner::Runner() : threads(MAX_THREADS), fibers(MAX_THREADS), fiber_of(MAX_THREA
 	home.use_cpu_stack();
 }
 
-Fault Runner::run(const Launch &l, void *const *args, uint64_t number)
+Fault Runner::run(const Launch &l, void *const *args, uint64_t number, const std::atomic<bool> *s)
 {
 	launch = &l;
 	arguments = args;
+	stop = s;
 	fault = NO_FAULT;
-	prepare(l.shape);
+	ended = 0;
+	for (size_t i = 0; i < blocks.size(); i++)
+		blocks[i]->start(l, number + i);
+	idle.clear();
+	for (size_t i = blocks.size() * blocks[0]->count; i-- > 0;)
+		idle.push_back(&fibers[i]);
+	random = l.seed * (number + 1);
+	Running &first = *blocks[random ? draw() % blocks.size() : 0];
+	self = &first.threads[random ? pick_bit(first.warps[0].ready) : 0];
+	home.switch_to(started_fiber());
+	self = nullptr;
+	return fault;
+}
+
+void Running::start(const Launch &l, uint64_t number)
+{
+	grid = l.grid;
+	index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
+	set_shape(l.shape);
 	live = count;
 	at_barrier = 0;
-	block.grid = l.grid;
-	block.index = {unsigned(number % l.grid.x), unsigned(number / l.grid.x % l.grid.y), unsigned(number / l.grid.x / l.grid.y)};
-	block.shared = shared.take(l.shared);
-	memset(block.shared, 0xff, l.shared); // NaN, so that reading uninitialised memory is noticed
-	idle.clear();
-	for (unsigned i = count; i-- > 0;)
-		idle.push_back(&fibers[i]);
-	for (unsigned w = 0; w * LANES < count; w++) {
+	votes = false;
+	waiting.clear();
+	shared = memory.take(l.shared);
+	memset(shared, 0xff, l.shared); // NaN, so that reading uninitialised memory is noticed
+	for (unsigned w = 0; w < warp_count(); w++) {
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
 		warps[w].ready = lanes == LANES ? ~0u : (1u << lanes) - 1;
 		warps[w].fresh = warps[w].ready;
 		warps[w].at_exchange = warps[w].at_barrier = 0;
 		warps[w].ended = ~warps[w].ready;
 	}
-	random = l.seed * (number + 1);
-	self = &threads[random ? pick_bit(warps[0].ready) : 0];
-	home.switch_to(started_fiber());
-	self = nullptr;
-	return fault;
 }
 
-// Sets the indices of the threads for a block of the given shape.
-void Runner::prepare(Dim3 shape)
+// Sets the indices of the threads for a block of shape s.
+void Running::set_shape(Dim3 s)
 {
-	if (shape.x == block.shape.x && shape.y == block.shape.y && shape.z == block.shape.z && count > 0)
+	if (s.x == shape.x && s.y == shape.y && s.z == shape.z && count > 0)
 		return;
-	block.shape = shape;
-	count = unsigned(shape.count());
+	shape = s;
+	count = unsigned(s.count());
+	threads.resize(count);
+	fiber_of.resize(count);
 	for (unsigned i = 0; i < count; i++) {
 		Thread &t = threads[i];
-		t.index = {i % shape.x, i / shape.x % shape.y, i / shape.x / shape.y};
+		t.index = {i % s.x, i / s.x % s.y, i / s.x / s.y};
 		t.number = i;
-		t.block = &block;
+		t.block = this;
 	}
 }
 
@@ -223,13 +287,14 @@ void Runner::fiber_main()
 // Ends this thread. Returns as a thread that has not started, or never.
 void Runner::end_thread()
 {
+	Running &b = block();
 	warp().ready &= ~bit();
 	warp().ended |= bit();
-	live--;
-	if (live == 0)
-		exit_block();
-	if (at_barrier == live)
-		release_barrier();
+	b.live--;
+	if (b.live == 0 && ++ended == blocks.size())
+		exit_blocks();
+	if (b.live > 0 && b.at_barrier == b.live)
+		b.release_barrier();
 	Fiber *here = fiber();
 	choose_thread();
 	if (warp().fresh & bit())
@@ -248,18 +313,92 @@ void Runner::yield()
 	here->switch_to(started_fiber());
 }
 
-// Sets self to a runnable thread: of this warp, else of the next.
+// Sets self to a runnable thread: of this block, else of the next. With a seed, every eighth time any block
+// can be the next.
 void Runner::choose_thread()
 {
-	unsigned n = (count + LANES - 1) / LANES, first = random ? pick_bit(~0u) % n : self->number / LANES, w = first;
+	size_t n = blocks.size(), first = 0;
+	if (n > 1 && random && draw() % 8 == 0)
+		first = draw() % n;
+	else if (choose_thread(block()))
+		return;
+	else
+		while (blocks[first].get() != &block())
+			first++;
+	for (;; resume_expired())
+		for (size_t i = 0; i < n; i++)
+			if (choose_thread(*blocks[(first + i) % n]))
+				return;
+}
+
+// Sets self to a runnable thread of the block: of this warp, else of the next.
+bool Runner::choose_thread(Running &b)
+{
+	if (!b.waiting.empty())
+		b.resume_waiting(false);
+	unsigned n = b.warp_count(), first = random ? pick_bit(~0u) % n : self->block == &b ? self->number / LANES : 0, w = first;
 	do {
-		if (warps[w].ready) {
-			self = &threads[w * LANES + pick_bit(warps[w].ready)];
-			return;
+		if (b.warps[w].ready) {
+			self = &b.threads[w * LANES + pick_bit(b.warps[w].ready)];
+			return true;
 		}
 		w = w + 1 < n ? w + 1 : 0;
 	} while (w != first);
-	fail(LAUNCH_FAILED, "deadlock: " + describe_waiting());
+	return false;
+}
+
+// No thread is runnable: waits for the host, and lets the threads go on whose time is over.
+void Runner::resume_expired()
+{
+	bool host = false;
+	for (const auto &b : blocks)
+		for (const Waiting &w : b->waiting)
+			host = host || w.condition.host;
+	if (!host)
+		fail(LAUNCH_FAILED, "deadlock: " + describe_waiting());
+	if (*stop)
+		fail(LAUNCH_FAILED, "stopped with its context: " + describe_waiting());
+	std::this_thread::sleep_for(std::chrono::microseconds(20));
+	for (const auto &b : blocks)
+		b->resume_waiting(true);
+}
+
+// Makes those waiting threads runnable whose condition holds, with expired also those whose time is over.
+void Running::resume_waiting(bool expired)
+{
+	Clock::time_point now = expired ? Clock::now() : Clock::time_point::min();
+	for (size_t i = 0; i < waiting.size();) {
+		Waiting &w = waiting[i];
+		bool holds = w.condition.holds(w.condition.of);
+		if (!holds && now < w.limit) {
+			i++;
+			continue;
+		}
+		*w.held = holds;
+		warps[w.thread / LANES].ready |= 1u << w.thread % LANES;
+		waiting.erase(waiting.begin() + long(i));
+	}
+}
+
+bool Runner::wait(const Condition &condition, uint64_t nanoseconds, Site site)
+{
+	if (!stop)
+		fail(LAUNCH_FAILED, "waits at " + name(site) + ", but the kernel is not declared RESIDENT: blocks may run one after the other");
+	if (!random && condition.holds(condition.of))
+		return true;
+	bool held = false;
+	warp().ready &= ~bit();
+	nanoseconds = std::min(nanoseconds, uint64_t(1) << 60);
+	block().waiting.push_back({self->number, condition, Clock::now() + std::chrono::nanoseconds(nanoseconds), site, &held});
+	yield();
+	return held;
+}
+
+// Returns a random number; only with a seed.
+uint64_t Runner::draw()
+{
+	random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+	return random;
 }
 
 // Returns the lowest set bit, or with a seed a random one.
@@ -267,34 +406,43 @@ unsigned Runner::pick_bit(uint32_t bits)
 {
 	if (!random)
 		return unsigned(__builtin_ctz(bits));
-	random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-	for (unsigned skip = random % unsigned(__builtin_popcount(bits)); skip > 0; skip--)
+	for (unsigned skip = draw() % unsigned(__builtin_popcount(bits)); skip > 0; skip--)
 		bits &= bits - 1;
 	return unsigned(__builtin_ctz(bits));
 }
 
-void Runner::release_barrier()
+void Running::release_barrier()
 {
-	for (unsigned w = 0; w * LANES < count; w++) {
+	for (unsigned w = 0; w < warp_count(); w++) {
 		warps[w].ready |= warps[w].at_barrier;
 		warps[w].at_barrier = 0;
 	}
 	at_barrier = 0;
+	vote = votes;
+	votes = false;
 }
 
 void Runner::wait_for_block(Site site)
 {
-	if (at_barrier == 0)
-		barrier = site;
-	else if (barrier != site)
-		fail(LAUNCH_FAILED, "threads are at different barriers: " + name(barrier) + " and " + name(site));
+	Running &b = block();
+	if (b.at_barrier == 0)
+		b.barrier = site;
+	else if (b.barrier != site)
+		fail(LAUNCH_FAILED, "threads are at different barriers: " + name(b.barrier) + " and " + name(site));
 	warp().ready &= ~bit();
 	warp().at_barrier |= bit();
-	at_barrier++;
-	if (at_barrier == live)
-		release_barrier();
+	b.at_barrier++;
+	if (b.at_barrier == b.live)
+		b.release_barrier();
 	else
 		yield();
+}
+
+bool Runner::any_of_block(bool b, Site site)
+{
+	block().votes |= b;
+	wait_for_block(site);
+	return block().vote;
 }
 
 const uint32_t *Runner::exchange(uint32_t bits, Site site)
@@ -317,34 +465,63 @@ const uint32_t *Runner::exchange(uint32_t bits, Site site)
 	return all;
 }
 
-std::string lanes(uint32_t bits)
+// Lists the set numbers below n as ranges: 0-3,5.
+template <typename F> std::string ranges(size_t n, F is_set)
 {
 	std::string s;
-	for (int l = 0; l < LANES; l++)
-		if (bits >> l & 1) {
-			int first = l;
-			while (l + 1 < LANES && bits >> (l + 1) & 1)
-				l++;
-			s += (s.empty() ? "" : ",") + std::to_string(first) + (l > first ? "-" + std::to_string(l) : "");
+	for (size_t i = 0; i < n; i++)
+		if (is_set(i)) {
+			size_t first = i;
+			while (i + 1 < n && is_set(i + 1))
+				i++;
+			s += (s.empty() ? "" : ",") + std::to_string(first) + (i > first ? "-" + std::to_string(i) : "");
 		}
 	return s;
 }
 
+std::string lanes(uint32_t bits)
+{
+	return ranges(LANES, [&](size_t l) { return bits >> l & 1; });
+}
+
 // Lists the waiting threads and where they wait.
-std::string Runner::describe_waiting() const
+std::string Running::describe_waiting() const
 {
 	std::string s;
-	for (unsigned w = 0; w * LANES < count; w++) {
+	for (unsigned w = 0; w < warp_count(); w++) {
 		const Warp &warp = warps[w];
-		if (!warp.at_exchange && !warp.at_barrier)
+		std::map<std::string, uint32_t> words;
+		for (const Waiting &t : waiting)
+			if (t.thread / LANES == w)
+				words[std::string(t.condition.host ? "the host" : "a word") + " at " + name(t.site)] |= 1u << t.thread % LANES;
+		if (!warp.at_exchange && !warp.at_barrier && words.empty())
 			continue;
 		s += (s.empty() ? "warp " : "; warp ") + std::to_string(w) + ":";
 		if (warp.at_exchange)
 			s += " lanes " + lanes(warp.at_exchange) + " wait for their warp at " + name(warp.exchange_site) + ",";
 		if (warp.at_barrier)
 			s += " lanes " + lanes(warp.at_barrier) + " wait for their block at " + name(barrier) + ",";
+		for (const auto &[what, threads] : words)
+			s += " lanes " + lanes(threads) + " wait for " + what + ",";
 		s += warp.ended ? " lanes " + lanes(warp.ended) + " have ended or do not exist" : " no lane has ended";
 	}
+	return s.empty() ? "have ended" : s;
+}
+
+// Lists the waiting threads of all blocks; blocks that wait alike are listed together.
+std::string Runner::describe_waiting() const
+{
+	if (!stop)
+		return blocks[0]->describe_waiting();
+	std::map<std::string, std::vector<bool>> alike;
+	for (size_t i = 0; i < blocks.size(); i++) {
+		std::vector<bool> &these = alike[blocks[i]->describe_waiting()];
+		these.resize(blocks.size());
+		these[i] = true;
+	}
+	std::string s;
+	for (const auto &[what, these] : alike)
+		s += (s.empty() ? "blocks " : " | blocks ") + ranges(these.size(), [&, &these = these](size_t i) { return these[i]; }) + ": " + what;
 	return s;
 }
 
@@ -352,13 +529,23 @@ void Runner::fail(Fault f, std::string what)
 {
 	fault = f;
 	why = "thread (" + std::to_string(self->index.x) + "," + std::to_string(self->index.y) + "," + std::to_string(self->index.z) + "): " + what;
-	exit_block();
+	exit_blocks();
 }
 
-void Runner::exit_block()
+void Runner::exit_blocks()
 {
+	failed = self->block->index;
 	fiber()->switch_to(home);
 	abort(); // not reached
+}
+
+// Prints the error.
+void Runner::report() const
+{
+	std::string what = why;
+	if (fault == ILLEGAL_ADDRESS)
+		what = "illegal access to address " + std::to_string(reinterpret_cast<uintptr_t>(bad_address));
+	fprintf(stderr, "emulation: %s, block (%u,%u,%u), %s\n", launch->kernel->name, failed.x, failed.y, failed.z, what.c_str());
 }
 
 struct sigaction previous_actions[2]; // of SIGSEGV and SIGBUS
@@ -368,7 +555,7 @@ void on_fault(int signal, siginfo_t *info, void *context)
 	if (self) {
 		runner->bad_address = info->si_addr;
 		runner->fault = ILLEGAL_ADDRESS;
-		runner->exit_block();
+		runner->exit_blocks();
 	}
 	const struct sigaction &previous = previous_actions[signal == SIGBUS];
 	if (previous.sa_flags & SA_SIGINFO)
@@ -389,6 +576,21 @@ void catch_faults()
 	sigaction(SIGBUS, &action, &previous_actions[1]);
 #endif
 }
+
+// A stack for the handler of faults on this CPU thread, whose fibers may overflow theirs.
+struct SignalStack {
+	stack_t previous = {};
+	std::unique_ptr<char[]> memory{new char[64 << 10]};
+
+	SignalStack()
+	{
+		stack_t stack = {};
+		stack.ss_size = 64 << 10;
+		stack.ss_sp = memory.get();
+		sigaltstack(&stack, &previous);
+	}
+	~SignalStack() { sigaltstack(&previous, nullptr); }
+};
 
 // The blocks of the running launch, and the CPU threads that run them.
 struct Pool {
@@ -412,22 +614,13 @@ struct Pool {
 Pool::Pool()
 {
 	catch_faults();
-	sigset_t all, previous;
-	sigfillset(&all);
-	for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
-		sigdelset(&all, s);
-	pthread_sigmask(SIG_SETMASK, &all, &previous); // inherited by the threads, so that the program's own threads handle signals
 	for (helpers = 0; helpers + 1 < cpu_threads(); helpers++)
-		std::thread([this] { help(); }).detach();
-	pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+		start_thread([this] { help(); });
 }
 
 void Pool::help()
 {
-	stack_t stack = {};
-	stack.ss_size = 64 << 10;
-	stack.ss_sp = malloc(stack.ss_size);
-	sigaltstack(&stack, nullptr);
+	SignalStack stack;
 	uint64_t seen = 0;
 	for (;;) {
 		{
@@ -445,21 +638,18 @@ void Pool::help()
 void Pool::take_blocks()
 {
 	if (!runner)
-		runner = new Runner;
+		runner = new Runner(1, MAX_THREADS);
 	uint64_t blocks = launch->grid.count();
 	for (uint64_t number; !stop && (number = taken++) < blocks;) {
 		if (launch->seed % 2)
 			number = blocks - 1 - number;
-		Fault f = runner->run(*launch, arguments, number);
+		Fault f = runner->run(*launch, arguments, number, nullptr);
 		if (f == NO_FAULT)
 			continue;
 		std::lock_guard hold(lock);
 		if (!stop) {
 			fault = f;
-			if (f == ILLEGAL_ADDRESS)
-				runner->why = "illegal access to address " + std::to_string(reinterpret_cast<uintptr_t>(runner->bad_address));
-			uint64_t x = number % launch->grid.x, y = number / launch->grid.x % launch->grid.y, z = number / launch->grid.x / launch->grid.y;
-			fprintf(stderr, "emulation: %s, block (%lu,%lu,%lu), %s\n", launch->kernel->name, x, y, z, runner->why.c_str());
+			runner->report();
 		}
 		stop = true;
 	}
@@ -539,6 +729,9 @@ std::vector<void *> Launch::arguments() const
 }
 
 void wait_for_block(const char *file, int line) { runner->wait_for_block({file, line}); }
+uint64_t nanoseconds() { return uint64_t(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count()); }
+bool any_of_block(bool b, const char *file, int line) { return runner->any_of_block(b, {file, line}); }
+bool wait(const Condition &c, uint64_t nanoseconds, const char *file, int line) { return runner->wait(c, nanoseconds, {file, line}); }
 const uint32_t *exchange(uint32_t bits, const char *file, int line) { return runner->exchange(bits, {file, line}); }
 
 void misaligned(const void *p, size_t size)
@@ -553,10 +746,55 @@ unsigned cpu_threads()
 	return unsigned(std::clamp(n, 1, 64));
 }
 
-Fault run(const Launch &launch)
+namespace {
+
+Pool &pool()
 {
-	static Pool *pool = new Pool; // never destroyed: its threads wait for work until the process ends
-	return pool->run(launch);
+	static Pool *p = new Pool; // never destroyed: its threads wait for work until the process ends
+	return *p;
+}
+
+std::map<std::string, unsigned> &residents()
+{
+	static std::map<std::string, unsigned> all; // by name: blocks on a multiprocessor
+	return all;
+}
+
+} // namespace
+
+Fault run(const Launch &launch) { return pool().run(launch); }
+
+void start_thread(std::function<void()> f)
+{
+	sigset_t all, previous;
+	sigfillset(&all);
+	for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP})
+		sigdelset(&all, s);
+	pthread_sigmask(SIG_SETMASK, &all, &previous); // inherited by the thread
+	std::thread(std::move(f)).detach();
+	pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+}
+
+Resident::Resident(const char *name, unsigned blocks) { residents()[name] = blocks; }
+
+unsigned resident_blocks(const Kernel &kernel)
+{
+	auto found = residents().find(kernel.name);
+	return found == residents().end() ? 0 : found->second;
+}
+
+Fault run_resident(const Launch &launch, const std::atomic<bool> &stop)
+{
+	pool(); // which catches faults
+	SignalStack stack;
+	Runner here(size_t(launch.grid.count()), size_t(launch.shape.count()));
+	runner = &here;
+	std::vector<void *> args = launch.arguments();
+	Fault fault = here.run(launch, args.data(), 0, &stop);
+	if (fault)
+		here.report();
+	runner = nullptr;
+	return fault;
 }
 
 } // namespace emu

@@ -1,11 +1,14 @@
 // The driver API of an emulated Tesla M40: the functions that ../driver.h looks up in libcuda.so.1.
 //
-// Calls execute work immediately, so streams are always idle and events complete; only a capture records
-// work for later. Environment variables configure the emulator:
+// Calls execute work immediately, so streams are idle and events complete, with two exceptions: a capture
+// records work for later, and a resident kernel (resident.h) runs beside the program, on a CPU thread that
+// then executes what has been enqueued behind it. Calls that wait for the whole device on a GPU, or could,
+// fail while one runs. Environment variables configure the emulator:
 //
 //	M40_LLM_EMU_DEVICES      number of devices (1)
 //	M40_LLM_EMU_CAPABILITY   their compute capability (5.2)
 //	M40_LLM_EMU_MEMORY       bytes of memory of each (12 GiB)
+//	M40_LLM_EMU_SMS          multiprocessors of each (24)
 //	M40_LLM_EMU_THREADS      CPU threads that run blocks (all)
 //	M40_LLM_EMU_SEED         seed for a random order of blocks, warps and lanes (0: ascending)
 #include <errno.h>
@@ -14,15 +17,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
-#include "emu.h"
+#include "resident.h"
 
 namespace {
 
@@ -40,6 +48,8 @@ enum Result {
 	ILLEGAL_STATE = 401,
 	NOT_FOUND = 500,
 	NOT_READY = 600,
+	LAUNCH_TOO_LARGE = 720,
+	NOT_PERMITTED = 800,
 	CAPTURE_UNSUPPORTED = 900,
 	CAPTURE_INVALIDATED = 901,
 	CAPTURE_UNMATCHED = 903,
@@ -66,6 +76,8 @@ const ErrorText errors[] = {
 	{emu::ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
 	{emu::MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
 	{emu::LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+	{LAUNCH_TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
+	{NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
 	{CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
 	{CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
 	{CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream"},
@@ -82,8 +94,10 @@ const ErrorText *find_error(int code)
 
 using Ptr = unsigned long long; // CUdeviceptr: an address in this process
 
-// Work that a capture has recorded.
+// Work that a capture has recorded, or that waits for a resident kernel.
 using Work = std::function<int()>;
+
+using Lock = std::unique_lock<std::mutex>; // of State::lock
 
 // What a handle of the API points to. It belongs to the context that was current when it was created,
 // and is destroyed with it.
@@ -106,11 +120,14 @@ struct Capture {
 };
 
 struct Stream : Object {
+	std::deque<std::function<int(Lock &)>> queue; // what a CPU thread executes in order while busy
+	bool busy = false;
 	std::shared_ptr<Capture> capture; // null unless the stream is being captured
 	bool origin = false;              // the capture began on this stream
 };
 
 struct Event : Object {
+	int pending = 0; // records in the queues of streams
 	std::shared_ptr<Capture> capture; // that the event was recorded in; it has no time then
 	bool recorded = false, timed = true;
 	std::chrono::steady_clock::time_point at;
@@ -121,6 +138,7 @@ struct Module : Object {
 };
 
 struct Context {
+	std::atomic<bool> closing{false};
 	int device = 0;
 	int fault = SUCCESS; // error of a launch; sticky: every further call returns it
 	Stream default_stream;
@@ -175,11 +193,13 @@ struct Allocation {
 
 struct HostAllocation {
 	Context *context;
+	size_t size;
+	bool mapped; // the device can read and write it
 	std::unique_ptr<void, decltype(&free)> memory;
 };
 
 struct Options {
-	int devices = 1, major = 5, minor = 2;
+	int devices = 1, major = 5, minor = 2, multiprocessors = 24;
 	size_t memory = size_t(12) << 30;
 	unsigned long seed = 0;
 };
@@ -193,6 +213,8 @@ struct State {
 	std::map<void *, HostAllocation> host;    // by address
 	std::map<void *, std::unique_ptr<Object>> objects;
 	std::set<Context *> contexts;
+	std::vector<std::pair<Context *, const Launch *>> resident; // running
+	std::condition_variable changed;                            // a stream or an event
 };
 
 State &state()
@@ -215,7 +237,7 @@ int check_context()
 }
 
 #define ENTER \
-	std::lock_guard hold(state().lock); \
+	Lock hold(state().lock); \
 	if (int error = check_context()) \
 		return error
 
@@ -281,25 +303,148 @@ bool on_device(Ptr p, size_t n, Context *context = nullptr)
 
 Stream *stream_of(void *handle) { return handle ? object<Stream>(handle) : &current->default_stream; }
 
-// Executes the work, or records it if the stream is being captured.
+// Executes the queue of a stream on this CPU thread.
+void execute(Stream *s, Context *context)
+{
+	Lock hold(state().lock);
+	current = context;
+	while (!s->queue.empty()) {
+		auto work = std::move(s->queue.front());
+		s->queue.pop_front();
+		if (int error = work(hold); error && !context->fault)
+			context->fault = error;
+		state().changed.notify_all();
+	}
+	s->busy = false;
+	state().changed.notify_all();
+}
+
+// Appends work to the queue of a stream.
+void append(Stream *s, std::function<int(Lock &)> work)
+{
+	s->queue.push_back(std::move(work));
+	if (s->busy)
+		return;
+	s->busy = true;
+	emu::start_thread([s, context = current] { execute(s, context); });
+}
+
+// Executes the work, or records it if the stream is being captured, or appends it if the stream is busy.
 int enqueue(void *handle, Work work)
 {
 	Stream *s = stream_of(handle);
 	REQUIRE(s, INVALID_HANDLE);
-	if (!s->capture)
+	if (s->capture) {
+		if (s->capture->invalid)
+			return CAPTURE_INVALIDATED;
+		s->capture->work.push_back(std::move(work));
+		return SUCCESS;
+	}
+	if (!s->busy)
 		return work();
-	if (s->capture->invalid)
-		return CAPTURE_INVALIDATED;
-	s->capture->work.push_back(std::move(work));
+	append(s, [work](Lock &) { return current->fault ? SUCCESS : work(); });
 	return SUCCESS;
+}
+
+// Waits until the stream is idle.
+int wait_idle(Stream *s, Lock &hold)
+{
+	state().changed.wait(hold, [&] { return !s->busy; });
+	return check_context();
+}
+
+// Page-locked memory, which is read and written when the stream reaches the copy.
+bool page_locked(const void *p)
+{
+	auto next = state().host.upper_bound(const_cast<void *>(p));
+	if (next == state().host.begin())
+		return false;
+	--next;
+	return size_t(static_cast<const char *>(p) - static_cast<const char *>(next->first)) < next->second.size;
+}
+
+// The call waits for running kernels on a GPU, or may: it would wait for a resident one until that leaves.
+#define REFUSE_BESIDE_RESIDENT \
+	if (const Launch *l = resident_kernel()) { \
+		fprintf(stderr, "emulation: %s would wait for the resident kernel %s\n", __func__, l->kernel->name); \
+		return NOT_PERMITTED; \
+	}
+
+// Returns a running resident kernel of the context, or null.
+const Launch *resident_kernel()
+{
+	for (auto [context, l] : state().resident)
+		if (context == current)
+			return l;
+	return nullptr;
+}
+
+constexpr size_t SM_THREADS = 2048, SM_SHARED = 96 << 10, SM_BLOCKS = 32;
+
+// Returns how many blocks of a kernel fit on a multiprocessor, of which some threads, shared memory and blocks
+// are used.
+size_t fitting(const emu::Kernel &k, size_t threads, size_t shared, size_t used_threads = 0, size_t used_shared = 0, size_t used_blocks = 0)
+{
+	size_t n = std::min((SM_THREADS - used_threads) / threads, SM_BLOCKS - used_blocks);
+	if (shared)
+		n = std::min(n, (SM_SHARED - used_shared) / shared);
+	size_t most = emu::resident_blocks(k);
+	return most ? std::min(n, most) : n;
+}
+
+// Returns an error if there is no room on the device beside the running resident kernels: for all blocks of
+// a resident kernel, for one block of any other.
+int check_room(const Launch &l)
+{
+	size_t threads = 0, shared = 0, blocks = 0, multiprocessors = size_t(state().options.multiprocessors);
+	bool resident = emu::resident_blocks(*l.kernel) > 0;
+	for (auto [context, running] : state().resident)
+		if (context->device == current->device) {
+			size_t n = (running->grid.count() + (resident ? multiprocessors - 1 : 0)) / multiprocessors;
+			threads += n * running->shape.count(), shared += n * running->shared, blocks += n;
+		}
+	size_t room = fitting(*l.kernel, l.shape.count(), l.shared, threads, shared, blocks);
+	if (resident)
+		room *= multiprocessors;
+	if (room >= (resident ? l.grid.count() : 1))
+		return SUCCESS;
+	fprintf(stderr, "emulation: %lu blocks of %s cannot run at the same time, there is room for %zu\n", resident ? l.grid.count() : 1, l.kernel->name, room);
+	return LAUNCH_TOO_LARGE;
 }
 
 int launch(const Launch &l)
 {
+	if (!state().resident.empty())
+		if (int error = check_room(l))
+			return error;
 	int fault = emu::run(l);
 	if (fault)
 		current->fault = fault;
 	return fault;
+}
+
+// Starts a resident kernel, which runs beside the program.
+int launch_resident(void *stream, std::shared_ptr<Launch> l)
+{
+	Stream *s = stream_of(stream);
+	REQUIRE(s, INVALID_HANDLE);
+	REQUIRE(!s->capture, CAPTURE_UNSUPPORTED);
+	if (int error = check_room(*l))
+		return error;
+	std::pair<Context *, const Launch *> running(current, l.get());
+	state().resident.push_back(running);
+	append(s, [l, running](Lock &hold) {
+		int fault = SUCCESS;
+		if (!current->fault) {
+			hold.unlock();
+			fault = emu::run_resident(*l, current->closing);
+			hold.lock();
+		}
+		auto &all = state().resident;
+		all.erase(std::find(all.begin(), all.end(), running));
+		return fault;
+	});
+	return SUCCESS;
 }
 
 // Frees an allocation.
@@ -325,7 +470,6 @@ const std::map<int, int> attributes = {
 	{10, 32},         // warp
 	{12, 65536},      // registers per block
 	{13, 1112000},    // clock, kHz
-	{16, 24},         // multiprocessors
 	{17, 0},          // kernels have a time limit
 	{18, 0},          // integrated
 	{19, 1},          // can map host memory
@@ -370,6 +514,8 @@ API cuInit(unsigned flags)
 		REQUIRE(sscanf(capability, "%d.%d", &o.major, &o.minor) == 2, INVALID_VALUE);
 	if (const char *memory = getenv("M40_LLM_EMU_MEMORY"))
 		REQUIRE(sscanf(memory, "%zu", &o.memory) == 1, INVALID_VALUE);
+	if (const char *multiprocessors = getenv("M40_LLM_EMU_SMS"))
+		REQUIRE(sscanf(multiprocessors, "%d", &o.multiprocessors) == 1 && o.multiprocessors > 0, INVALID_VALUE);
 	if (const char *seed = getenv("M40_LLM_EMU_SEED"))
 		REQUIRE(sscanf(seed, "%lu", &o.seed) == 1, INVALID_VALUE);
 	s.options = o;
@@ -433,6 +579,8 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = s.options.major;
 	else if (attribute == 76)
 		*value = s.options.minor;
+	else if (attribute == 16)
+		*value = s.options.multiprocessors;
 	else if (attribute == 97)
 		*value = most_shared();
 	else {
@@ -467,9 +615,17 @@ API cuCtxCreate_v2(void **context, unsigned, int device)
 API cuCtxDestroy_v2(void *context)
 {
 	State &s = state();
-	std::lock_guard hold(s.lock);
+	Lock hold(s.lock);
 	Context *c = static_cast<Context *>(context);
 	REQUIRE(s.contexts.erase(c), INVALID_CONTEXT);
+	c->closing = true; // a GPU waits for running kernels; this stops resident ones that wait
+	s.changed.wait(hold, [&] {
+		bool busy = c->default_stream.busy;
+		for (auto &[handle, o] : s.objects)
+			if (Stream *stream = dynamic_cast<Stream *>(o.get()); stream && stream->context == c)
+				busy = busy || stream->busy;
+		return !busy;
+	});
 	for (auto o = s.objects.begin(); o != s.objects.end();)
 		o = o->second->context == c ? s.objects.erase(o) : std::next(o);
 	for (auto h = s.host.begin(); h != s.host.end();)
@@ -498,6 +654,7 @@ API cuCtxSetCurrent(void *context)
 API cuCtxSynchronize()
 {
 	ENTER;
+	REFUSE_BESIDE_RESIDENT;
 	return fail_if_capturing();
 }
 
@@ -515,6 +672,7 @@ API cuMemAlloc_v2(Ptr *p, size_t size)
 	ENTER;
 	State &s = state();
 	REQUIRE(p && size > 0, INVALID_VALUE);
+	REFUSE_BESIDE_RESIDENT;
 	if (int error = fail_if_capturing())
 		return error;
 	REQUIRE(size <= s.options.memory - s.used[current->device], OUT_OF_MEMORY);
@@ -536,33 +694,41 @@ API cuMemFree_v2(Ptr p)
 		return SUCCESS;
 	auto found = s.device.find(uintptr_t(p));
 	REQUIRE(found != s.device.end() && found->second.context == current, INVALID_VALUE);
+	REFUSE_BESIDE_RESIDENT;
 	if (int error = fail_if_capturing())
 		return error;
 	release(found);
 	return SUCCESS;
 }
 
-API cuMemHostAlloc(void **p, size_t size, unsigned)
+API cuMemHostAlloc(void **p, size_t size, unsigned flags)
 {
 	ENTER;
-	REQUIRE(p && size > 0, INVALID_VALUE);
-	*p = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+	const unsigned portable = 1, device_map = 2, write_combined = 4;
+	REQUIRE(p && size > 0 && flags <= (portable | device_map | write_combined), INVALID_VALUE);
+	REFUSE_BESIDE_RESIDENT;
+	size_t whole = (size + 4095) / 4096 * 4096;
+	*p = aligned_alloc(4096, whole);
 	REQUIRE(*p, OUT_OF_MEMORY);
-	state().host.emplace(*p, HostAllocation{current, {*p, free}});
+	memset(*p, 0xff, std::min(whole, size_t(1) << 20)); // so that reading uninitialized memory is noticed
+	state().host.emplace(*p, HostAllocation{current, size, (flags & device_map) != 0, {*p, free}});
 	return SUCCESS;
 }
 
 API cuMemFreeHost(void *p)
 {
 	ENTER;
-	REQUIRE(state().host.erase(p), INVALID_VALUE);
+	REQUIRE(state().host.count(p), INVALID_VALUE);
+	REFUSE_BESIDE_RESIDENT;
+	state().host.erase(p);
 	return SUCCESS;
 }
 
-API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned)
+API cuMemHostGetDevicePointer_v2(Ptr *p, void *host, unsigned flags)
 {
 	ENTER;
-	REQUIRE(p && state().host.count(host), INVALID_VALUE);
+	auto found = state().host.find(host);
+	REQUIRE(p && flags == 0 && found != state().host.end() && found->second.mapped, INVALID_VALUE);
 	*p = reinterpret_cast<uintptr_t>(host);
 	return SUCCESS;
 }
@@ -571,6 +737,11 @@ API cuMemcpyHtoDAsync_v2(Ptr dst, const void *src, size_t n, void *stream)
 {
 	ENTER;
 	REQUIRE(on_device(dst, n), INVALID_VALUE);
+	if (Stream *s = stream_of(stream); s && s->busy && !page_locked(src)) {
+		const char *bytes = static_cast<const char *>(src);
+		auto staged = std::make_shared<std::vector<char>>(bytes, bytes + n);
+		return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), staged->data(), n); return SUCCESS; });
+	}
 	return enqueue(stream, [=] { memcpy(reinterpret_cast<void *>(dst), src, n); return SUCCESS; });
 }
 
@@ -578,6 +749,9 @@ API cuMemcpyDtoHAsync_v2(void *dst, Ptr src, size_t n, void *stream)
 {
 	ENTER;
 	REQUIRE(on_device(src, n), INVALID_VALUE);
+	if (Stream *s = stream_of(stream); s && s->busy && !page_locked(dst))
+		if (int error = wait_idle(s, hold))
+			return error;
 	return enqueue(stream, [=] { memcpy(dst, reinterpret_cast<void *>(src), n); return SUCCESS; });
 }
 
@@ -615,6 +789,9 @@ API cuStreamCreateWithPriority(void **stream, unsigned, int)
 API cuStreamDestroy_v2(void *stream)
 {
 	ENTER;
+	if (Stream *s = object<Stream>(stream))
+		if (int error = wait_idle(s, hold))
+			return error;
 	return destroy<Stream>(stream);
 }
 
@@ -627,10 +804,20 @@ API cuStreamSynchronize(void *stream)
 		s->capture->invalid = true;
 		return CAPTURE_UNSUPPORTED;
 	}
-	return SUCCESS;
+	return wait_idle(s, hold);
 }
 
-API cuStreamQuery(void *stream) { return cuStreamSynchronize(stream); }
+API cuStreamQuery(void *stream)
+{
+	ENTER;
+	Stream *s = stream_of(stream);
+	REQUIRE(s, INVALID_HANDLE);
+	if (s->capture) {
+		s->capture->invalid = true;
+		return CAPTURE_UNSUPPORTED;
+	}
+	return s->busy ? NOT_READY : SUCCESS;
+}
 
 API cuStreamWaitEvent(void *stream, void *event, unsigned)
 {
@@ -640,6 +827,11 @@ API cuStreamWaitEvent(void *stream, void *event, unsigned)
 	REQUIRE(s && e, INVALID_HANDLE);
 	if (e->capture && !s->capture)
 		s->capture = e->capture; // joins the capture of the event
+	else if (e->pending || s->busy)
+		append(s, [event](Lock &hold) {
+			state().changed.wait(hold, [&] { Event *e = object<Event>(event); return !e || !e->pending; });
+			return SUCCESS;
+		});
 	return SUCCESS;
 }
 
@@ -702,8 +894,20 @@ API cuEventRecord(void *event, void *stream)
 	Stream *s = stream_of(stream);
 	REQUIRE(s && e, INVALID_HANDLE);
 	e->capture = s->capture;
-	e->recorded = true;
-	e->at = std::chrono::steady_clock::now();
+	if (!s->busy) {
+		e->recorded = true;
+		e->at = std::chrono::steady_clock::now();
+		return SUCCESS;
+	}
+	e->pending++;
+	append(s, [event](Lock &) {
+		if (Event *e = object<Event>(event)) {
+			e->pending--;
+			e->recorded = true;
+			e->at = std::chrono::steady_clock::now();
+		}
+		return SUCCESS;
+	});
 	return SUCCESS;
 }
 
@@ -712,10 +916,19 @@ API cuEventSynchronize(void *event)
 	ENTER;
 	Event *e = object<Event>(event);
 	REQUIRE(e, INVALID_HANDLE);
-	return e->capture ? CAPTURE_UNSUPPORTED : SUCCESS;
+	if (e->capture)
+		return CAPTURE_UNSUPPORTED;
+	state().changed.wait(hold, [&] { Event *e = object<Event>(event); return !e || !e->pending || current->fault; });
+	return check_context();
 }
 
-API cuEventQuery(void *event) { return cuEventSynchronize(event); }
+API cuEventQuery(void *event)
+{
+	ENTER;
+	Event *e = object<Event>(event);
+	REQUIRE(e, INVALID_HANDLE);
+	return e->capture ? CAPTURE_UNSUPPORTED : e->pending ? NOT_READY : SUCCESS;
+}
 
 API cuEventElapsedTime(float *milliseconds, void *start, void *end)
 {
@@ -733,6 +946,7 @@ API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, 
 {
 	ENTER;
 	REQUIRE(module && image, INVALID_VALUE);
+	REFUSE_BESIDE_RESIDENT;
 	const char prefix[] = "emulation:", *text = static_cast<const char *>(image);
 	std::string name;
 	if (strncmp(text, prefix, sizeof prefix - 1) == 0) {
@@ -751,6 +965,7 @@ API cuModuleLoadDataEx(void **module, const void *image, unsigned, const int *, 
 API cuModuleUnload(void *module)
 {
 	ENTER;
+	REFUSE_BESIDE_RESIDENT;
 	return destroy<Module>(module);
 }
 
@@ -827,8 +1042,7 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
 	const emu::Kernel *k = kernel_of(function);
 	REQUIRE(k, INVALID_HANDLE);
 	REQUIRE(blocks && threads > 0 && unsigned(threads) <= k->max_threads, INVALID_VALUE);
-	size_t by_threads = size_t(2048 / threads), by_shared = shared ? (96 << 10) / shared : 32;
-	*blocks = int(std::min({by_threads, by_shared, size_t(32)}));
+	*blocks = int(fitting(*k, size_t(threads), shared));
 	return SUCCESS;
 }
 
@@ -848,6 +1062,8 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 	REQUIRE(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
 	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= unsigned(most_shared()), INVALID_VALUE);
 	l->copy_arguments(arguments);
+	if (emu::resident_blocks(*l->kernel))
+		return launch_resident(stream, l);
 	return enqueue(stream, [l] { return launch(*l); });
 }
 

@@ -1,5 +1,6 @@
 // Kernels with one error each, which the emulator must report. They are not compiled for GPUs.
-#include "../kernel.cuh"
+#include "../barrier.cuh"
+#include "../ring.cuh"
 
 KERNEL(faults_write, 256, 1)(int *p, long long i) { p[i] = 1; }
 
@@ -55,4 +56,58 @@ KERNEL(faults_stack_overflow, 256, 1)(int *dst, int n)
 	for (int i = n; i >= 0; i--)
 		deep[i] = i;
 	*dst = deep[n];
+}
+
+// The last block never arrives.
+RESIDENT(faults_block_stays_away, 256, 1)(Barrier *barrier)
+{
+	Grid grid = join_grid(barrier);
+	if (blockIdx.x < gridDim.x - 1)
+		meet(&grid, 1000000000);
+}
+
+// Waits for other blocks without being resident.
+KERNEL(faults_not_resident, 256, 1)(Barrier *barrier)
+{
+	Grid grid = join_grid(barrier);
+	meet(&grid, 1000000000);
+}
+
+// A barrier is missing between the store and the load, so the result depends on the order of blocks.
+RESIDENT(faults_race_of_blocks, 256, 1)(Barrier *barrier, uint32_t *values, uint32_t *dst)
+{
+	Grid grid = join_grid(barrier);
+	values[blockIdx.x] = blockIdx.x;
+	meet(&grid, 1000000000);
+	values[blockIdx.x] = blockIdx.x + 100;
+	dst[blockIdx.x] = values[(blockIdx.x + 1) % gridDim.x];
+}
+
+// Loads what the host writes before it waits for the word that says so.
+RESIDENT(faults_early_load, 256, 1)(uint32_t *dst, const uint32_t *data, const uint32_t *ready)
+{
+	if (threadIdx.x == 0) {
+		*dst = load_word(data);
+		wait_for_host(ready, [](uint32_t v) { return v == 1; }, 10000000000);
+	}
+}
+
+// Answers commands with their data, which it loads before their number is there.
+RESIDENT(faults_early_command, 256, 1)(void *memory, Order *order)
+{
+	Ring ring = ring_open(memory);
+	for (;;) {
+		const uint32_t early = load_word(ring_command(ring, ring.next)->data);
+		syncthreads();
+		if (threadIdx.x == 0)
+			ring_wait(&ring, order);
+		syncthreads();
+		if (load_word(&order->leave))
+			break;
+		if (threadIdx.x == 0)
+			ring_result(ring, load_word(&order->number))->data[0] = early;
+		ring_answer(&ring, RESULT_DONE, 1);
+	}
+	if (threadIdx.x == 0)
+		ring_leave(&ring, load_word(&order->leave));
 }

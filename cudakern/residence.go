@@ -1,0 +1,200 @@
+package cudakern
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Residence keeps a resident kernel running that answers the commands of a ring. It starts the kernel when there are
+// commands, and again when the kernel has left before it has answered all of them. It is used by one goroutine at a time.
+type Residence struct {
+	ring   *Ring
+	stream *Stream
+	limits ResidenceLimits
+	start  func(ring Ptr) error
+
+	running bool  // the kernel was launched, and is not known to have left
+	broken  error // what every further call returns
+
+	beat    uint32    // the last one that was seen
+	beatAt  time.Time // when it was seen first
+	typical time.Duration
+}
+
+// ResidenceLimits are when a kernel leaves, and when it is given up.
+type ResidenceLimits struct {
+	Commands int           // it leaves after so many
+	Idle     time.Duration // it leaves if no command comes for so long
+	Hang     time.Duration // it is given up if it neither answers nor shows progress for so long
+}
+
+// NewResidence returns a residence without a running kernel. start enqueues a launch of the kernel in the stream,
+// which nothing else uses; ring is the parameter for ring_open.
+func NewResidence(ring *Ring, stream *Stream, limits ResidenceLimits, start func(ring Ptr) error) *Residence {
+	return &Residence{ring: ring, stream: stream, limits: limits, start: start}
+}
+
+// Push writes a command, as Ring.Push does, and starts the kernel if it is not running.
+func (k *Residence) Push(c Command, data []uint32) (uint32, error) {
+	if k.broken != nil {
+		return 0, k.broken
+	}
+	n, err := k.ring.Push(c, data)
+	if err != nil {
+		return 0, err
+	}
+	return n, k.ensure()
+}
+
+// Cancel is Ring.Cancel.
+func (k *Residence) Cancel() { k.ring.Cancel() }
+
+// Pending returns how many commands have no result that was taken.
+func (k *Residence) Pending() int { return k.ring.Pending() }
+
+// Running reports whether the kernel may occupy the device. Calls that wait for the whole device, such as those
+// that allocate, need Yield first.
+func (k *Residence) Running() bool { return k.running }
+
+// ensure starts the kernel if it is not running.
+func (k *Residence) ensure() error {
+	if k.running || k.broken != nil {
+		return k.broken
+	}
+	h := k.ring.head
+	h.launch++
+	if h.launch == 0 { // leave and left are 0 before anything
+		h.launch = 1
+	}
+	h.first = atomic.LoadUint32(&k.ring.tail.next)
+	h.most = uint32(k.limits.Commands)
+	h.idle = uint32(k.limits.Idle.Microseconds())
+	if err := k.start(k.ring.at); err != nil {
+		return k.fail(err)
+	}
+	k.running, k.beatAt = true, time.Now()
+	return nil
+}
+
+func (k *Residence) fail(err error) error {
+	k.broken = err
+	return err
+}
+
+// Wait returns the result of the oldest command that has none taken. Its data is valid until the next Push.
+func (k *Residence) Wait() (Result, error) {
+	if k.broken == nil && k.ring.Pending() == 0 {
+		return Result{}, fmt.Errorf("there is no command to wait for")
+	}
+	begin := time.Now()
+	for p := (pacer{begin: begin, typical: k.typical}); k.broken == nil; p.pause() {
+		r, ok := k.ring.Take()
+		if ok {
+			k.beatAt = time.Now()
+			k.typical += (time.Since(begin) - k.typical) / 4
+			return r, nil
+		}
+		if err := k.check(p.slow()); err != nil {
+			return Result{}, k.fail(err)
+		}
+		if err := k.ensure(); err != nil {
+			return Result{}, err
+		}
+	}
+	return Result{}, k.broken
+}
+
+// Yield makes the kernel leave after the command that it executes, and returns when it has left. Further commands
+// are executed when it is started again by Push or Wait.
+func (k *Residence) Yield() error {
+	if k.broken != nil {
+		return k.broken
+	}
+	atomic.StoreUint32(&k.ring.head.leave, k.ring.head.launch)
+	for p := (pacer{begin: time.Now()}); k.running; p.pause() {
+		if err := k.check(p.slow()); err != nil {
+			return k.fail(err)
+		}
+	}
+	return nil
+}
+
+// check finds out whether the kernel still runs: by the word that it leaves, and if slow is set, by asking the driver
+// and by its heartbeat.
+func (k *Residence) check(slow bool) error {
+	t := k.ring.tail
+	if !k.running {
+		return nil
+	}
+	if atomic.LoadUint32(&t.left) == k.ring.head.launch {
+		k.running = false
+		if err := k.stream.Sync(); err != nil {
+			return err
+		}
+		if reason := atomic.LoadUint32(&t.reason); reason == leftBroken {
+			return k.failure("has given up, because blocks have waited for each other for too long")
+		}
+		return nil
+	}
+	if !slow {
+		return nil
+	}
+	done, err := k.stream.Done()
+	switch beat := atomic.LoadUint32(&t.beat); {
+	case err != nil:
+		return err
+	case done && atomic.LoadUint32(&t.left) != k.ring.head.launch:
+		return k.failure("has ended without saying why")
+	case beat != k.beat:
+		k.beat, k.beatAt = beat, time.Now()
+	case time.Since(k.beatAt) > k.limits.Hang:
+		return k.failure(fmt.Sprintf("hangs: it has shown no progress for %v; restart the process that uses the GPU", k.limits.Hang))
+	}
+	return nil
+}
+
+const leftBroken = 4 // LEFT_BROKEN of ring.cuh
+
+// failure returns an error like those of the driver.
+func (k *Residence) failure(what string) error {
+	t := k.ring.tail
+	return &Error{
+		Call: "the resident kernel", Code: 719, Name: "CUDA_ERROR_LAUNCH_FAILED",
+		Text: fmt.Sprintf("in command %d, at %d, it %s", atomic.LoadUint32(&t.number), atomic.LoadUint32(&t.at), what),
+	}
+}
+
+// pacer waits between two looks at memory that the device writes. It sleeps until shortly before something usually
+// is there, looks without a pause around that time, and then more and more seldom.
+type pacer struct {
+	begin   time.Time
+	typical time.Duration
+	polls   int
+	asked   time.Time // when slow last returned true
+}
+
+const spinTime = 200 * time.Microsecond // before and after the typical time
+
+func (p *pacer) pause() {
+	p.polls++
+	switch passed := time.Since(p.begin); {
+	case passed < p.typical-spinTime:
+		time.Sleep(p.typical - spinTime - passed)
+	case passed < p.typical+spinTime:
+		runtime.Gosched()
+	default:
+		time.Sleep(min(passed/16, time.Millisecond))
+	}
+}
+
+// slow reports whether it is time for a check that takes longer.
+func (p *pacer) slow() bool {
+	now := time.Now()
+	if now.Sub(p.begin) < time.Millisecond || now.Sub(p.asked) < time.Millisecond {
+		return false
+	}
+	p.asked = now
+	return true
+}

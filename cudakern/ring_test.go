@@ -1,0 +1,441 @@
+package cudakern_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"m40-llm/cudakern"
+	"m40-llm/cudakern/emutest"
+)
+
+// The commands of resident_answers.
+const (
+	testAdd  = 1
+	testHang = 2
+)
+
+// answering is a residence of the kernel resident_answers.
+type answering struct {
+	*cudakern.Residence
+	e        *testDevice
+	ring     *cudakern.Ring
+	stream   *cudakern.Stream
+	barrier  cudakern.Ptr
+	goOn     *uint32 // ends commands that hang
+	launches int
+}
+
+// answersWith are the parameters of a residence.
+type answersWith struct {
+	blocks   int
+	first    uint32 // number of the first command
+	patience int    // of barriers, in milliseconds; 0: 10 s
+	commands int    // limits; 0: none that a test reaches
+	idle     time.Duration
+	hang     time.Duration
+}
+
+const (
+	testSlots = 4
+	testWords = 100
+)
+
+func (e *testDevice) answering(with answersWith) *answering {
+	e.t.Helper()
+	a, err := newAnswering(e.Context, with)
+	e.try(err)
+	a.e = e
+	e.t.Cleanup(func() { atomic.StoreUint32(a.goOn, 1) })
+	return a
+}
+
+func newAnswering(c *cudakern.Context, with answersWith) (_ *answering, err error) {
+	or := func(v, otherwise int) int {
+		if v == 0 {
+			return otherwise
+		}
+		return v
+	}
+	a := &answering{}
+	if a.ring, err = c.NewRing(cudakern.RingLayout{Slots: testSlots, CommandWords: testWords, ResultWords: testWords}, with.first); err != nil {
+		return nil, err
+	}
+	if a.stream, err = c.NewStream(cudakern.PriorityHigh); err != nil {
+		return nil, err
+	}
+	m, err := c.Family("residenttest")
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := m.Function("resident_answers")
+	if err != nil {
+		return nil, err
+	}
+	var at [3]cudakern.Ptr
+	for i, n := range []int{cudakern.BarrierBytes, cudakern.OrderBytes, 4*testWords + 12} {
+		if at[i], err = c.Alloc(int64(n)); err != nil {
+			return nil, err
+		}
+	}
+	host, hostAt, err := c.AllocMapped(4)
+	if err != nil {
+		return nil, err
+	}
+	a.goOn = wordAt(host)
+	*a.goOn = 0
+	a.barrier = at[0]
+	limits := cudakern.ResidenceLimits{
+		Commands: or(with.commands, 1<<30),
+		Idle:     time.Duration(or(int(with.idle), int(10*time.Second))),
+		Hang:     time.Duration(or(int(with.hang), int(time.Minute))),
+	}
+	a.Residence = cudakern.NewResidence(a.ring, a.stream, limits, func(ring cudakern.Ptr) error {
+		a.launches++
+		if err := cudakern.ResetBarrier(a.stream, a.barrier, 0); err != nil {
+			return err
+		}
+		return kernel.Launch(a.stream, cudakern.Dim3{X: with.blocks}, cudakern.Dim3{X: 64}, 0, ring, at[0], at[1], at[2], hostAt, uint32(or(with.patience, 10_000)))
+	})
+	return a, nil
+}
+
+// add pushes a command that adds n to data in each of some rounds.
+func (a *answering) add(n, rounds uint32, data ...uint32) uint32 {
+	a.e.t.Helper()
+	number, err := a.Push(cudakern.Command{Kind: testAdd, Args: [4]uint32{n, rounds}}, data)
+	a.e.try(err)
+	return number
+}
+
+// hang pushes a command in which a block waits until goOn is set, for at most ms milliseconds.
+func (a *answering) hang(block, ms uint32) {
+	a.e.t.Helper()
+	_, err := a.Push(cudakern.Command{Kind: testHang, Args: [4]uint32{block, ms}}, nil)
+	a.e.try(err)
+}
+
+// expect waits for a result and compares it.
+func (a *answering) expect(number uint32, state cudakern.ResultState, data ...uint32) {
+	a.e.t.Helper()
+	r, err := a.Wait()
+	a.e.try(err)
+	if r.Number != number || r.State != state || !slices.Equal(r.Data, data) {
+		a.e.t.Errorf("result %d has state %d and data %v, want %d, %d, %v", r.Number, r.State, r.Data, number, state, data)
+	}
+}
+
+func (a *answering) wantLaunches(n int) {
+	a.e.t.Helper()
+	if a.launches != n {
+		a.e.t.Errorf("the kernel was launched %d times, want %d", a.launches, n)
+	}
+}
+
+func TestAResidentKernelAnswersCommandsInTheirOrder(t *testing.T) {
+	for seed := range 4 {
+		t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
+		e := device(t)
+		a := e.answering(answersWith{blocks: []int{1, 2, 5, 6}[seed], first: 1<<32 - 9}) // numbers wrap around
+		var numbers []uint32
+		var want [][]uint32
+		for i := range uint32(26) {
+			if len(numbers) == int(1+i%testSlots) || len(numbers) == testSlots {
+				a.expect(numbers[0], cudakern.ResultDone, want[0]...)
+				numbers, want = numbers[1:], want[1:]
+			}
+			data := make([]uint32, []int{0, 1, 5, testWords, 64}[i%5])
+			sum := make([]uint32, len(data))
+			for j := range data {
+				data[j] = i<<16 | uint32(j)
+				sum[j] = data[j] + 3*(i+1)
+			}
+			numbers, want = append(numbers, a.add(i+1, 3, data...)), append(want, sum)
+		}
+		for i, n := range numbers {
+			a.expect(n, cudakern.ResultDone, want[i]...)
+		}
+		a.wantLaunches(1)
+		e.try(a.Yield())
+		e.try(a.ring.Close())
+	}
+}
+
+func TestAFullRingTakesNoCommand(t *testing.T) {
+	e := device(t)
+	a := e.answering(answersWith{blocks: 2})
+	for i := range uint32(testSlots) {
+		a.add(1, 1, i)
+	}
+	if _, err := a.Push(cudakern.Command{Kind: testAdd}, nil); !errors.Is(err, cudakern.ErrRingFull) {
+		t.Errorf("got %v", err)
+	}
+	a.expect(0, cudakern.ResultDone, 1)
+	a.add(1, 1, 9)
+	for i, want := range []uint32{2, 3, 4, 10} {
+		a.expect(uint32(i+1), cudakern.ResultDone, want)
+	}
+	if _, err := a.Push(cudakern.Command{}, make([]uint32, 2*testWords)); err == nil || !strings.Contains(err.Error(), "200 words") {
+		t.Errorf("data that is too long: %v", err)
+	}
+	if _, err := a.Wait(); err == nil || !strings.Contains(err.Error(), "no command") {
+		t.Errorf("waiting for nothing: %v", err)
+	}
+	if _, err := e.NewRing(cudakern.RingLayout{Slots: 3}, 0); err == nil || !strings.Contains(err.Error(), "power of two") {
+		t.Errorf("a ring of 3: %v", err)
+	}
+	e.try(a.Yield())
+}
+
+func TestCancelledCommandsAreNotExecuted(t *testing.T) {
+	for _, first := range []uint32{0, 1<<32 - 2} {
+		e := device(t)
+		a := e.answering(answersWith{blocks: 3, first: first})
+		a.hang(2, 100_000)
+		a.add(1, 1, 5)
+		a.add(1, 1, 6)
+		e.until("the kernel has begun", func() bool { return a.ring.Executing() == first })
+		a.Cancel()
+		atomic.StoreUint32(a.goOn, 1)
+		a.expect(first, cudakern.ResultDone)
+		a.expect(first+1, cudakern.ResultCancelled)
+		a.expect(first+2, cudakern.ResultCancelled)
+		a.add(1, 1, 7)
+		a.expect(first+3, cudakern.ResultDone, 8)
+		a.wantLaunches(1)
+		e.try(a.Yield())
+	}
+}
+
+// until waits for a condition.
+func (e *testDevice) until(what string, holds func() bool) {
+	e.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			e.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// A kernel that has left is started again when there are commands, and goes on with the next one.
+func TestAKernelLeavesAndComesBackWithoutLosingACommand(t *testing.T) {
+	t.Run("when it is asked to", func(t *testing.T) {
+		e := device(t)
+		a := e.answering(answersWith{blocks: 3})
+		a.hang(1, 100_000)
+		a.add(2, 1, 1)
+		a.add(2, 2, 2)
+		e.until("the kernel has begun", func() bool { return a.ring.Executing() == 0 && a.Running() })
+		time.AfterFunc(5*time.Millisecond, func() { atomic.StoreUint32(a.goOn, 1) })
+		e.try(a.Yield())
+		if a.Running() {
+			t.Error("the kernel runs")
+		}
+		e.try(e.Free(e.alloc(64))) // the emulator refuses it beside a resident kernel
+		a.expect(0, cudakern.ResultDone)
+		a.expect(1, cudakern.ResultDone, 3)
+		e.try(a.Yield())
+		a.expect(2, cudakern.ResultDone, 6)
+		e.try(a.Yield())
+		e.try(a.Yield())
+	})
+	t.Run("when no command comes", func(t *testing.T) {
+		e := device(t)
+		a := e.answering(answersWith{blocks: 2, idle: 2 * time.Millisecond})
+		for i := range uint32(3) {
+			a.add(1, 1, i)
+			a.expect(i, cudakern.ResultDone, i+1)
+			e.until("the kernel has left", func() bool { done, err := a.stream.Done(); e.try(err); return done })
+		}
+		a.wantLaunches(3)
+	})
+	t.Run("after its share of commands", func(t *testing.T) {
+		e := device(t)
+		a := e.answering(answersWith{blocks: 2, commands: 3})
+		for i := range uint32(2) {
+			for j := range uint32(testSlots) {
+				a.add(1, 1, j)
+			}
+			for j := range uint32(testSlots) {
+				a.expect(testSlots*i+j, cudakern.ResultDone, j+1)
+			}
+		}
+		a.wantLaunches(3)
+		e.try(a.Yield())
+	})
+}
+
+func TestAKernelThatHangsIsReported(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		with answersWith
+		says []string
+	}{
+		{"block 0 makes no progress", answersWith{blocks: 2, hang: 30 * time.Millisecond}, []string{"command 7, at 1", "hangs", "restart"}},
+		{"blocks wait for another in vain", answersWith{blocks: 3, patience: 20}, []string{"command 7, at 0", "waited for each other"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := device(t)
+			c.with.first = 6
+			a := e.answering(c.with)
+			a.add(1, 1, 1)
+			a.expect(6, cudakern.ResultDone, 2)
+			a.hang(uint32(c.with.blocks-1), 400)
+			_, err := a.Wait()
+			for _, want := range c.says {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q in it", err, want)
+				}
+			}
+			if code(err) != 719 {
+				t.Errorf("%v is no error of the driver", err)
+			}
+			for _, again := range []error{a.Yield(), func() error { _, err := a.Push(cudakern.Command{}, nil); return err }(), func() error { _, err := a.Wait(); return err }()} {
+				if again != err {
+					t.Errorf("later calls give %v", again)
+				}
+			}
+		})
+	}
+}
+
+// A kernel that loads a command before its number is there gets no plausible data, not even that of the command
+// that was in the slot before.
+func TestACommandIsNotReadBeforeItIsWritten(t *testing.T) {
+	e := emulation(t)
+	ring, err := e.NewRing(cudakern.RingLayout{Slots: 2, CommandWords: 1, ResultWords: 1}, 0)
+	e.try(err)
+	kernel, order := e.kernel("faults", "faults_early_command"), e.alloc(cudakern.OrderBytes)
+	k := cudakern.NewResidence(ring, e.stream, cudakern.ResidenceLimits{Commands: 100, Idle: 10 * time.Second, Hang: time.Minute}, func(at cudakern.Ptr) error {
+		return kernel.Launch(e.stream, cudakern.Dim3{}, cudakern.Dim3{X: 32}, 0, at, order)
+	})
+	for i := range uint32(6) {
+		if i == 0 { // later commands come when the kernel waits for them
+			_, err = k.Push(cudakern.Command{}, nil)
+		} else {
+			time.Sleep(2 * time.Millisecond)
+			_, err = k.Push(cudakern.Command{}, []uint32{100 + i})
+		}
+		e.try(err)
+		r, err := k.Wait()
+		e.try(err)
+		if i > 0 && r.Data[0] != 0xffffffff {
+			t.Errorf("command %d: the kernel has loaded %d", i, r.Data[0])
+		}
+	}
+	e.try(k.Yield())
+}
+
+// TestEveryCallOfAResidenceMayFail makes each call of the driver fail, as TestEveryCallMayFail does. How often the host asks
+// whether the kernel runs depends on the time, so the last calls differ from run to run.
+func TestEveryCallOfAResidenceMayFail(t *testing.T) {
+	faults := emutest.NewFaults(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, code := range []int{2, 719} {
+		calls := 0
+		for n := 1; ; n++ {
+			faults.FailAt(n, code)
+			err := residenceSession(faults.Library)
+			failed := faults.Failed()
+			if failed == "" {
+				if err != nil {
+					t.Fatalf("nothing fails: %v", err)
+				}
+				break
+			}
+			calls++
+			if e, ok := errors.AsType[*cudakern.Error](err); !ok || e.Code != code || e.Call != failed {
+				t.Errorf("call %d, %s, fails with %d: the session ends with %v", n, failed, code, err)
+			}
+			if open := faults.Contexts(); open != 0 {
+				t.Fatalf("call %d, %s, fails with %d: %d contexts stay open", n, failed, code, open)
+			}
+		}
+		if calls < 25 {
+			t.Errorf("a session has only %d calls", calls)
+		}
+	}
+}
+
+// residenceSession starts a resident kernel twice and returns the first error.
+func residenceSession(library string) (err error) {
+	d, err := cudakern.Load(library)
+	if err != nil {
+		return err
+	}
+	c, err := d.Open(0)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := c.Close(); err == nil {
+			err = e
+		}
+	}()
+	a, err := newAnswering(c, answersWith{blocks: 2})
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if _, err := a.Push(cudakern.Command{Kind: testAdd, Args: [4]uint32{1, 1}}, []uint32{1}); err != nil {
+			return err
+		}
+		if _, err := a.Wait(); err != nil {
+			return err
+		}
+		if err := a.Yield(); err != nil {
+			return err
+		}
+	}
+	return a.ring.Close()
+}
+
+const ownerVariable = "M40_LLM_TEST_RESIDENT_OWNER"
+
+// A process that is killed takes its kernel with it; the device then serves others.
+func TestAKilledProcessLeavesNoKernelBehind(t *testing.T) {
+	library := emutest.Library(t)
+	if os.Getenv(ownerVariable) != "" {
+		e := open(t, library)
+		a := e.answering(answersWith{blocks: 3})
+		a.add(1, 1, 1)
+		a.expect(0, cudakern.ResultDone, 2)
+		a.hang(0, 60_000)
+		e.until("the kernel has begun", func() bool { return a.ring.Executing() == 1 })
+		fmt.Println("resident")
+		time.Sleep(time.Minute)
+		return
+	}
+	owner := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	owner.Env = append(os.Environ(), ownerVariable+"=1")
+	out, err := owner.StdoutPipe()
+	if err == nil {
+		err = owner.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	resident := false
+	for lines := bufio.NewScanner(out); !resident && lines.Scan(); {
+		resident = lines.Text() == "resident"
+	}
+	if err := owner.Process.Kill(); err != nil || !resident {
+		t.Fatalf("the owner of the kernel has not started it: %v", err)
+	}
+	owner.Wait()
+	e := open(t, library)
+	a := e.answering(answersWith{blocks: 3})
+	a.add(1, 1, 1)
+	a.expect(0, cudakern.ResultDone, 2)
+	e.try(a.Yield())
+}
