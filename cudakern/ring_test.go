@@ -280,7 +280,7 @@ func TestAKernelThatHangsIsReported(t *testing.T) {
 		with answersWith
 		says []string
 	}{
-		{"block 0 makes no progress", answersWith{blocks: 2, hang: 30 * time.Millisecond}, []string{"command 7, at 1", "hangs", "restart"}},
+		{"block 0 makes no progress", answersWith{blocks: 2, hang: 30 * time.Millisecond}, []string{"command 7, at 0", "hangs", "restart"}},
 		{"blocks wait for another in vain", answersWith{blocks: 3, patience: 20}, []string{"command 7, at 0", "waited for each other"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -75,7 +75,7 @@ RESIDENT(resident_answers, 256, 2)(void *memory, Barrier *barrier, Order *order,
 					data[i] += a;
 			if (!meet(&grid, limit))
 				leave = LEFT_BROKEN;
-			if (blockIdx.x == 0 && threadIdx.x == 0)
+			else if (blockIdx.x == 0 && threadIdx.x == 0)
 				ring_beat(&ring, round + 1);
 		}
 		if (blockIdx.x == 0 && leave == 0) {
