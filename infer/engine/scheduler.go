@@ -58,6 +58,18 @@ func (p *pace) learn(used int, took, goal time.Duration) {
 	}
 }
 
+// learnBeside adapts the pace to a step that had used tokens of prefill beside decode rows and took took, where
+// the decode rows alone take decode: to as many as leave the decode rows keptSpeed of their speed, if each costs
+// what it did in this step.
+func (p *pace) learnBeside(used int, took, decode time.Duration) {
+	allowed := time.Duration(float64(decode)/keptSpeed) - decode
+	rows := max(p.rows, 2*used)
+	if extra := took - decode; extra > 0 {
+		rows = min(rows, int(int64(used)*int64(allowed)/int64(extra)))
+	}
+	p.rows = min(max(rows, p.rows/2, p.least), p.most)
+}
+
 // sliceSteps is the minimum number of steps before a sequence may be preempted. A request for
 // three tokens waits no longer than that for a place; a preemption costs next to nothing.
 const sliceSteps = 16
@@ -65,14 +77,11 @@ const sliceSteps = 16
 // overtakers is how many arrivals, for each place, may be admitted before a preempted sequence.
 const overtakers = 32
 
-const (
-	// chunkTime is the aim for a step that has only prefill.
-	chunkTime = 250 * time.Millisecond
+// chunkTime is the aim for a step that has only prefill.
+const chunkTime = 250 * time.Millisecond
 
-	// mixedTime is the aim for a step with decode and prefill; twice the time of decode alone if
-	// that is more.
-	mixedTime = 50 * time.Millisecond
-)
+// keptSpeed is the part of their speed that answers keep while a prompt is computed beside them.
+const keptSpeed = 0.6
 
 // scheduled is one sequence's rows in a step: its next rows tokens, and then those of a draft, which
 // may turn out to be others.
@@ -242,8 +251,8 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		}
 	case decode == 0:
 		s.alone.learn(prefill, took, chunkTime)
-	default:
-		s.mixed.learn(prefill, took, max(2*s.decodeTime, mixedTime))
+	case s.decodeTime > 0:
+		s.mixed.learnBeside(prefill, took, s.decodeTime)
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/bits"
 	"slices"
 	"testing"
 	"time"
@@ -197,47 +198,109 @@ func TestPace(t *testing.T) {
 	}
 }
 
+func TestPace_BesideDecode(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name string
+		used int
+		took time.Duration // where decode alone takes 30 ms, and 50 ms leave three fifths of its speed
+		want int
+	}{
+		{"as many rows as fit into the time", 32, 62 * ms, 20},
+		{"never less than half at once", 32, 530 * ms, 16},
+		{"up to twice as many where they cost little", 32, 31 * ms, 64},
+		{"twice as many where they cost nothing", 32, 29 * ms, 64},
+		{"a few cheap rows do not lower it", 3, 30 * ms, 32},
+		{"a few dear rows do", 3, 33 * ms, 20},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pace{32, 1, 100}
+			if p.learnBeside(tt.used, tt.took, 30*ms); p.rows != tt.want {
+				t.Errorf("%d rows, want %d", p.rows, tt.want)
+			}
+		})
+	}
+	p := pace{32, 20, 40}
+	if p.learnBeside(32, time.Second, 30*ms); p.rows != 20 {
+		t.Errorf("%d rows, want the least, 20", p.rows)
+	}
+	if p.learnBeside(40, 0, 30*ms); p.rows != 40 {
+		t.Errorf("%d rows, want the most, 40", p.rows)
+	}
+}
+
 func TestScheduler_LearnsItsPace(t *testing.T) {
-	// A machine that takes 10 ms for a token of prefill and 30 ms for a step of decode.
-	s := &scheduler{limits: limits{4, 256, 8}}
-	s.reset("m", oneGroup(1024, 4))
-	cost := func(plan []scheduled) time.Duration {
-		took := 30 * time.Millisecond
-		for _, part := range plan {
-			if part.seq.missing() > 1 {
-				took += time.Duration(part.rows) * 10 * time.Millisecond
+	const us = time.Microsecond
+	tests := []struct {
+		name    string
+		decode  time.Duration                // of a step of decode
+		prefill func(rows int) time.Duration // that rows of prefill take
+		beside  int                          // rows of prefill that a step takes on beside decode, at most
+	}{
+		{"a slow CPU", 30_000 * us, func(rows int) time.Duration { return time.Duration(rows) * 10_000 * us }, 2},
+		{"a fast CPU", 25_000 * us, func(rows int) time.Duration { return time.Duration(rows) * 2_000 * us }, 8},
+		{"a GPU, whose steps have 2, 4, 8 … rows", 2_800 * us, func(rows int) time.Duration {
+			return time.Duration(1<<bits.Len(uint(rows))) * 90 * us
+		}, 20},
+		{"a machine that takes longer for one row of prefill than for decode", 1_000 * us, func(rows int) time.Duration {
+			return time.Duration(rows) * 5_000 * us
+		}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &scheduler{limits: limits{4, 256, 8}}
+			s.reset("m", oneGroup(4096, 4))
+			step := func() (prefill int) {
+				plan := s.schedule()
+				decode := time.Duration(0)
+				for _, part := range plan {
+					if part.seq.missing() > 1 {
+						prefill += part.rows
+					} else {
+						decode = tt.decode
+					}
+				}
+				took := decode
+				if prefill > 0 {
+					took += tt.prefill(prefill)
+				}
+				s.advance(plan, took)
+				for _, part := range plan {
+					if part.seq.missing() == 0 {
+						part.seq.tokens = append(part.seq.tokens, 7)
+					}
+				}
+				return prefill
 			}
-		}
-		return took
-	}
-	step := func() time.Duration {
-		plan := s.schedule()
-		took := cost(plan)
-		s.advance(plan, took)
-		for _, part := range plan {
-			if part.seq.missing() == 0 {
-				part.seq.tokens = append(part.seq.tokens, 7)
+			s.add(newSequence("m", span(0, 2000), false))
+			for range 3 {
+				step()
 			}
-		}
-		return took
-	}
-	s.add(newSequence("m", span(0, 600), false))
-	for range 3 {
-		step()
-	}
-	if took := step(); took > chunkTime {
-		t.Errorf("a chunk takes %v after three, want at most %v", took, chunkTime)
-	}
-	for s.running[0].missing() > 1 {
-		step()
-	}
-	step()
-	s.add(newSequence("m", span(1000, 2000), false))
-	for range 3 {
-		step()
-	}
-	if took := step(); took > 60*time.Millisecond {
-		t.Errorf("a step of decode takes %v beside a long prompt, want at most twice the 30 ms it takes alone", took)
+			if took := tt.prefill(step()); took > chunkTime {
+				t.Errorf("a chunk takes %v after three, want at most %v", took, chunkTime)
+			}
+			for s.running[0].missing() > 1 {
+				step()
+			}
+			step()
+			s.add(newSequence("m", span(5000, 7000), false))
+			for range 20 {
+				step()
+			}
+			steps, took := 0, time.Duration(0)
+			for range 10 {
+				rows := step()
+				steps++
+				took += tt.decode + tt.prefill(rows)
+				if rows > tt.beside {
+					t.Errorf("%d rows of a prompt beside an answer, want at most %d", rows, tt.beside)
+				}
+			}
+			if kept := float64(tt.decode) * float64(steps) / float64(took); kept < 0.9*keptSpeed && tt.beside > 1 {
+				t.Errorf("the answer keeps %.2f of its speed, want about %.2f", kept, keptSpeed)
+			}
+		})
 	}
 }
 
