@@ -80,8 +80,12 @@ const overtakers = 32
 // chunkTime is the aim for a step that has only prefill.
 const chunkTime = 250 * time.Millisecond
 
-// keptSpeed is the part of their speed that answers keep while a prompt is computed beside them.
-const keptSpeed = 0.6
+// keptSpeed is the part of their speed that answers keep while a prompt is computed beside them, where
+// leastBeside of its rows do not take longer; fewer take nearly as long.
+const (
+	keptSpeed   = 0.6
+	leastBeside = 4
+)
 
 // scheduled is one sequence's rows in a step: its next rows tokens, and then those of a draft, which
 // may turn out to be others.
@@ -165,7 +169,7 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
-	s.mixed = pace{rows: min(8, rows), least: 1, most: rows}
+	s.mixed = pace{rows: min(8, rows), least: min(leastBeside, rows), most: rows}
 	return running
 }
 
