@@ -310,7 +310,8 @@ void Runner::yield()
 {
 	Fiber *here = fiber();
 	choose_thread();
-	here->switch_to(started_fiber());
+	if (Fiber &next = started_fiber(); &next != here) // it may have waited for a word that was stored meanwhile
+		here->switch_to(next);
 }
 
 // Sets self to a runnable thread: of this block, else of the next. With a seed, every eighth time any block
