@@ -330,6 +330,9 @@ func (l *lowering) glu(c C.struct_op, op device.Op) error {
 		return fmt.Errorf("activation %d has no kernel", op.GLU)
 	}
 	c.kind, c.activation = C.OP_GLU, activation
+	if l.followsConv(op, c) {
+		return nil
+	}
 	return l.onRows(c, op)
 }
 

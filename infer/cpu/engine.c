@@ -166,6 +166,10 @@ static struct share share_of(const struct run *r, const struct op *op, int rows,
 	return (struct share){g.starts[expert + 1] - start, g.pairs + start, first, first + out0, first + out1};
 }
 
+static int scan_parts(const struct op *op) { return (op->head_dim + SCAN_PART - 1) / SCAN_PART; }
+
+static int conv_items(const struct op *op) { return (op->cols + CONV_PART - 1) / CONV_PART; }
+
 // Computes a share of a product whose weight is in_file: packs one panel after another into the
 // thread's, and multiplies with it. So the bits are those of packed weights.
 static void matmul_in_file(const struct run *r, const struct weight_kernels *kernels, const struct op *op, const struct share *s, int thread)
@@ -203,10 +207,12 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		group_rows(r, op, phase_rows(r, p));
 		return;
 	case PHASE_CONV:
+		for (; i >= conv_items(op); op++)
+			i -= conv_items(op);
 		e->kernels->conv(r, op, i, phase_rows(r, p));
 		return;
 	case PHASE_SCAN:
-		e->kernels->scan(r, op, i % op->heads, i / op->heads, phase_rows(r, p));
+		e->kernels->scan(r, op, i / scan_parts(op), i % scan_parts(op), phase_rows(r, p)); // in the order of memory
 		return;
 	case PHASE_MATMUL:
 		for (; i >= matmul_items(r, op); op++)

@@ -114,6 +114,7 @@ struct op {
 	float scale;    // factor of scores, of cosines and sines, of y (OP_SCALE), of weights (OP_ROUTE)
 	float cap;      // soft cap of scores or values; 0: none
 	int32_t activation; // OP_GLU
+	int32_t silu;       // OP_CONV: y = SiLU(y) follows
 
 	float *state; // OP_CONV, OP_SCAN: recurrent state, state_values for each slot; that of op begins at state_at
 	size_t state_values, state_at;
@@ -127,7 +128,7 @@ enum phase_kind {
 	PHASE_MATMUL,    // products with the same input; an item is a chunk of outputs
 	PHASE_ATTENTION, // one operation; an item is a row and a kv head
 	PHASE_GROUP,     // one operation, OP_GROUP; one item
-	PHASE_CONV,      // one operation; an item is CONV_PART columns
+	PHASE_CONV,      // operations that do not read each other's results; an item is CONV_PART columns of one
 	PHASE_SCAN,      // one operation; an item is SCAN_PART values of a head
 };
 
@@ -136,7 +137,7 @@ struct phase {
 	int32_t kind;
 	int32_t first, last;
 	int32_t gathered; // its rows are the batch's out rows
-	int32_t items;    // PHASE_MATMUL: items of all its products, for one expert
+	int32_t items;    // PHASE_MATMUL: items of all its products, for one expert; PHASE_CONV, PHASE_SCAN: of all its operations
 	int64_t cost;     // PHASE_MATMUL: multiplications for one row
 };
 

@@ -34,6 +34,14 @@ func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	kernel, err := d.Upload(gguf.F32, width, 4, make([]byte, 4*4*width))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := d.AllocState(device.StateLayout{Slots: 1, Values: 3 * device.ConvValues(kernel)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	rope := device.RoPE{HeadDim: width, Dims: width, Base: 1e4, Scale: 1}
 
 	for _, c := range []struct {
@@ -67,6 +75,15 @@ func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 		{"products of different inputs round each", func(p *device.Program) {
 			p.MatMul(x[1], w, x[0])
 			p.MatMul(x[3], w, x[2])
+		}, 4},
+		{"a recurrence", func(p *device.Program) {
+			for i := range 3 {
+				p.Conv(x[i+1], x[0], kernel, device.Tensor{}, state, i*device.ConvValues(kernel))
+				p.Activate(x[i+1], x[i+1], device.SiLU)
+			} // 1: three convolutions with what follows each
+			p.Activate(x[3], x[3], device.SiLU) // 2
+			p.Conv(x[4], x[3], kernel, device.Tensor{}, state, 0)
+			p.Conv(x[5], x[4], kernel, device.Tensor{}, state, device.ConvValues(kernel)) // 3, 4: it reads the other
 		}, 4},
 		{"nothing runs in the phase of gathered rows", func(p *device.Program) {
 			p.Add(x[0], x[1])

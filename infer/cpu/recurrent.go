@@ -8,6 +8,7 @@ import "C"
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"m40-llm/infer/device"
@@ -108,10 +109,42 @@ func (l *lowering) conv(c C.struct_op, op device.Op) (err error) {
 	if err := l.withState(&c, op); err != nil {
 		return err
 	}
-	l.newPhase(C.PHASE_CONV, c)
-	l.phases[len(l.phases)-1].items = (c.cols + C.CONV_PART - 1) / C.CONV_PART
+	if items := (c.cols + C.CONV_PART - 1) / C.CONV_PART; l.joinsConvs(c) {
+		l.ops = append(l.ops, c)
+		last := &l.phases[len(l.phases)-1]
+		last.last, last.items = last.last+1, last.items+items
+	} else {
+		l.newPhase(C.PHASE_CONV, c)
+		l.phases[len(l.phases)-1].items = items
+	}
 	l.wrote(op.Dst)
 	return nil
+}
+
+// joinsConvs reports whether c can join the last phase: its convolutions write neither what c reads nor what
+// c writes.
+func (l *lowering) joinsConvs(c C.struct_op) bool {
+	if len(l.phases) == 0 || l.phases[len(l.phases)-1].kind != C.PHASE_CONV {
+		return false
+	}
+	last := l.phases[len(l.phases)-1]
+	return !slices.ContainsFunc(l.ops[last.first:last.last], func(other C.struct_op) bool {
+		return other.y == c.x || other.y == c.y || other.x == c.y || other.state == c.state && other.state_at == c.state_at
+	})
+}
+
+// followsConv makes the last operation compute SiLU of its result, if op is that and the last one a
+// convolution.
+func (l *lowering) followsConv(op device.Op, c C.struct_op) bool {
+	if len(l.ops) == 0 || op.GLU != device.SiLU || !op.Y.None() || op.X != op.Dst {
+		return false
+	}
+	last := &l.ops[len(l.ops)-1]
+	if last.kind != C.OP_CONV || last.y != c.y || last.silu != 0 {
+		return false
+	}
+	last.silu = 1
+	return true
 }
 
 func (l *lowering) scan(c C.struct_op, op device.Op) (err error) {

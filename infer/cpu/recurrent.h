@@ -27,7 +27,8 @@ static void run_conv(const struct run *r, const struct op *op, int part, int row
 			vf sum = op->bias ? get(op->bias + first + c, n - c) : vf_zero();
 			for (int i = 0; i < before; i++)
 				sum = vf_fma(vf_load(&w[i][c]), get(inputs + (size_t)i * cols + c, n - c), sum);
-			put(y + c, n - c, vf_fma(vf_load(&w[before][c]), get(x + c, n - c), sum));
+			sum = vf_fma(vf_load(&w[before][c]), get(x + c, n - c), sum);
+			put(y + c, n - c, op->silu ? vf_gated(sum, sum) : sum);
 		}
 		for (int i = 0; i < before; i++)
 			memcpy(inputs + (size_t)i * cols, i + 1 < before ? inputs + (size_t)(i + 1) * cols : x, sizeof(float) * (size_t)n);
@@ -37,9 +38,10 @@ static void run_conv(const struct run *r, const struct op *op, int part, int row
 enum { SCAN_VECTORS = SCAN_PART / LANES };
 
 // One step of n columns of a head, at most SCAN_PART: see device.Scan. state: (keys, n); q, k: (keys);
-// decay: (keys), or one value at a stride of 0; v, y: (n)
+// decay: (keys), or one value at a stride of 0; v, y: (n). ahead: state that is read next, prefetched with that; its
+// address may be invalid
 INLINE void scan_step(const int n, const bool delta, int keys, float *state, const float *q, const float *k, const float *decay,
-                      size_t decay_stride, const float *v, float step, float skip, float *y)
+                      size_t decay_stride, const float *v, float step, float skip, float *y, const float *ahead)
 {
 	vf e[SCAN_VECTORS], sum[SCAN_VECTORS];
 	UNROLL for (int j = 0; j < SCAN_VECTORS; j++) {
@@ -47,6 +49,7 @@ INLINE void scan_step(const int n, const bool delta, int keys, float *state, con
 		sum[j] = vf_zero();
 	}
 	for (int i = 0; delta && i < keys; i++) {
+		fetch_ahead((const uint8_t *)(ahead + i * n), SCAN_PART * (int)sizeof *ahead);
 		const vf g = vf_set(decay[(size_t)i * decay_stride]), key = vf_set(k[i]);
 		UNROLL for (int j = 0; j < SCAN_VECTORS; j++)
 			if (j * LANES < n)
@@ -57,6 +60,8 @@ INLINE void scan_step(const int n, const bool delta, int keys, float *state, con
 		sum[j] = vf_zero();
 	}
 	for (int i = 0; i < keys; i++) {
+		if (!delta)
+			fetch_ahead((const uint8_t *)(ahead + i * n), SCAN_PART * (int)sizeof *ahead);
 		const vf g = vf_set(decay[(size_t)i * decay_stride]), key = vf_set(k[i]), query = vf_set(q[i]);
 		UNROLL for (int j = 0; j < SCAN_VECTORS; j++)
 			if (j * LANES < n) {
@@ -81,6 +86,7 @@ static void run_scan(const struct run *r, const struct op *op, int head, int par
 	const float skip = op->factors ? op->factors[head] : 0;
 	for (int row = 0; row < rows; row++) {
 		float *state = state_of(r, op, row) + at;
+		const float *ahead = state + (row + 1 < rows ? 0 : (size_t)keys * n); // the next part, after the last row of this one
 		if (r->batch->pos[row] == 0)
 			memset(state, 0, sizeof(float) * (size_t)keys * n);
 		const float *q = op->x + row * queries + (size_t)key_head * keys, *k = op->z + row * queries + (size_t)key_head * keys;
@@ -88,10 +94,10 @@ static void run_scan(const struct run *r, const struct op *op, int head, int par
 		const size_t values = (size_t)row * op->cols + (size_t)head * op->head_dim + first, stride = op->decays > 1;
 		const float step = op->step[(size_t)row * op->heads + head];
 		if (n == SCAN_PART && op->delta)
-			scan_step(SCAN_PART, true, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values);
+			scan_step(SCAN_PART, true, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values, ahead);
 		else if (n == SCAN_PART)
-			scan_step(SCAN_PART, false, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values);
+			scan_step(SCAN_PART, false, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values, ahead);
 		else
-			scan_step(n, op->delta, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values);
+			scan_step(n, op->delta, keys, state, q, k, decay, stride, op->v + values, step, skip, op->y + values, ahead);
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// inputs is the GPU memory for the batches of one program, and the page-locked host memory that
+// inputs is the GPU memory for the batches of a program, and the page-locked host memory that
 // they are copied from. Both are int32 words: the two counts, the arrays at their maximum size, and
 // the block tables, concatenated. A step copies only the part that it uses.
 type inputs struct {
@@ -27,6 +27,27 @@ type inputs struct {
 }
 
 const word = 4 // bytes of an int32
+
+// inputLayout determines where a batch of a program has what.
+type inputLayout struct {
+	rows, out, groups, blocks int
+	states                    bool
+}
+
+// inputsOf returns memory for batches of p, as newInputs does. Programs share it if their batches have one
+// layout, because they run one after another: a model that is cut at each layer has many of them.
+func (d *cuda) inputsOf(p *device.Program, blocks int) (*inputs, error) {
+	limits := p.Limits()
+	key := inputLayout{p.Rows, p.Out, len(limits.Blocks), blocks, limits.States > 0}
+	if in := d.inputs[key]; in != nil {
+		return in, nil
+	}
+	in, err := d.newInputs(p, blocks)
+	if err == nil {
+		d.inputs[key] = in
+	}
+	return in, err
+}
 
 // newInputs allocates memory for batches of p. A table has up to blocks KV blocks; 0: the program
 // reads no tables.

@@ -84,7 +84,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		longest = max(longest, op.KV.Layout.Longest())
 	}
 	var err error
-	if x.inputs, err = d.newInputs(p, longest); err != nil {
+	if x.inputs, err = d.inputsOf(p, longest); err != nil {
 		return nil, err
 	}
 	progress := p.Progress

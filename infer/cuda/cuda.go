@@ -81,6 +81,7 @@ type cuda struct {
 	rotations  map[device.RoPE]cudakern.Ptr // tables of RoPE angles
 	reduced    map[int32]*reduced           // by ID of the logits
 	workspaces map[string]region            // of kernels, by use; shared by all programs
+	inputs     map[inputLayout]*inputs
 }
 
 // region is a range of GPU memory.
@@ -202,6 +203,7 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 		rotations:  map[device.RoPE]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},
 		workspaces: map[string]region{},
+		inputs:     map[inputLayout]*inputs{},
 	}
 	d.close = append(d.close, d.memory.free)
 	defer func() {

@@ -70,7 +70,7 @@ func (l *loop) measure() {
 // setReads records what steps read, and what measures the bandwidth of the memory: of a model on one device
 // that does not read weights from their file.
 func (r *loadedModel) setReads(p placed, cache gguf.Type) {
-	if len(p.stages) != 1 || p.info.InFile != "" {
+	if len(p.stages) != 1 || p.experts.Layers > 0 || p.info.InFile != "" {
 		return
 	}
 	reads, err := model.ReadsOf(r.model.file, r.model.config, cache)

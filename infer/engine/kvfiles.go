@@ -675,9 +675,11 @@ func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int, state b
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
 	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)
-	for _, s := range p.stages {
-		info := s.Device.Info()
-		fmt.Fprintf(h, "%d layers: %q %q %q\n", s.Layers, info.Kind, info.Name, info.Path)
+	for _, s := range append(slices.Clip(p.stages), p.experts) {
+		if s.Layers > 0 {
+			info := s.Device.Info()
+			fmt.Fprintf(h, "%d layers: %q %q %q\n", s.Layers, info.Kind, info.Name, info.Path)
+		}
 	}
 	// Files with one header have other weights if they were tuned further.
 	for _, t := range m.file.Tensors() {

@@ -252,6 +252,7 @@ type placed struct {
 	devices []device.Device // all that were opened
 	plan    placement.Plan
 	stages  []model.Stage
+	experts model.Stage
 	info    device.Info // of those that the model is on, as one
 
 	converted string // which weights are converted for a device, as a sentence; empty: none
@@ -313,6 +314,9 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	for _, stage := range p.plan.Stages {
 		rows = min(rows, p.devices[stage.Device].Info().StepRows)
 	}
+	if experts := p.plan.Experts; experts.Layers > 0 {
+		rows = min(rows, p.devices[experts.Device].Info().StepRows)
+	}
 	before := l.sched.limits
 	if l.options.ChunkRows > 0 || m.config.Embeds() || rows <= before.Rows {
 		return nil
@@ -328,7 +332,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	}
 	cache, _ := l.cacheOf(m)
 	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows})
-	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
+	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
 		return nil
 	}
@@ -371,7 +375,7 @@ func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
 	}
 }
 
-// setStages sets stages, info and converted from the plan and the types of weights. info.Name lists
+// setStages sets stages, experts, info and converted from the plan and the types of weights. info.Name lists
 // the devices in order of preference.
 func (p *placed) setStages(types placement.Types) {
 	on := map[int]bool{}
@@ -379,6 +383,10 @@ func (p *placed) setStages(types placement.Types) {
 	for _, stage := range p.plan.Stages {
 		p.stages = append(p.stages, model.Stage{Device: p.devices[stage.Device], Layers: stage.Layers})
 		on[stage.Device] = true
+	}
+	if experts := p.plan.Experts; experts.Layers > 0 {
+		p.experts = model.Stage{Device: p.devices[experts.Device], Layers: experts.Layers}
+		on[experts.Device] = true
 	}
 	var names, paths []string
 	var inFile string
@@ -417,6 +425,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		Context:   p.plan.Context,
 
 		GroupBlocks: p.plan.GroupBlocks(),
+		Experts:     p.experts,
 
 		Progress: func(p model.Progress) { l.progress(m, p) },
 	})

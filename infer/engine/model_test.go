@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"math"
 	"os"
@@ -292,6 +293,53 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 			b.Close()
 			if opened != 2 || closed != 2 {
 				t.Errorf("%d devices were opened and %d closed, want 2", opened, closed)
+			}
+		})
+	}
+}
+
+func TestRealModel_ExpertsThatDoNotFitOnItsDeviceStayOnTheHost(t *testing.T) {
+	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "qwen3moe"), "f32.gguf"))
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := model.ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := model.PartBytes(f, config, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := model.DeviceBytes(f, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(span(3, 23), 20)
+	r.IgnoreEOS, r.Alternatives = true, 2
+	limit := func(o *Options) { o.ChunkRows, o.Parallel, o.ContextLength = 8, 2, 64 }
+	whole := openReference(t, file, limit).ask(r)
+	rest := weights + placement.StepLimitsOf(2, 8).Scratch(config) + 2*config.KVLayout(gguf.F16, 2).Bytes()
+	for missing := 1; missing <= len(parts.Experts); missing++ {
+		t.Run(fmt.Sprintf("of %d layers", missing), func(t *testing.T) {
+			rest -= parts.Experts[missing-1]
+			closed := 0
+			b := openReference(t, file, func(o *Options) {
+				limit(o)
+				o.OpenDevice = func(*gguf.File) (device.Device, error) { return smallDevice{ref.New(), rest, &closed}, nil }
+				o.MoreDevices = func() iter.Seq2[device.Device, error] {
+					return func(yield func(device.Device, error) bool) { yield(hostDevice{ref.New()}, nil) }
+				}
+			})
+			a := b.ask(r)
+			if a.err != nil || !reflect.DeepEqual(a.tokens, whole.tokens) {
+				t.Errorf("divided %v, %v; whole %v", a.ids(), a.err, whole.ids())
+			}
+			info := b.Status().Device
+			want := fmt.Sprintf("the experts of %d of %d layers are on the host, because a small device has no room for them", missing, len(parts.Experts))
+			if info.Name != "a small device and the host" || info.Notice != want {
+				t.Errorf("it runs on %+v, want the notice %q", info, want)
 			}
 		})
 	}

@@ -106,14 +106,25 @@ func (r *recording) dense(last device.Tensor) device.Tensor {
 }
 
 // layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage, or a
-// recurrence in place of attention or beside it; a layer may lack one of the parts. Norms without
-// weights are left out: those before a sublayer, and those of its output. If attention has a norm and
-// the feed-forward layer has none, both read the one of attention. Encoders have a norm of each sum x
-// instead.
+// recurrence in place of attention or beside it; a layer may lack one of the parts, or have it in another
+// stage. Norms without weights are left out: those before a sublayer, and those of its output. If attention
+// has a norm and the feed-forward layer has none, both read the one of attention. Encoders have a norm of
+// each sum x instead.
 func (r *recording) layer(i int) {
+	n := r.s.buffers.X
+	if !r.s.experts {
+		n = r.mixer(i)
+	}
+	if !r.s.apart || i < len(r.s.layers)-1 {
+		r.feedForwardLayer(i, n)
+	}
+}
+
+// mixer records the attention or recurrence of layer i of the stage, and returns its input.
+func (r *recording) mixer(i int) (n device.Tensor) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
-	n := r.norm(x, w[attnNorm], w[attnNormBias])
+	n = r.norm(x, w[attnNorm], w[attnNormBias])
 	if l.Recurs() {
 		r.add(x, r.recurrent(i, n), device.Tensor{})
 	}
@@ -122,6 +133,13 @@ func (r *recording) layer(i int) {
 	}
 	r.laurel(w, x, n)
 	r.normInPlace(x, w[attnSumNorm], w[attnSumNormBias])
+	return n
+}
+
+// feedForwardLayer records the feed-forward layer of layer i of the stage. n is the input of the layer's
+// attention, for one that has no norm of its own.
+func (r *recording) feedForwardLayer(i int, n device.Tensor) {
+	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 	if !l.feedsForward() {
 		return
 	}
@@ -172,11 +190,6 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 
 	q := r.linear("q", w[attnQ], w[attnQBias], n)
-	var gate device.Tensor
-	if l.GatedAttention {
-		gate = r.columns("attention gate", q, l.Heads, l.HeadDim, l.HeadDim)
-		q = r.columns("q", q, l.Heads, 0, l.HeadDim)
-	}
 	var k, v device.Tensor // none if the layer reads those of another layer
 	if l.KVLayersBack == 0 {
 		k = r.linear("k", w[attnK], w[attnKBias], n)
@@ -186,6 +199,11 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 			v = r.linear("v", w[attnV], w[attnVBias], n)
 		}
 		r.normInPlace(v, w[attnVNorm], device.Tensor{})
+	}
+	var gate device.Tensor
+	if l.GatedAttention {
+		gate = r.columns("attention gate", q, l.Heads, l.HeadDim, l.HeadDim)
+		q = r.columns("q", q, l.Heads, 0, l.HeadDim)
 	}
 	norms := func(wanted bool) {
 		if wanted {

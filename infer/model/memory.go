@@ -54,6 +54,9 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 	return r, nil
 }
 
+// Experts returns how many bytes of experts a row reads.
+func (r Reads) Experts() int64 { return r.experts }
+
 // Step returns how many bytes a step of so many rows reads, for sequences with so many positions each.
 // known is false where that depends on which experts the rows have in common.
 func (r Reads) Step(rows int, positions ...int) (bytes int64, known bool) {
@@ -99,6 +102,7 @@ type Parts struct {
 	Embedding int64
 	Output    int64 // output layer and its norm, if the embedding table is on another device
 	Layers    []int64
+	Experts   []int64 // of Layers, the feed-forward layer with its experts, where that can be on another device; nil: nowhere
 
 	all int64 // all on one device, where tied embedding and output weights are stored once
 }
@@ -111,7 +115,10 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	if err != nil {
 		return p, err
 	}
-	counted := map[source]bool{}
+	counted, apart := map[source]bool{}, c.expertLayers(tensors)
+	if slices.Contains(apart, true) {
+		p.Experts = make([]int64, len(c.Layers))
+	}
 	for _, t := range tensors {
 		bytes, err := dev.WeightBytes(t.Type, t.rows, t.cols)
 		if err != nil {
@@ -120,6 +127,9 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 		switch t.part {
 		case everyLayer:
 			p.Layers[t.layer] += bytes
+			if apart[t.layer] && t.slot.feedsForward() {
+				p.Experts[t.layer] += bytes
+			}
 		case firstStage:
 			p.Embedding += bytes
 		default:
@@ -325,7 +335,7 @@ func (c Config) Check(dev device.Device) error {
 // that have no memory.
 func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	o = o.withDefaults()
-	s := &stage{last: len(c.Layers), embeds: true, outputs: true, alloc: shapes.alloc, layers: make([]weights, len(c.Layers))}
+	s := &stage{last: len(c.Layers), embeds: true, outputs: true, alloc: shapes.alloc, layers: make([]weights, len(c.Layers)), common: newCommon()}
 	for _, w := range c.wanted() {
 		*s.place(w) = shapes.tensor(w.rows, w.cols)
 	}

@@ -24,6 +24,10 @@ type Options struct {
 
 	GroupBlocks []int // blocks of each of Config.CacheGroups; nil: Blocks each
 
+	// Experts is a device with the experts of the first Layers layers, in place of the stages that these are
+	// in; see Parts.Experts. 0 layers: the stages have all of them.
+	Experts Stage
+
 	Progress func(Progress) // if set, called with the progress of Load
 }
 
@@ -66,10 +70,12 @@ type Stage struct {
 	Layers int
 }
 
-// stage is a loaded Stage.
+// stage is a loaded Stage, or what lies between layers whose experts are elsewhere: see cut.
 type stage struct {
 	dev         device.Device
-	first, last int // layers first … last-1
+	first, last int  // layers first … last-1
+	experts     bool // only the feed-forward layer of first, with its experts
+	apart       bool // not the feed-forward layer of last-1, whose experts are elsewhere
 	embeds      bool
 	outputs     bool
 	weights     weights
@@ -79,9 +85,17 @@ type stage struct {
 	state       device.State // of its layers; no Values: they have none
 	stateAt     []int        // by layer, its first value in a slot
 	alloc       func(rows, cols int) (device.Tensor, error)
-	buffers     buffers
-	programs    map[int]device.Executable // by row bucket
+	*common
+	programs map[int]device.Executable // by row bucket
 }
+
+// common is what stages on one device have in common.
+type common struct {
+	buffers  buffers
+	uploaded map[source]device.Tensor
+}
+
+func newCommon() *common { return &common{uploaded: map[source]device.Tensor{}} }
 
 // buffers are the activations of a step. Each is allocated when it is first recorded, for batches of
 // the maximum size. Layers share buffers of the same name and width.
@@ -140,24 +154,11 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	}
 	o = o.withDefaults()
 	m := &Model{config: c, options: o, weightBytes: WeightBytes(f)}
-	layers := 0
-	for i, s := range stages {
-		m.stages = append(m.stages, &stage{
-			dev: s.Device, first: layers, last: layers + s.Layers, embeds: i == 0, outputs: i == len(stages)-1,
-			alloc: s.Device.Alloc, programs: map[int]device.Executable{},
-		})
-		layers += s.Layers
-	}
-	if layers != len(c.Layers) {
-		return nil, fmt.Errorf("the stages have %d layers together, the model has %d", layers, len(c.Layers))
-	}
-	for _, s := range m.stages {
-		if s.first > c.FirstSharedKV() {
-			return nil, fmt.Errorf("a stage cannot begin at layer %d: layers from %d on read each other's keys and values", s.first, c.FirstSharedKV())
-		}
-	}
 	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
 	if l.tensors, err = c.find(f); err != nil {
+		return nil, err
+	}
+	if m.stages, err = cut(c, stages, o.Experts, c.expertLayers(l.tensors)); err != nil {
 		return nil, err
 	}
 	for _, s := range m.stages {
@@ -181,7 +182,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 
 func (m *Model) allocKV(s *stage) error {
 	var caches KVLayouts
-	caches, s.places = m.config.kvLayouts(m.options, s.first, s.last)
+	caches, s.places = m.config.kvLayouts(m.options, s.firstMixer(), s.last)
 	for _, layout := range caches {
 		kv, err := s.dev.AllocKV(layout)
 		if err != nil {
@@ -194,7 +195,7 @@ func (m *Model) allocKV(s *stage) error {
 
 func (m *Model) allocState(s *stage) (err error) {
 	var layout device.StateLayout
-	if layout, s.stateAt = m.config.stateLayout(m.options.States, s.first, s.last); layout.Values > 0 {
+	if layout, s.stateAt = m.config.stateLayout(m.options.States, s.firstMixer(), s.last); layout.Values > 0 {
 		s.state, err = s.dev.AllocState(layout)
 	}
 	return err

@@ -199,26 +199,37 @@ func (r *recording) recurrent(i int, n device.Tensor) device.Tensor {
 	if l.Recurrent.kind == shortConv {
 		return r.shortConvolution(w, n, at)
 	}
-	convolved := func(name string, projection, conv, bias slot) device.Tensor {
-		x := r.linear(name+" in", w[projection], device.Tensor{}, n)
+	// All products of n come first, so that a device can compute them together.
+	var none device.Tensor
+	q, k, v := r.linear("scan q in", w[scanQ], none, n), r.linear("scan k in", w[scanK], none, n), r.linear("scan v in", w[scanV], none, n)
+	gate := r.scanGate(l, w, n)
+	a := l.Recurrent.scan
+	a.Step, a.Decay = r.scanGates(l, w, n)
+	convolved := func(name string, x device.Tensor, conv, bias slot) device.Tensor {
 		y := r.buffer(name, x.Cols)
 		r.Conv(y, x, w[conv], w[bias], r.s.state, at)
 		r.Activate(y, y, device.SiLU)
 		at += device.ConvValues(w[conv])
 		return y
 	}
-	q := convolved("scan q", scanQ, scanQConv, scanQConvBias)
-	k := convolved("scan k", scanK, scanKConv, scanKConvBias)
-	v := convolved("scan v", scanV, scanVConv, scanVConvBias)
-	a := l.Recurrent.scan
+	q = convolved("scan q", q, scanQConv, scanQConvBias)
+	k = convolved("scan k", k, scanKConv, scanKConvBias)
+	v = convolved("scan v", v, scanVConv, scanVConvBias)
 	if a.Delta {
 		r.normalizeKeys(q, k, w[scanKeyNorm])
 	}
 	a.V, a.Skip = v, w[scanSkip]
-	a.Step, a.Decay = r.scanGates(l, w, n)
 	out := r.buffer("scan", v.Cols)
 	r.Scan(out, q, k, a, r.s.state, at)
-	return r.scanOutput(l, w, n, out)
+	return r.scanOutput(l, w, gate, out)
+}
+
+// scanGate records the gate of a recurrence's result, or what that is computed from.
+func (r *recording) scanGate(l *Layer, w *weights, n device.Tensor) device.Tensor {
+	if l.Recurrent.kind == kimiDelta {
+		return r.linear("gate rank", w[scanGateRank], device.Tensor{}, n)
+	}
+	return r.linear("scan gate", w[scanGate], device.Tensor{}, n)
 }
 
 // normalizeKeys records the division of the query and the key of each head by their lengths, and of
@@ -264,15 +275,14 @@ func (r *recording) scanGates(l *Layer, w *weights, n device.Tensor) (step, deca
 	return step, decay
 }
 
-// scanOutput records the projection of a recurrence's result out, normed and gated.
-func (r *recording) scanOutput(l *Layer, w *weights, n, out device.Tensor) device.Tensor {
+// scanOutput records the projection of a recurrence's result out, normed and gated. gate is scanGate's.
+func (r *recording) scanOutput(l *Layer, w *weights, gate, out device.Tensor) device.Tensor {
 	var none device.Tensor
 	if l.Recurrent.kind == kimiDelta {
 		r.RMSNorm(out, out, w[scanNorm], r.m.config.Eps)
-		r.Gate(out, r.linear("scan gate", w[scanGate], none, r.linear("gate rank", w[scanGateRank], none, n)))
+		r.Gate(out, r.linear("scan gate", w[scanGate], none, gate))
 		return r.linear("proj", w[scanOut], none, out)
 	}
-	gate := r.linear("scan gate", w[scanGate], none, n)
 	if l.Recurrent.kind == deltaNet {
 		r.RMSNorm(out, out, w[scanNorm], r.m.config.Eps)
 		r.GLU(gate, gate, out, device.SiLU)

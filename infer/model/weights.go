@@ -25,19 +25,18 @@ type loader struct {
 // load uploads the tensors of a stage.
 func (l *loader) load(s *stage) error {
 	s.layers = make([]weights, s.last-s.first)
-	uploaded := map[source]device.Tensor{}
 	for _, t := range l.tensors {
 		to := s.place(t.wanted)
 		if to == nil {
 			continue
 		}
-		w, ok := uploaded[t.source()]
+		w, ok := s.uploaded[t.source()]
 		if !ok {
 			var err error
 			if w, err = l.upload(s.dev, t); err != nil {
 				return err
 			}
-			uploaded[t.source()] = w
+			s.uploaded[t.source()] = w
 		}
 		*to = w
 	}
@@ -48,6 +47,9 @@ func (l *loader) load(s *stage) error {
 func (s *stage) place(w wanted) *device.Tensor {
 	switch {
 	case w.part == everyLayer && s.first <= w.layer && w.layer < s.last:
+		if w.slot.feedsForward() && s.apart && w.layer == s.last-1 || !w.slot.feedsForward() && s.experts {
+			return nil
+		}
 		return &s.layers[w.layer-s.first][w.slot]
 	case w.part == firstStage && s.embeds, w.part == lastStage && s.outputs, w.part == everyStage:
 		return &s.weights[w.slot]

@@ -19,6 +19,7 @@ type Shape struct {
 	parts   model.Parts
 	types   Types
 	reads   int64 // bytes of weights that are read for a token
+	experts int64 // of them, those of experts
 }
 
 // ShapeOf reads the shape of the model in f, whose configuration is c.
@@ -27,18 +28,19 @@ func ShapeOf(f *gguf.File, c model.Config) (*Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	reads, err := model.StepBytes(f, c, gguf.F16, 0)
+	reads, err := model.ReadsOf(f, c, gguf.F16)
 	if err != nil {
 		return nil, err
 	}
-	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts, types: TypesOf(f), reads: reads}, nil
+	bytes, _ := reads.Step(1, 0)
+	return &Shape{config: c, weights: model.WeightBytes(f), parts: parts, types: TypesOf(f), reads: bytes, experts: reads.Experts()}, nil
 }
 
 // Scaled returns the shape of the same model with weights of type t that are factor times as large.
 func (s *Shape) Scaled(factor float64, t gguf.Type) *Shape {
 	d := Device{Weights: s.weights, Parts: s.parts}
 	d.enlarge(factor)
-	return &Shape{config: s.config, weights: d.Weights, parts: d.Parts, types: Types{t: d.Weights}, reads: int64(float64(s.reads) * factor)}
+	return &Shape{config: s.config, weights: d.Weights, parts: d.Parts, types: Types{t: d.Weights}, reads: int64(float64(s.reads) * factor), experts: int64(float64(s.experts) * factor)}
 }
 
 // Machine is where a model is to be loaded, and how.
@@ -92,21 +94,26 @@ const decodeShare = 0.7
 
 // Estimate returns how the model would run on m.
 func (s *Shape) Estimate(m Machine) Estimate {
-	fit, stages, growth := s.place(m)
+	fit, plan, growth := s.place(m)
 	e := Estimate{Fit: fit}
-	seconds, known := 0.0, len(stages) > 0 && !fit.InFile
-	layers := len(s.config.Layers)
-	for _, stage := range stages {
-		info := m.Devices[stage.Device]
-		if stage.Device >= len(m.ReadBandwidth) || m.ReadBandwidth[stage.Device] <= 0 {
+	seconds, known := 0.0, len(plan.Stages) > 0 && !fit.InFile
+	layers := float64(len(s.config.Layers))
+	read := func(device int, bytes float64) {
+		if device >= len(m.ReadBandwidth) || m.ReadBandwidth[device] <= 0 {
 			known = false
-			continue
+			return
 		}
-		bytes := float64(s.reads) * float64(stage.Layers) / float64(layers)
-		if info.Dedicated {
+		if m.Devices[device].Dedicated {
 			bytes *= growth
 		}
-		seconds += bytes / (decodeShare * m.ReadBandwidth[stage.Device])
+		seconds += bytes / (decodeShare * m.ReadBandwidth[device])
+	}
+	elsewhere := float64(s.experts) * float64(plan.Experts.Layers) / layers
+	for _, stage := range plan.Stages {
+		read(stage.Device, (float64(s.reads)-elsewhere)*float64(stage.Layers)/layers)
+	}
+	if elsewhere > 0 {
+		read(plan.Experts.Device, elsewhere)
 	}
 	if known && seconds > 0 {
 		e.TokensPerSecond = 1 / seconds
@@ -114,26 +121,32 @@ func (s *Shape) Estimate(m Machine) Estimate {
 	return e
 }
 
-// on names the devices of stages.
-func (s *Shape) on(m Machine, stages []Stage) string {
+// on names the devices of a plan.
+func (s *Shape) on(m Machine, plan Plan) string {
 	layers := len(s.config.Layers)
+	name := func(device int) string {
+		if info := m.Devices[device]; info.Dedicated {
+			return info.Name
+		}
+		return "CPU"
+	}
 	var names []string
-	for _, stage := range stages {
-		info, name := m.Devices[stage.Device], "CPU"
-		if info.Dedicated {
-			name = info.Name
-		}
+	for _, stage := range plan.Stages {
+		of := name(stage.Device)
 		if stage.Layers < layers {
-			name += fmt.Sprintf(", %d of %d layers", stage.Layers, layers)
+			of += fmt.Sprintf(", %d of %d layers", stage.Layers, layers)
 		}
-		names = append(names, name)
+		names = append(names, of)
+	}
+	if n := plan.Experts.Layers; n > 0 {
+		names = append(names, fmt.Sprintf("%s, the experts of %d of %d layers", name(plan.Experts.Device), n, layers))
 	}
 	return units.List(names)
 }
 
 // place plans the model for m. growth is by how many times its weights are larger on a device with
 // a memory of its own.
-func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
+func (s *Shape) place(m Machine) (f Fit, plan Plan, growth float64) {
 	growth = s.types.growth(m.Converts)
 	steps := StepLimitsOf(m.Parallel, 0)
 	sizes := ModelOf(s.config, CacheTypes[cmp.Or(m.CacheType, "f16")])
@@ -160,9 +173,12 @@ func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
 	}
 	if err != nil {
 		f.Needs, f.Free = takes(min(p.context, shortestContext)), m.Free()
-		return f, nil, growth
+		return f, Plan{}, growth
 	}
-	f.Context, f.Needs, f.On = plan.Context, takes(plan.Context), s.on(m, plan.Stages)
+	f.Context, f.Needs, f.On = plan.Context, takes(plan.Context), s.on(m, plan)
+	if plan.Experts.Layers > 0 {
+		f.Free += m.Devices[plan.Experts.Device].Memory
+	}
 	for _, stage := range plan.Stages {
 		info := m.Devices[stage.Device]
 		f.Free += info.Memory
@@ -172,7 +188,7 @@ func (s *Shape) place(m Machine) (f Fit, stages []Stage, growth float64) {
 			f.Needs, f.Whole = f.Needs+more, f.Whole+more
 		}
 	}
-	return f, plan.Stages, growth
+	return f, plan, growth
 }
 
 // String returns the fit as a sentence without its full stop.

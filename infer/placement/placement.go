@@ -60,6 +60,7 @@ type Limits struct {
 // Plan says which part of a model goes where.
 type Plan struct {
 	Stages  []Stage
+	Experts Stage // a device that has the experts of the first so many layers, in place of Stages; 0 layers: none
 	Context int   // positions of one answer
 	States  int   // slots of recurrent state; 0: the model has none
 	State   int64 // bytes of all slots
@@ -142,6 +143,7 @@ type placer struct {
 	limits  Limits
 	context int // the longest that is of use
 	states  int // slots of recurrent state
+	experts int // layers, the first ones, whose experts no device with a memory of its own has
 }
 
 const (
@@ -244,11 +246,11 @@ func (p *placer) need(d Device, from, to int) need {
 	for i, bytes := range p.model.Cache[from:to] {
 		n.groups[p.model.Group[from+i]] += bytes
 	}
+	n.fixed += p.stateBytes(from, to) - p.expertBytes(d, from, min(to, p.experts))
 	if from == 0 && to == p.layers() {
-		n.fixed += p.stateBytes(from, to)
 		return n
 	}
-	n.fixed = d.Scratch + p.stateBytes(from, to)
+	n.fixed -= d.Weights
 	for _, bytes := range d.Parts.Layers[from:to] {
 		n.fixed += bytes
 	}
@@ -259,6 +261,17 @@ func (p *placer) need(d Device, from, to int) need {
 		n.fixed += d.Parts.Output
 	}
 	return n
+}
+
+// expertBytes returns what the experts of layers from to to-1 take of d.
+func (p *placer) expertBytes(d Device, from, to int) (total int64) {
+	if d.Parts.Experts == nil || from >= to {
+		return 0
+	}
+	for _, bytes := range d.Parts.Experts[from:to] {
+		total += bytes
+	}
+	return total
 }
 
 // stateBytes returns the size of all slots of recurrent state in layers from to to-1.
@@ -369,6 +382,9 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 		plan.Reason = "no device has room for all of it: " + p.shares(stages)
 		return plan, true, nil
 	}
+	if plan, fits := p.divideExperts(host, least); fits {
+		return plan, true, nil
+	}
 	stages, left := p.fill(n-1, least)
 	if left == p.layers() {
 		return Plan{}, false, nil
@@ -381,6 +397,43 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 	plan = p.plan(slices.Insert(slices.Clone(stages), 0, Stage{host, left}), least)
 	plan.Reason = fmt.Sprintf("%s, which has no room for more; the others are on %s", p.shares(stages), d.Name)
 	return plan, true, nil
+}
+
+// divideExperts plans the model for the devices before host, which is main memory and gets the experts of as
+// few of the first layers as possible. So no step reads the other weights and the KV cache from main memory.
+// fits is false if the rest of the model does not fit, or the model has no such experts.
+func (p *placer) divideExperts(host int, least int64) (plan Plan, fits bool) {
+	defer func() { p.experts = 0 }()
+	if p.devices[0].Parts.Experts == nil {
+		return Plan{}, false
+	}
+	p.experts = sort.Search(p.layers(), func(layers int) bool {
+		p.experts = layers
+		_, left := p.fill(host, least)
+		return left == 0
+	})
+	stages, left := p.fill(host, least)
+	d := p.devices[host]
+	need := d.Scratch + spare(d) + p.expertBytes(d, 0, p.experts)
+	if left > 0 || d.Memory > 0 && need > d.Memory {
+		return Plan{}, false
+	}
+	plan = p.plan(stages, least)
+	plan.Experts = Stage{host, p.experts}
+	plan.Reason = fmt.Sprintf("the experts of %d of %d layers are on %s, because %s no room for them", p.experts, p.layers(), d.Name, p.have(stages))
+	return plan, true
+}
+
+// have returns the devices of stages as the subject of a sentence, with its verb.
+func (p *placer) have(stages []Stage) string {
+	var names []string
+	for _, s := range stages {
+		names = append(names, p.devices[s.Device].Name)
+	}
+	if len(names) == 1 {
+		return names[0] + " has"
+	}
+	return units.List(names) + " have"
 }
 
 // fill gives each of the first n devices, the last one first, as many of the last layers as fit

@@ -237,3 +237,68 @@ func TestLayersWithAWindowTakeTheMemoryOfTheirWindows(t *testing.T) {
 		})
 	}
 }
+
+// mixture1B is parts1B with experts that take three quarters of each layer but the first, which is dense.
+func mixture1B() model.Parts {
+	parts := parts1B
+	parts.Experts = append([]int64{0}, slices.Repeat([]int64{48 * mb}, 15)...)
+	return parts
+}
+
+func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
+	device1B := func(info device.Info) Device {
+		return Device{Info: info, Weights: parts1B.Embedding + 16*64*mb, Parts: mixture1B(), Scratch: scratch1B}
+	}
+	card := func(name string, free int64) Device { // free beside the output layer and scratch
+		return device1B(device.Info{Name: name, Memory: parts1B.Output + scratch1B + free, Dedicated: true})
+	}
+	host := func(free int64) Device { // free beside scratch
+		return device1B(device.Info{Name: "the CPU", Memory: scratch1B + Spare + free})
+	}
+	// A common context takes 256 MiB of the cache, for which 293 MiB have to be free.
+	for _, c := range []struct {
+		name    string
+		devices []Device
+		stages  []Stage
+		experts Stage
+		reason  string
+	}{
+		{"all fit", []Device{card("A", 4*gb), host(64 * gb)}, []Stage{{0, 16}}, Stage{}, ""},
+		{"those of some layers do not fit", []Device{card("A", 800*mb), host(64 * gb)}, []Stage{{0, 16}}, Stage{1, 12}, "the experts of 12 of 16 layers are on the CPU, because A has no room for them"},
+		{"those of no layer fit", []Device{card("A", 600*mb), host(64 * gb)}, []Stage{{0, 16}}, Stage{1, 16}, "the experts of 16 of 16 layers"},
+		{"not even the rest fits", []Device{card("A", 500*mb), host(64 * gb)}, []Stage{{1, 10}, {0, 6}}, Stage{}, "6 of 16 layers are on A"},
+		{"main memory has just room for them", []Device{card("A", 800*mb), host(11 * 48 * mb)}, []Stage{{0, 16}}, Stage{1, 12}, "12 of 16"},
+		{"two devices share the rest", []Device{card("A", 400*mb), card("B", 400*mb), host(64 * gb)}, []Stage{{0, 9}, {1, 7}}, Stage{2, 13}, "because A and B have no room"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := Place(ModelOf(llama1B, gguf.F16), c.devices, Limits{Answers: 16})
+			if err != nil || !slices.Equal(p.Stages, c.stages) || p.Experts != c.experts || p.Context < CommonContext || !strings.Contains(p.Reason, c.reason) || (p.Reason == "") != (c.reason == "") {
+				t.Fatalf("%+v, %v; want stages %+v, experts %+v and the reason %q", p, err, c.stages, c.experts, c.reason)
+			}
+			takes := make([]int64, len(c.devices)) // main memory may do without its half for the cache
+			at := 0
+			for _, s := range p.Stages {
+				d := c.devices[s.Device]
+				if takes[s.Device] += d.Scratch; at == 0 || at+s.Layers == 16 {
+					takes[s.Device] += 300 * mb // embedding table and output layer, which are the same
+				}
+				for layer := at; layer < at+s.Layers; layer++ {
+					takes[s.Device] += 64*mb + int64(p.Blocks)*64<<10
+					if layer < p.Experts.Layers {
+						takes[s.Device] -= d.Parts.Experts[layer]
+						takes[p.Experts.Device] += d.Parts.Experts[layer]
+					}
+				}
+				at += s.Layers
+			}
+			for i, d := range c.devices {
+				if takes[i] > d.Memory {
+					t.Errorf("%d MiB are planned on %s, which has %d", takes[i]/mb, d.Name, d.Memory/mb)
+				}
+			}
+		})
+	}
+	if p, err := Place(ModelOf(llama1B, gguf.F16), []Device{card("A", 800*mb), host(11*48*mb - 1)}, Limits{Answers: 16}); err == nil {
+		t.Errorf("%+v is planned where main memory has no room for the experts", p)
+	}
+}

@@ -68,9 +68,10 @@ func (d *Device) enlarge(factor float64) {
 	}
 	times := func(bytes int64) int64 { return int64(float64(bytes) * factor) }
 	d.Weights, d.Parts.Embedding, d.Parts.Output = times(d.Weights), times(d.Parts.Embedding), times(d.Parts.Output)
-	layers := d.Parts.Layers
-	d.Parts.Layers = nil
-	for _, bytes := range layers {
-		d.Parts.Layers = append(d.Parts.Layers, times(bytes))
+	d.Parts.Layers, d.Parts.Experts = slices.Clone(d.Parts.Layers), slices.Clone(d.Parts.Experts)
+	for _, parts := range [][]int64{d.Parts.Layers, d.Parts.Experts} {
+		for i := range parts {
+			parts[i] = times(parts[i])
+		}
 	}
 }
