@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,5 +99,23 @@ func TestAFitReportsConvertedWeights(t *testing.T) {
 	small.Memory = native.Needs + weights // too small for converted weights
 	if fit := shape.Fit(Machine{Devices: []device.Info{small, host}, Converts: toQ8}); fit.Free < 1<<40 {
 		t.Errorf("a model whose converted weights do not fit on the GPU needs %d of %d bytes there", fit.Needs, fit.Free)
+	}
+}
+
+func TestAFitReportsWhereExpertsAre(t *testing.T) {
+	s := llamaShape()
+	s.reads, s.experts = 400*mb, 200*mb
+	machine := Machine{
+		Devices:       []device.Info{{Name: "A", Memory: 1400 * mb, Dedicated: true}, {Kind: "cpu", Memory: 64 * gb}},
+		ReadBandwidth: []float64{200e9, 20e9},
+	}
+	byLayer := s.Estimate(machine)
+	s.parts.Experts = slices.Repeat([]int64{60 * mb}, 16) // of which a token reads few
+	e := s.Estimate(machine)
+	if !regexp.MustCompile(`^A and CPU, the experts of \d+ of 16 layers$`).MatchString(e.Fit.On) || e.Fit.Free < 65*gb {
+		t.Errorf("it would be on %q, where %d bytes are free", e.Fit.On, e.Fit.Free)
+	}
+	if !(e.TokensPerSecond > byLayer.TokensPerSecond) {
+		t.Errorf("%g tokens a second are expected, %g if whole layers are on the CPU", e.TokensPerSecond, byLayer.TokensPerSecond)
 	}
 }
