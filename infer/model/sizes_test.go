@@ -1,0 +1,244 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/ref"
+)
+
+// random returns a complete file of an architecture with random weights: all tensors that are declared for the
+// sizes in keys, which lack the name of the architecture.
+func random(t *testing.T, architecture string, keys map[string]any, dim, vocab int) *gguf.File {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(dim), uint64(vocab)))
+	begin := func() *gguftest.Builder {
+		b := gguftest.New().Set("general.architecture", architecture).Set(architecture+".embedding_length", dim)
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			b.Set(architecture+"."+key, keys[key])
+		}
+		return b
+	}
+	b, written := begin(), map[string]bool{}
+	write := func(b *gguftest.Builder, name string, shape []int) {
+		n, mean, size := 1, 0.0, 1/math.Sqrt(float64(shape[0]))
+		for _, d := range shape {
+			n *= d
+		}
+		switch {
+		case strings.Contains(name, "norm.weight"), strings.HasSuffix(name, "scale"):
+			mean, size = 1, 0.1
+		case strings.HasSuffix(name, "ssm_a"):
+			mean, size = -1, 0.2
+		case strings.Contains(name, "token_embd"), len(shape) == 1:
+			size = 0.5
+		}
+		values := make([]float32, n)
+		for i := range values {
+			values[i] = float32(mean + size*rng.NormFloat64())
+		}
+		b.Tensor(name, gguf.F32, shape, gguftest.Quantize(gguf.F32, values))
+		written[name] = true
+	}
+	parse := func(b *gguftest.Builder) *gguf.File {
+		f, err := gguf.Parse(b.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	write(b, "token_embd.weight", []int{dim, vocab})
+	if architecture == "bert" || architecture == "nomic-bert" {
+		write(b, "token_types.weight", []int{dim, 3})
+	}
+	c, err := ReadConfig(parse(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, written = begin(), map[string]bool{}
+	filled := map[place]bool{}
+	for _, w := range c.wanted() {
+		at := place{w.slot, w.layer}
+		if filled[at] || w.fill != 0 || w.optional && w.part == everyStage {
+			continue
+		}
+		filled[at] = true
+		if written[w.name] {
+			continue
+		}
+		var shape []int
+		of := w.shape
+		if w.derived != nil {
+			of = w.derived.shape
+		}
+		for _, size := range slices.Backward(of) {
+			shape = append(shape, size(&c, &c.Layers[w.layer]))
+		}
+		shape[len(shape)-1] += c.sum(w.before, w.layer) + c.sum(w.after, w.layer)
+		write(b, w.name, shape)
+	}
+	return parse(b)
+}
+
+// oddSizes are models whose sizes are multiples of nothing, with other ratios and kernels than the reference
+// files have.
+var oddSizes = []struct {
+	architecture string
+	dim          int
+	keys         map[string]any
+}{
+	{"qwen35", 72, map[string]any{
+		"block_count": 3, "feed_forward_length": 88, "attention.head_count": 6, "attention.head_count_kv": 2, "attention.key_length": 20, "attention.value_length": 20,
+		"rope.dimension_count": 6, "ssm.conv_kernel": 3, "ssm.inner_size": 6 * 24, "ssm.state_size": 40, "ssm.time_step_rank": 6, "ssm.group_count": 3, "full_attention_interval": 2,
+	}},
+	{"qwen3next", 52, map[string]any{
+		"block_count": 4, "feed_forward_length": 88, "attention.head_count": 3, "attention.head_count_kv": 3, "attention.key_length": 36, "attention.value_length": 36,
+		"rope.dimension_count": 12, "ssm.conv_kernel": 5, "ssm.inner_size": 6 * 34, "ssm.state_size": 12, "ssm.time_step_rank": 6, "ssm.group_count": 2, "full_attention_interval": 3,
+		"expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 28, "expert_shared_feed_forward_length": 20,
+	}},
+	{"granitehybrid", 44, map[string]any{
+		"block_count": 3, "feed_forward_length": 60, "attention.head_count": 7, "attention.head_count_kv": []int32{0, 1, 0}, "attention.key_length": 12, "attention.value_length": 12,
+		"ssm.conv_kernel": 2, "ssm.inner_size": 7 * 36, "ssm.state_size": 20, "ssm.time_step_rank": 7, "ssm.group_count": 1, "rope.scaling.finetuned": false,
+	}},
+	{"falcon-h1", 36, map[string]any{
+		"block_count": 2, "feed_forward_length": 100, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 24, "attention.value_length": 24,
+		"ssm.conv_kernel": 4, "ssm.inner_size": 4 * 33, "ssm.state_size": 25, "ssm.time_step_rank": 4, "ssm.group_count": 2,
+	}},
+	{"nemotron_h", 60, map[string]any{
+		"block_count": 4, "feed_forward_length": []int32{0, 52, 0, 76}, "attention.head_count": 3, "attention.head_count_kv": []int32{0, 0, 3, 0}, "attention.key_length": 28,
+		"attention.value_length": 28, "attention.layer_norm_epsilon": float32(1e-5),
+		"ssm.conv_kernel": 6, "ssm.inner_size": 6 * 65, "ssm.state_size": 8, "ssm.time_step_rank": 6, "ssm.group_count": 3, "rope.scaling.finetuned": false,
+	}},
+	{"lfm2", 52, map[string]any{
+		"block_count": 3, "feed_forward_length": 36, "attention.head_count": 13, "attention.head_count_kv": []int32{0, 0, 13}, "shortconv.l_cache": 7,
+	}},
+	{"kimi-linear", 28, map[string]any{
+		"block_count": 3, "feed_forward_length": 44, "attention.head_count": 3, "attention.head_count_kv": []int32{0, 1, 0}, "ssm.conv_kernel": 3, "kda.head_dim": 20,
+		"attention.kv_lora_rank": 12, "rope.dimension_count": 6, "attention.key_length": 18, "attention.key_length_mla": 26, "attention.value_length_mla": 14,
+		"expert_count": 7, "expert_used_count": 3, "expert_feed_forward_length": 20, "expert_shared_count": 2, "leading_dense_block_count": 2, "expert_gating_func": 2,
+	}},
+	{"bert", 33, map[string]any{
+		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,
+	}},
+	{"nomic-bert", 84, map[string]any{
+		"block_count": 3, "feed_forward_length": 70, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "rope.freq_base": float32(1000), "pooling_type": 3,
+	}},
+	{"gemma-embedding", 40, map[string]any{
+		"block_count": 7, "feed_forward_length": 70, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 12, "attention.value_length": 12,
+		"attention.sliding_window": 9, "pooling_type": 1,
+	}},
+}
+
+// rowsOf runs tokens in chunks and returns the logits, or the vectors, of all.
+func rowsOf(t *testing.T, f *gguf.File, dev device.Device, tokens []int32, chunk int) (all [][]float32) {
+	t.Helper()
+	defer dev.Close()
+	m, err := Load(t.Context(), f, dev, Options{CacheType: gguf.F32, Blocks: 3, MaxRows: 48, Context: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(tokens); at += chunk {
+		b := &device.Batch{Tokens: tokens[at:min(at+chunk, len(tokens))], States: []int32{0}}
+		for range m.config.CacheGroups() {
+			b.Tables = append(b.Tables, [][]int32{{2, 0, 1}})
+		}
+		for i := range b.Tokens {
+			b.Pos, b.Seq, b.Out = append(b.Pos, int32(at+i)), append(b.Seq, 0), append(b.Out, int32(i))
+		}
+		if err := m.Forward(b); err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Tokens {
+			row := make([]float32, m.config.Vocab)
+			if m.config.Embeds() {
+				row = row[:m.config.VectorDim()]
+				err = m.Vectors(row, i)
+			} else {
+				err = m.Logits(row, i)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// Recurrent and embedding models of any size give what plain Go gives, and the same bits in chunks of any length.
+func TestModelsOfOddSizesAgreeOnAllDevices(t *testing.T) {
+	library := emutest.Library(t)
+	openCUDA := func() (device.Device, error) {
+		driver, gpus, err := cuda.Find(library)
+		if err != nil {
+			return nil, err
+		}
+		return cuda.OpenGPU(driver, gpus[0])
+	}
+	for _, c := range oddSizes {
+		c.keys["context_length"] = cmp.Or(c.keys["context_length"], any(64))
+		if _, ok := c.keys["attention.layer_norm_epsilon"]; !ok || c.architecture == "nemotron_h" {
+			c.keys["attention.layer_norm_rms_epsilon"] = float32(1e-6)
+		}
+		const vocab = 61
+		f := random(t, c.architecture, c.keys, c.dim, vocab)
+		rng := rand.New(rand.NewPCG(1, 2))
+		var tokens []int32
+		for range 45 {
+			tokens = append(tokens, rng.Int32N(vocab))
+		}
+		want := rowsOf(t, f, ref.New(), tokens, 48)
+		for name, open := range map[string]func() (device.Device, error){
+			"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": func() (device.Device, error) { return cpu.Open(2) }, "cuda": openCUDA,
+		} {
+			t.Run(fmt.Sprintf("%s on %s", c.architecture, name), func(t *testing.T) {
+				dev, err := open()
+				if err != nil {
+					t.Fatal(err)
+				}
+				whole := rowsOf(t, f, dev, tokens, 48)
+				worst := 0.0
+				for i, row := range whole {
+					for k, v := range row {
+						worst = max(worst, math.Abs(float64(v-want[i][k])), notFinite(v))
+					}
+				}
+				t.Logf("differs by up to %.2g", worst)
+				if !(worst <= 1e-3) {
+					t.Errorf("differs from plain Go by up to %g", worst)
+				}
+				if config, _ := ReadConfig(f); config.IsBidirectional() {
+					return // only whole texts
+				}
+				if dev, err = open(); err != nil {
+					t.Fatal(err)
+				}
+				for i, row := range rowsOf(t, f, dev, tokens, 7) {
+					if !slices.Equal(row, whole[i]) {
+						t.Fatalf("row %d has other bits in chunks of 7", i)
+					}
+				}
+			})
+		}
+	}
+}
+
+// notFinite returns infinity for a value that is no number.
+func notFinite(v float32) float64 {
+	if v != v || math.IsInf(float64(v), 0) {
+		return math.Inf(1)
+	}
+	return 0
+}
