@@ -112,6 +112,10 @@ var oddSizes = []struct {
 		"block_count": 3, "feed_forward_length": 60, "attention.head_count": 7, "attention.head_count_kv": []int32{0, 1, 0}, "attention.key_length": 12, "attention.value_length": 12,
 		"ssm.conv_kernel": 2, "ssm.inner_size": 7 * 36, "ssm.state_size": 20, "ssm.time_step_rank": 7, "ssm.group_count": 1, "rope.scaling.finetuned": false,
 	}},
+	{"granitehybrid", 32, map[string]any{ // without attention, and a convolution of one position
+		"block_count": 2, "feed_forward_length": 48, "attention.head_count": 4, "attention.head_count_kv": []int32{0, 0},
+		"ssm.conv_kernel": 1, "ssm.inner_size": 2 * 31, "ssm.state_size": 30, "ssm.time_step_rank": 2, "ssm.group_count": 2, "rope.scaling.finetuned": false,
+	}},
 	{"falcon-h1", 36, map[string]any{
 		"block_count": 2, "feed_forward_length": 100, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 24, "attention.value_length": 24,
 		"ssm.conv_kernel": 4, "ssm.inner_size": 4 * 33, "ssm.state_size": 25, "ssm.time_step_rank": 4, "ssm.group_count": 2,
