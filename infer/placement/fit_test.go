@@ -106,7 +106,7 @@ func TestAFitReportsWhereExpertsAre(t *testing.T) {
 	s := llamaShape()
 	s.reads, s.experts = 400*mb, 200*mb
 	machine := Machine{
-		Devices:       []device.Info{{Name: "A", Memory: 1400 * mb, Dedicated: true}, {Kind: "cpu", Memory: 64 * gb}},
+		Devices:       []device.Info{{Name: "A", Memory: 1100 * mb, Dedicated: true}, {Kind: "cpu", Memory: 64 * gb}},
 		ReadBandwidth: []float64{200e9, 20e9},
 	}
 	byLayer := s.Estimate(machine)

@@ -268,7 +268,7 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 		{"those of no layer fit", []Device{card("A", 600*mb), host(64 * gb)}, []Stage{{0, 16}}, Stage{1, 16}, "the experts of 16 of 16 layers"},
 		{"not even the rest fits", []Device{card("A", 500*mb), host(64 * gb)}, []Stage{{1, 10}, {0, 6}}, Stage{}, "6 of 16 layers are on A"},
 		{"main memory has just room for them", []Device{card("A", 800*mb), host(11 * 48 * mb)}, []Stage{{0, 16}}, Stage{1, 12}, "12 of 16"},
-		{"two devices share the rest", []Device{card("A", 400*mb), card("B", 400*mb), host(64 * gb)}, []Stage{{0, 9}, {1, 7}}, Stage{2, 13}, "because A and B have no room"},
+		{"two devices share the rest", []Device{card("A", 400*mb), card("B", 400*mb), host(64 * gb)}, []Stage{{0, 10}, {1, 6}}, Stage{2, 12}, "because A and B have no room"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Place(ModelOf(llama1B, gguf.F16), c.devices, Limits{Answers: 16})
