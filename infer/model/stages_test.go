@@ -25,7 +25,7 @@ func TestExpertsOnAnotherDeviceGiveTheLogitsOfTheWhole(t *testing.T) {
 		{"gpt_oss", 4},           // with biases, and windows
 		{"deepseek2", 2},         // its first layer is dense
 		{"qwen2moe", 2},          // with gated shared experts
-		{"gemma4_moe", 0},        // a dense layer beside the experts, see below
+		{"gemma4_moe", 4},        // with a dense layer beside the experts, and scales of layers
 		{"granitehybrid_moe", 4}, // with recurrent state
 		{"nemotron_h_moe", 0},    // experts are layers of their own, without a norm
 	} {
