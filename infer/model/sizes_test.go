@@ -165,13 +165,12 @@ func rowsOf(t *testing.T, f *gguf.File, dev device.Device, tokens []int32, chunk
 			t.Fatal(err)
 		}
 		for i := range b.Tokens {
-			row := make([]float32, m.config.Vocab)
+			width, read := m.config.Vocab, m.Logits
 			if m.config.Embeds() {
-				row = row[:m.config.VectorDim()]
-				err = m.Vectors(row, i)
-			} else {
-				err = m.Logits(row, i)
+				width, read = m.config.VectorDim(), m.Vectors
 			}
+			row := make([]float32, width)
+			err := read(row, i)
 			if err != nil {
 				t.Fatal(err)
 			}
