@@ -55,6 +55,9 @@ var mayImport = map[string][]string{
 	"infer/ref":         {"infer/device", "infer/gguf"},
 	"infer/cpu":         {"infer/cpu/host", "infer/device", "infer/gguf"},
 	"infer/cuda":        {"infer/device", "infer/gguf", "cudakern"},
+	"cudakern":          {"cudakern/fatbin"},
+	"cudakern/nvcc":     {"cudakern/fatbin"},
+	"cudakern/sass":     {"cudakern/fatbin"},
 	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/bench/table": {"infer/bench"},
@@ -83,6 +86,7 @@ var soleImporters = map[string][]string{
 	"database/sql":                 {"store"},
 	"github.com/pelletier/go-toml": {"handlers/cli"},
 	"github.com/chromedp":          {},
+	"github.com/andybalholm":       {"cudakern/fatbin"},
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.

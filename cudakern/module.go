@@ -7,19 +7,17 @@ package cudakern
 import "C"
 
 import (
-	"embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"runtime"
 	"strings"
 	"unsafe"
-)
 
-// modules holds the compiled kernels.
-//
-//go:embed fatbin
-var modules embed.FS
+	"m40-llm/cudakern/fatbin"
+)
 
 // Module is a loaded module of kernels.
 type Module struct {
@@ -51,12 +49,14 @@ func (c *Context) Family(name string) (*Module, error) {
 	if m := c.families[name]; m != nil {
 		return m, nil
 	}
-	image, err := modules.ReadFile("fatbin/" + name + ".fatbin")
-	if c.driver.calls.emulated != 0 {
-		image, err = []byte("emulation:"+name), nil // the emulation has the kernels built in
-	}
-	if err != nil {
-		return nil, fmt.Errorf("this program was built without the kernels %q; compile them with make kernels", name)
+	image := []byte("emulation:" + name) // the emulation has the kernels built in
+	if c.driver.calls.emulated == 0 {
+		var err error
+		if image, err = fatbin.Read(name); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("this program was built without the kernels %q; compile them with make kernels", name)
+		} else if err != nil {
+			return nil, fmt.Errorf("cannot load the kernels %q: %w", name, err)
+		}
 	}
 	m, err := c.LoadModule(image)
 	if err != nil {

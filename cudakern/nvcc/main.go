@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"m40-llm/cudakern/fatbin"
 )
 
 // commonFlags: no multiply-add is contracted, so that results equal those of the emulator; division and
@@ -183,7 +185,7 @@ func (m module) hashes(compiler string) (h hashes, err error) {
 }
 
 // image returns the path of the compiled module in dir.
-func (m module) image(dir string) string { return filepath.Join(dir, m.name+".fatbin") }
+func (m module) image(dir string) string { return filepath.Join(dir, m.name+fatbin.Suffix) }
 
 // hash returns the hash of everything that determines the module: its source and what it includes, the
 // flags and the compiler version.
@@ -260,9 +262,16 @@ func compileAll(modules []module, dir string, log io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// compile writes the module's code to output. A warning is an error.
+// compile writes the module's code to output, compressed as a whole, which takes half the bytes that nvcc's own compression
+// does. A warning is an error.
 func (m module) compile(output string) error {
-	args := append(m.flags(), "-fatbin", "-Xfatbin", "-compress-all", "-o", output, m.source)
+	dir, err := os.MkdirTemp("", "nvcc")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	plain := filepath.Join(dir, m.name+".fatbin")
+	args := append(m.flags(), "-fatbin", "-Xfatbin", "-compress=false", "-o", plain, m.source)
 	printed, err := exec.Command("nvcc", args...).CombinedOutput()
 	if err == nil && bytes.Contains(printed, []byte("warning")) {
 		err = errors.New("nvcc printed a warning")
@@ -270,15 +279,23 @@ func (m module) compile(output string) error {
 	if err != nil {
 		return fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
 	}
-	return nil
+	image, err := os.ReadFile(plain)
+	if err != nil {
+		return err
+	}
+	file, err := fatbin.Compress(image)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(output, file, 0o666)
 }
 
 // resourcesOf returns the resources of the kernels in the images of modules in dir.
 func resourcesOf(modules []module, dir string) (results []compiled, err error) {
 	for _, m := range modules {
-		output, err := exec.Command("cuobjdump", "-res-usage", m.image(dir)).CombinedOutput()
+		output, err := fatbin.Dump(m.image(dir), "-res-usage")
 		if err != nil {
-			return nil, fmt.Errorf("cuobjdump of module %s: %w\n%s", m.name, err, output)
+			return nil, fmt.Errorf("module %s: %w", m.name, err)
 		}
 		registers, spills, err := parseResources(string(output))
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/cudakern/fatbin"
 	"m40-llm/infer/fixtures"
 )
 
@@ -54,7 +55,7 @@ func TestCommittedModulesWereCompiledFromTheCommittedSources(t *testing.T) {
 	for name := range committed.modules {
 		t.Errorf("%s has module %s, which is not in modules.txt", manifestName, name)
 	}
-	images, err := filepath.Glob("fatbin/*.fatbin")
+	images, err := filepath.Glob("fatbin/*" + fatbin.Suffix)
 	if err != nil {
 		t.Fatal(err)
 	}

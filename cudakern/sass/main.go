@@ -14,12 +14,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"m40-llm/cudakern/fatbin"
 )
 
 // The Tesla M40.
@@ -79,10 +80,10 @@ func run(out io.Writer) error {
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	var slow []error
 	for _, w := range weights {
-		module := filepath.Join("fatbin", "matmul_"+w.name+".fatbin")
-		text, err := exec.Command("cuobjdump", "-sass", "-arch", "sm_52", module).CombinedOutput()
+		module := filepath.Join("fatbin", "matmul_"+w.name+fatbin.Suffix)
+		text, err := fatbin.Dump(module, "-sass", "-arch", "sm_52")
 		if err != nil {
-			return fmt.Errorf("cuobjdump %s: %w\n%s", module, err, text)
+			return fmt.Errorf("%s: %w", module, err)
 		}
 		kernels, err := parse(string(text))
 		if err != nil {
