@@ -255,7 +255,8 @@ struct quant_block {
 	float offset; // -d · Σ q
 	int32_t sum;     // -Σ q
 	int32_t half[2]; // -Σ q of each half
-	int32_t unused[3];
+	int32_t half32[2]; // 32 times that, what weights with six bits are corrected by
+	int32_t unused;
 };
 
 static inline size_t quant_bytes(int cols) { return (size_t)cols / BLOCK * sizeof(struct quant_block); }

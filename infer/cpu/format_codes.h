@@ -19,21 +19,30 @@ INLINE uint32_t even_signs(uint32_t seven)
 // Writes the codes of eight values, of width bits, with a sign above each.
 INLINE void put_group(uint8_t *to, const int width, uint32_t codes, uint32_t signs)
 {
-	for (int k = 0; k < 8; k++)
-		to[k] = (uint8_t)((codes >> width * k & ((1u << width) - 1)) | (signs >> k & 1) << width);
+	const uint64_t bytes = 0x0101010101010101;
+	uint64_t spread = codes; // one code in 8 bytes: halves, quarters and eighths move apart
+	spread = (spread | spread << (32 - 4 * width)) & 0x0000000100000001 * ((1u << 4 * width) - 1);
+	spread = (spread | spread << (16 - 2 * width)) & 0x0001000100010001 * ((1u << 2 * width) - 1);
+	spread = (spread | spread << (8 - width)) & bytes * ((1u << width) - 1);
+	uint64_t negative = (uint64_t)(signs & 255) * bytes & 0x8040201008040201; // bit k of byte k
+	negative = (negative + 0x7f7f7f7f7f7f7f7f) >> 7 & bytes;
+	spread |= negative << width;
+	memcpy(to, &spread, sizeof spread);
 }
 
-// The codes of a type, NULL if it has none. The values of products of eight bits (see vb_dot) have a
-// bias of 128.
+// The biases of values: of products of eight bits (see vb_dot) it is 128.
+enum { BIAS = 128, IQ2_BIAS = 43, IQ1_BIAS = 9 };
+
+// The codes of a type, NULL if it has none.
 static const struct codes *codes_of(int type)
 {
 	static const struct codes
-		iq4 = {{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241}, 128, 1},
-		mxfp4 = {{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}, 128, 1},
-		iq3_xxs = {{132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66}, 128, 0.25f},
-		iq3_s = {{129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113}, 128, 1},
-		iq2 = {{51, 68, 86, 0, 35, 18, 0, 0}, 43, 0.125f},
-		iq1 = {{2, 10, 18, 0, 0, 8, 16, 0}, 9, 0.125f};
+		iq4 = {{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241}, BIAS, 1},
+		mxfp4 = {{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}, BIAS, 1},
+		iq3_xxs = {{132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66}, BIAS, 0.25f},
+		iq3_s = {{129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113}, BIAS, 1},
+		iq2 = {{51, 68, 86, 0, 35, 18, 0, 0}, IQ2_BIAS, 0.125f},
+		iq1 = {{2, 10, 18, 0, 0, 8, 16, 0}, IQ1_BIAS, 0.125f};
 	switch (type) {
 	case TYPE_IQ4_NL:
 	case TYPE_IQ4_XS:
@@ -59,33 +68,28 @@ INLINE void look_up(struct panel_block *w, struct block_at at)
 {
 	UNROLL for (int j = 0; j < 8; j++)
 		w->q[j] = vb_lookup(at.codes->values, w->q[j]);
-	w->bias = at.codes->bias;
 }
 
 INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
 
 // CODES_32: blocks of 32 four-bit codes and a scale, which panels store as a float.
 
-INLINE void pack_codes_32(float scale, const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_codes_32(float scale, const uint8_t *w, uint8_t *to)
 {
-	uint32_t low[4], high[4];
-	memcpy(to + 4 * o, &scale, 4);
-	for (int j = 0; j < 4; j++) {
-		low[j] = load_u32(w + 4 * j);
-		high[j] = low[j] >> 4;
-	}
-	put_nibbles(to + 4 * PANEL, o, low, high);
+	const four_words values = load_words(w);
+	memcpy(to, &scale, 4);
+	put_nibbles(to + 4, values, values >> 4);
 }
 
 // IQ4_NL: the scale (F16), then codes stored like the values of Q4_0.
-INLINE void pack_IQ4_NL(const uint8_t *w, uint8_t *to, int o) { pack_codes_32(load_half(w), w + 2, to, o); }
+INLINE void pack_IQ4_NL(const uint8_t *w, uint8_t *to) { pack_codes_32(load_half(w), w + 2, to); }
 
 // MXFP4: the exponent e of the scale 2^(e-128), then codes stored like the values of Q4_0. Scales
 // below 2^-126 are denormal floats.
-INLINE void pack_MXFP4(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_MXFP4(const uint8_t *w, uint8_t *to)
 {
 	const uint32_t e = *w;
-	pack_codes_32(float_of(e < 2 ? 0x200000u << e : (e - 1) << 23), w + 1, to, o);
+	pack_codes_32(float_of(e < 2 ? 0x200000u << e : (e - 1) << 23), w + 1, to);
 }
 
 INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
@@ -99,7 +103,7 @@ INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
 
 INLINE vf add_CODES_32(vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * w->bias), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * BIAS), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
 
 INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
@@ -114,26 +118,22 @@ INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
 
 // IQ4_XS: the unit; eight six-bit scales stored plus 32, their upper two bits in 16 bits and their
 // lower four in 4 bytes; eight times 16 bytes of codes, stored like the values of Q4_0.
-INLINE void pack_IQ4_XS(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ4_XS(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
-		uint32_t low[4], high[4];
+		const four_words values = load_words(w + 8 + 16 * i);
 		int scale = (w[4 + i / 2] >> i % 2 * 4 & 15) | (load_u16(w + 2) >> 2 * i & 3) << 4;
-		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(scale - 32);
-		for (int j = 0; j < 4; j++) {
-			low[j] = load_u32(w + 8 + 16 * i + 4 * j);
-			high[j] = low[j] >> 4;
-		}
-		put_nibbles(group_values(PANEL_CODES_4, to, i), o, low, high);
+		column_scales(PANEL_CODES_4, to, i)[0] = (uint8_t)(scale - 32);
+		put_nibbles(column_values(PANEL_CODES_4, to, i), values, values >> 4);
 	}
 }
 
 // IQ3_XXS: the unit, 64 points, and for every 32 values 32 bits: four times seven bits of signs, and
 // four bits s of the scale, (2s + 1) quarters.
-INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		const uint32_t rest = load_u32(w + 66 + 4 * i);
@@ -141,16 +141,16 @@ INLINE void pack_IQ3_XXS(const uint8_t *w, uint8_t *to, int o)
 			const uint8_t *points = w + 2 + 8 * i + 2 * g;
 			put_group(values + 8 * g, 3, point_of(BOOK_IQ3_XXS, points[0]) | point_of(BOOK_IQ3_XXS, points[1]) << 12, even_signs(rest >> 7 * g));
 		}
-		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(2 * (rest >> 28) + 1);
-		put_values(4, group_values(PANEL_CODES_4, to, i), o, values);
+		column_scales(PANEL_CODES_4, to, i)[0] = (uint8_t)(2 * (rest >> 28) + 1);
+		put_values(4, column_values(PANEL_CODES_4, to, i), values);
 	}
 }
 
 // IQ3_S: the unit, the low 8 bits of 64 points, their ninth bits, 32 bytes of signs, and for every 32
 // values four bits s of the scale, 2s + 1.
-INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		const uint32_t ninths = w[66 + i];
@@ -160,8 +160,8 @@ INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to, int o)
 			const uint32_t second = point_of(BOOK_IQ3_S, low[1] | (ninths >> (2 * g + 1) & 1) << 8);
 			put_group(values + 8 * g, 3, first | second << 12, w[74 + 4 * i + g]);
 		}
-		group_scales(PANEL_CODES_4, to, i)[o] = (uint8_t)(2 * (w[106 + i / 2] >> i % 2 * 4 & 15) + 1);
-		put_values(4, group_values(PANEL_CODES_4, to, i), o, values);
+		column_scales(PANEL_CODES_4, to, i)[0] = (uint8_t)(2 * (w[106 + i / 2] >> i % 2 * 4 & 15) + 1);
+		put_values(4, column_values(PANEL_CODES_4, to, i), values);
 	}
 }
 
@@ -188,49 +188,49 @@ INLINE void unpack_CODES_4(struct block_at at, int o, float *y)
 // scales s, each for 16 values: (2s + 1) eighths.
 
 // IQ2_XXS: the unit, then for every 32 values four points and 32 bits as in IQ3_XXS.
-INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		const uint8_t *points = w + 2 + 8 * i;
 		const uint32_t rest = load_u32(points + 4);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XXS, points[g]), even_signs(rest >> 7 * g));
-		group_scales(PANEL_CODES_3, to, i)[o] = (uint8_t)((rest >> 28) * 17);
-		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+		column_scales(PANEL_CODES_3, to, i)[0] = (uint8_t)((rest >> 28) * 17);
+		put_values(3, column_values(PANEL_CODES_3, to, i), values);
 	}
 }
 
 // IQ2_XS: the unit, 32 words of 16 bits with a point in the low nine and signs in the upper seven, and
 // the scales as in a panel.
-INLINE void pack_IQ2_XS(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ2_XS(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		for (int g = 0; g < 4; g++) {
 			const uint32_t word = load_u16(w + 2 + 8 * i + 2 * g);
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XS, word & 511), even_signs(word >> 9));
 		}
-		group_scales(PANEL_CODES_3, to, i)[o] = w[66 + i];
-		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+		column_scales(PANEL_CODES_3, to, i)[0] = w[66 + i];
+		put_values(3, column_values(PANEL_CODES_3, to, i), values);
 	}
 }
 
 // IQ2_S: the unit, the low 8 bits of 32 points, 32 bytes of signs, 8 bytes with the upper two bits of
 // four points each, and the scales as in a panel.
-INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		for (int g = 0; g < 4; g++) {
 			const uint32_t point = w[2 + 4 * i + g] | ((uint32_t)w[66 + i] >> 2 * g & 3) << 8;
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_S, point), w[34 + 4 * i + g]);
 		}
-		group_scales(PANEL_CODES_3, to, i)[o] = w[74 + i];
-		put_values(3, group_values(PANEL_CODES_3, to, i), o, values);
+		column_scales(PANEL_CODES_3, to, i)[0] = w[74 + i];
+		put_values(3, column_values(PANEL_CODES_3, to, i), values);
 	}
 }
 
@@ -240,12 +240,15 @@ INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
 	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
 	UNROLL for (int h = 0; h < 2; h++)
 		w.d[h] = vf_mul(unit, vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), vf_set(2), vf_set(1)));
-	load_values(3, &w, at.q + v * 4 * LANES);
+	const uint8_t *q = at.q + v * 4 * LANES;
+	const vb thirds = vb_load(q + PAIRS), even = vb_bits(thirds, 0, 0x55), odd = vb_bits(thirds, 0, 0xaa);
+	UNROLL for (int j = 0; j < 8; j++)
+		w.q[j] = vb_join(vb_load(q + j / 4 * QUAD), -j % 4 * 2, j % 2 ? odd : even, 2 - j);
 	look_up(&w, at);
 	return w;
 }
 
-INLINE vf add_CODES_3(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(7, acc, w, x, w->bias); }
+INLINE vf add_CODES_3(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(7, acc, w, x, IQ2_BIAS); }
 
 INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
 {
@@ -265,32 +268,34 @@ INLINE uint8_t shifted_scale(uint32_t three, bool first, bool last) { return (ui
 
 // IQ1_S: the unit, the low 8 bits of 32 points, and for every 32 values 16 bits: the upper three bits
 // of four points, three bits of the scale, and the shift.
-INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		const uint32_t word = load_u16(w + 34 + 2 * i);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[2 + 4 * i + g] | (word >> 3 * g & 7) << 8), 0);
 		const uint8_t scale = shifted_scale(word >> 12, word >> 15, word >> 15);
-		put_halves(PANEL_CODES_2, to, i, o, scale, scale, values);
+		put_scales(PANEL_CODES_2, to, i, scale, scale);
+		put_values(2, column_values(PANEL_CODES_2, to, i), values);
 	}
 }
 
 // IQ1_M: the low 8 bits of 32 points; 16 bytes with four bits for each point, its upper three and a
 // shift; and four words of 16 bits, each with four three-bit scales and four bits of the unit.
-INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to)
 {
 	for (int i = 0; i < 2; i++)
-		to[2 * o + i] = (uint8_t)(w[49 + 4 * i] >> 4 | (w[51 + 4 * i] & 0xf0));
+		to[i] = (uint8_t)(w[49 + 4 * i] >> 4 | (w[51 + 4 * i] & 0xf0));
 	for (int i = 0; i < SUPER; i++) {
 		uint8_t values[BLOCK];
 		const uint32_t upper = load_u16(w + 32 + 2 * i), scales = load_u16(w + 48 + i / 2 * 2) >> i % 2 * 6;
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[4 * i + g] | (upper >> 4 * g & 7) << 8), 0);
-		put_halves(PANEL_CODES_2, to, i, o, shifted_scale(scales, upper >> 3 & 1, upper >> 7 & 1),
-		           shifted_scale(scales >> 3, upper >> 11 & 1, upper >> 15 & 1), values);
+		put_scales(PANEL_CODES_2, to, i, shifted_scale(scales, upper >> 3 & 1, upper >> 7 & 1),
+		           shifted_scale(scales >> 3, upper >> 11 & 1, upper >> 15 & 1));
+		put_values(2, column_values(PANEL_CODES_2, to, i), values);
 	}
 }
 
@@ -298,19 +303,19 @@ INLINE struct panel_block load_CODES_2(struct block_at at, const int v)
 {
 	struct panel_block w;
 	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
-	load_values(2, &w, at.q + v * 4 * LANES);
 	UNROLL for (int h = 0; h < 2; h++) {
 		const uint8_t *scales = at.scales + h * PANEL + v * LANES;
 		w.d[h] = vf_mul(unit, vf_bits(scales, 4, 15));
+		vb pairs = vb_load(at.q + v * 4 * LANES + h * QUAD);
 		vb shifts = vb_spread(scales), first = vb_bits(shifts, 0, 4), last = vb_bits(shifts, -1, 4);
 		UNROLL for (int j = 0; j < 4; j++)
-			w.q[4 * h + j] = vb_or(w.q[4 * h + j], j < 2 ? first : last);
+			w.q[4 * h + j] = vb_join(pairs, -2 * j, j < 2 ? first : last, 0);
 	}
 	look_up(&w, at);
 	return w;
 }
 
-INLINE vf add_CODES_2(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(5, acc, w, x, w->bias); }
+INLINE vf add_CODES_2(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(5, acc, w, x, IQ1_BIAS); }
 
 INLINE void unpack_CODES_2(struct block_at at, int o, float *y)
 {

@@ -26,27 +26,21 @@ INLINE void unpack_scales(const uint8_t *w, uint8_t *scales)
 }
 
 // kind: PANEL_Q4_K or PANEL_Q5_K, a constant
-INLINE void pack_k(const int kind, const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_k(const int kind, const uint8_t *w, uint8_t *to)
 {
 	const bool five = panel_of(kind).bits == 5;
 	const uint8_t *integers = w + K_INTEGERS + (five ? K_FIFTHS : 0);
 	uint8_t scales[2 * SUPER];
-	memcpy(to + 2 * o, w, 2);
-	memcpy(to + 2 * (PANEL + o), w + 2, 2);
+	memcpy(to, w, 4);
 	unpack_scales(w + K_SCALES, scales);
 	for (int i = 0; i < SUPER; i++) {
-		group_scales(kind, to, i)[o] = scales[i];
-		group_scales(kind, to, i)[PANEL + o] = scales[SUPER + i];
-		uint8_t *quads = group_values(kind, to, i);
-		uint32_t word[8], fifths = 0;
-		for (int j = 0; j < 8; j++) {
-			word[j] = load_u32(integers + i / 2 * BLOCK + 4 * j) >> i % 2 * 4;
-			if (five)
-				fifths |= (load_u32(w + K_INTEGERS + 4 * j) >> i & 0x01010101) << j;
-		}
+		column_scales(kind, to, i)[0] = scales[i];
+		column_scales(kind, to, i)[1] = scales[SUPER + i];
+		uint8_t *values = column_values(kind, to, i);
+		const uint8_t *from = integers + i / 2 * BLOCK;
+		put_nibbles(values, load_words(from) >> i % 2 * 4, load_words(from + 16) >> i % 2 * 4);
 		if (five)
-			store_u32(quads + NIBBLES + 4 * o, fifths);
-		put_nibbles(quads, o, word, word + 4);
+			put_singles(values + 16, w + K_INTEGERS, i);
 	}
 }
 
@@ -74,7 +68,7 @@ INLINE void unpack_k(const int bits, struct block_at at, int o, float *y)
 }
 
 #define K_FORMAT(name, bits)                                                                                                  \
-	INLINE void pack_##name(const uint8_t *w, uint8_t *to, int o) { pack_k(PANEL_##name, w, to, o); }                         \
+	INLINE void pack_##name(const uint8_t *w, uint8_t *to) { pack_k(PANEL_##name, w, to); }                            \
 	INLINE struct panel_block load_##name(struct block_at at, const int v) { return load_k(bits, at, v); }                    \
 	INLINE vf add_##name(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_k(bits, acc, w, x); } \
 	INLINE void unpack_##name(struct block_at at, int o, float *y) { unpack_k(bits, at, o, y); }
@@ -86,28 +80,29 @@ K_FORMAT(Q5_K, 5)
 // half the range). Each half of a super-block is four blocks, which share 32 bytes with two bits for
 // each: the upper bits of Q6_K, the lower bits of Q3_K, the values of Q2_K.
 
-// The two bits of value k of block i.
-INLINE int two_bits(const uint8_t *w, int i, int k) { return w[i / 4 * BLOCK + k] >> i % 4 * 2 & 3; }
-
-INLINE void put_halves(const int kind, uint8_t *to, int i, int o, int first, int second, const uint8_t *values)
+// Writes the two scales of block i to a column.
+INLINE void put_scales(const int kind, uint8_t *to, int i, int first, int second)
 {
-	group_scales(kind, to, i)[o] = (uint8_t)first;
-	group_scales(kind, to, i)[PANEL + o] = (uint8_t)second;
-	put_values(panel_of(kind).bits, group_values(kind, to, i), o, values);
+	column_scales(kind, to, i)[0] = (uint8_t)first;
+	column_scales(kind, to, i)[1] = (uint8_t)second;
 }
+
+// Writes two bits of each value of block i to a column. w: the bits of a super-block
+INLINE void put_two_bits(uint8_t *to, const uint8_t *w, int i) { put_pairs(to, w + i / 4 * BLOCK, i % 4 * 2); }
 
 // Q6_K: 128 bytes with the lower four bits, 64 bytes with the upper two, 16 int8 scales, and their
 // unit (F16). The low bits of blocks 0 and 2 of a half share 32 bytes, as do those of blocks 1 and 3.
 enum { Q6K_HIGH = 128, Q6K_SCALES = 192, Q6K_UNIT = 208 };
 
-INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w + Q6K_UNIT, 2);
+	memcpy(to, w + Q6K_UNIT, 2);
 	for (int i = 0; i < SUPER; i++) {
-		uint8_t values[BLOCK];
-		for (int k = 0; k < BLOCK; k++)
-			values[k] = (uint8_t)((w[(i / 4 * 2 + i % 2) * BLOCK + k] >> i / 2 % 2 * 4 & 15) | two_bits(w + Q6K_HIGH, i, k) << 4);
-		put_halves(PANEL_Q6_K, to, i, o, w[Q6K_SCALES + 2 * i], w[Q6K_SCALES + 2 * i + 1], values);
+		const uint8_t *low = w + (i / 4 * 2 + i % 2) * BLOCK;
+		uint8_t *values = column_values(PANEL_Q6_K, to, i);
+		put_scales(PANEL_Q6_K, to, i, w[Q6K_SCALES + 2 * i], w[Q6K_SCALES + 2 * i + 1]);
+		put_nibbles(values, load_words(low) >> i / 2 % 2 * 4, load_words(low + 16) >> i / 2 % 2 * 4);
+		put_two_bits(values + 16, w + Q6K_HIGH, i);
 	}
 }
 
@@ -117,18 +112,18 @@ INLINE void pack_Q6_K(const uint8_t *w, uint8_t *to, int o)
 // 8 + i%4, from bit i/4·2.
 enum { Q3K_LOW = 32, Q3K_SCALES = 96, Q3K_UNIT = 108 };
 
-INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to)
 {
 	const uint8_t *packed = w + Q3K_SCALES;
 	int scales[2 * SUPER];
-	memcpy(to + 2 * o, w + Q3K_UNIT, 2);
+	memcpy(to, w + Q3K_UNIT, 2);
 	for (int i = 0; i < 2 * SUPER; i++)
 		scales[i] = ((packed[i % 8] >> i / 8 * 4 & 15) | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
 	for (int i = 0; i < SUPER; i++) {
-		uint8_t values[BLOCK];
-		for (int k = 0; k < BLOCK; k++)
-			values[k] = (uint8_t)(two_bits(w + Q3K_LOW, i, k) | (w[k] >> i & 1) << 2);
-		put_halves(PANEL_Q3_K, to, i, o, scales[2 * i], scales[2 * i + 1], values);
+		uint8_t *values = column_values(PANEL_Q3_K, to, i);
+		put_scales(PANEL_Q3_K, to, i, scales[2 * i], scales[2 * i + 1]);
+		put_two_bits(values, w + Q3K_LOW, i);
+		put_singles(values + 8, w, i);
 	}
 }
 
@@ -142,11 +137,11 @@ INLINE struct panel_block load_halves(const int bits, struct block_at at, const 
 	return w;
 }
 
-// Adds the two halves of the block, then multiplies by x's scale.
+// Adds the two halves of the block, then multiplies by x's scale. bias is a constant.
 INLINE vf add_halves(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
 {
-	vf first = vb_dot(bits, 4, w->q, x->q, x->half[0] * bias);
-	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, x->half[1] * bias);
+	vf first = vb_dot(bits, 4, w->q, x->q, bias == 32 ? x->half32[0] : x->half[0] * bias);
+	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, bias == 32 ? x->half32[1] : x->half[1] * bias);
 	return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), vf_set(x->d), acc);
 }
 
@@ -174,15 +169,12 @@ HALVES_PANEL(Q6_K, 6)
 // offsets. A value is scale · q - offset. Panels store the same scale bytes.
 enum { Q2K_INTEGERS = 16, Q2K_UNITS = 80 };
 
-INLINE void pack_Q2_K(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_Q2_K(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w + Q2K_UNITS, 2);
-	memcpy(to + 2 * (PANEL + o), w + Q2K_UNITS + 2, 2);
+	memcpy(to, w + Q2K_UNITS, 4);
 	for (int i = 0; i < SUPER; i++) {
-		uint8_t values[BLOCK];
-		for (int k = 0; k < BLOCK; k++)
-			values[k] = (uint8_t)two_bits(w + Q2K_INTEGERS, i, k);
-		put_halves(PANEL_Q2_K, to, i, o, w[2 * i], w[2 * i + 1], values);
+		put_scales(PANEL_Q2_K, to, i, w[2 * i], w[2 * i + 1]);
+		put_two_bits(column_values(PANEL_Q2_K, to, i), w + Q2K_INTEGERS, i);
 	}
 }
 

@@ -1,11 +1,11 @@
 // Formats with blocks of 32 values, a scale (F16) and, for some, an offset (F16).
 
 // Q8_0: 32 int8. Panels store the values plus 128.
-INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to)
 {
-	memcpy(to + 2 * o, w, 2);
+	memcpy(to, w, 2);
 	for (int j = 0; j < 8; j++)
-		store_u32(to + 2 * PANEL + j * QUAD + 4 * o, load_u32(w + 2 + 4 * j) ^ 0x80808080);
+		store_u32(to + 2 + 4 * j, load_u32(w + 2 + 4 * j) ^ 0x80808080);
 }
 
 INLINE struct panel_block load_Q8_0(struct block_at at, const int v)
@@ -33,27 +33,23 @@ INLINE void unpack_Q8_0(struct block_at at, int o, float *y)
 // without an offset store the values plus half their range.
 
 // bits: 4 or 5; units: 1, or 2 with an offset; both are constants
-INLINE void pack_q(const int bits, const int units, const uint8_t *w, uint8_t *to, int o)
+INLINE void pack_q(const int bits, const int units, const uint8_t *w, uint8_t *to)
 {
-	uint32_t low[4], high[4], fifths = 0;
-	for (int u = 0; u < units; u++)
-		memcpy(to + 2 * (u * PANEL + o), w + 2 * u, 2);
+	uint32_t fifths = 0;
+	memcpy(to, w, 2 * (size_t)units);
 	if (bits == 5) {
 		fifths = load_u32(w + 2 * units);
 		w += 4;
 	}
-	to += 2 * units * PANEL;
-	for (int j = 0; j < 4; j++) {
-		low[j] = load_u32(w + 2 * units + 4 * j);
-		high[j] = low[j] >> 4;
-	}
-	put_nibbles(to, o, low, high);
+	to += 2 * units;
+	const four_words values = load_words(w + 2 * units);
+	put_nibbles(to, values, values >> 4);
 	if (bits == 5)
 		for (int t = 0; t < 4; t++) {
 			int byte = 0;
 			for (int j = 0; j < 8; j++)
 				byte |= (int)(fifths >> (4 * j + t) & 1) << j;
-			to[NIBBLES + 4 * o + t] = (uint8_t)byte;
+			to[16 + t] = (uint8_t)byte;
 		}
 }
 
@@ -84,7 +80,7 @@ INLINE void unpack_q(const int bits, const int units, struct block_at at, int o,
 }
 
 #define Q_FORMAT(name, bits, units)                                                                                             \
-	INLINE void pack_##name(const uint8_t *w, uint8_t *to, int o) { pack_q(bits, units, w, to, o); }                            \
+	INLINE void pack_##name(const uint8_t *w, uint8_t *to) { pack_q(bits, units, w, to); }                                      \
 	INLINE struct panel_block load_##name(struct block_at at, const int v) { return load_q(bits, units, at, v); }               \
 	INLINE vf add_##name(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_q(bits, units, acc, w, x); } \
 	INLINE void unpack_##name(struct block_at at, int o, float *y) { unpack_q(bits, units, at, o, y); }

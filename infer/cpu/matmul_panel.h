@@ -209,13 +209,6 @@ static const struct weight_kernels weight_kernels[] = {
 #undef FORMAT
 };
 
-// The largest group of a panel.
-union group {
-#define PANEL_KIND(name, values, units, scales, bits) uint8_t name[PANEL * (2 * (units) + ((values) + BLOCK - 1) / BLOCK * ((scales) + 4 * (bits)))];
-	PANELS(PANEL_KIND)
-#undef PANEL_KIND
-};
-
 // Writes row token of an embedding table to y.
 static void embed(const struct op *op, int32_t token, float *y)
 {

@@ -38,9 +38,8 @@ struct codes {
 // One vector of a block of weights.
 struct panel_block {
 	vb q[8];
-	vf d[2];      // scales, of the block or of its halves
-	vf m[2];      // offsets
-	int32_t bias; // values are stored plus this
+	vf d[2]; // scales, of the block or of its halves
+	vf m[2]; // offsets
 };
 
 INLINE uint32_t load_u32(const uint8_t *p)
@@ -52,39 +51,59 @@ INLINE uint32_t load_u32(const uint8_t *p)
 
 INLINE void store_u32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-// Writes the values of a block, each below 16, as nibbles of output o. low and high have a value in
-// the low nibble of each byte.
-INLINE void put_nibbles(uint8_t *to, int o, const uint32_t low[4], const uint32_t high[4])
+// Packing has two steps: a group of each output becomes a column, which has the units, scales and
+// values of that output in the order of a panel; then the columns of PANEL outputs are interleaved.
+
+typedef uint32_t four_words __attribute__((vector_size(16)));
+
+INLINE four_words load_words(const uint8_t *p)
 {
-	for (int j = 0; j < 4; j++)
-		store_u32(to + j * QUAD + 4 * o, (low[j] & 0x0f0f0f0f) | (high[j] & 0x0f0f0f0f) << 4);
+	four_words words;
+	memcpy(&words, p, sizeof words);
+	return words;
 }
 
-// Writes the values of a block, of bits bits (a constant below 8), as output o.
-INLINE void put_values(const int bits, uint8_t *to, int o, const uint8_t *values)
+// Writes the values of a block to a column as nibbles. low and high have a value in the low nibble of
+// each byte.
+INLINE void put_nibbles(uint8_t *to, four_words low, four_words high)
 {
-	const int low = bits & 4, upper = bits & 6;
-	for (int t = 0; t < 4; t++) {
-		uint8_t *q = to + 4 * o + t;
-		if (bits & 4) {
-			for (int j = 0; j < 4; j++, q += QUAD)
-				*q = (uint8_t)((values[4 * j + t] & 15) | values[16 + 4 * j + t] << 4);
-		}
-		if (bits & 2) {
-			for (int h = 0; h < 2; h++, q += QUAD) {
-				int byte = 0;
-				for (int j = 0; j < 4; j++)
-					byte |= (values[16 * h + 4 * j + t] >> low & 3) << 2 * j;
-				*q = (uint8_t)byte;
-			}
-		}
-		if (bits & 1) {
-			int byte = 0;
-			for (int j = 0; j < 8; j++)
-				byte |= (values[4 * j + t] >> upper & 1) << j;
-			*q = (uint8_t)byte;
-		}
+	low = (low & 0x0f0f0f0f) | (high & 0x0f0f0f0f) << 4;
+	memcpy(to, &low, sizeof low);
+}
+
+// Writes two bits of each value of a block to a column as pairs: those of 32 bytes from bit shift on.
+INLINE void put_pairs(uint8_t *to, const uint8_t *from, int shift)
+{
+	UNROLL for (int h = 0; h < 2; h++) {
+		uint32_t pairs = 0;
+		UNROLL for (int j = 0; j < 4; j++)
+			pairs |= (load_u32(from + 16 * h + 4 * j) >> shift & 0x03030303) << 2 * j;
+		store_u32(to + 4 * h, pairs);
 	}
+}
+
+// Writes one bit of each value of a block to a column as singles: bit shift of 32 bytes.
+INLINE void put_singles(uint8_t *to, const uint8_t *from, int shift)
+{
+	uint32_t singles = 0;
+	UNROLL for (int j = 0; j < 8; j++)
+		singles |= (load_u32(from + 4 * j) >> shift & 0x01010101) << j;
+	store_u32(to, singles);
+}
+
+// Writes the values of a block, of bits bits (a constant below 8), to a column.
+INLINE void put_values(const int bits, uint8_t *to, const uint8_t *values)
+{
+	if (bits & 4) {
+		put_nibbles(to, load_words(values), load_words(values + 16));
+		to += 16;
+	}
+	if (bits & 2) {
+		put_pairs(to, values, bits & 4);
+		to += 8;
+	}
+	if (bits & 1)
+		put_singles(to, values, bits & 6);
 }
 
 // Value k of output o.
@@ -129,33 +148,89 @@ INLINE void load_values(const int bits, struct panel_block *w, const uint8_t *q)
 	}
 }
 
-// The scales, and the values, of block i of a group.
-INLINE uint8_t *group_scales(const int kind, uint8_t *group, int i)
+// The scales, and the values, of block i of a column.
+INLINE uint8_t *column_scales(const int kind, uint8_t *column, int i)
 {
 	const struct panel p = panel_of(kind);
-	return group + (p.units * 2 + i * p.scales) * PANEL;
+	return column + p.units * 2 + i * p.scales;
 }
 
-INLINE uint8_t *group_values(const int kind, uint8_t *group, int i)
+INLINE uint8_t *column_values(const int kind, uint8_t *column, int i)
 {
 	const struct panel p = panel_of(kind);
-	return group_scales(kind, group, p.values / BLOCK) + i * p.bits * QUAD;
+	return column_scales(kind, column, p.values / BLOCK) + i * p.bits * 4;
+}
+
+#if __has_builtin(__builtin_shufflevector)
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (four_words){__VA_ARGS__})
+#endif
+
+// Interleaves four words of each of PANEL columns. from: words of the first column, stride bytes from
+// column to column; to: (4, PANEL) words
+INLINE void interleave_words(const uint8_t *from, const size_t stride, uint8_t *to)
+{
+	UNROLL for (int o = 0; o < PANEL; o += 4, to += 16) {
+		four_words in[4], pair[4];
+		UNROLL for (int k = 0; k < 4; k++, from += stride)
+			in[k] = load_words(from);
+		UNROLL for (int k = 0; k < 2; k++) {
+			pair[k] = PICK(in[2 * k], in[2 * k + 1], 0, 4, 1, 5);     // words 0 and 1 of two columns
+			pair[2 + k] = PICK(in[2 * k], in[2 * k + 1], 2, 6, 3, 7); // words 2 and 3
+		}
+		UNROLL for (int k = 0; k < 2; k++) {
+			const four_words first = PICK(pair[2 * k], pair[2 * k + 1], 0, 1, 4, 5);
+			const four_words second = PICK(pair[2 * k], pair[2 * k + 1], 2, 3, 6, 7);
+			memcpy(to + 2 * k * QUAD, &first, sizeof first);
+			memcpy(to + (2 * k + 1) * QUAD, &second, sizeof second);
+		}
+	}
+}
+
+// Interleaves PANEL columns to a group of a panel. columns: (PANEL, bytes of a column)
+INLINE void interleave(const int kind, const uint8_t *columns, uint8_t *to)
+{
+	const struct panel p = panel_of(kind);
+	const size_t stride = panel_group_bytes(kind) / PANEL;
+	const int units = kind == PANEL_CODES_32 ? 0 : p.units; // its unit is a float: a word
+	const size_t scales = (size_t)(p.values / BLOCK * p.scales), words = (size_t)(p.values / BLOCK * p.bits + (p.units - units) / 2);
+	for (int u = 0; u < units; u++, to += 2 * PANEL)
+		UNROLL for (int o = 0; o < PANEL; o++)
+			memcpy(to + 2 * o, columns + (size_t)o * stride + 2 * u, 2);
+	columns += 2 * units;
+	for (size_t s = 0; s < scales; s += 4) { // a multiple of 4
+		uint32_t words[PANEL];
+		UNROLL for (int o = 0; o < PANEL; o++)
+			words[o] = load_u32(columns + (size_t)o * stride + s);
+		UNROLL for (int t = 0; t < 4; t++, to += PANEL)
+			for (int o = 0; o < PANEL; o++)
+				to[o] = (uint8_t)(words[o] >> 8 * t);
+	}
+	columns += scales;
+	for (size_t k = 0; k < words / 4; k++, columns += 16, to += 4 * QUAD)
+		interleave_words(columns, stride, to);
+	for (size_t k = 0; k < words % 4; k++, columns += 4, to += QUAD)
+		UNROLL for (int o = 0; o < PANEL; o++)
+			memcpy(to + 4 * o, columns + (size_t)o * stride, 4);
 }
 
 #define FORMAT_KERNELS
 #include "formats.h"
 
-// Writes a group of one row of a file as output o of a group of a panel.
-INLINE void pack_group(const int type, const uint8_t *w, uint8_t *to, int o)
+INLINE bool is_float(const int kind) { return kind == PANEL_F16 || kind == PANEL_BF16; }
+
+// Writes a group of one row of a file to a column.
+INLINE void pack_group(const int type, const uint8_t *w, uint8_t *to)
 {
 	switch (type) {
 	case TYPE_F16:
 	case TYPE_BF16:
-		memcpy(to + 2 * o, w, 2);
+		memcpy(to, w, 2);
 		return;
 #define FORMAT(name, ...) \
 	case TYPE_##name: \
-		pack_##name(w, to, o); \
+		pack_##name(w, to); \
 		return;
 		BLOCK_FORMATS(FORMAT)
 #undef FORMAT
@@ -163,15 +238,52 @@ INLINE void pack_group(const int type, const uint8_t *w, uint8_t *to, int o)
 	abort(); // unreachable: type is a constant that the table has
 }
 
+// The largest group of a panel.
+union group {
+#define PANEL_KIND(name, values, units, scales, bits) uint8_t name[PANEL * (2 * (units) + ((values) + BLOCK - 1) / BLOCK * ((scales) + 4 * (bits)))];
+	PANELS(PANEL_KIND)
+#undef PANEL_KIND
+};
+
+// Packs PANEL rows of eight values of 16 bits. w: (PANEL, 8), stride bytes from row to row
+INLINE void pack_halves(const uint8_t *w, size_t stride, uint8_t *panel)
+{
+	uint32_t pairs[4][PANEL];
+	interleave_words(w, stride, (uint8_t *)pairs);
+	for (int k = 0; k < 4; k++, panel += 4 * PANEL) {
+		uint16_t values[2][PANEL];
+		for (int o = 0; o < PANEL; o++) {
+			values[0][o] = (uint16_t)pairs[k][o];
+			values[1][o] = (uint16_t)(pairs[k][o] >> 16);
+		}
+		memcpy(panel, values, sizeof values);
+	}
+}
+
+// Distance of prefetches of rows that are packed, in bytes. The prefetcher of the processor follows
+// fewer rows than are read in turn.
+enum { PACK_AHEAD = 1024 };
+
 // Packs rows rows of a file, at most PANEL. w: (rows, groups), stride bytes from row to row
 INLINE void pack_rows(const int type, const uint8_t *w, size_t stride, int rows, int groups, uint8_t *panel)
 {
-	for (int g = 0; g < groups; g++)
-		for (int o = 0; o < rows; o++)
-			pack_group(type, w + (size_t)o * stride + (size_t)g * (size_t)format_of(type).bytes, panel + (size_t)g * panel_group_bytes(format_of(type).panel), o);
+	const int kind = format_of(type).panel;
+	const size_t bytes = (size_t)format_of(type).bytes, group = panel_group_bytes(kind), column = group / PANEL;
+	_Alignas(LINE) uint8_t columns[sizeof(union group)] = {0};
+	if (is_float(kind) && rows == PANEL)
+		for (; groups >= 8; groups -= 8, w += 16, panel += 8 * group) {
+			for (int o = 0; o < PANEL; o++)
+				fetch_ahead(w + (size_t)o * stride + PACK_AHEAD, 16);
+			pack_halves(w, stride, panel);
+		}
+	for (int g = 0; g < groups; g++, w += bytes, panel += group) {
+		for (int o = 0; o < rows; o++) {
+			fetch_ahead(w + (size_t)o * stride + PACK_AHEAD, (int)bytes);
+			pack_group(type, w + (size_t)o * stride, columns + (size_t)o * column);
+		}
+		interleave(kind, columns, panel);
+	}
 }
-
-INLINE bool is_float(const int kind) { return kind == PANEL_F16 || kind == PANEL_BF16; }
 
 INLINE float load_float(const int kind, const uint8_t *p)
 {

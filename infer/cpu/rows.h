@@ -287,6 +287,7 @@ static void quantize(const float *x, int cols, struct quant_block *to)
 			for (int k = 0; k < BLOCK / 2; k++)
 				sum += to->q[h * BLOCK / 2 + k];
 			to->half[h] = -sum;
+			to->half32[h] = -sum * 32;
 		}
 		to->sum = to->half[0] + to->half[1];
 		to->d = max / 127.0f;

@@ -135,6 +135,16 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 
+// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
+// -shift. Of any two neighbouring bits of b, one is 0, so that bits 3 and 7 are 0,
+// and vb_lookup ignores bits 4 to 6.
+INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
+{
+	a = a_shift > 0 ? _mm512_slli_epi16(a, a_shift) : _mm512_srli_epi16(a, -a_shift);
+	b = b_shift > 0 ? _mm512_slli_epi16(b, b_shift) : _mm512_srli_epi16(b, -b_shift);
+	return _mm512_ternarylogic_epi64(a, b, _mm512_set1_epi8(3), 0xe4); // bits of a where 3 has ones
+}
+
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {

@@ -118,6 +118,13 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return vorrq_u8(a, b); }
 
+// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
+// -shift. Of any two neighbouring bits of b, one is 0.
+INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
+{
+	return vb_or(vb_bits(a, a_shift, 3), vb_bits(b, b_shift, 4));
+}
+
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
