@@ -157,7 +157,7 @@ func (d *cpu) Info() device.Info { return d.info }
 func (d *cpu) KeepInFile(why string) { d.info.InFile = why }
 
 // WeightBytes returns the size of a packed weight in bytes, 0 if it stays in the file. IQ1, IQ2 and
-// IQ3 take up to two thirds more than in the model file, some other formats a few percent more.
+// IQ3 take up to three fifths more than in the model file, some other formats a few percent more.
 func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if formatOf(t).values == 0 {
 		return 0, fmt.Errorf("cpu: no kernel for weights of type %s; there are kernels for %s", t, gguf.Names(weightTypes))

@@ -70,6 +70,8 @@ INLINE void look_up(struct panel_block *w, struct block_at at)
 		w->q[j] = vb_lookup(at.codes->values, w->q[j]);
 }
 
+INLINE vf unit_of(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor)); }
+
 INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
 
 // CODES_32: blocks of 32 four-bit codes and a scale, which panels store as a float.
@@ -101,10 +103,13 @@ INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
 	return w;
 }
 
-INLINE vf add_CODES_32(vf acc, const struct panel_block *w, const struct quant_block *x)
+// Adds a block of codes that has one scale.
+INLINE vf add_codes(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
 {
-	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * BIAS), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return vf_fma(vb_dot(bits, 8, w->q, x->q, x->sum * bias), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
+
+INLINE vf add_CODES_32(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(8, acc, w, x, BIAS); }
 
 INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
 {
@@ -168,8 +173,7 @@ INLINE void pack_IQ3_S(const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_CODES_4(struct block_at at, const int v)
 {
 	struct panel_block w;
-	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
-	w.d[0] = vf_mul(unit, vf_int8(at.scales + v * LANES));
+	w.d[0] = vf_mul(unit_of(at, v), vf_int8(at.scales + v * LANES));
 	load_values(4, &w, at.q + v * 4 * LANES);
 	look_up(&w, at);
 	return w;
@@ -185,7 +189,7 @@ INLINE void unpack_CODES_4(struct block_at at, int o, float *y)
 }
 
 // CODES_3: super-blocks with a unit (F16), and for every 32 three-bit codes a byte with two four-bit
-// scales s, each for 16 values: (2s + 1) eighths.
+// scales s, each for 16 values: (2s + 1) eighths. CODES_3_ONE has a byte with one scale instead: eighths.
 
 // IQ2_XXS: the unit, then for every 32 values four points and 32 bits as in IQ3_XXS.
 INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to)
@@ -197,8 +201,8 @@ INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to)
 		const uint32_t rest = load_u32(points + 4);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XXS, points[g]), even_signs(rest >> 7 * g));
-		column_scales(PANEL_CODES_3, to, i)[0] = (uint8_t)((rest >> 28) * 17);
-		put_values(3, column_values(PANEL_CODES_3, to, i), values);
+		column_scales(PANEL_CODES_3_ONE, to, i)[0] = (uint8_t)(2 * (rest >> 28) + 1);
+		put_values(3, column_values(PANEL_CODES_3_ONE, to, i), values);
 	}
 }
 
@@ -234,18 +238,39 @@ INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to)
 	}
 }
 
-INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
+INLINE void load_three_bits(struct panel_block *w, struct block_at at, const int v)
 {
-	struct panel_block w;
-	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
-	UNROLL for (int h = 0; h < 2; h++)
-		w.d[h] = vf_mul(unit, vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), vf_set(2), vf_set(1)));
 	const uint8_t *q = at.q + v * 4 * LANES;
 	const vb thirds = vb_load(q + PAIRS), even = vb_bits(thirds, 0, 0x55), odd = vb_bits(thirds, 0, 0xaa);
 	UNROLL for (int j = 0; j < 8; j++)
-		w.q[j] = vb_join(vb_load(q + j / 4 * QUAD), -j % 4 * 2, j % 2 ? odd : even, 2 - j);
-	look_up(&w, at);
+		w->q[j] = vb_join(vb_load(q + j / 4 * QUAD), -j % 4 * 2, j % 2 ? odd : even, 2 - j);
+	look_up(w, at);
+}
+
+INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
+{
+	struct panel_block w;
+	UNROLL for (int h = 0; h < 2; h++)
+		w.d[h] = vf_mul(unit_of(at, v), vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), vf_set(2), vf_set(1)));
+	load_three_bits(&w, at, v);
 	return w;
+}
+
+INLINE struct panel_block load_CODES_3_ONE(struct block_at at, const int v)
+{
+	struct panel_block w;
+	w.d[0] = vf_mul(unit_of(at, v), vf_int8(at.scales + v * LANES));
+	load_three_bits(&w, at, v);
+	return w;
+}
+
+INLINE vf add_CODES_3_ONE(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(7, acc, w, x, IQ2_BIAS); }
+
+INLINE void unpack_CODES_3_ONE(struct block_at at, int o, float *y)
+{
+	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)at.scales[o];
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = d * code_value(at.codes, value_at(3, at.q, o, k));
 }
 
 INLINE vf add_CODES_3(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(7, acc, w, x, IQ2_BIAS); }
@@ -261,9 +286,10 @@ INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
 
 // CODES_2: super-blocks with a unit (F16), and a byte for every 16 two-bit codes. Its high nibble is
 // the scale, an odd number of eighths. Bits 2 and 3 are a third bit of the codes of the first and of
-// the last eight values, which lowers these values.
+// the last eight values, which lowers these values. CODES_2_ONE has a byte for every 32 codes instead,
+// with bit 2 for all of them.
 
-// The byte for 16 values, from their three-bit scale.
+// The byte of a three-bit scale.
 INLINE uint8_t shifted_scale(uint32_t three, bool first, bool last) { return (uint8_t)((2 * (three & 7) + 1) << 4 | first << 2 | last << 3); }
 
 // IQ1_S: the unit, the low 8 bits of 32 points, and for every 32 values 16 bits: the upper three bits
@@ -276,9 +302,8 @@ INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to)
 		const uint32_t word = load_u16(w + 34 + 2 * i);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[2 + 4 * i + g] | (word >> 3 * g & 7) << 8), 0);
-		const uint8_t scale = shifted_scale(word >> 12, word >> 15, word >> 15);
-		put_scales(PANEL_CODES_2, to, i, scale, scale);
-		put_values(2, column_values(PANEL_CODES_2, to, i), values);
+		column_scales(PANEL_CODES_2_ONE, to, i)[0] = shifted_scale(word >> 12, word >> 15, false);
+		put_values(2, column_values(PANEL_CODES_2_ONE, to, i), values);
 	}
 }
 
@@ -302,10 +327,9 @@ INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_CODES_2(struct block_at at, const int v)
 {
 	struct panel_block w;
-	vf unit = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor));
 	UNROLL for (int h = 0; h < 2; h++) {
 		const uint8_t *scales = at.scales + h * PANEL + v * LANES;
-		w.d[h] = vf_mul(unit, vf_bits(scales, 4, 15));
+		w.d[h] = vf_mul(unit_of(at, v), vf_bits(scales, 4, 15));
 		vb pairs = vb_load(at.q + v * 4 * LANES + h * QUAD);
 		vb shifts = vb_spread(scales), first = vb_bits(shifts, 0, 4), last = vb_bits(shifts, -1, 4);
 		UNROLL for (int j = 0; j < 4; j++)
@@ -324,4 +348,25 @@ INLINE void unpack_CODES_2(struct block_at at, int o, float *y)
 		const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(scale >> 4);
 		y[k] = d * code_value(at.codes, value_at(2, at.q, o, k) | (scale >> (2 + k / 8 % 2) & 1) << 2);
 	}
+}
+
+INLINE struct panel_block load_CODES_2_ONE(struct block_at at, const int v)
+{
+	struct panel_block w;
+	const uint8_t *scales = at.scales + v * LANES;
+	const vb shift = vb_bits(vb_spread(scales), 0, 4);
+	w.d[0] = vf_mul(unit_of(at, v), vf_bits(scales, 4, 15));
+	UNROLL for (int j = 0; j < 8; j++)
+		w.q[j] = vb_join(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), -j % 4 * 2, shift, 0);
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_2_ONE(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(5, acc, w, x, IQ1_BIAS); }
+
+INLINE void unpack_CODES_2_ONE(struct block_at at, int o, float *y)
+{
+	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(at.scales[o] >> 4);
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = d * code_value(at.codes, value_at(2, at.q, o, k) | (at.scales[o] >> 2 & 1) << 2);
 }
