@@ -1,8 +1,10 @@
 package cudakern
 
+// #include "driver.h"
+import "C"
+
 import (
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -89,7 +91,7 @@ func (k *Residence) Wait() (Result, error) {
 		return Result{}, fmt.Errorf("there is no command to wait for")
 	}
 	begin := time.Now()
-	for p := (pacer{begin: begin, typical: k.typical}); k.broken == nil; p.pause() {
+	for p := (pacer{begin: begin, typical: k.typical}); k.broken == nil; p.pause(k.ring, k.ring.oldest) {
 		r, ok := k.ring.Take()
 		if ok {
 			k.beatAt = time.Now()
@@ -113,7 +115,7 @@ func (k *Residence) Yield() error {
 		return k.broken
 	}
 	atomic.StoreUint32(&k.ring.head.leave, k.ring.head.launch)
-	for p := (pacer{begin: time.Now()}); k.running; p.pause() {
+	for p := (pacer{begin: time.Now()}); k.running; p.pause(k.ring, k.ring.next) {
 		if err := k.check(p.slow()); err != nil {
 			return k.fail(err)
 		}
@@ -162,31 +164,34 @@ func (k *Residence) failure(what string) error {
 	t := k.ring.tail
 	return &Error{
 		Call: "the resident kernel", Code: 719, Name: "CUDA_ERROR_LAUNCH_FAILED",
-		Text: fmt.Sprintf("in command %d, at %d, it %s", atomic.LoadUint32(&t.number), atomic.LoadUint32(&t.at), what),
+		Text: fmt.Sprintf("in command %d, at %d, it %s", k.ring.oldest, atomic.LoadUint32(&t.at), what),
 	}
 }
 
-// pacer waits between two looks at memory that the device writes. It sleeps until shortly before something usually
-// is there, looks without a pause around that time, and then more and more seldom.
+// pacer paces the looks at memory that the device writes: it sleeps until shortly before a result usually is there, polls
+// around that time, and then looks more and more seldom.
 type pacer struct {
 	begin   time.Time
 	typical time.Duration
-	polls   int
 	asked   time.Time // when slow last returned true
 }
 
-const spinTime = 200 * time.Microsecond // before and after the typical time
+const pollTime = 150 * time.Microsecond // before and after the typical time
 
-func (p *pacer) pause() {
-	p.polls++
+// pause waits until the next look at result number n, or until the kernel has left.
+func (p *pacer) pause(r *Ring, n uint32) {
+	sleep, poll := time.Duration(0), 2*pollTime
 	switch passed := time.Since(p.begin); {
-	case passed < p.typical-spinTime:
-		time.Sleep(p.typical - spinTime - passed)
-	case passed < p.typical+spinTime:
-		runtime.Gosched()
+	case passed < p.typical-pollTime:
+		sleep = p.typical - pollTime - passed
+	case passed < p.typical+pollTime:
+		poll = p.typical + pollTime - passed
 	default:
-		time.Sleep(min(passed/16, time.Millisecond))
+		sleep, poll = min(passed/16, time.Millisecond), 0
 	}
+	entry, _ := r.result(n)
+	C.wait_number((*C.uint32_t)(&entry.number), C.uint32_t(n), (*C.uint32_t)(&r.tail.left), C.uint32_t(r.head.launch),
+		C.uint64_t(sleep), C.uint64_t(poll))
 }
 
 // slow reports whether it is time for a check that takes longer.

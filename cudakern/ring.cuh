@@ -42,13 +42,12 @@ struct RingHost {
 
 // What the kernel tells the host.
 struct RingDevice {
-	volatile uint32_t beat;   // changes at least every few milliseconds while the kernel is alive and does not compute
-	volatile uint32_t number; // command that is executed
-	volatile uint32_t at;     // how far it is: what the kernel passes to ring_beat
+	volatile uint32_t beat;   // changes every few milliseconds while the kernel waits for a command
+	volatile uint32_t at;     // how far a command is: what the kernel passes to ring_beat
 	volatile uint32_t next;   // number of the command after the last one that was answered; valid when left is set
 	volatile uint32_t reason; // why the kernel has left; valid when left is set
 	volatile uint32_t left;   // number of the launch that has left
-	uint32_t unused[26];
+	uint32_t unused[27];
 };
 
 enum { RING_HEADER_BYTES = 256 }; // RingHost and RingDevice; commands and then results follow
@@ -82,7 +81,7 @@ struct Order {
 	uint32_t leave; // 0, or a LeaveReason: all blocks return
 	uint32_t number, kind, program, words;
 	uint32_t args[4];
-	uint32_t unused[7];
+	uint32_t unused[3];
 };
 
 // The ring as a thread of block 0 sees it.
@@ -116,7 +115,8 @@ DEVICE Ring ring_open(void *memory)
 	return r;
 }
 
-// Tells the host that the kernel is alive, and how far the command is. Thread 0 of block 0.
+// Tells the host that the kernel is alive, and how far the command is. Thread 0 of block 0. The next fence waits until
+// the host has it, for a microsecond or so.
 DEVICE void ring_beat(Ring *r, uint32_t at)
 {
 	RingDevice *d = ring_device(*r);
@@ -124,84 +124,95 @@ DEVICE void ring_beat(Ring *r, uint32_t at)
 	store_word(&d->beat, ++r->beats);
 }
 
-// Stores the result of the next command, whose data has been written. Thread 0 of block 0.
-DEVICE void ring_store_result(Ring *r, uint32_t state, uint32_t words)
+// Stores the number of the result of the next command, all of which has been written. Thread 0 of block 0.
+DEVICE void ring_store_number(Ring *r)
 {
-	Result *to = ring_result(*r, r->next);
-	to->state = state;
-	to->words = words;
-	__threadfence_system();
-	store_word(&to->number, r->next);
+	store_word(&ring_result(*r, r->next)->number, r->next);
 	r->next++;
 	r->answered++;
-	ring_beat(r, 0);
 }
 
-// Waits for the next command that is to be executed, or for a reason to leave, and stores it to order.
+// Waits for the next command that is to be executed, and returns 0, or for a reason to leave, and returns that.
 // Thread 0 of block 0.
-DEVICE void ring_wait(Ring *r, Order *order)
+DEVICE uint32_t ring_wait(Ring *r)
 {
 	constexpr uint64_t BEAT = 1000000; // between two beats, in nanoseconds
 	const RingHost *h = ring_host(*r);
 	const uint64_t start = device_time();
-	uint32_t leave = 0;
-	while (leave == 0) {
-		if (r->answered == r->most) {
-			leave = LEFT_SHARE;
-			break;
-		}
-		const Command *c = ring_command(*r, r->next);
-		const uint32_t next = r->next, launch = r->launch;
+	const uint32_t launch = r->launch;
+	while (r->answered != r->most) {
+		const uint32_t next = r->next;
 		uint32_t asked = 0, cancel = 0;
-		const bool ready = wait_for_host(&c->number, [&](uint32_t number) {
+		const bool ready = wait_for_host(&ring_command(*r, next)->number, [&](uint32_t number) {
 			asked = load_word(&h->leave);
 			cancel = load_word(&h->cancel);
 			return number == next || asked == launch;
 		}, BEAT);
-		ring_beat(r, 0);
 		if (asked == launch)
-			leave = LEFT_ASKED;
-		else if (!ready)
-			leave = device_time() - start > uint64_t(r->idle) * 1000 ? LEFT_IDLE : 0;
-		else if (int(cancel - next) >= 0)
-			ring_store_result(r, RESULT_CANCELLED, 0);
-		else {
-			__threadfence_system();
-			store_word(&ring_device(*r)->number, next);
-			store_word(&order->number, next);
-			const volatile uint32_t *from = &c->kind;
-			volatile uint32_t *to = &order->kind;
-			for (int i = 0; i < 7; i++) // kind, program, words and args
-				store_word(to + i, load_word(from + i));
-			break;
+			return LEFT_ASKED;
+		if (!ready) {
+			if (device_time() - start > uint64_t(r->idle) * 1000)
+				return LEFT_IDLE;
+			ring_beat(r, 0);
+			continue;
 		}
+		__threadfence_system();
+		if (int(cancel - next) < 0)
+			return 0;
+		Result *to = ring_result(*r, next);
+		to->state = RESULT_CANCELLED;
+		to->words = 0;
+		__threadfence_system();
+		ring_store_number(r);
 	}
-	store_word(&order->leave, leave);
+	return LEFT_SHARE;
 }
 
-// Takes the next command: stores it to order, and its data to data, whole units of 16 bytes, both in device memory. All
-// threads of block 0 call it; the other blocks read both after a barrier, and order->leave first.
-DEVICE void ring_take(Ring *r, Order *order, uint32_t *data)
+// Takes the next command and stores it to order, in device memory. The other blocks read it after a barrier, order->leave
+// first. All threads of block 0 call it.
+//
+// Host memory is far away, so its loads do not wait for each other: each thread loads a unit of 16 bytes of the data
+// with the header, before it knows how many there are. unit receives it: that with the index of the thread.
+DEVICE void ring_take(Ring *r, Order *order, uint4 *unit)
 {
-	if (threadIdx.x == 0)
-		ring_wait(r, order);
+	if (threadIdx.x == 0) {
+		const uint32_t leave = ring_wait(r);
+		store_word(&order->leave, leave);
+		store_word(&order->number, r->next);
+	}
 	syncthreads();
 	if (load_word(&order->leave))
 		return;
-	const uint4 *from = reinterpret_cast<const uint4 *>(ring_command(*r, load_word(&order->number))->data);
+	const Command *c = ring_command(*r, load_word(&order->number));
+	if (sizeof(Command) + (threadIdx.x + 1) * sizeof *unit <= r->command_bytes)
+		*unit = load_units(reinterpret_cast<const uint4 *>(c->data) + threadIdx.x);
+	if (threadIdx.x < 7) // kind, program, words and args
+		store_word(&order->kind + threadIdx.x, load_word(&c->kind + threadIdx.x));
+	syncthreads();
+}
+
+// Copies the data of the command that was taken to device memory, whole units of 16 bytes. All threads of block 0 call it.
+DEVICE void ring_copy(const Ring *r, const Order *order, uint4 unit, uint32_t *to)
+{
+	const uint4 *data = reinterpret_cast<const uint4 *>(ring_command(*r, load_word(&order->number))->data);
 	const uint32_t units = (load_word(&order->words) + 3) / 4;
 	for (uint32_t i = threadIdx.x; i < units; i += blockDim.x)
-		reinterpret_cast<uint4 *>(data)[i] = load_units(from + i);
+		reinterpret_cast<uint4 *>(to)[i] = i == threadIdx.x ? unit : load_units(data + i);
 }
 
 // Answers the command that was taken last. Threads of block 0 have written words words to the data of its result; all of
 // them call it.
 DEVICE void ring_answer(Ring *r, uint32_t state, uint32_t words)
 {
+	if (threadIdx.x == 0) {
+		Result *to = ring_result(*r, r->next);
+		to->state = state;
+		to->words = words;
+	}
 	__threadfence_system();
 	syncthreads();
 	if (threadIdx.x == 0)
-		ring_store_result(r, state, words);
+		ring_store_number(r);
 }
 
 // Tells the host that the kernel leaves. Thread 0 of block 0, which then returns.

@@ -64,8 +64,8 @@ type (
 		_                                [14]uint32
 	}
 	ringDevice struct {
-		beat, number, at, next, reason, left uint32
-		_                                    [26]uint32
+		beat, at, next, reason, left uint32
+		_                            [27]uint32
 	}
 	ringCommand struct {
 		number, kind, program, words uint32
@@ -78,7 +78,7 @@ type (
 	ringOrder struct {
 		leave, number, kind, program, words uint32
 		args                                [4]uint32
-		_                                   [7]uint32
+		_                                   [3]uint32
 	}
 )
 
@@ -105,7 +105,7 @@ func (c *Context) NewRing(l RingLayout, first uint32) (*Ring, error) {
 	r.tail = (*ringDevice)(unsafe.Pointer(&r.memory[unsafe.Sizeof(ringHost{})]))
 	r.head.slots, r.head.commandBytes, r.head.resultBytes = uint32(l.Slots), uint32(command), uint32(result)
 	r.head.cancel = first - 1
-	r.tail.next, r.tail.number = first, first-1
+	r.tail.next = first
 	for i := range uint32(l.Slots) { // the numbers that the slots would have had before
 		c, _ := r.command(first + i)
 		c.number = first + i - uint32(l.Slots)
@@ -154,9 +154,6 @@ func (r *Ring) Take() (Result, bool) {
 	r.oldest++
 	return Result{Number: from.number, State: ResultState(from.state), Data: data[:min(int(from.words), len(data))]}, true
 }
-
-// Executing returns the number of the command that the kernel executes or has executed last.
-func (r *Ring) Executing() uint32 { return atomic.LoadUint32(&r.tail.number) }
 
 // Cancel makes the kernel answer the commands so far with ResultCancelled, except those that it has begun.
 func (r *Ring) Cancel() { atomic.StoreUint32(&r.head.cancel, r.next-1) }

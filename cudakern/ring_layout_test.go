@@ -19,7 +19,7 @@ func TestTheHostAndKernelsAgreeOnTheLayoutOfRings(t *testing.T) {
 		BarrierBytes, uintptr(OrderBytes), unsafe.Sizeof(h), unsafe.Sizeof(d), unsafe.Sizeof(c), unsafe.Sizeof(r), ringHeaderBytes,
 		unsafe.Offsetof(h.slots), unsafe.Offsetof(h.commandBytes), unsafe.Offsetof(h.resultBytes), unsafe.Offsetof(h.launch),
 		unsafe.Offsetof(h.first), unsafe.Offsetof(h.most), unsafe.Offsetof(h.idle), unsafe.Offsetof(h.cancel), unsafe.Offsetof(h.leave),
-		unsafe.Offsetof(d.beat), unsafe.Offsetof(d.number), unsafe.Offsetof(d.at), unsafe.Offsetof(d.next),
+		unsafe.Offsetof(d.beat), unsafe.Offsetof(d.at), unsafe.Offsetof(d.next),
 		unsafe.Offsetof(d.reason), unsafe.Offsetof(d.left),
 		unsafe.Offsetof(c.number), unsafe.Offsetof(c.kind), unsafe.Offsetof(c.program), unsafe.Offsetof(c.words), unsafe.Offsetof(c.args), unsafe.Sizeof(c),
 		unsafe.Offsetof(r.number), unsafe.Offsetof(r.state), unsafe.Offsetof(r.words), unsafe.Offsetof(r.args), unsafe.Sizeof(r),

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"m40-llm/cudakern"
 	"m40-llm/cudakern/emutest"
@@ -32,6 +33,7 @@ type answering struct {
 	stream   *cudakern.Stream
 	barrier  cudakern.Ptr
 	goOn     *uint32 // ends commands that hang
+	hanging  *uint32 // 1: such a command was begun
 	launches int
 }
 
@@ -87,12 +89,13 @@ func newAnswering(c *cudakern.Context, with answersWith) (_ *answering, err erro
 			return nil, err
 		}
 	}
-	host, hostAt, err := c.AllocMapped(4)
+	host, hostAt, err := c.AllocMapped(8)
 	if err != nil {
 		return nil, err
 	}
-	a.goOn = wordAt(host)
-	*a.goOn = 0
+	words := unsafe.Slice(wordAt(host), 2)
+	clear(words)
+	a.goOn, a.hanging = &words[0], &words[1]
 	a.barrier = at[0]
 	limits := cudakern.ResidenceLimits{
 		Commands: or(with.commands, 1<<30),
@@ -133,6 +136,8 @@ func (a *answering) expect(number uint32, state cudakern.ResultState, data ...ui
 		a.e.t.Errorf("result %d has state %d and data %v, want %d, %d, %v", r.Number, r.State, r.Data, number, state, data)
 	}
 }
+
+func (a *answering) isHanging() bool { return atomic.LoadUint32(a.hanging) != 0 }
 
 func (a *answering) wantLaunches(n int) {
 	a.e.t.Helper()
@@ -203,7 +208,7 @@ func TestCancelledCommandsAreNotExecuted(t *testing.T) {
 		a.hang(2, 100_000)
 		a.add(1, 1, 5)
 		a.add(1, 1, 6)
-		e.until("the kernel has begun", func() bool { return a.ring.Executing() == first })
+		e.until("the kernel has begun", a.isHanging)
 		a.Cancel()
 		atomic.StoreUint32(a.goOn, 1)
 		a.expect(first, cudakern.ResultDone)
@@ -234,14 +239,19 @@ func TestAKernelLeavesAndComesBackWithoutLosingACommand(t *testing.T) {
 		a.hang(1, 100_000)
 		a.add(2, 1, 1)
 		a.add(2, 2, 2)
-		e.until("the kernel has begun", func() bool { return a.ring.Executing() == 0 && a.Running() })
+		e.until("the kernel has begun", a.isHanging)
 		time.AfterFunc(5*time.Millisecond, func() { atomic.StoreUint32(a.goOn, 1) })
 		e.try(a.Yield())
 		if a.Running() {
 			t.Error("the kernel runs")
 		}
+		if r, ok := a.ring.Take(); !ok || r.Number != 0 {
+			t.Errorf("the first result is not there: %+v", r)
+		}
+		if r, ok := a.ring.Take(); ok {
+			t.Errorf("another command was executed before the kernel has left: %+v", r)
+		}
 		e.try(e.Free(e.alloc(64))) // the emulator refuses it beside a resident kernel
-		a.expect(0, cudakern.ResultDone)
 		a.expect(1, cudakern.ResultDone, 3)
 		e.try(a.Yield())
 		a.expect(2, cudakern.ResultDone, 6)
@@ -411,7 +421,7 @@ func TestAKilledProcessLeavesNoKernelBehind(t *testing.T) {
 		a.add(1, 1, 1)
 		a.expect(0, cudakern.ResultDone, 2)
 		a.hang(0, 60_000)
-		e.until("the kernel has begun", func() bool { return a.ring.Executing() == 1 })
+		e.until("the kernel has begun", a.isHanging)
 		fmt.Println("resident")
 		time.Sleep(time.Minute)
 		return

@@ -99,9 +99,8 @@ RESIDENT(faults_early_command, 256, 1)(void *memory, Order *order)
 	for (;;) {
 		const uint32_t early = load_word(ring_command(ring, ring.next)->data);
 		syncthreads();
-		if (threadIdx.x == 0)
-			ring_wait(&ring, order);
-		syncthreads();
+		uint4 unit;
+		ring_take(&ring, order, &unit);
 		if (load_word(&order->leave))
 			break;
 		if (threadIdx.x == 0)
