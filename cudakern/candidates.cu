@@ -9,7 +9,9 @@
 //
 // Exponentials are float32 with an error of up to 1e-7. Sums are float64, added in an order that depends
 // only on the size of the vocabulary.
-#include "math.cuh"
+//
+// The second kernel also draws a token from the list, for the rows that have settings for that (draw.cuh).
+#include "draw.cuh"
 
 enum { BEST = 256, LISTS = 16, PART = LISTS * BEST, THREADS = 256 };
 
@@ -21,7 +23,7 @@ struct Sums {
 	float max;
 	int count;
 	int bad; // lowest token whose logit is NaN or +Inf, or NONE
-	int padding;
+	int drawn; // of a Result: the token that was drawn, -1 if none was
 };
 
 enum { NONE = 0x7fffffff };
@@ -135,7 +137,7 @@ template <typename T> DEVICE T reduce(T *shared, T mine)
 // Returns the sums of a row or part from the reduced values.
 DEVICE Sums sums_of(const Extremes &e, const Terms &terms)
 {
-	Sums s = {terms.mass, terms.dot, e.max, e.count, e.bad, 0};
+	Sums s = {terms.mass, terms.dot, e.max, e.count, e.bad, -1};
 	return s;
 }
 
@@ -182,7 +184,31 @@ KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, con
 		part->sums = sums_of(all, terms);
 }
 
-KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, const int *rows)
+// Returns the token that is drawn from a row with the given list and sums; 0 if there is none. weights has 2 · BEST
+// elements. Only the first thread gets the token.
+DEVICE int draw_from(const Draw &d, const key *keys, const Sums &sums, double *weights)
+{
+	int t = threadIdx.x;
+	double *tempered = weights + BEST;
+	double x = keys[t] == 0 ? -INFINITE : (double)logit_of(keys[t]) - (double)logit_of(keys[0]);
+	weights[t] = exp_neg(x);
+	tempered[t] = exp_neg(x * d.inverse);
+	syncthreads();
+	if (t != 0 || keys[0] == 0)
+		return 0;
+	int i = 0;
+	if (d.inverse > 0.0) {
+		Left left = {sums.count, min(sums.count, (int)BEST), sums.mass > 1.0 ? sums.mass : 1.0};
+		truncate(&left, d, weights);
+		if (d.inverse != 1.0)
+			weights = tempered, left.mass = sum_of(tempered, left.known);
+		i = pick(left, weights, uniform_of(d.seed, d.pos));
+	}
+	return (int)~(uint32_t)keys[i];
+}
+
+// The first *drawing rows, with settings draws, draw a token each, which is written to drawn too.
+KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, const int *rows, const int *drawing, const Draw *draws, int *drawn)
 {
 	SHARED(key, keys);
 	void *rest = keys + PART;
@@ -200,7 +226,7 @@ KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, 
 		merge_lists(keys);
 	}
 
-	Sums own = {0.0, 0.0, -INFINITE, 0, NONE, 0};
+	Sums own = {0.0, 0.0, -INFINITE, 0, NONE, -1};
 	if (t < count)
 		own = parts[t].sums;
 	Extremes mine = {own.max, own.count, own.bad};
@@ -217,9 +243,14 @@ KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, 
 	Result *result = results + row;
 	result->id[t] = keys[t] == 0 ? -1 : (int)~(uint32_t)keys[t];
 	result->logit[t] = keys[t] == 0 ? 0.0f : logit_of(keys[t]);
-	if (t == 0) {
-		if (all.bad == NONE)
-			all.bad = -1;
-		result->sums = sums_of(all, terms);
+	Sums sums = sums_of(all, terms);
+	if (sums.bad == NONE)
+		sums.bad = -1;
+	if (drawing && row < *drawing) {
+		sums.drawn = draw_from(draws[row], keys, sums, static_cast<double *>(rest));
+		if (t == 0)
+			drawn[row] = sums.drawn;
 	}
+	if (t == 0)
+		result->sums = sums;
 }

@@ -23,6 +23,8 @@ type Distribution struct {
 	Bad    int32     // the lowest token whose logit is NaN or +Inf, -1 if there is none; if there is one, no other field is valid
 	IDs    []int32   // the likeliest tokens, at most MaxCandidates, by descending logit, then ascending token
 	Logits []float32 // of IDs
+
+	Drawn int32 // the token that was drawn, by Draws; -1: none was
 }
 
 const (
@@ -54,8 +56,8 @@ func CandidateWorkspace(vocab, capacity int) int64 {
 }
 
 // Enqueue reduces every row of logits, vocab float32, to CandidateBytes bytes at dst, which Decode
-// reads. workspace has Workspace(vocab, capacity) bytes that nothing else uses meanwhile.
-func (k *Candidates) Enqueue(to Queue, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr) error {
+// reads, and draws tokens. workspace has Workspace(vocab, capacity) bytes that nothing else uses meanwhile.
+func (k *Candidates) Enqueue(to Queue, dst, logits Ptr, vocab int, rows Ptr, capacity int, workspace Ptr, d Draws) error {
 	if err := checkLaunch("Candidates", capacity, vocab); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (k *Candidates) Enqueue(to Queue, dst, logits Ptr, vocab int, rows Ptr, cap
 		return err
 	}
 	return k.merge.Launch(to, Dim3{X: 1, Y: capacity}, Dim3{X: threads}, candidateShared,
-		dst, workspace, int32(parts), rows)
+		dst, workspace, int32(parts), rows, d.Count, d.Settings, d.Tokens)
 }
 
 // Decode reads one row of results.
@@ -83,6 +85,7 @@ func (k *Candidates) Decode(row []byte) (Distribution, error) {
 		Max:   math.Float32frombits(word(16)),
 		Count: int(int32(word(20))),
 		Bad:   int32(word(24)),
+		Drawn: int32(word(28)),
 	}
 	for i := range min(d.Count, MaxCandidates) {
 		d.IDs = append(d.IDs, int32(word(candidateHeader+4*i)))

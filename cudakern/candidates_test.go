@@ -100,7 +100,7 @@ func TestCandidatesAreTheLargestLogitsInOrder(t *testing.T) {
 			var first []byte
 			for _, capacity := range []int{rows, rows + 5} {
 				dst := e.alloc(capacity * cudakern.CandidateBytes)
-				e.try(k.Enqueue(e.stream, dst, data, vocab, count, capacity, e.alloc(int(k.Workspace(vocab, capacity)))))
+				e.try(k.Enqueue(e.stream, dst, data, vocab, count, capacity, e.alloc(int(k.Workspace(vocab, capacity))), cudakern.Draws{}))
 				got := make([]byte, rows*cudakern.CandidateBytes)
 				e.try(e.stream.Download(got, dst))
 				e.try(e.stream.Sync())
@@ -140,7 +140,7 @@ func TestCandidatesRefusesAVocabularyTooLarge(t *testing.T) {
 	k, err := cudakern.NewCandidates(e.Context)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 8))
-	if err := k.Enqueue(e.stream, x, x, 1<<20+1, e.upload([]int32{1}), 1, x); err == nil {
+	if err := k.Enqueue(e.stream, x, x, 1<<20+1, e.upload([]int32{1}), 1, x, cudakern.Draws{}); err == nil {
 		t.Error("a vocabulary of more than 2^20 tokens was not refused")
 	}
 	if _, err := k.Decode(make([]byte, 7)); err == nil {

@@ -176,7 +176,7 @@ func BenchmarkRows(b *testing.B) {
 				logits, dst := e.zeros(int64(4*outs*benchVocab)), e.zeros(int64(outs*cudakern.CandidateBytes))
 				workspace, count := e.zeros(k.Workspace(benchVocab, outs)), e.upload([]int32{int32(outs)})
 				return func(int) error {
-					return k.Enqueue(e.stream, dst, logits, benchVocab, count, outs, workspace)
+					return k.Enqueue(e.stream, dst, logits, benchVocab, count, outs, workspace, cudakern.Draws{})
 				}, err
 			}},
 		} {

@@ -99,9 +99,17 @@ type Event struct {
 }
 
 // NewEvent creates an event that is not recorded.
-func (c *Context) NewEvent() (*Event, error) {
+func (c *Context) NewEvent() (*Event, error) { return c.newEvent(0) }
+
+// NewBarrier creates an event without a time, on which a thread that waits sleeps instead of spinning.
+func (c *Context) NewBarrier() (*Event, error) {
+	const blockingSync, disableTiming = 1, 2
+	return c.newEvent(blockingSync | disableTiming)
+}
+
+func (c *Context) newEvent(flags C.uint) (*Event, error) {
 	e := &Event{driver: c.driver}
-	if err := c.driver.check("cuEventCreate", C.call_cuEventCreate(c.driver.calls, &e.event, 0)); err != nil {
+	if err := c.driver.check("cuEventCreate", C.call_cuEventCreate(c.driver.calls, &e.event, flags)); err != nil {
 		return nil, err
 	}
 	return e, nil

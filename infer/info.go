@@ -125,6 +125,7 @@ type Status struct {
 	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 	Reads         Reads       `json:"reads"`
+	Ahead         Ahead       `json:"ahead"`
 
 	Upstreams []UpstreamServer `json:"upstreams,omitempty"` // other engines
 	Remote    []ModelInfo      `json:"remote,omitempty"`    // the models that they run
@@ -174,6 +175,20 @@ type Reads struct {
 	Bytes     int64   `json:"bytes"`
 	Seconds   float64 `json:"seconds"`             // that these steps took
 	Bandwidth float64 `json:"bandwidth,omitempty"` // read bandwidth of the memory, bytes per second; measured once for each device, when the engine is idle after an answer; 0: not known
+}
+
+// Ahead counts the tokens that the device drew itself, to compute the steps behind them before the host had sampled.
+// They count if the host draws the same ones.
+type Ahead struct {
+	On      bool  `json:"on"`      // the device of the loaded model computes steps ahead
+	Tokens  int64 `json:"tokens"`  // computed ahead since the model was loaded
+	Missed  int64 `json:"missed"`  // of Tokens, those for which the host drew another one: their rows were computed again
+	Dropped int64 `json:"dropped"` // of Tokens, those of answers that ended before
+}
+
+// MissShare returns the share of the tokens that were not the host's; 0 if there are none.
+func (a Ahead) MissShare() float64 {
+	return float64(a.Missed) / float64(max(1, a.Tokens-a.Dropped))
 }
 
 // Step shows whether the engine makes progress.

@@ -12,10 +12,11 @@ import (
 // they are copied from. Both are int32 words: the two counts, the arrays at their maximum size, and
 // the block tables, concatenated. A step copies only the part that it uses.
 type inputs struct {
-	step cudakern.Step  // with the block tables of cache group 0
-	seq  []cudakern.Ptr // per cache group: where the table of each row's sequence begins
-	host *cudakern.Host
-	rows int // maximum rows of a batch
+	step  cudakern.Step    // with the block tables of cache group 0
+	seq   []cudakern.Ptr   // per cache group: where the table of each row's sequence begins
+	draws cudakern.Draws   // without Tokens; none if the program has no logits
+	hosts []*cudakern.Host // for each of the steps that may be started; one in programs for more rows than those ahead have
+	rows  int              // maximum rows of a batch
 
 	// Of the running batch: the sequences that have rows; and for each sequence and cache group the
 	// word where its table begins, or -1.
@@ -60,9 +61,17 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
 	}
-	host, err := d.allocHost(int(bytes))
-	if err != nil {
-		return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
+	copies := 1
+	if p.Rows <= device.MaxDraws {
+		copies = depth
+	}
+	var hosts []*cudakern.Host
+	for range copies {
+		host, err := d.allocHost(int(bytes))
+		if err != nil {
+			return nil, fmt.Errorf("batches of %d rows: %w", p.Rows, err)
+		}
+		hosts = append(hosts, host)
 	}
 	array := func(word0 int) cudakern.Ptr { return at + cudakern.Ptr(word*word0) }
 	in := &inputs{
@@ -77,14 +86,18 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 			Stride: 1,
 			Blocks: blocks,
 		},
-		host:  host,
+		hosts: hosts,
 		rows:  p.Rows,
 		place: make([][]int32, groups),
 
 		states: limits.States > 0,
 	}
+	if p.Out > 0 {
+		first := words - drawWords*min(p.Out, device.MaxDraws)
+		in.draws = cudakern.Draws{Count: array(first - 2), Settings: array(first)}
+	}
 	if in.states {
-		first := words - stateWords(p)
+		first := 2 + (3+groups)*p.Rows + p.Out
 		in.step.Sequences, in.step.Begin, in.step.Order, in.step.Slots = array(first), array(first+1), array(first+2+p.Rows), array(first+2+2*p.Rows)
 	}
 	for g := range groups {
@@ -101,8 +114,14 @@ func inputWords(p *device.Program, l device.Limits) int {
 	if l.States > 0 {
 		words += stateWords(p)
 	}
+	if p.Out > 0 {
+		words += words%2 + 2 + drawWords*min(p.Out, device.MaxDraws) // the settings are aligned to 8 bytes
+	}
 	return words
 }
+
+// drawWords are the words of a device.Draw.
+const drawWords = cudakern.DrawBytes / word
 
 // stateWords is the part of it for recurrent state.
 func stateWords(p *device.Program) int { return 2 + 3*p.Rows }
@@ -114,12 +133,12 @@ func inputBytes(p *device.Program, blocks int) int64 {
 	return word * (int64(inputWords(p, limits)) + int64(len(limits.Blocks))*int64(p.Rows)*int64(blocks))
 }
 
-// write writes b to host memory and returns the part to copy to the GPU.
-func (in *inputs) write(b *device.Batch) ([]byte, error) {
+// write writes b to the host memory of a slot and returns the part to copy to the GPU.
+func (in *inputs) write(b *device.Batch, slot int) ([]byte, error) {
 	if err := in.arrange(b); err != nil {
 		return nil, err
 	}
-	memory := in.host.Bytes()
+	memory := in.hosts[slot%len(in.hosts)].Bytes()
 	put := func(at cudakern.Ptr, values ...int32) {
 		to := memory[at-in.step.Rows:]
 		for i, v := range values {
@@ -139,6 +158,13 @@ func (in *inputs) write(b *device.Batch) ([]byte, error) {
 	put(in.step.Out, b.Out...)
 	if in.states {
 		in.putStates(b, put)
+	}
+	if in.draws.Count != 0 {
+		put(in.draws.Count, int32(len(b.Draws)))
+		settings := memory[in.draws.Settings-in.step.Rows:]
+		for i, d := range b.Draws {
+			drawOf(d).Put(settings[i*cudakern.DrawBytes:])
+		}
 	}
 	end := in.step.Tables
 	for g := range in.seq {

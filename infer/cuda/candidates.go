@@ -7,14 +7,19 @@ import (
 	"m40-llm/infer/device"
 )
 
-// reduced is the result of OpCandidates for the rows of an activation: on the GPU and, after a Run,
-// in page-locked host memory. A step copies the results of all rows at once, so that reading them
-// needs no driver call.
+// reduced is the result of OpCandidates for the rows of an activation: on the GPU and, after a step,
+// in page-locked host memory, in the slot of the step. A step copies the results of all rows at once, so that
+// reading them needs no driver call.
 type reduced struct {
 	at     cudakern.Ptr
-	host   *cudakern.Host
-	rows   int // most
-	copied int // rows that the last Run copied to the host
+	hosts  [depth]*cudakern.Host
+	copied [depth]int // rows that the step in the slot copied to the host
+	rows   int        // most
+
+	// The logits that the results are of, and copies of them: of the steps behind which another one was started.
+	logits cudakern.Ptr
+	vocab  int
+	kept   [depth - 1]cudakern.Ptr
 }
 
 // candidates adds the launch that reduces the rows of op.X.
@@ -24,13 +29,14 @@ func (l *lowering) candidates(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	vocab := op.X.Cols
+	vocab, draws := op.X.Cols, l.exe.inputs.draws
+	draws.Tokens = d.drawn
 	workspace, err := d.workspace("candidates", reduce.Workspace(vocab, l.capacity))
 	if err != nil {
 		return err
 	}
 	l.exe.reduced = append(l.exe.reduced, r)
-	return reduce.Enqueue(&l.recording, r.at, at.x, vocab, l.rows, l.capacity, workspace)
+	return reduce.Enqueue(&l.recording, r.at, at.x, vocab, l.rows, l.capacity, workspace, draws)
 }
 
 // reducedOf returns the memory for the candidates of logits, which all programs share.
@@ -38,11 +44,18 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	if r := d.reduced[logits.ID]; r != nil {
 		return r, nil
 	}
+	x, err := d.activation(logits)
+	if err != nil {
+		return nil, err
+	}
 	bytes := int64(logits.Rows) * cudakern.CandidateBytes
-	r := &reduced{rows: logits.Rows}
-	var err error
-	if r.at, err = d.memory.alloc(bytes); err == nil {
-		r.host, err = d.allocHost(int(bytes))
+	r := &reduced{rows: logits.Rows, logits: x.rows, vocab: logits.Cols}
+	r.at, err = d.memory.alloc(bytes)
+	for i := 0; i < depth && err == nil; i++ {
+		r.hosts[i], err = d.allocHost(int(bytes))
+	}
+	for i := 0; i < depth-1 && err == nil; i++ {
+		r.kept[i], err = d.memory.alloc(keptBytes(logits))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("candidates of %d rows: %w", logits.Rows, err)
@@ -51,30 +64,43 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	return r, nil
 }
 
-// download enqueues the copy of the first rows results in s.
-func (r *reduced) download(s *cudakern.Stream, rows int) error {
-	r.copied = 0
-	if err := s.Download(r.host.Bytes()[:rows*cudakern.CandidateBytes], r.at); err != nil {
+// keptBytes is the size of a copy of logits.
+func keptBytes(logits device.Tensor) int64 {
+	return 4 * int64(min(logits.Rows, device.MaxDraws)) * int64(logits.Cols)
+}
+
+// download enqueues the copy of the first rows results to the host memory of a slot.
+func (r *reduced) download(s *cudakern.Stream, slot, rows int) error {
+	if err := s.Download(r.hosts[slot].Bytes()[:rows*cudakern.CandidateBytes], r.at); err != nil {
 		return err
 	}
-	r.copied = rows
+	r.copied[slot] = rows
 	return nil
 }
 
-func (d *cuda) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
+// decode returns the result of a row of logits in the step that was last waited for.
+func (d *cuda) decode(logits device.Tensor, row int) (cudakern.Distribution, error) {
 	if d.context == nil {
-		return device.Candidates{}, errClosed
+		return cudakern.Distribution{}, errClosed
 	}
 	if _, err := d.activation(logits); err != nil {
-		return device.Candidates{}, fmt.Errorf("cuda: %w", err)
+		return cudakern.Distribution{}, fmt.Errorf("cuda: %w", err)
 	}
-	r := d.reduced[logits.ID]
-	if r == nil || row < 0 || row >= r.copied {
-		return device.Candidates{}, fmt.Errorf("cuda: the last step computed no candidates for row %d of tensor %d", row, logits.ID)
+	r, slot := d.reduced[logits.ID], d.current.slot()
+	if r == nil || row < 0 || row >= r.copied[slot] {
+		return cudakern.Distribution{}, fmt.Errorf("cuda: the last step computed no candidates for row %d of tensor %d", row, logits.ID)
 	}
-	found, err := d.kernels.reduce.Decode(r.host.Bytes()[row*cudakern.CandidateBytes:][:cudakern.CandidateBytes])
+	found, err := d.kernels.reduce.Decode(r.hosts[slot].Bytes()[row*cudakern.CandidateBytes:][:cudakern.CandidateBytes])
 	if err != nil {
-		return device.Candidates{}, fmt.Errorf("cuda: %w", err)
+		return found, fmt.Errorf("cuda: %w", err)
+	}
+	return found, nil
+}
+
+func (d *cuda) Candidates(logits device.Tensor, row int) (device.Candidates, error) {
+	found, err := d.decode(logits, row)
+	if err != nil {
+		return device.Candidates{}, err
 	}
 	return device.Candidates{
 		IDs:    found.IDs,

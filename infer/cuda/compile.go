@@ -22,40 +22,15 @@ type executable struct {
 	reduced []*reduced // candidates that every step copies to the host
 }
 
-func (x *executable) Run(b *device.Batch) (err error) {
-	defer mark(&err)
-	d := x.device
-	if d.context == nil {
-		return errClosed
+// Run starts a step and waits for it.
+func (x *executable) Run(b *device.Batch) error {
+	if n := len(x.device.started); n > 0 {
+		return fmt.Errorf("cuda: %d steps were started and not waited for", n)
 	}
-	err = b.Check(x.limits)
-	if err == nil {
-		err = x.run(b)
-	}
-	if err != nil {
-		return fmt.Errorf("cuda: %w", err)
-	}
-	return nil
-}
-
-func (x *executable) run(b *device.Batch) error {
-	s := x.device.stream
-	words, err := x.inputs.write(b)
-	if err != nil {
+	if err := x.device.Start(x, b); err != nil {
 		return err
 	}
-	if err := s.Upload(x.inputs.step.Rows, words); err != nil {
-		return err
-	}
-	if err := x.graph.Launch(s); err != nil {
-		return err
-	}
-	for _, r := range x.reduced {
-		if err := r.download(s, len(b.Out)); err != nil {
-			return err
-		}
-	}
-	return s.Sync()
+	return x.device.Wait()
 }
 
 // Compile captures p as a CUDA graph.

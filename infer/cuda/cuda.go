@@ -2,7 +2,8 @@
 //
 // Weights are copied to the GPU once, in the layout that the kernels read. A program is captured
 // once as a CUDA graph for the maximum rows of its batches. A step is then one copy of the batch,
-// one graph launch and one wait; it loads and allocates nothing.
+// one graph launch and one wait; it loads and allocates nothing. The next step may be started before the wait: see
+// ahead.go.
 //
 // # Numerics
 //
@@ -70,7 +71,8 @@ type cuda struct {
 	context *cudakern.Context // nil: closed
 	close   []func() error    // release everything, called in reverse order
 
-	stream  *cudakern.Stream
+	pipeline
+	stream  *cudakern.Stream // of all steps and copies
 	memory  arena
 	loader  *cudakern.Loader // nil until a weight needs it
 	kernels kernels
@@ -216,7 +218,7 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 		return nil, err
 	}
 	d.close = append(d.close, d.stream.Close)
-	return d, nil
+	return d, d.openPipeline()
 }
 
 func (d *cuda) Info() device.Info { return d.info }
@@ -368,11 +370,14 @@ func (d *cuda) zeroed(n int64) (cudakern.Ptr, error) {
 func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 	defer mark(&err)
 	at, err := d.rows(t, row, len(dst))
+	var read bool
 	if err == nil {
-		err = d.stream.Download(bytesOf(dst), at)
+		read, err = d.readKept(dst, t, row)
 	}
-	if err == nil {
-		err = d.stream.Sync()
+	if err == nil && !read {
+		if err = d.stream.Download(bytesOf(dst), at); err == nil {
+			err = d.stream.Sync()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
@@ -453,6 +458,9 @@ func (d *cuda) Close() error {
 }
 
 func (d *cuda) release() (first error) {
+	if len(d.started) > 0 {
+		first = d.stream.Sync()
+	}
 	for _, end := range slices.Backward(d.close) {
 		if err := end(); err != nil && first == nil {
 			first = err

@@ -20,13 +20,13 @@ func OpenIn(context *cudakern.Context) (device.Device, error) {
 func Work(d device.Device, programs []device.Executable) (total int64) {
 	own := d.(*cuda)
 	for _, x := range programs {
-		total += int64(len(x.(*executable).inputs.host.Bytes()))
+		total += int64(len(x.(*executable).inputs.hosts[0].Bytes()))
 	}
 	for _, r := range own.workspaces {
 		total += r.bytes
 	}
 	for _, r := range own.reduced {
-		total += int64(len(r.host.Bytes()))
+		total += int64(len(r.hosts[0].Bytes())) + (depth-1)*4*int64(min(r.rows, device.MaxDraws))*int64(r.vocab)
 	}
 	if own.loader != nil {
 		total += 2 * cudakern.LoaderBytes

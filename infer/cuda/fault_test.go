@@ -66,8 +66,8 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	}
 }
 
-// A step copies its batch, launches its graph, copies its candidates and waits; whole rows
-// are copied and waited for.
+// A step copies its batch, launches its graph, copies its candidates, records an event and waits for it; whole
+// rows are copied and waited for.
 func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 	faults := emutest.NewFaults(t)
 	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
@@ -94,14 +94,14 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 		if _, err := m.Candidates(0); err != nil {
 			t.Fatal(err)
 		}
-		if n := faults.Calls(); n != 4 {
+		if n := faults.Calls(); n != 5 {
 			t.Errorf("a step of %d rows and reading candidates make %d calls of the driver", rows+1, n)
 		}
 		if err := m.Logits(logits, 0); err != nil {
 			t.Fatal(err)
 		}
-		if n := faults.Calls(); n != 6 {
-			t.Errorf("reading logits makes %d calls of the driver", n-4)
+		if n := faults.Calls(); n != 7 {
+			t.Errorf("reading logits makes %d calls of the driver", n-5)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Mod
 	return d, m, err
 }
 
-// generate loads the model in f and writes two tokens.
+// generate loads the model in f and writes four tokens, the last of them in a step ahead.
 func generate(library string, f *gguf.File) (err error) {
 	d, m, err := load(library, f, 2)
 	if err != nil {
@@ -145,6 +145,27 @@ func generate(library string, f *gguf.File) (err error) {
 			return err
 		}
 		if _, err := m.Candidates(0); err != nil {
+			return err
+		}
+		if err := m.Logits(logits, 0); err != nil {
+			return err
+		}
+	}
+	var tickets []model.Ticket
+	for i := range 2 {
+		ticket, err := m.Submit(&device.Batch{
+			Tokens: []int32{5}, Pos: []int32{int32(3 + i)}, Seq: []int32{0}, Out: []int32{0}, Tables: [][][]int32{{{1}}}, Draws: []device.Draw{{}}, Ahead: i > 0,
+		})
+		if err != nil {
+			return err
+		}
+		tickets = append(tickets, ticket)
+	}
+	for _, ticket := range tickets {
+		if _, err := m.Collect(ticket); err != nil {
+			return err
+		}
+		if _, err := m.Drawn(0); err != nil {
 			return err
 		}
 		if err := m.Logits(logits, 0); err != nil {

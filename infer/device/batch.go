@@ -18,6 +18,11 @@ type Batch struct {
 	Tables [][][]int32
 
 	States []int32 // by sequence: its slot of the recurrent state, no two the same; not read if the program has none
+
+	// Draws is how each row of Out draws the token that follows it, on a device that is Pipelined; empty: none is
+	// drawn. Ahead makes row i have the token that row i of Out of the step before drew, in place of Tokens[i].
+	Draws []Draw
+	Ahead bool
 }
 
 // LastPos appends, for each row, the last position that its sequence has in the batch, to list.
@@ -53,6 +58,9 @@ func (b *Batch) Check(l Limits) error {
 		}
 	}
 	if err := b.checkStates(l); err != nil {
+		return err
+	}
+	if err := b.checkDraws(); err != nil {
 		return err
 	}
 	if len(b.Tables) < len(l.Blocks) {

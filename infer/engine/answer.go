@@ -22,6 +22,7 @@ type answer struct {
 	request    infer.Request // with the seed drawn, if it had none
 	chain      *sample.Chain
 	constraint *constraint // nil: none
+	proposal   *proposal   // how the device draws its tokens; nil: it does not
 	mail       *mailbox
 
 	limit           int           // maximum tokens of the answer

@@ -26,7 +26,7 @@ func (r *loadedModel) stepBytes(plan []scheduled) int64 {
 			return 0
 		}
 		rows += part.rows + len(part.draft)
-		positions = append(positions, part.seq.computed+part.rows+len(part.draft))
+		positions = append(positions, part.from+part.rows+len(part.draft))
 	}
 	bytes, known := r.reads.Step(rows, positions...)
 	if !known {

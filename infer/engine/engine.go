@@ -68,6 +68,9 @@ type Options struct {
 	// not say; nil: where that was measured to gain, on the CPU. Answers are the same.
 	PromptLookup *bool
 
+	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do. Answers are the same.
+	RunAhead *bool
+
 	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from
 	// now on; nil: the threads cannot be changed.
 	SetThreads func(threads int)
@@ -79,6 +82,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
 
+	freeMisses   int           // tokens that the device may draw wrong in each answer before they are counted; 0: 2
 	measureAfter time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
 
@@ -103,6 +107,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
 	setDefault(&o.measureAfter, idleTime)
+	setDefault(&o.freeMisses, freeMisses)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

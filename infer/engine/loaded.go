@@ -34,6 +34,7 @@ type loadedModel struct {
 	buffers sample.Buffers // shared by all samplers
 	logits  []float32      // (vocab), the row that was copied last; nil: none yet
 	receipt record.Receipt // the fields that all its answers share
+	ahead   bool           // steps are computed ahead
 
 	reads    *model.Reads          // what steps read from memory; nil: not known
 	meter    device.BandwidthMeter // of that memory; nil: none
@@ -44,6 +45,8 @@ type loadedModel struct {
 type forwarder interface {
 	Submit(b *device.Batch) (model.Ticket, error)
 	Collect(t model.Ticket) ([]model.Result, error)
+	Depth() int
+	Drawn(i int) (int32, error)
 	Candidates(i int) (device.Candidates, error)
 	Logits(dst []float32, i int) error
 	Vectors(dst []float32, first int) error
@@ -440,6 +443,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		return nil, infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
 	}
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
+	r.ahead = forward.Depth() > 1 && (o.RunAhead == nil || *o.RunAhead)
 	r.receipt = record.Receipt{
 		Model:     m.info.Name,
 		ModelHash: m.hash,
@@ -480,6 +484,8 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 // loaded.
 func (l *loop) unload(err *infer.Error) {
 	l.kv.abandon()
+	l.flights = nil
+	l.status.endStep(l.options.Now())
 	for _, q := range l.sched.reset("", nil) {
 		l.end(l.answers[q], err, false)
 	}

@@ -241,9 +241,9 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 }
 
 // lookupRequests returns requests whose answers repeat parts of their context: most of their tokens
-// are one of four letters. Some have the prompt of the one before, or fork its answer. fresh answers one alone,
-// without lookup.
-func lookupRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome) (list []infer.Request, want []outcome) {
+// are one of four letters. Some have the prompt of the one before, or fork its answer. params returns the samplers of
+// each, fresh answers one alone, without lookup.
+func lookupRequests(rng *rand.Rand, count int, params func(*rand.Rand, int64) sample.Params, fresh func(infer.Request) outcome) (list []infer.Request, want []outcome) {
 	for i := range count {
 		var part []int32
 		for range 4 + rng.IntN(12) {
@@ -271,7 +271,7 @@ func lookupRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome
 		if rng.IntN(4) == 0 {
 			r.Follow, r.BannedEnds = []int32{int32(letterA), int32(letterA) + 1}, []int{0, 3, 4, 9}
 		}
-		r.Params = anyParams(rng, int64(i))
+		r.Params = params(rng, int64(i))
 		switch rng.IntN(6) {
 		case 0:
 			r.Grammar, r.IgnoreEOS = "root ::= [a-d]*", false
@@ -422,7 +422,7 @@ func TestEngine_AnswersWithLookupAreTheSame(t *testing.T) {
 				})
 			}
 			rng := rand.New(rand.NewPCG(17, 1))
-			requests, want := lookupRequests(rng, torture(40, 500), open().ask)
+			requests, want := lookupRequests(rng, torture(40, 500), anyParams, open().ask)
 			sum := stormOfLookups(t, open(), rng, requests, want)
 			if sum.Accepted == 0 || sum.Accepted == sum.Drafted {
 				t.Errorf("%d of %d drafted tokens were accepted: too few or too many to test anything", sum.Accepted, sum.Drafted)
@@ -465,7 +465,7 @@ func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
 			}
 			rng := rand.New(rand.NewPCG(17, 2))
 			alone := open()
-			requests, want := lookupRequests(rng, tt.count, alone.ask)
+			requests, want := lookupRequests(rng, tt.count, anyParams, alone.ask)
 			alone.Close()
 			sum := stormOfLookups(t, open(), rng, requests, want)
 			if many := tt.count > 4 && !tt.none; tt.none != (sum == record.Lookup{}) || many && (sum.Accepted == 0 || sum.Accepted == sum.Drafted) {

@@ -30,7 +30,8 @@ type loop struct {
 	sched    scheduler
 	answers  map[*sequence]*answer // by sequence, running and waiting
 	loaded   *loadedModel
-	batch    device.Batch
+	flights  []*flight // steps that were submitted and not collected, the oldest first
+	spare    []*flight // to be used again
 	kv       kvFiles
 	stalled  bool // nothing can be done before the inbox wakes the loop: a file is being read or written
 	failures int  // consecutive failed steps
@@ -38,8 +39,9 @@ type loop struct {
 	vectors  []float32    // of the rows of a text, in the step
 	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
 
-	steps      int                // that were computed
-	stepBytes  int64              // that the step reads from memory; 0: not known, or it reads prompts too
+	steps      int                // that were collected
+	stepBytes  int64              // that the last one read from memory; 0: not known, or it read prompts too
+	collected  time.Time          // when the last one was
 	bandwidths map[string]float64 // measured read bandwidth by device, bytes per second; 0: it cannot be measured
 }
 
@@ -77,7 +79,7 @@ func (l *loop) receive() bool {
 		if closed {
 			return false
 		}
-		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting) > 0 || l.setup != nil || l.kv.active()) {
+		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting)+len(l.flights) > 0 || l.setup != nil || l.kv.active()) {
 			return true
 		}
 		l.idle()
@@ -153,6 +155,7 @@ func (l *loop) fit(a *answer) {
 		l.end(a, err, true)
 		return
 	}
+	a.proposal = l.propose(a)
 	before := a.lookup // of another model, or of the time before a restart
 	a.lookup = nil
 	if l.looksUp(a) {
@@ -180,22 +183,40 @@ func (l *loop) looksUp(a *answer) bool {
 	return l.loaded.info.Kind == "cpu"
 }
 
-// iterate loads the model that is wanted, if another one is loaded, or computes one step.
+// iterate loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
+// Between the first two, steps ahead are submitted.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	if len(l.flights) == 0 {
+		plan, err := l.plan()
+		if len(plan) == 0 || err != nil {
+			return err
+		}
+		if err := l.submit(plan, false); err != nil {
+			return err
+		}
+	}
+	if err := l.runAhead(); err != nil {
+		return err
+	}
+	return l.collect()
+}
+
+// plan returns the next step. It is empty if none can be computed now, or something else was done instead.
+func (l *loop) plan() ([]scheduled, error) {
 	moved, err := l.moveBlocks()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if l.setup != nil && l.sched.drained() {
 		l.reportPositions()
 		l.reload()
-		return nil
+		return nil, nil
 	}
 	if q := l.sched.wanted(); q != nil {
 		l.reportPositions()
 		l.switchTo(l.answers[q].model)
-		return nil
+		return nil, nil
 	}
 	if l.loaded != nil {
 		l.loaded.growth.refused = false
@@ -205,9 +226,8 @@ func (l *loop) iterate() error {
 	if len(plan) == 0 {
 		l.stalled = !moved && l.kv.active()
 		l.endStarved()
-		return nil
 	}
-	return l.step(plan)
+	return plan, nil
 }
 
 // moveBlocks copies some blocks between the KV cache and the files of chats.
@@ -230,61 +250,104 @@ func (l *loop) moveBlocks() (moved bool, err error) {
 	return moved, nil
 }
 
-// step computes plan: submit -> collect -> deliver.
-func (l *loop) step(plan []scheduled) error {
-	begin := l.options.Now()
+// flight is a step that was submitted and not collected.
+type flight struct {
+	plan   []scheduled
+	batch  device.Batch
+	ticket model.Ticket
+	begin  time.Time // when it was submitted
+	bytes  int64     // that it reads from memory; 0: not known, or it reads prompts too
+
+	// Of a step ahead: the token that each row had, when the step before was collected.
+	ahead bool
+	drawn []int32
+}
+
+// submit submits the step of plan. If it is ahead, its rows have the tokens that those of the last submitted step draw.
+func (l *loop) submit(plan []scheduled, ahead bool) error {
+	f := &flight{}
+	if n := len(l.spare); n > 0 {
+		f, l.spare = l.spare[n-1], l.spare[:n-1]
+	}
+	f.plan, f.ahead, f.begin, f.bytes, f.drawn = plan, ahead, l.options.Now(), l.loaded.stepBytes(plan), f.drawn[:0]
 	for _, part := range plan {
 		if a := l.answers[part.seq]; a.began.IsZero() {
-			if err := a.start(begin, &l.loaded.buffers); err != nil {
+			if err := a.start(f.begin, &l.loaded.buffers); err != nil {
 				return err
 			}
 		}
 	}
-	l.steps++
-	l.stepBytes = l.loaded.stepBytes(plan)
-	l.fill(plan)
+	l.fill(f)
 	if err := l.copyStates(); err != nil {
 		return deviceError(err)
 	}
-	results, err := l.compute(begin)
+	if len(l.flights) == 0 {
+		l.status.beginStep(f.begin, len(f.batch.Tokens))
+	}
+	err := readable(l.loaded.model.file, func() (err error) {
+		f.ticket, err = l.loaded.forward.Submit(&f.batch)
+		return err
+	})
+	if err != nil {
+		l.status.endStep(l.options.Now())
+		return deviceError(err)
+	}
+	l.flights = append(l.flights, f)
+	return nil
+}
+
+// collect waits for the oldest step and delivers its results.
+func (l *loop) collect() error {
+	f := l.flights[0]
+	results, err := l.wait(f)
 	if err != nil {
 		return deviceError(err)
 	}
-	now := l.options.Now()
-	l.failures = 0
-	l.sched.advance(plan, now.Sub(begin))
+	now, begin := l.options.Now(), later(f.begin, l.collected)
+	l.steps, l.stepBytes, l.collected, l.failures = l.steps+1, f.bytes, now, 0
+	counted := l.countAhead(f)
+	l.sched.advance(counted, now.Sub(begin))
 	l.status.recordReads(now.Sub(begin), l.stepBytes) // before a client learns of its end
 	tokens := 0
-	for i, part := range plan {
-		a, n := l.answers[part.seq], 0
+	for i, part := range f.plan {
+		n := 0
 		for n < len(results) && int(results[n].Seq) == i {
 			n++
 		}
-		before := a.length()
-		if err := l.deliver(a, part.draft, results[:n], now); err != nil {
-			return deviceError(err)
+		if len(counted) > 0 && counted[0].seq == part.seq {
+			a := l.answers[part.seq]
+			before := a.length()
+			if err := l.deliver(a, part.draft, results[:n], now); err != nil {
+				return deviceError(err)
+			}
+			tokens += max(0, a.length()-before)
+			counted = counted[1:]
 		}
 		results = results[n:]
-		tokens += max(0, a.length()-before)
 	}
+	l.spare = append(l.spare, f)
 	l.status.recordStep(now.Sub(begin), tokens)
 	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written()...))
 	return nil
 }
 
-// compute submits the batch and collects its results. The step ends in the status after a panic
-// too: else it would be taken for one that hangs.
-func (l *loop) compute(begin time.Time) (results []model.Result, err error) {
-	l.status.beginStep(begin, len(l.batch.Tokens))
-	defer func() { l.status.endStep(l.options.Now()) }()
-	err = readable(l.loaded.model.file, func() error {
-		ticket, err := l.loaded.forward.Submit(&l.batch)
-		if err != nil {
-			return err
+// wait waits for f, the oldest step, and returns its results. The step ends in the status after a panic too: else it
+// would be taken for one that hangs.
+func (l *loop) wait(f *flight) (results []model.Result, err error) {
+	defer func() {
+		now := l.options.Now()
+		if l.status.endStep(now); len(l.flights) > 0 {
+			l.status.beginStep(now, len(l.flights[0].batch.Tokens))
 		}
-		results, err = l.loaded.forward.Collect(ticket)
+	}()
+	l.flights = slices.Delete(l.flights, 0, 1)
+	err = readable(l.loaded.model.file, func() (err error) {
+		results, err = l.loaded.forward.Collect(f.ticket)
 		return err
 	})
+	if err == nil && len(l.flights) > 0 {
+		err = l.learnDrawn(l.flights[0])
+	}
 	return results, err
 }
 
@@ -301,21 +364,25 @@ func (l *loop) copyStates() error {
 	return nil
 }
 
-// fill writes the rows of plan into the batch.
-func (l *loop) fill(plan []scheduled) {
-	b := &l.batch
+// fill writes the rows of the plan of f into its batch.
+func (l *loop) fill(f *flight) {
+	b, plan := &f.batch, f.plan
 	b.Tokens, b.Pos, b.Seq, b.Tables, b.States, b.Out = b.Tokens[:0], b.Pos[:0], b.Seq[:0], nil, b.States[:0], b.Out[:0]
 	for range l.sched.blocks.pools {
 		b.Tables = append(b.Tables, nil)
 	}
 	for i := range plan {
-		q := plan[i].seq
-		l.sched.blocks.write(&q.table, q.computed, q.computed+plan[i].rows+len(plan[i].draft))
-		for pos := q.computed; pos < q.computed+plan[i].rows; pos++ {
-			if l.answers[q].needsLogits(pos) {
+		q, from := plan[i].seq, plan[i].from
+		l.sched.blocks.write(&q.table, from, from+plan[i].rows+len(plan[i].draft))
+		for pos := from; pos < from+plan[i].rows; pos++ {
+			if f.ahead || l.answers[q].needsLogits(pos) {
 				b.Out = append(b.Out, int32(len(b.Tokens)))
 			}
-			b.Tokens = append(b.Tokens, q.tokens[pos])
+			id := int32(0) // of a step ahead: not known
+			if !f.ahead {
+				id = q.tokens[pos]
+			}
+			b.Tokens = append(b.Tokens, id)
 			b.Pos = append(b.Pos, int32(pos))
 			b.Seq = append(b.Seq, int32(i))
 		}
@@ -330,6 +397,7 @@ func (l *loop) fill(plan []scheduled) {
 		}
 		b.States = append(b.States, q.slot)
 	}
+	b.Ahead, b.Draws = f.ahead, l.draws(b.Draws[:0], plan)
 }
 
 // deliver gives an answer its results of the step, whose last rows are those of draft. It returns the

@@ -87,10 +87,11 @@ const (
 	leastBeside = 4
 )
 
-// scheduled is one sequence's rows in a step: its next rows tokens, and then those of a draft, which
+// scheduled is one sequence's rows in a step: rows tokens from position from on, and then those of a draft, which
 // may turn out to be others.
 type scheduled struct {
 	seq   *sequence
+	from  int // all tokens before it are computed, or will be by the steps before
 	rows  int
 	draft []int32
 }
@@ -224,6 +225,9 @@ func (s *scheduler) schedule() []scheduled {
 	s.grow()
 	s.admit()
 	plan := s.divide()
+	for i := range plan {
+		plan[i].from = plan[i].seq.computed
+	}
 	s.addDrafts(plan)
 	return plan
 }

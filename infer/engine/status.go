@@ -49,11 +49,14 @@ func (s *status) beginStep(now time.Time, rows int) {
 	s.begun, s.current.Step.Rows = now, rows
 }
 
-// endStep records that the step has ended, successfully or not.
+// endStep records that the step has ended, successfully or not. It does nothing if none is in progress.
 func (s *status) endStep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	step := &s.current.Step
+	if step.Rows == 0 {
+		return
+	}
 	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.begun)))
 }
 
@@ -74,6 +77,14 @@ func (s *status) recordStep(took time.Duration, tokens int) {
 	defer s.mu.Unlock()
 	s.steps[s.next] = stepTime{took, tokens}
 	s.next = (s.next + 1) % len(s.steps)
+}
+
+// countAhead counts a step ahead of so many rows.
+func (s *status) countAhead(tokens, missed, dropped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &s.current.Ahead
+	a.Tokens, a.Missed, a.Dropped = a.Tokens+int64(tokens), a.Missed+int64(missed), a.Dropped+int64(dropped)
 }
 
 // setCacheUsed sets how many bytes the KV cache takes.
@@ -139,6 +150,7 @@ func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64)
 		now.CacheType = l.receipt.CacheType
 		now.ContextLength = l.plan.Context
 		now.Reads.Bandwidth = bandwidth
+		now.Ahead.On = l.ahead
 		now.Cache = infer.Cache{Planned: l.plan.Planned(), Used: l.plan.Taken, State: l.plan.State}
 		if l.identity.Key != "" {
 			now.Cache.Key = l.identity.Hash()

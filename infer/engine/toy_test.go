@@ -33,7 +33,9 @@ type toy struct {
 	out     []history
 	outPos  []int32
 
-	submitted *device.Batch
+	submitted []*device.Batch // and not collected
+	fed       []int32         // tokens of the rows of the next step if it is ahead
+	drawn     []int32         // of the last collected step
 
 	bench *bench
 }
@@ -41,14 +43,75 @@ type toy struct {
 // cell is K and V of a position.
 type cell struct{ of, before history }
 
+// A toy that computes steps ahead does so in Collect: what was submitted must not be touched before.
 func (m *toy) Submit(b *device.Batch) (model.Ticket, error) {
-	m.submitted = b
+	if len(m.submitted) >= m.Depth() {
+		return 0, errors.New("too many steps were submitted")
+	}
+	if b.Ahead && (len(m.submitted) == 0 || len(m.submitted[len(m.submitted)-1].Draws) != len(b.Tokens)) {
+		return 0, errors.New("the step before draws no tokens")
+	}
+	copied := *b // a device has its own copy of the inputs
+	copied.Tables = nil
+	for _, tables := range b.Tables {
+		copied.Tables = append(copied.Tables, nil)
+		for _, table := range tables {
+			copied.Tables[len(copied.Tables)-1] = append(copied.Tables[len(copied.Tables)-1], slices.Clone(table))
+		}
+	}
+	m.submitted = append(m.submitted, &copied)
 	return 1, nil
 }
 
 func (m *toy) Collect(model.Ticket) ([]model.Result, error) {
-	return model.Results(m.submitted), m.forward(m.submitted)
+	b := m.submitted[0]
+	m.submitted = m.submitted[1:]
+	if b.Ahead {
+		b.Tokens = slices.Clone(m.fed)
+	}
+	err := m.forward(b)
+	if err == nil {
+		err = m.draw(b)
+	}
+	return model.Results(b), err
 }
+
+func (m *toy) Depth() int { return max(1, m.bench.depth) }
+
+// draw draws tokens with the chain of package sample, and now and then a wrong one.
+func (m *toy) draw(b *device.Batch) error {
+	m.drawn = m.drawn[:0]
+	for i, d := range b.Draws {
+		p := sample.DefaultParams()
+		p.Temperature, p.TopK, p.TopP, p.MinP, p.Seed = d.Temperature, d.TopK, d.TopP, d.MinP, d.Seed
+		chain, err := sample.NewChain(p, toyVocabulary(m.bench.vocab))
+		if err != nil {
+			return err
+		}
+		c, err := m.Candidates(i)
+		if err != nil {
+			return err
+		}
+		id := int32(0) // not finite: the host ends the answer
+		if choice, err := chain.Next(sample.Input{Row: sample.RowOf(c.All), Pos: d.Pos}); err == nil {
+			id = choice.ID
+		}
+		if n := m.bench.missEvery; n > 0 && m.out[i]%history(n) == 0 {
+			id = (id + 1) % int32(m.bench.vocab)
+		}
+		m.drawn = append(m.drawn, id)
+	}
+	m.fed = m.drawn
+	return nil
+}
+
+func (m *toy) Drawn(i int) (int32, error) { return m.drawn[i], nil }
+
+// toyVocabulary is a vocabulary of so many tokens without text.
+type toyVocabulary int
+
+func (v toyVocabulary) Size() int          { return int(v) }
+func (v toyVocabulary) Piece(int32) []byte { return nil }
 
 func (m *toy) forward(b *device.Batch) error {
 	m.bench.mu.Lock()
@@ -190,6 +253,8 @@ type bench struct {
 	readsFile bool // devices can leave weights in the file
 	suggests  *sample.Suggestion
 	vocab     int // logits of a row
+	depth     int // steps that toys take before the first is collected; 0: 1
+	missEvery int // one in so many tokens that toys draw is wrong; 0: none
 	onStep    func(step int, b *device.Batch) error
 	onLogits  func(logits []float32, pos int32)
 	onLoad    func(ctx context.Context, o model.Options) error

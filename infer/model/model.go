@@ -57,8 +57,8 @@ type Model struct {
 	rows    []float32 // copies activations between stages through the host
 	out     int       // rows of logits of the last step
 
-	submitted *device.Batch // of the step that has not been collected, nil if there is none
-	ticket    Ticket        // of the last submitted step
+	submitted []submission // steps that have not been collected, the oldest first
+	ticket    Ticket       // of the last submitted step
 
 	weightBytes int64 // of all weights in the file
 }

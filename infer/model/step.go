@@ -1,7 +1,9 @@
 package model
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"m40-llm/infer/device"
 )
@@ -16,31 +18,79 @@ type Result struct {
 	Row      int // argument of Candidates and Logits
 }
 
-// Submit starts a step over b, which must not change until Collect returns. It may return before
-// anything is computed: all devices so far compute in Collect. Only one step can be submitted at
-// a time.
-func (m *Model) Submit(b *device.Batch) (Ticket, error) {
-	if m.submitted != nil {
-		return 0, fmt.Errorf("step %d has not been collected yet", m.ticket)
+// submission is a step that has not been collected yet.
+type submission struct {
+	ticket Ticket
+	batch  *device.Batch
+}
+
+// pipelined returns the device if the model is on one alone that can compute steps ahead, else nil.
+func (m *Model) pipelined() device.Pipelined {
+	if len(m.stages) > 1 {
+		return nil
 	}
-	m.submitted = b
+	d, _ := m.stages[0].dev.(device.Pipelined)
+	return d
+}
+
+// Depth returns how many steps may be submitted and not collected: more than 1 if the device computes steps ahead.
+func (m *Model) Depth() int {
+	if d := m.pipelined(); d != nil {
+		return d.Depth()
+	}
+	return 1
+}
+
+// Submit starts a step over b, which must not change until Collect returns. A device that computes steps ahead begins
+// at once; any other computes in Collect. At most Depth steps can be submitted at a time.
+func (m *Model) Submit(b *device.Batch) (Ticket, error) {
+	if len(m.submitted) >= m.Depth() {
+		return 0, fmt.Errorf("step %d has not been collected yet", m.submitted[0].ticket)
+	}
+	if d := m.pipelined(); d != nil {
+		m.out = 0
+		if err := d.Start(m.stages[0].executable(len(b.Tokens), m.options.MaxRows), b); err != nil {
+			return 0, err
+		}
+	} else if b.Ahead {
+		return 0, errors.New("no device of the model computes steps ahead")
+	}
 	m.ticket++
+	m.submitted = append(m.submitted, submission{m.ticket, b})
 	return m.ticket, nil
 }
 
-// Collect waits until step t is computed and returns its results in the order of their rows: one
-// for each row in Out of its batch. A device that computes ahead may add results for the
-// positions that follow. Results are valid until the next Submit.
+// Collect waits until step t, the oldest that was submitted, is computed and returns its results in the order of their
+// rows: one for each row in Out of its batch. Results are valid until the next Submit.
 func (m *Model) Collect(t Ticket) ([]Result, error) {
-	b := m.submitted
-	if b == nil || t != m.ticket {
-		return nil, fmt.Errorf("cannot collect step %d, the last submitted step is %d", t, m.ticket)
+	if len(m.submitted) == 0 || t != m.submitted[0].ticket {
+		return nil, fmt.Errorf("cannot collect step %d: it is not the oldest of %d that were submitted", t, len(m.submitted))
 	}
-	m.submitted = nil
-	if err := m.compute(b); err != nil {
+	b := m.submitted[0].batch
+	m.submitted = slices.Delete(m.submitted, 0, 1)
+	if d := m.pipelined(); d != nil {
+		m.out = 0
+		if err := d.Wait(); err != nil {
+			return nil, err
+		}
+		m.out = len(b.Out)
+	} else if err := m.compute(b); err != nil {
 		return nil, err
 	}
 	return Results(b), nil
+}
+
+// Drawn returns the token that row b.Out[i] of the last collected step drew on the device.
+func (m *Model) Drawn(i int) (int32, error) {
+	last, err := m.logits(i)
+	if err != nil {
+		return 0, err
+	}
+	d := m.pipelined()
+	if d == nil {
+		return 0, errors.New("no device of the model draws tokens")
+	}
+	return d.Drawn(last.buffers.Logits, i)
 }
 
 // Results returns the results of a step over b that computes nothing ahead.

@@ -29,6 +29,42 @@ func (p Params) Cuts() (cuts Params, ok bool) {
 	return cuts, !slices.ContainsFunc(order[first:], changesLogits)
 }
 
+// Basics returns p with the settings of stages that the order omits off. ok is false if other stages are on than
+// top_k, top_p, min_p and temperature, in this order, and those that change logits.
+func (p Params) Basics() (basics Params, ok bool) {
+	order, err := p.order()
+	if err != nil || p.Mirostat != 0 || p.DynatempRange > 0 || p.MinKeep > 0 {
+		return Params{}, false
+	}
+	cuts, known := !p.greedy(order), []string{"top_k", "top_p", "min_p", "temperature"}
+	on := map[string]bool{
+		"top_n_sigma": cuts && p.TopNSigma > 0, "top_k": cuts && p.TopK > 0, "typical_p": cuts && p.TypicalP < 1, "top_p": cuts && p.TopP < 1,
+		"min_p": cuts && p.MinP > 0, "xtc": cuts && p.XTCProbability > 0 && p.XTCThreshold <= 0.5, "temperature": p.Temperature != 1,
+	}
+	basics = p
+	basics.TopK, basics.TopP, basics.MinP, basics.Temperature = 0, 1, 0, 1
+	for _, stage := range order {
+		if !on[stage] {
+			continue
+		}
+		at := slices.Index(known, stage)
+		if at < 0 {
+			return Params{}, false
+		}
+		switch known = known[at+1:]; stage {
+		case "top_k":
+			basics.TopK = p.TopK
+		case "top_p":
+			basics.TopP = p.TopP
+		case "min_p":
+			basics.MinP = p.MinP
+		case "temperature":
+			basics.Temperature = p.Temperature
+		}
+	}
+	return basics, true
+}
+
 // NeedsHistory reports whether a stage depends on the tokens before the one that is sampled.
 func (p Params) NeedsHistory() bool {
 	order, _ := p.order()

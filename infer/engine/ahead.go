@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"m40-llm/infer/device"
+	"m40-llm/infer/sample"
+)
+
+// Steps ahead: a device that can draw tokens itself (device.Pipelined) does not wait for the host between two
+// steps. While it computes a step, the next one is submitted, whose rows have the tokens that the device draws. The
+// host then samples as always, with all that a request asks for, and compares: the tokens of the device are only a proposal.
+// If the host has drawn the same token, the row that was computed ahead is that of the next step. If not, it counts for nothing, as
+// a row for a wrong draft does: the next step overwrites its K and V. So an answer is the same with steps ahead and
+// without, to the bits of its log-probabilities.
+//
+// A step is ahead of another one if it has the same sequences, one row each. So one sequence that must wait for its token makes
+// all wait. It must wait if the device cannot draw as its samplers do (see drawOf), if prompt lookup drafts its tokens, or if the
+// device was wrong too often. No step is submitted ahead while anything else is to be done: requests wait, KV caches are copied,
+// a model is loaded. After a wrong token, those that were submitted are collected before the next one is planned.
+//
+// The memory of a sequence that ends while a step with it is computed is released at once. That is safe because
+// the device computes steps, and copies blocks, in the order in which they were submitted: who gets the memory writes it
+// later. What such a step writes is behind the last token of the sequence, where nothing is shared.
+//
+// Models with recurrent state have no steps ahead: a step overwrites their state, and going back to a snapshot
+// would compute up to a block of tokens again for each wrong token.
+
+// proposal is how the device draws the tokens of an answer, and how often it was wrong.
+type proposal struct {
+	draw device.Draw // without Pos
+	free int         // misses that do not count
+
+	tokens, missed int // that were computed ahead; of these, those that the host did not draw
+}
+
+// A wrong token costs up to a step, a right one saves what the host does in a step: some percent of it.
+const (
+	maxMissShare = 1.0 / 32 // of the tokens of an answer; above it, no more are computed ahead
+	freeMisses   = 2        // of an answer, which do not count
+)
+
+// holds reports whether the device was right often enough.
+func (p *proposal) holds() bool {
+	return float64(max(0, p.missed-p.free)) <= maxMissShare*float64(p.tokens)
+}
+
+// drawOf returns how the device draws the tokens of an answer with the settings p, or nil if it cannot: there is a stage that
+// it does not have, or an order that differs. Penalties are ignored, because they seldom change the token.
+func drawOf(p sample.Params) *proposal {
+	p, ok := p.Basics()
+	if !ok || len(p.LogitBias) > 0 {
+		return nil
+	}
+	return &proposal{draw: device.Draw{Temperature: p.Temperature, TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, Seed: p.Seed}}
+}
+
+// propose returns how the device draws the tokens of a, or nil if it should not try.
+func (l *loop) propose(a *answer) *proposal {
+	if !l.loaded.ahead || a.embedding != nil || a.comparison != nil || a.constraint != nil {
+		return nil
+	}
+	p := drawOf(a.request.Params)
+	if p != nil {
+		p.free = l.options.freeMisses
+	}
+	return p
+}
+
+// draws appends how each row of plan draws the token that follows it, if a step can be submitted behind it, to list.
+func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
+	if len(plan) > device.MaxDraws || l.sched.states != nil {
+		return nil
+	}
+	for _, part := range plan {
+		a := l.answers[part.seq]
+		p := a.proposal
+		if p == nil || !p.holds() || a.lookup != nil || part.rows != 1 || part.from < len(a.tokens)-1 || a.length() >= a.limit {
+			return list[:0]
+		}
+		d := p.draw
+		d.Pos = part.from + 1
+		list = append(list, d)
+	}
+	return list
+}
+
+// runAhead submits as many steps ahead as the device can take.
+func (l *loop) runAhead() error {
+	for len(l.flights) < l.loaded.forward.Depth() {
+		plan := l.planAhead()
+		if len(plan) == 0 {
+			return nil
+		}
+		if err := l.submit(plan, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planAhead returns the step behind the last one that was submitted. It is empty if that must be collected before.
+func (l *loop) planAhead() (plan []scheduled) {
+	first, last := l.flights[0], l.flights[len(l.flights)-1]
+	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || len(last.plan) != len(l.sched.running) || l.setup != nil || l.kv.active() {
+		return nil
+	}
+	for i, part := range last.plan {
+		a := l.answers[part.seq]
+		if !l.counts(first, i) || a.length()+len(l.flights) >= a.limit {
+			return nil
+		}
+		if n := len(l.flights); l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {
+			return nil
+		}
+		plan = append(plan, scheduled{seq: a.sequence, rows: 1, from: part.from + 1})
+	}
+	return plan
+}
+
+// counts reports whether part i of f, the oldest step, is a row of the answer as it is now: the answer runs, and
+// has the token that the device drew.
+func (l *loop) counts(f *flight, i int) bool {
+	q, from := f.plan[i].seq, f.plan[i].from
+	if l.answers[q] == nil {
+		return false
+	}
+	return !f.ahead || q.computed == from && from < len(q.tokens) && q.tokens[from] == f.drawn[i]
+}
+
+// learnDrawn records the tokens of f, a step ahead, when the step before it was collected.
+func (l *loop) learnDrawn(f *flight) error {
+	for i := range f.plan {
+		id, err := l.loaded.forward.Drawn(i)
+		if err != nil {
+			return err
+		}
+		f.drawn = append(f.drawn, id)
+	}
+	return nil
+}
+
+// countAhead returns the parts of f that count.
+func (l *loop) countAhead(f *flight) (parts []scheduled) {
+	missed, dropped := 0, 0
+	for i, part := range f.plan {
+		counts := l.counts(f, i)
+		if counts {
+			parts = append(parts, part)
+		}
+		if a := l.answers[part.seq]; !f.ahead {
+			continue
+		} else if a == nil {
+			dropped++
+		} else if a.proposal.tokens++; !counts {
+			a.proposal.missed++
+			missed++
+		}
+	}
+	if f.ahead {
+		l.status.countAhead(len(f.plan), missed, dropped)
+	}
+	return parts
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/sample"
+)
+
+// aheadParams returns settings of any samplers, most of which a device can draw with.
+func aheadParams(rng *rand.Rand, seed int64) sample.Params {
+	if rng.IntN(4) == 0 {
+		return anyParams(rng, seed)
+	}
+	p := infer.DefaultRequest().Params
+	p.Seed, p.Temperature = seed, []float64{0, 0.3, 0.7, 1, 1.5}[rng.IntN(5)]
+	p.TopK, p.TopP, p.MinP = []int{0, 1, 5, 40, 300}[rng.IntN(5)], []float64{1, 0.95, 0.5}[rng.IntN(3)], []float64{0, 0.05, 0.3}[rng.IntN(3)]
+	switch rng.IntN(6) {
+	case 0:
+		p.RepeatPenalty, p.RepeatLastN = 1.05, 64
+	case 1:
+		p.PresencePenalty, p.FrequencyPenalty, p.RepeatLastN = 0.3, 0.1, -1
+	case 2:
+		p.DryMultiplier, p.DryAllowedLength = 0.4, 6
+	}
+	return p
+}
+
+// aheadRequests returns requests as lookupRequests does, most of them without lookup.
+func aheadRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome) (list []infer.Request, want []outcome) {
+	list, want = lookupRequests(rng, count, aheadParams, fresh)
+	off := false
+	for i := range list {
+		if rng.IntN(5) > 0 {
+			list[i].PromptLookup = &off
+		}
+	}
+	return list, want
+}
+
+// checkAhead checks that tokens were computed ahead, and that some of them were wrong.
+func checkAhead(t *testing.T, b *bench) {
+	t.Helper()
+	got := b.Status().Ahead
+	t.Logf("%d tokens were computed ahead, %d were wrong, %d of answers that had ended", got.Tokens, got.Missed, got.Dropped)
+	if !got.On || got.Missed == 0 || got.Dropped == 0 || got.Tokens < 2*(got.Missed+got.Dropped) {
+		t.Errorf("%+v: too few or too many are wrong to test anything", got)
+	}
+}
+
+// TestEngine_AnswersWithStepsAheadAreTheSame checks with the toy, which finds every row at a wrong place, in little
+// memory, so that sequences give way to each other, and with many tokens that the device draws wrong.
+func TestEngine_AnswersWithStepsAheadAreTheSame(t *testing.T) {
+	for _, tt := range []struct{ depth, blocks, missEvery int }{{2, 200, 7}, {2, 12, 7}, {5, 200, 9}, {5, 12, 9}} {
+		t.Run(fmt.Sprintf("%d steps, %d blocks", tt.depth, tt.blocks), func(t *testing.T) {
+			open := func(depth int) *bench {
+				return newBench(t, func(b *bench, o *Options) {
+					o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit, o.freeMisses = 3, 24, 160, 600, 1000
+					b.memory = memoryFor(t, *o, tt.blocks)
+					b.onLogits = func(logits []float32, pos int32) { logits[letterA+int(pos)%5] += 7 }
+					b.depth, b.missEvery = depth, tt.missEvery
+				})
+			}
+			rng := rand.New(rand.NewPCG(17, 4))
+			requests, want := aheadRequests(rng, torture(24, 500), open(1).ask)
+			b := open(tt.depth)
+			stormOfLookups(t, b, rng, requests, want)
+			for i, r := range requests[:torture(12, 250)] { // one after the other, so that nobody waits
+				if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
+					t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
+				}
+			}
+			checkAhead(t, b)
+		})
+	}
+}
+
+// TestRealModel_AnswersWithStepsAheadAreTheSameBits checks on the emulated GPU.
+func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
+	open := func(on bool) *bench {
+		return openReference(t, file, func(o *Options) {
+			o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit, o.freeMisses, o.RunAhead = 3, 24, 192, 600, 1000, &on
+			o.OpenDevice = func(*gguf.File) (device.Device, error) { return cuda.Open() }
+		})
+	}
+	rng := rand.New(rand.NewPCG(17, 5))
+	alone := open(false)
+	requests, want := aheadRequests(rng, torture(6, 500), alone.ask)
+	if got := alone.Status().Ahead; got != (infer.Ahead{}) {
+		t.Errorf("%+v without steps ahead", got)
+	}
+	alone.Close()
+	b := open(true)
+	stormOfLookups(t, b, rng, requests, want)
+	for i, r := range requests[:torture(4, 250)] {
+		if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
+			t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
+		}
+	}
+	checkAhead(t, b)
+}
+
+func TestEngine_StepsAheadEndWhereTheDeviceIsWrongTooOften(t *testing.T) {
+	r := infer.DefaultRequest()
+	r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 100, true, 1
+	for _, tt := range []struct {
+		missEvery            int
+		least, most, missing int64
+	}{{0, 90, 99, 0}, {2, 1, 40, 8}} {
+		b := newBench(t, func(b *bench, o *Options) { b.depth, b.missEvery = 2, tt.missEvery })
+		a := b.ask(r)
+		if got := b.Status().Ahead; a.err != nil || got.Tokens < tt.least || got.Tokens > tt.most || got.Missed > tt.missing {
+			t.Errorf("%+v of 100 tokens, one in %d of which is drawn wrong; error %v", got, tt.missEvery, a.err)
+		}
+	}
+}
+
+func TestEngine_StepsAheadAreForRequestsThatTheDeviceCanDrawFor(t *testing.T) {
+	yes, no := true, false
+	for _, tt := range []struct {
+		name string
+		set  func(*infer.Request, *Options)
+		want bool
+	}{
+		{"the default settings", func(*infer.Request, *Options) {}, true},
+		{"temperature 0", func(r *infer.Request, _ *Options) { r.Params.Temperature = 0 }, true},
+		{"a penalty", func(r *infer.Request, _ *Options) { r.Params.RepeatPenalty = 1.1 }, true},
+		{"stages in another order", func(r *infer.Request, _ *Options) { r.Params.Samplers = []string{"temperature", "top_k"} }, false},
+		{"the stages in their order", func(r *infer.Request, _ *Options) { r.Params.Samplers = []string{"top_p", "temperature"} }, true},
+		{"typical_p", func(r *infer.Request, _ *Options) { r.Params.TypicalP = 0.5 }, false},
+		{"typical_p at temperature 0", func(r *infer.Request, _ *Options) { r.Params.TypicalP, r.Params.Temperature = 0.5, 0 }, true},
+		{"mirostat", func(r *infer.Request, _ *Options) { r.Params.Mirostat = 2 }, false},
+		{"a bias", func(r *infer.Request, _ *Options) { r.Params.LogitBias = map[int32]float64{5: 1} }, false},
+		{"a grammar", func(r *infer.Request, _ *Options) { r.Grammar, r.IgnoreEOS = "root ::= [a-z]*", false }, false},
+		{"prompt lookup", func(r *infer.Request, _ *Options) { r.PromptLookup = &yes }, false},
+		{"the option", func(_ *infer.Request, o *Options) { o.RunAhead = &no }, false},
+	} {
+		r := infer.DefaultRequest()
+		r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 10, true, 1
+		b := newBench(t, func(b *bench, o *Options) {
+			b.depth = 2
+			tt.set(&r, o)
+		})
+		if a := b.ask(r); a.err != nil || (b.Status().Ahead.Tokens > 0) != tt.want {
+			t.Errorf("%s: %+v, want steps ahead: %v; error %v", tt.name, b.Status().Ahead, tt.want, a.err)
+		}
+	}
+}
