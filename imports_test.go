@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"cudakern/nvcc":     {"cudakern/fatbin"},
 	"cudakern/sass":     {"cudakern/fatbin"},
 	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
-	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement"},
+	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement", "infer/sample"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},

@@ -125,7 +125,7 @@ type Status struct {
 	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
 	Step          Step        `json:"step"`
 	Reads         Reads       `json:"reads"`
-	Ahead         Ahead       `json:"ahead"`
+	Ahead         Ahead       `json:"ahead,omitzero"`
 
 	Upstreams []UpstreamServer `json:"upstreams,omitempty"` // other engines
 	Remote    []ModelInfo      `json:"remote,omitempty"`    // the models that they run
@@ -183,7 +183,7 @@ type Ahead struct {
 	On      bool  `json:"on"`      // the device of the loaded model computes steps ahead
 	Tokens  int64 `json:"tokens"`  // computed ahead since the model was loaded
 	Missed  int64 `json:"missed"`  // of Tokens, those for which the host drew another one: their rows were computed again
-	Dropped int64 `json:"dropped"` // of Tokens, those of answers that ended before
+	Dropped int64 `json:"dropped"` // of Tokens, those of answers that had ended, or had another token before
 }
 
 // MissShare returns the share of the tokens that were not the host's; 0 if there are none.

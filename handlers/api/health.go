@@ -21,6 +21,8 @@ type healthBody struct {
 	Cache    infer.Cache `json:"kv_cache"`
 	Unloaded bool        `json:"unloaded,omitempty"` // the next request loads the model
 
+	Ahead infer.Ahead `json:"ahead,omitzero"`
+
 	Running int    `json:"running"`
 	Queued  int    `json:"queued"`
 	Notice  string `json:"notice,omitempty"`
@@ -75,6 +77,7 @@ func (api *API) health(c echo.Context) error {
 			ContextLength: s.ContextLength,
 			Cache:         s.Cache,
 			Unloaded:      s.State == infer.StateUnloaded,
+			Ahead:         s.Ahead,
 			Running:       s.Running,
 			Queued:        s.Queued,
 			Notice:        s.Notice,

@@ -46,6 +46,10 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	for _, d := range r.Drafts {
 		row("lookup", "%s tok/s if all of %d drafted tokens are accepted, a step takes %.2f times as long", units.TokenRate(d.DecodeTokS), d.Tokens, d.Cost)
 	}
+	if a := r.Ahead; a != nil {
+		row("sampled", "%s tok/s, %.0f µs of the CPU per token, if each step waits for the sampler", units.TokenRate(a.WaitTokS), a.WaitCPU)
+		row("", "%s tok/s, %.0f µs, with steps ahead; %.2f %% of the tokens were wrong", units.TokenRate(a.TokS), a.CPU, 100*a.Missed)
+	}
 	row("logits", "%s", r.LogitsHash)
 	if err := table.Flush(); err != nil || len(r.Kernels) == 0 {
 		return err

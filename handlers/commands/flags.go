@@ -115,6 +115,7 @@ type engineFlags struct {
 	deviceFlags
 	ctx    *int
 	lookup *string
+	ahead  *string
 }
 
 func addEngineFlags(f *cli.Flags) engineFlags {
@@ -122,6 +123,7 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU"),
+		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute the next step before the server has sampled: the same answers, with shorter pauses between steps; auto: on"),
 	}
 }
 
@@ -169,7 +171,10 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Version:       version,
 		FreeMemory:    cpu.FreeMemory,
 	}
-	if o.PromptLookup, err = f.promptLookup(); err != nil {
+	if o.PromptLookup, err = choice("prompt-lookup", f.lookup); err != nil {
+		return engine.Options{}, err
+	}
+	if o.RunAhead, err = choice("run-ahead", f.ahead); err != nil {
 		return engine.Options{}, err
 	}
 	if kind.gpu {
@@ -178,14 +183,14 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	return o, nil
 }
 
-// promptLookup returns the value of --prompt-lookup; nil: auto, or the command has no such flag.
-func (f engineFlags) promptLookup() (*bool, error) {
-	if f.lookup == nil || *f.lookup == "auto" {
+// choice returns the value of a flag that is auto, on or off; nil: auto, or the command has no such flag.
+func choice(name string, value *string) (*bool, error) {
+	if value == nil || *value == "auto" {
 		return nil, nil
 	}
-	on := *f.lookup == "on"
-	if !on && *f.lookup != "off" {
-		return nil, cli.Usagef("--prompt-lookup %q is none of auto, on and off", *f.lookup)
+	on := *value == "on"
+	if !on && *value != "off" {
+		return nil, cli.Usagef("--%s %q is none of auto, on and off", name, *value)
 	}
 	return &on, nil
 }

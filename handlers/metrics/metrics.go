@@ -162,6 +162,8 @@ var numbers = []gauge{
 	describe("queued_answers", "Requests that wait in the queue.", func(s infer.Status) float64 { return float64(s.Queued) }),
 	describe("step_rows", "Tokens of the step that is computed, 0 if none is.", func(s infer.Status) float64 { return float64(s.Step.Rows) }),
 	describe("longest_step_seconds", "Duration of the longest step since the model was loaded.", func(s infer.Status) float64 { return s.Step.LongestMS / 1000 }),
+	describe("ahead_tokens", "Tokens that the device drew itself to compute steps ahead, since the model was loaded.", func(s infer.Status) float64 { return float64(s.Ahead.Tokens) }),
+	describe("ahead_missed_tokens", "Of them, those for which the host drew another one: their rows were computed again.", func(s infer.Status) float64 { return float64(s.Ahead.Missed) }),
 	describe("decode_tokens_per_second", "Speed of the last steps, all answers together.", func(s infer.Status) float64 { return s.Decode }),
 	describe("kv_cache_used_bytes", "Memory of the KV cache in use.", func(s infer.Status) float64 { return float64(s.Cache.Used) }),
 	describe("kv_cache_planned_bytes", "Most memory that the KV cache may use.", func(s infer.Status) float64 { return float64(s.Cache.Planned) }),

@@ -54,6 +54,7 @@ func Engine(s infer.Status) web.Engine {
 		Saves:   s.Cache.Saves,
 
 		RecurrentState: stateText(s.Cache),
+		Ahead:          aheadText(s.Ahead),
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
 	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)
@@ -90,6 +91,17 @@ func Engine(s infer.Status) web.Engine {
 		e.Summary = Joined(" · ", name, e.Rate+" tok/s")
 	}
 	return e
+}
+
+// aheadText says how many tokens the device drew itself, and how many of them were wrong.
+func aheadText(a infer.Ahead) string {
+	if !a.On {
+		return ""
+	}
+	if a.Tokens == 0 {
+		return "none yet"
+	}
+	return fmt.Sprintf("%s, %.1f %% wrong", web.Counted(int(a.Tokens), "token"), 100*a.MissShare())
 }
 
 // ThinkingKinds returns which controls of reasoning a page offers, by the variables that the

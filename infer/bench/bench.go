@@ -35,6 +35,7 @@ type Options struct {
 	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
 	Cache    gguf.Type // of the KV cache
 	Drafts   bool      // also measure steps of one answer with rows for drafted tokens
+	Ahead    bool      // also measure an answer that is sampled, without steps ahead and with them
 	Kernels  bool      // also measure each kernel of a step of an answer after the first prompt
 
 	// Progress, if set, is called with the current activity and its progress.
@@ -59,6 +60,7 @@ type Result struct {
 	LogitsHash     string     `json:"logits_hash"`           // of the logits after the first prompt, to compare devices bit for bit
 	Parallel       []Parallel `json:"parallel,omitempty"`    // after the first prompt
 	Drafts         []Draft    `json:"drafts,omitempty"`      // after the first prompt
+	Ahead          *Ahead     `json:"ahead,omitempty"`       // after the first prompt
 	Lengths        []Speed    `json:"lengths,omitempty"`     // for each length of prompt, if several were measured
 	Contexts       []Context  `json:"contexts,omitempty"`
 	Kernels        []Kernel   `json:"kernels,omitempty"` // in the order of their first launch in a step
@@ -255,6 +257,11 @@ func (b *rounds) run(r *Result) error {
 			return err
 		}
 		r.Parallel = append(r.Parallel, Parallel{answers, float64(answers*b.o.Answer) / seconds})
+	}
+	if b.o.Ahead {
+		if err := b.ahead(r); err != nil {
+			return err
+		}
 	}
 	if b.o.Drafts {
 		return b.drafts(r)

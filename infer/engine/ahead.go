@@ -146,11 +146,14 @@ func (l *loop) countAhead(f *flight) (parts []scheduled) {
 		if counts {
 			parts = append(parts, part)
 		}
-		if a := l.answers[part.seq]; !f.ahead {
-			continue
-		} else if a == nil {
+		switch a := l.answers[part.seq]; {
+		case !f.ahead:
+		case a == nil || a.computed != part.from:
 			dropped++
-		} else if a.proposal.tokens++; !counts {
+		case counts:
+			a.proposal.tokens++
+		default:
+			a.proposal.tokens++
 			a.proposal.missed++
 			missed++
 		}
