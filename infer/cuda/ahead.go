@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
@@ -146,7 +147,8 @@ func (d *cuda) Wait() (err error) {
 	case len(d.started) == 0:
 		return errors.New("cuda: no step was started")
 	}
-	d.current, d.started = d.started[0], append(d.started[:0], d.started[1:]...)
+	d.current = d.started[0]
+	d.started = slices.Delete(d.started, 0, 1)
 	if err := d.done[d.current.slot()].Sync(); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}

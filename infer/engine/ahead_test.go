@@ -50,7 +50,7 @@ func checkAhead(t *testing.T, b *bench) {
 	t.Helper()
 	got := b.Status().Ahead
 	t.Logf("%d tokens were computed ahead, %d were wrong, %d were dropped", got.Tokens, got.Missed, got.Dropped)
-	if !got.On || got.Missed == 0 || got.Dropped == 0 || got.Tokens < 3*got.Missed {
+	if !got.On || got.Missed == 0 || got.Tokens < 3*got.Missed {
 		t.Errorf("%+v: too few or too many are wrong to test anything", got)
 	}
 }
