@@ -82,9 +82,9 @@ func TestEngine_AnswersWithStepsAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// TestRealModel_AnswersWithStepsAheadAreTheSameBits checks on the emulated GPU.
+// TestRealModel_AnswersWithStepsAheadAreTheSameBits checks on the GPU of tests.
 func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
-	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Library(t))
 	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
 	open := func(on bool) *bench {
 		return openReference(t, file, func(o *Options) {
