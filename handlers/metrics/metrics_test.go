@@ -50,7 +50,7 @@ func TestMetricsOfOtherEnginesHaveTheirAddress(t *testing.T) {
 
 func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 	status := func() infer.Status {
-		return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "guide"}, Device: device.Info{Name: "test"}, Running: 2, Cache: infer.Cache{Used: 7}}
+		return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "guide"}, Device: device.Info{Name: "test"}, Running: 2, Cache: infer.Cache{Used: 7}, Ahead: infer.Ahead{On: true, Tokens: 90, Missed: 3}}
 	}
 	s := metrics.New(engine(status))
 	done := infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
