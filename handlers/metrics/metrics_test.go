@@ -99,6 +99,8 @@ func TestMetricsCountAnswersByHowTheyEnd(t *testing.T) {
 		"m40_llm_token_seconds_sum" + both + "} 1",
 		"m40_llm_running_answers" + both + "} 2",
 		"m40_llm_kv_cache_used_bytes" + both + "} 7",
+		"m40_llm_ahead_tokens" + both + "} 90",
+		"m40_llm_ahead_missed_tokens" + both + "} 3",
 		"m40_llm_ready" + both + "} 1",
 	} {
 		if !strings.Contains(got, want+"\n") {
