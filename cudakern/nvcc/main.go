@@ -157,18 +157,31 @@ func readModules(name string) ([]module, error) {
 		case words[0] == "weights":
 			weights = append(weights, module{name: words[1], defines: append([]string{"WEIGHT=" + words[1]}, words[2:]...)})
 		case strings.ContainsAny(words[0], "%@"):
+			only, defines := onlyTypes(words[2:])
 			for _, w := range weights {
-				if strings.Contains(words[0], "@") && slices.Contains(w.defines, "SCALE_BYTES=0") {
+				if strings.Contains(words[0], "@") && slices.Contains(w.defines, "SCALE_BYTES=0") || only != nil && !slices.Contains(only, w.name) {
 					continue
 				}
 				name := strings.NewReplacer("%", w.name, "@", w.name).Replace(words[0])
-				modules = append(modules, module{name, words[1], slices.Concat(w.defines, words[2:])})
+				modules = append(modules, module{name, words[1], slices.Concat(w.defines, defines)})
 			}
 		default:
 			modules = append(modules, module{words[0], words[1], words[2:]})
 		}
 	}
 	return modules, nil
+}
+
+// onlyTypes returns the weight types that a word like only=f16,q8_0 names, nil if there is none, and the other words.
+func onlyTypes(words []string) (only, others []string) {
+	for _, word := range words {
+		if types, ok := strings.CutPrefix(word, "only="); ok {
+			only = strings.Split(types, ",")
+		} else {
+			others = append(others, word)
+		}
+	}
+	return only, others
 }
 
 // hashes are the SHA-256 sums of a module's sources and of its compiled image.

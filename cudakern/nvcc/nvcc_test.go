@@ -76,6 +76,37 @@ func TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T
 	checkBudget(t, results)
 }
 
+// The resident kernel must not load what it writes through the read-only cache, which is not coherent. It loads all in the other way.
+func TestTheResidentKernelDoesNotUseTheReadOnlyCache(t *testing.T) {
+	if _, err := exec.LookPath("cuobjdump"); err != nil {
+		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
+	}
+	tested := 0
+	for _, m := range readTable(t) {
+		if m.source != "persist.cu" {
+			continue
+		}
+		for _, code := range []string{"-ptx", "-sass"} {
+			out, err := exec.Command("cuobjdump", code, m.image("fatbin")).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if !strings.Contains(string(out), "LDG") && !strings.Contains(string(out), "ld.global") {
+				t.Errorf("%s %s has no load at all", m.name, code)
+			}
+			for _, load := range []string{"ld.global.nc", "LDG.E.CI", ".CONSTANT"} {
+				if n := strings.Count(string(out), load); n > 0 {
+					t.Errorf("module %s has %d loads %s", m.name, n, load)
+				}
+			}
+			tested++
+		}
+	}
+	if tested == 0 {
+		t.Error("there is no module of persist.cu")
+	}
+}
+
 // TestKernelsCompileWithoutWarnings compiles all modules, which takes minutes: only with M40_LLM_TORTURE=1.
 // That the committed images are of the committed sources follows from their hashes.
 func TestKernelsCompileWithoutWarnings(t *testing.T) {

@@ -16,6 +16,8 @@ type healthBody struct {
 	Path          string `json:"path"`
 	Units         string `json:"units,omitempty"`
 	DeviceNotice  string `json:"device_notice,omitempty"`
+	Decode        string `json:"decode,omitempty"`
+	DecodeReason  string `json:"decode_reason,omitempty"` // why it is this
 	ContextLength int    `json:"n_ctx"`
 
 	Cache    infer.Cache `json:"kv_cache"`
@@ -74,6 +76,8 @@ func (api *API) health(c echo.Context) error {
 			Path:          s.Device.Path,
 			Units:         s.Device.Units,
 			DeviceNotice:  s.Device.Notice,
+			Decode:        string(s.Device.Decode),
+			DecodeReason:  s.Device.DecodeReason,
 			ContextLength: s.ContextLength,
 			Cache:         s.Cache,
 			Unloaded:      s.State == infer.StateUnloaded,

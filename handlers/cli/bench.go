@@ -23,6 +23,12 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	if r.Notice != "" {
 		row("", "%s", r.Notice)
 	}
+	switch {
+	case r.DecodeReason != "":
+		row("steps", "%s: %s", r.Decode, r.DecodeReason)
+	case r.Decode != "":
+		row("steps", "%s", r.Decode)
+	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
 	speeds := r.Lengths

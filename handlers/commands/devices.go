@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -60,6 +61,8 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	switch {
 	case !known:
 		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda and ref", *f.device)
+	case !slices.Contains([]device.Decode{device.DecodeAuto, device.DecodeGraph, device.DecodePersistent}, device.Decode(*f.decode)):
+		return kind, cli.Usagef("--decode %q is none of auto, graph and persistent", *f.decode)
 	case *f.kv != "f16" && *f.kv != "f32":
 		return kind, cli.Usagef("--kv %q is neither f16 nor f32", *f.kv)
 	case *f.threads < 0 || parallel < 0:
@@ -67,7 +70,31 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	case *f.threads > maxParallel || parallel > maxParallel:
 		return kind, cli.Usagef("--threads and --parallel can be at most %d", maxParallel)
 	}
+	open := kind.open
+	kind.open = func(file *gguf.File, o cpu.Options, log *slog.Logger) (device.Device, error) {
+		d, err := open(file, o, log)
+		f.chooseDecode(d)
+		return d, err
+	}
 	return kind, nil
+}
+
+// chooseDecode tells d the value of --decode.
+func (f deviceFlags) chooseDecode(d device.Device) {
+	if chooser, ok := d.(device.DecodeChooser); ok {
+		chooser.ChooseDecode(device.Decode(*f.decode))
+	}
+}
+
+// choosing yields the devices of list, which know the value of --decode.
+func (f deviceFlags) choosing(list iter.Seq2[device.Device, error]) iter.Seq2[device.Device, error] {
+	return func(yield func(device.Device, error) bool) {
+		for d, err := range list {
+			if f.chooseDecode(d); !yield(d, err) {
+				return
+			}
+		}
+	}
 }
 
 func openCPU(_ *gguf.File, o cpu.Options, _ *slog.Logger) (device.Device, error) {

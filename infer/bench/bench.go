@@ -44,13 +44,15 @@ type Options struct {
 
 // Result is the result of a measurement. Speeds are medians over the rounds.
 type Result struct {
-	Model   string `json:"model"`
-	Device  string `json:"device"`
-	Path    string `json:"path"`             // number path
-	Notice  string `json:"notice,omitempty"` // why another device was not used
-	Threads int    `json:"threads,omitempty"`
-	Answer  int    `json:"answer_tokens"`
-	Repeat  int    `json:"repeat"`
+	Model        string        `json:"model"`
+	Device       string        `json:"device"`
+	Path         string        `json:"path"`             // number path
+	Decode       device.Decode `json:"decode,omitempty"` // how a GPU runs steps
+	DecodeReason string        `json:"decode_reason,omitempty"`
+	Notice       string        `json:"notice,omitempty"` // why another device was not used
+	Threads      int           `json:"threads,omitempty"`
+	Answer       int           `json:"answer_tokens"`
+	Repeat       int           `json:"repeat"`
 
 	Speed                     // with the first length of prompt
 	LoadSeconds    float64    `json:"load_seconds"`          // weights to the device, programs compiled
@@ -171,6 +173,8 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, err
 	}
 	r.LoadSeconds = time.Since(begin).Seconds()
+	info = dev.Info() // with what is known since programs were compiled
+	r.Decode, r.DecodeReason = info.Decode, info.DecodeReason
 	if err := b.run(&r); err != nil {
 		return r, err
 	}

@@ -110,7 +110,7 @@ func (x *executable) start(b *device.Batch) error {
 			return err
 		}
 	}
-	if err := x.graph.Launch(s); err != nil {
+	if err := x.enqueue(0); err != nil {
 		return err
 	}
 	for _, r := range d.reduced {

@@ -18,6 +18,7 @@ type executable struct {
 
 	launches []launch
 	graph    *cudakern.Executable // of launches
+	walk     *cudakern.Walk       // of launches, if the resident kernel runs them instead of the graph; else nil
 
 	reduced []*reduced // candidates that every step copies to the host
 }
@@ -31,6 +32,14 @@ func (x *executable) Run(b *device.Batch) error {
 		return err
 	}
 	return x.device.Wait()
+}
+
+// enqueue enqueues the launches. stamps is as in Walk.Launch.
+func (x *executable) enqueue(stamps cudakern.Ptr) error {
+	if x.walk != nil && x.device.decode != device.DecodeGraph {
+		return x.walk.Launch(x.device.stream, &x.device.persistent.barrier, stamps)
+	}
+	return x.graph.Launch(x.device.stream)
 }
 
 // Compile captures p as a CUDA graph.
@@ -85,7 +94,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	d.close = append(d.close, x.graph.Close)
-	return x, nil
+	return x, d.walk(x, p)
 }
 
 // capture captures launches as a graph.

@@ -77,6 +77,9 @@ type cuda struct {
 	loader  *cudakern.Loader // nil until a weight needs it
 	kernels kernels
 
+	decode     device.Decode
+	persistent persistent
+
 	tensors    []tensor
 	kvs        []kv
 	states     []state

@@ -39,3 +39,15 @@ const Reserve = reserve
 
 // KernelTypes returns the weight types that have kernels, without those that are converted.
 func KernelTypes() []gguf.Type { return kernelTypes }
+
+// Requests is requests for launches that read so many bytes of weights, which follow one another from address 0 on.
+func Requests(weights []int64, window int64) [][]cudakern.Range {
+	launches, at := make([]launch, len(weights)), int64(0)
+	for i, bytes := range weights {
+		if bytes > 0 {
+			launches[i].reads = []cudakern.Range{{At: cudakern.Ptr(at), Bytes: bytes}}
+		}
+		at += bytes
+	}
+	return requests(launches, window)
+}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -17,13 +18,17 @@ type launch struct {
 	used    int        // experts of a row
 	state   int64      // bytes of the recurrent state of a sequence, which it reads and writes
 	attends *device.Op // the attention whose keys and values it reads, or nil
+
+	reads   []cudakern.Range // all weights that it reads, if not those of experts
+	touches touches          // of its operation
 }
 
 // addLaunches moves the recorded launches of op to the program's.
 func (l *lowering) addLaunches(op operation) error {
 	first := len(l.launches)
+	touched := touchesOf(op)
 	for _, recorded := range l.recording.Launches {
-		l.launches = append(l.launches, launch{Launch: recorded})
+		l.launches = append(l.launches, launch{Launch: recorded, touches: touched})
 	}
 	l.recording.Launches = l.recording.Launches[:0]
 	if first == len(l.launches) {
@@ -38,9 +43,15 @@ func (l *lowering) addLaunches(op operation) error {
 				return err
 			}
 			last.weights += bytes
+			at, err := l.operands(product)
+			if err != nil {
+				return err
+			}
+			last.reads = append(last.reads, cudakern.Range{At: at.w, Bytes: bytes})
 		}
 		if op.Kind == device.OpExpertMatMul {
 			last.weights /= int64(op.Experts)
+			last.reads = nil
 			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
 		}
 	case device.OpAttention:
@@ -101,6 +112,9 @@ func (x *executable) Profile(b *device.Batch, rounds int) (times []device.Launch
 	if err := x.Run(b); err != nil {
 		return nil, err
 	}
+	if x.walk != nil {
+		return x.profileWalk(b, rounds)
+	}
 	events := make([]*cudakern.Event, len(x.launches)+2)
 	defer func() {
 		for _, e := range events {
@@ -124,13 +138,64 @@ func (x *executable) Profile(b *device.Batch, rounds int) (times []device.Launch
 		}
 	}
 	for i := range x.launches {
-		l := &x.launches[i]
-		slices.Sort(measured[i])
-		times = append(times, device.LaunchTime{
-			Kernel: l.Kernel.Name(), Grid: [3]int{max(l.Grid.X, 1), max(l.Grid.Y, 1), max(l.Grid.Z, 1)}, Bytes: l.bytes(b), Time: measured[i][len(measured[i])/2],
-		})
+		times = append(times, x.launches[i].time(b, measured[i]))
 	}
 	return times, nil
+}
+
+// time returns the median of what was measured of the launch.
+func (l *launch) time(b *device.Batch, measured []time.Duration) device.LaunchTime {
+	slices.Sort(measured)
+	return device.LaunchTime{
+		Kernel: l.Kernel.Name(), Grid: [3]int{max(l.Grid.X, 1), max(l.Grid.Y, 1), max(l.Grid.Z, 1)}, Bytes: l.bytes(b), Time: measured[len(measured)/2],
+	}
+}
+
+// profileWalk is Profile for the resident kernel, whose blocks store clocks. The time of a launch includes that of the barrier
+// behind it.
+func (x *executable) profileWalk(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
+	d := x.device
+	at, err := d.context.Alloc(x.walk.StampBytes())
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	defer func() {
+		if freeErr := d.context.Free(at); err == nil {
+			err = freeErr
+		}
+	}()
+	stamps := make([]byte, x.walk.StampBytes())
+	measured := make([][]time.Duration, len(x.launches))
+	for range rounds {
+		if err := x.enqueue(at); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+		if err := d.stream.Download(stamps, at); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+		if err := d.stream.Sync(); err != nil {
+			return nil, fmt.Errorf("cuda: %w", err)
+		}
+		list := x.walk.Decode(stamps)
+		for i, s := range list {
+			measured[i] = append(measured[i], d.cycles(s.Cycles))
+			if os.Getenv("M40_LLM_STAMPS") != "" && len(measured[0]) == rounds {
+				l := &x.launches[i]
+				fmt.Fprintf(os.Stderr, "%3d %-40s %5d blocks %8.2f us busy %8.2f last waits %6.2f\n", i, l.Kernel.Name(), max(l.Grid.X, 1)*max(l.Grid.Y, 1)*max(l.Grid.Z, 1), us(d.cycles(s.Cycles)), us(d.cycles(s.Busy)), us(d.cycles(s.Last)))
+			}
+		}
+	}
+	for i := range x.launches {
+		times = append(times, x.launches[i].time(b, measured[i]))
+	}
+	return times, nil
+}
+
+func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+
+// cycles returns how long so many cycles of a multiprocessor take at its maximum clock.
+func (d *cuda) cycles(n float64) time.Duration {
+	return time.Duration(n / float64(d.context.Properties().ClockKHz) * float64(time.Millisecond))
 }
 
 // profile runs one round. Nothing is between the first two events: their time is that of an event,

@@ -123,12 +123,33 @@ type Info struct {
 	// of in copies that are faster to read; empty: there are copies.
 	InFile string `json:"in_file,omitempty"`
 
+	// Decode is how a GPU runs steps of few rows, and DecodeReason why, if not by default. They are known once programs
+	// were compiled.
+	Decode       Decode `json:"decode,omitempty"`
+	DecodeReason string `json:"decode_reason,omitempty"`
+
 	// StepRows is how many rows of a prompt the device should compute in one step, if that is more than by default; 0: the
 	// default. Larger steps take more memory.
 	StepRows int `json:"-"`
 
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
+}
+
+// Decode is how a GPU runs the launches of a step.
+type Decode string
+
+const (
+	DecodeAuto       Decode = "auto"       // as is faster on the GPU, by measurements
+	DecodeGraph      Decode = "graph"      // the launches of a graph
+	DecodePersistent Decode = "persistent" // one resident kernel for all of a step of few rows, where it can
+)
+
+// DecodeChooser is implemented by devices that have several ways to run a step. Results have the same bits.
+type DecodeChooser interface {
+	// ChooseDecode chooses that of programs that are compiled later. Those that were compiled before can only change to
+	// DecodeGraph and back.
+	ChooseDecode(how Decode)
 }
 
 // Notices returns Notice and a sentence about InFile, without a full stop; empty: neither.

@@ -442,6 +442,8 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		}
 		return nil, infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
 	}
+	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
+	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
 	r.ahead = forward.Depth() > 1 && (o.RunAhead == nil || *o.RunAhead)
 	r.receipt = record.Receipt{
@@ -449,6 +451,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		ModelHash: m.hash,
 		Device:    info.Name,
 		Path:      info.Path,
+		Decode:    string(info.Decode),
 		CacheType: cacheName,
 		Engine:    o.Version,
 	}

@@ -76,7 +76,8 @@ type Receipt struct {
 	TemplateHash string        `json:"template_hash,omitempty"` // SHA-256 of the chat template
 	Params       sample.Params `json:"params"`                  // Seed is the one that was used
 	Device       string        `json:"device"`
-	Path         string        `json:"path,omitempty"` // number path of the device
+	Path         string        `json:"path,omitempty"`   // number path of the device
+	Decode       string        `json:"decode,omitempty"` // how a GPU ran steps; the bits do not depend on it
 	CacheType    string        `json:"cache_type,omitempty"`
 	Engine       string        `json:"engine,omitempty"`      // engine version
 	BannedEnds   []int         `json:"banned_ends,omitempty"` // tokens of the answer, from 0, in whose places no end token could come

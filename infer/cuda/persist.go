@@ -1,0 +1,242 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// persistRows is the most rows of a program that the resident kernel runs: larger ones are bound by arithmetic, not by
+// the time between launches.
+const persistRows = 4
+
+// persistent is the resident kernel of a device, for all of its programs.
+type persistent struct {
+	kernels map[gguf.Type]*cudakern.Persist
+	barrier cudakern.Barrier
+}
+
+// ChooseDecode implements device.DecodeChooser.
+func (d *cuda) ChooseDecode(how device.Decode) { d.decode = how }
+
+// walk makes the resident kernel run x, or says in Info why graphs do.
+func (d *cuda) walk(x *executable, p *device.Program) error {
+	if p.Rows > persistRows {
+		return nil
+	}
+	reason := d.decodeReason()
+	if reason == "" {
+		var err error
+		if x.walk, err = d.newWalk(x, p); err != nil {
+			var refused refusal
+			if !errors.As(err, &refused) {
+				return err
+			}
+			reason = refused.Error()
+		}
+	}
+	d.info.Decode, d.info.DecodeReason = device.DecodePersistent, ""
+	if reason != "" {
+		d.info.Decode, d.info.DecodeReason = device.DecodeGraph, reason
+	}
+	return nil
+}
+
+// decodeReason returns why graphs are chosen, or "".
+func (d *cuda) decodeReason() string {
+	switch d.decode {
+	case device.DecodePersistent:
+		return ""
+	case device.DecodeGraph:
+		return "chosen by --decode"
+	}
+	return "the resident kernel was not measured on this GPU"
+}
+
+// refusal is why a program cannot be run by the resident kernel.
+type refusal struct{ string }
+
+func (r refusal) Error() string { return r.string }
+
+// newWalk returns the launches of x in device memory.
+func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error) {
+	kernel, err := d.persistKernel(p)
+	if err != nil {
+		return nil, err
+	}
+	var launches []*cudakern.Launch
+	for i := range x.launches {
+		launches = append(launches, &x.launches[i].Launch)
+	}
+	memory, err := d.workspace("phases", cudakern.MissingBytes(len(launches)))
+	if err != nil {
+		return nil, err
+	}
+	missing, err := kernel.Missing(d.stream, launches, memory)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return nil, refusal{"the resident kernel has no " + strings.Join(missing, ", ")}
+	}
+	w, records, err := kernel.Walk(d.phases(x.launches))
+	if err != nil {
+		if _, ok := errors.AsType[*cudakern.Error](err); ok {
+			return nil, err
+		}
+		return nil, refusal{err.Error()}
+	}
+	if d.persistent.barrier.At == 0 {
+		if d.persistent.barrier.At, err = d.zeroed(cudakern.BarrierBytes); err != nil {
+			return nil, err
+		}
+	}
+	at, err := d.copyToDevice(records)
+	if err != nil {
+		return nil, err
+	}
+	w.At(at)
+	return w, nil
+}
+
+// persistKernel returns the resident kernel for the weights of p.
+func (d *cuda) persistKernel(p *device.Program) (*cudakern.Persist, error) {
+	for _, op := range p.Ops {
+		switch {
+		case op.Kind == device.OpStoreKV && op.KV.Layout.Type != gguf.F16:
+			return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of type %s", op.KV.Layout.Type)}
+		case op.Kind == device.OpMatMul:
+			if k := d.persistent.kernels[op.W.Type]; k != nil {
+				return k, nil
+			}
+			k, err := cudakern.NewPersist(d.context, kernelName(op.W.Type))
+			if err != nil {
+				if _, ok := errors.AsType[*cudakern.Error](err); ok {
+					return nil, err
+				}
+				return nil, refusal{err.Error()}
+			}
+			if d.persistent.kernels == nil {
+				d.persistent.kernels = map[gguf.Type]*cudakern.Persist{}
+			}
+			d.persistent.kernels[op.W.Type] = k
+			return k, nil
+		}
+	}
+	return nil, refusal{"the program has no matrix product"}
+}
+
+// phases returns the launches for the resident kernel.
+func (d *cuda) phases(launches []launch) []cudakern.Phase {
+	ahead := requests(launches, d.window())
+	phases := make([]cudakern.Phase, len(launches))
+	since := 0 // first launch behind the last one at which blocks meet
+	for i := range launches {
+		phases[i] = cudakern.Phase{Launch: &launches[i].Launch, Ahead: ahead[i]}
+		if i+1 < len(launches) && slices.ContainsFunc(launches[since:i+1], launches[i+1].touches.conflicts) {
+			phases[i].Meets, since = true, i+1
+		}
+	}
+	return phases
+}
+
+// window returns how many bytes of weights blocks request ahead: half of the L2 cache, which has the activations and the
+// code, too.
+func (d *cuda) window() int64 { return int64(d.context.Properties().L2) / 2 }
+
+// requests returns the weights that blocks request behind each launch: those that the launches after it read, at
+// most window bytes of them, without those that were requested before.
+func requests(launches []launch, window int64) [][]cudakern.Range {
+	ahead := make([][]cudakern.Range, len(launches))
+	var begins []int64 // where the weights of each launch are among all, in bytes
+	var all []cudakern.Range
+	total := int64(0)
+	for _, l := range launches {
+		begins = append(begins, total)
+		for _, r := range l.reads {
+			all = append(all, r)
+			total += r.Bytes
+		}
+	}
+	done, at, first := int64(0), int64(0), 0 // everything before done was requested or read; all[first] begins at at
+	for i := range launches {
+		next := total
+		if i+1 < len(launches) {
+			next = begins[i+1]
+		}
+		for done = max(done, next); done < min(total, next+window) && len(ahead[i]) < cudakern.MaxAhead; {
+			for at+all[first].Bytes <= done {
+				at += all[first].Bytes
+				first++
+			}
+			skip := done - at
+			bytes := min(all[first].Bytes-skip, next+window-done)
+			ahead[i] = append(ahead[i], cudakern.Range{At: all[first].At + cudakern.Ptr(skip), Bytes: bytes})
+			done += bytes
+		}
+	}
+	return ahead
+}
+
+// touches are what the launches of an operation read and write: IDs of activations, and the memory below.
+type touches struct{ reads, writes []int32 }
+
+const (
+	imageMemory     int32 = -1 - iota // images of activations
+	cacheMemory                       // KV caches
+	attentionMemory                   // workspace of attention
+	candidateMemory                   // workspace of candidates and their results
+	otherMemory                       // of all other operations
+)
+
+// touchesOf returns what the launches of op touch.
+func touchesOf(op operation) (t touches) {
+	add := func(op device.Op) {
+		t.reads = append(t.reads, op.X.ID, op.Y.ID, op.Dst.ID)
+		t.writes = append(t.writes, op.Dst.ID)
+	}
+	add(op.Op)
+	for _, other := range op.also {
+		add(other)
+	}
+	if op.producer != nil {
+		add(*op.producer)
+	}
+	if op.rope != nil {
+		add(*op.rope)
+	}
+	if op.stores != nil {
+		stored := touchesOf(*op.stores)
+		t.reads, t.writes = append(t.reads, stored.reads...), append(t.writes, stored.writes...)
+	}
+	switch op.Kind {
+	case device.OpEmbed, device.OpRMSNorm, device.OpAddBias, device.OpRoPE, device.OpGLU, device.OpAdd, device.OpScale, device.OpGatherRows:
+	case device.OpMatMul:
+		t.writes = append(t.writes, imageMemory)
+	case device.OpStoreKV:
+		t.writes = append(t.writes, cacheMemory)
+	case device.OpAttention:
+		t.reads = append(t.reads, cacheMemory)
+		t.writes = append(t.writes, attentionMemory, imageMemory)
+	case device.OpCandidates:
+		t.writes = append(t.writes, candidateMemory)
+	default:
+		t.reads, t.writes = append(t.reads, otherMemory), append(t.writes, otherMemory)
+	}
+	t.reads = slices.DeleteFunc(t.reads, func(id int32) bool { return id == 0 })
+	t.writes = slices.DeleteFunc(t.writes, func(id int32) bool { return id == 0 })
+	return t
+}
+
+// conflicts reports whether the order of a launch that touches t and of l matters.
+func (t touches) conflicts(l launch) bool {
+	overlap := func(a, b []int32) bool {
+		return slices.ContainsFunc(a, func(id int32) bool { return slices.Contains(b, id) })
+	}
+	return overlap(t.writes, l.touches.writes) || overlap(t.writes, l.touches.reads) || overlap(t.reads, l.touches.writes)
+}

@@ -1,0 +1,184 @@
+package cuda_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/model"
+)
+
+// openDecoding is gpu.open for a device that decodes in the given way.
+func (g *gpu) openDecoding(how device.Decode) (device.Device, error) {
+	return g.thread.Open(func() (device.Device, error) {
+		d, err := cuda.OpenIn(g.context)
+		if err == nil {
+			d.(device.DecodeChooser).ChooseDecode(how)
+		}
+		return d, err
+	})
+}
+
+// resident opens a device in the resident kernel's mode, whose kernel has few blocks so that the emulation is fast.
+func residentGPU(t *testing.T, multiprocessors, seed int) *gpu {
+	t.Setenv("M40_LLM_EMU_SMS", fmt.Sprint(multiprocessors))
+	t.Setenv("M40_LLM_EMU_SEED", fmt.Sprint(seed))
+	return openGPU(t)
+}
+
+// Rows that are computed in one resident kernel have the bits of the same rows in larger steps, which graphs compute.
+func TestDeviceContractInAResidentKernel(t *testing.T) {
+	types := []gguf.Type{gguf.Q8_0}
+	if os.Getenv("M40_LLM_TORTURE") == "1" {
+		types = []gguf.Type{gguf.F16, gguf.Q8_0, gguf.Q4_0}
+	}
+	g := residentGPU(t, 1, 1)
+	devicetest.Run(t, devicetest.Suite{
+		Open:         []func() (device.Device, error){func() (device.Device, error) { return g.openDecoding(device.DecodePersistent) }},
+		Types:        types,
+		OnlyProducts: true,
+	})
+}
+
+// The models have all kernels that a model of this shape needs, on both units, and blocks in several orders.
+func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
+	for _, c := range []struct {
+		typ                   gguf.Type
+		capability            string
+		multiprocessors, seed int
+		model                 gguftest.Llama
+	}{
+		{gguf.Q8_0, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256}}, // attention writes images
+		{gguf.Q4_0, "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
+		{gguf.F16, "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
+	} {
+		t.Run(fmt.Sprint(c.typ, " ", c.capability), func(t *testing.T) {
+			t.Setenv("M40_LLM_EMU_CAPABILITY", c.capability)
+			c.model.Type = c.typ
+			f, err := gguf.Parse(gguftest.TinyLlama(c.model))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := residentGPU(t, c.multiprocessors, c.seed)
+			want, got := g.logits(t, f, device.DecodeGraph), g.logits(t, f, device.DecodePersistent)
+			for i := range want {
+				if !slices.Equal(want[i], got[i]) {
+					t.Errorf("step %d has other bits", i)
+				}
+			}
+		})
+	}
+}
+
+// logits returns the logits of steps of several sizes, of two sequences.
+func (g *gpu) logits(t *testing.T, f *gguf.File, how device.Decode) (all [][]float32) {
+	t.Helper()
+	d, err := g.openDecoding(how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 12, MaxRows: 16, MaxOut: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := d.Info(); info.Decode != how || how == device.DecodePersistent && info.DecodeReason != "" {
+		t.Fatalf("decodes as %s: %s", info.Decode, info.DecodeReason)
+	}
+	next := [2]int32{}
+	tables := [][][]int32{{{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 11}}}
+	for _, rows := range []int{16, 1, 2, 4, 3, 16, 16, 16, 16, 16, 16, 16, 16, 1, 4, 1} {
+		b := &device.Batch{Tables: tables}
+		for row := range rows {
+			s := int32(row % 2)
+			b.Tokens, b.Pos, b.Seq = append(b.Tokens, (7*next[s]+3*s)%300), append(b.Pos, next[s]), append(b.Seq, s)
+			next[s]++
+			if row >= rows-4 {
+				b.Out = append(b.Out, int32(row))
+			}
+		}
+		if err := m.Forward(b); err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Out {
+			logits := make([]float32, m.Config().Vocab)
+			if err := m.Logits(logits, i); err != nil {
+				t.Fatal(err)
+			}
+			found, err := m.Candidates(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, logits, found.Logits)
+		}
+	}
+	return all
+}
+
+func TestGraphsDecodeWhatTheResidentKernelCannot(t *testing.T) {
+	g := residentGPU(t, 1, 0)
+	for _, c := range []struct {
+		name  string
+		how   device.Decode
+		typ   gguf.Type
+		cache gguf.Type
+		says  string
+	}{
+		{"chosen", device.DecodeGraph, gguf.Q8_0, gguf.F16, "chosen by --decode"},
+		{"a GPU that was not measured", device.DecodeAuto, gguf.Q8_0, gguf.F16, "not measured"},
+		{"a cache of float32", device.DecodePersistent, gguf.Q8_0, gguf.F32, "no KV cache of type F32"},
+		{"another type of weights", device.DecodePersistent, gguf.Q5_0, gguf.F16, "no resident kernel for weights of type Q5_0"},
+	} {
+		f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: c.typ, Layers: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := g.openDecoding(c.how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := model.Load(t.Context(), f, d, model.Options{CacheType: c.cache, Blocks: 2, MaxRows: 4, MaxOut: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if i := d.Info(); i.Decode != device.DecodeGraph || !strings.Contains(i.DecodeReason, c.says) {
+			t.Errorf("%s: decodes as %q because of %q, want %q", c.name, i.Decode, i.DecodeReason, c.says)
+		}
+		d.Close()
+	}
+}
+
+// The list has all weights behind the first launch, each once and in order, and never more than the window behind
+// those of the launch that follows.
+func TestBlocksRequestWeightsInTheOrderOfLaunches(t *testing.T) {
+	weights := []int64{0, 10, 0, 5, 5, 0, 30, 0, 1, 0}
+	for window := int64(1); window < 60; window++ {
+		end, requested := int64(0), map[int64]bool{}
+		for i, list := range cuda.Requests(weights, window) {
+			next := int64(0)
+			for _, w := range weights[:min(i+1, len(weights))] {
+				next += w
+			}
+			for _, r := range list {
+				from, to := int64(r.At), int64(r.At)+r.Bytes
+				if from < end || from < next || to > next+window || r.Bytes <= 0 {
+					t.Fatalf("window %d, launch %d: requests %d to %d, after %d, where %d is next", window, i, from, to, end, next)
+				}
+				for at := from; at < to; at++ {
+					requested[at] = true
+				}
+				end = to
+			}
+		}
+		if window >= 30 && len(requested) != 51 {
+			t.Errorf("window %d: %d bytes of 51 are requested", window, len(requested))
+		}
+	}
+}
