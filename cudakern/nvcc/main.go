@@ -345,7 +345,7 @@ func overBudget(results []compiled, budget map[string]int) (found []error) {
 	for _, r := range results {
 		for _, kernel := range slices.Sorted(maps.Keys(r.registers)) {
 			used := r.registers[kernel]
-			if spilled := r.spills[kernel]; spilled > 0 {
+			if spilled := r.spills[kernel]; spilled > maxSpill(kernel) {
 				found = append(found, fmt.Errorf("%s of module %s spills %d bytes", kernel, r.module.name, spilled))
 			}
 			if limit, ok := budget[kernel]; !ok {
@@ -384,6 +384,15 @@ func readBudget(name string) (map[string]int, error) {
 		budget[words[0]] = n
 	}
 	return budget, nil
+}
+
+// maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, parameters of attention take registers that they
+// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads.
+func maxSpill(kernel string) int {
+	if strings.HasPrefix(kernel, "persist_") {
+		return 320
+	}
+	return 0
 }
 
 func writeBudget(name string, used map[string]int) error {

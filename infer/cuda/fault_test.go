@@ -40,9 +40,11 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	t.Setenv("M40_LLM_EMU_SMS", "1") // of the resident kernel's few blocks
+	how := device.DecodeGraph
 	try := func(n, code int) (failed bool) {
 		faults.FailAt(n, code)
-		err := generate(faults.Library, f)
+		err := generate(faults.Library, f, how)
 		call := faults.Failed()
 		if e, ok := errors.AsType[*cudakern.Error](err); call == "" && err != nil || call != "" && (!ok || e.Call != call || e.Code != code) {
 			t.Errorf("call %d, %q, fails with %d: got %v", n, call, code, err)
@@ -52,23 +54,39 @@ func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 		}
 		return call != ""
 	}
-	if try(0, 0) {
-		t.Fatal("a call fails that was not to")
-	}
-	calls := faults.Calls()
-	t.Logf("a generation makes %d calls", calls)
-	for n := 1; n <= calls; n++ {
-		for _, code := range faultCodes {
-			if !try(n, code) {
-				t.Fatalf("a generation has %d calls and no call %d", calls, n)
+	graph := 0
+	for _, how = range []device.Decode{device.DecodeGraph, device.DecodePersistent} {
+		if try(0, 0) {
+			t.Fatal("a call fails that was not to")
+		}
+		calls := faults.Calls()
+		t.Logf("a generation by %s makes %d calls", how, calls)
+		codes := faultCodes
+		if how == device.DecodeGraph {
+			graph = calls
+		} else if codes = codes[2:3]; calls <= graph {
+			t.Errorf("%d calls, of which none is for the resident kernel", calls)
+		}
+		for n := 1; n <= calls; n++ {
+			for _, code := range codes {
+				if !try(n, code) {
+					t.Fatalf("a generation has %d calls and no call %d", calls, n)
+				}
 			}
 		}
 	}
 }
 
-// A step copies its batch, launches its graph, copies its candidates, records an event and waits for it; whole
+// A step copies its batch, launches its graph or the resident kernel, copies its candidates, records an event and waits for it; whole
 // rows are copied and waited for.
 func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
+	for _, how := range []device.Decode{device.DecodeGraph, device.DecodePersistent} {
+		t.Run(string(how), func(t *testing.T) { aStepLoadsAndAllocatesNothing(t, how) })
+	}
+}
+
+func aStepLoadsAndAllocatesNothing(t *testing.T, how device.Decode) {
+	t.Setenv("M40_LLM_EMU_SMS", "1")
 	faults := emutest.NewFaults(t)
 	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
 	if err != nil {
@@ -76,7 +94,7 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	d, m, err := load(faults.Library, f, 8)
+	d, m, err := load(faults.Library, f, 8, how)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +125,7 @@ func TestAStepLoadsAndAllocatesNothing(t *testing.T) {
 }
 
 // load loads the model in f for batches of up to rows rows.
-func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Model, err error) {
+func load(library string, f *gguf.File, rows int, how device.Decode) (d device.Device, m *model.Model, err error) {
 	driver, gpus, err := cuda.Find(library)
 	if err != nil {
 		return nil, nil, err
@@ -115,6 +133,7 @@ func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Mod
 	if d, err = cuda.OpenGPU(driver, gpus[0]); err != nil {
 		return nil, nil, err
 	}
+	d.(device.DecodeChooser).ChooseDecode(how)
 	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
 	if err != nil {
 		d.Close()
@@ -126,8 +145,8 @@ func load(library string, f *gguf.File, rows int) (d device.Device, m *model.Mod
 }
 
 // generate loads the model in f and writes four tokens, the last of them in a step ahead.
-func generate(library string, f *gguf.File) (err error) {
-	d, m, err := load(library, f, 2)
+func generate(library string, f *gguf.File, how device.Decode) (err error) {
+	d, m, err := load(library, f, 2, how)
 	if err != nil {
 		return err
 	}

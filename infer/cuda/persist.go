@@ -86,10 +86,7 @@ func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error)
 	}
 	w, records, err := kernel.Walk(d.phases(x.launches))
 	if err != nil {
-		if _, ok := errors.AsType[*cudakern.Error](err); ok {
-			return nil, err
-		}
-		return nil, refusal{err.Error()}
+		return nil, refused(err)
 	}
 	if d.persistent.barrier.At == 0 {
 		if d.persistent.barrier.At, err = d.zeroed(cudakern.BarrierBytes); err != nil {
@@ -106,29 +103,34 @@ func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error)
 
 // persistKernel returns the resident kernel for the weights of p.
 func (d *cuda) persistKernel(p *device.Program) (*cudakern.Persist, error) {
-	for _, op := range p.Ops {
-		switch {
-		case op.Kind == device.OpStoreKV && op.KV.Layout.Type != gguf.F16:
-			return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of type %s", op.KV.Layout.Type)}
-		case op.Kind == device.OpMatMul:
-			if k := d.persistent.kernels[op.W.Type]; k != nil {
-				return k, nil
-			}
-			k, err := cudakern.NewPersist(d.context, kernelName(op.W.Type))
-			if err != nil {
-				if _, ok := errors.AsType[*cudakern.Error](err); ok {
-					return nil, err
-				}
-				return nil, refusal{err.Error()}
-			}
-			if d.persistent.kernels == nil {
-				d.persistent.kernels = map[gguf.Type]*cudakern.Persist{}
-			}
-			d.persistent.kernels[op.W.Type] = k
-			return k, nil
-		}
+	if i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpStoreKV && op.KV.Layout.Type != gguf.F16 }); i >= 0 {
+		return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of type %s", p.Ops[i].KV.Layout.Type)}
 	}
-	return nil, refusal{"the program has no matrix product"}
+	i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpMatMul })
+	if i < 0 {
+		return nil, refusal{"the program has no matrix product"}
+	}
+	weights := p.Ops[i].W.Type
+	if k := d.persistent.kernels[weights]; k != nil {
+		return k, nil
+	}
+	k, err := cudakern.NewPersist(d.context, kernelName(weights))
+	if err != nil {
+		return nil, refused(err)
+	}
+	if d.persistent.kernels == nil {
+		d.persistent.kernels = map[gguf.Type]*cudakern.Persist{}
+	}
+	d.persistent.kernels[weights] = k
+	return k, nil
+}
+
+// refused returns err as a refusal, unless it is of the driver.
+func refused(err error) error {
+	if _, ok := errors.AsType[*cudakern.Error](err); ok {
+		return err
+	}
+	return refusal{err.Error()}
 }
 
 // phases returns the launches for the resident kernel.
