@@ -87,9 +87,9 @@ func TestTheResidentKernelDoesNotUseTheReadOnlyCache(t *testing.T) {
 			continue
 		}
 		for _, code := range []string{"-ptx", "-sass"} {
-			out, err := exec.Command("cuobjdump", code, m.image("fatbin")).CombinedOutput()
+			out, err := fatbin.Dump(m.image("fatbin"), code)
 			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatal(err)
 			}
 			if !strings.Contains(string(out), "LDG") && !strings.Contains(string(out), "ld.global") {
 				t.Errorf("%s %s has no load at all", m.name, code)

@@ -55,7 +55,18 @@ func (d *cuda) decodeReason() string {
 	case device.DecodeGraph:
 		return "chosen by --decode"
 	}
+	switch faster[d.info.Name] {
+	case device.DecodePersistent:
+		return ""
+	case device.DecodeGraph:
+		return "faster on this GPU than the resident kernel, by measurements"
+	}
 	return "the resident kernel was not measured on this GPU"
+}
+
+// faster is which way to decode was measured to be faster, by name of the GPU: docs/gpu.md has the figures.
+var faster = map[string]device.Decode{
+	"NVIDIA H200": device.DecodeGraph,
 }
 
 // refusal is why a program cannot be run by the resident kernel.

@@ -35,6 +35,13 @@ func (l *lowering) addLaunches(op operation) error {
 		return nil
 	}
 	last := &l.launches[len(l.launches)-1] // a product follows its image
+	if op.producer != nil && op.producer.Kind == device.OpRMSNorm && first < len(l.launches)-1 {
+		at, err := l.operands(*op.producer)
+		if err != nil {
+			return err
+		}
+		l.launches[first].reads = []cudakern.Range{{At: at.w, Bytes: 4 * int64(op.producer.W.Cols)}}
+	}
 	switch op.Kind {
 	case device.OpMatMul, device.OpExpertMatMul:
 		for _, product := range append([]device.Op{op.Op}, op.also...) {
