@@ -36,7 +36,7 @@ func (x *executable) Run(b *device.Batch) error {
 
 // enqueue enqueues the launches. stamps is as in Walk.Launch.
 func (x *executable) enqueue(stamps cudakern.Ptr) error {
-	if x.walk != nil && x.device.decode != device.DecodeGraph {
+	if x.walk != nil && x.device.chosen != device.DecodeGraph {
 		return x.walk.Launch(x.device.stream, &x.device.persistent.barrier, stamps)
 	}
 	return x.graph.Launch(x.device.stream)

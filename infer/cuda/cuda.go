@@ -77,7 +77,7 @@ type cuda struct {
 	loader  *cudakern.Loader // nil until a weight needs it
 	kernels kernels
 
-	decode     device.Decode
+	chosen     device.Decode
 	persistent persistent
 
 	tensors    []tensor

@@ -22,7 +22,7 @@ type persistent struct {
 }
 
 // ChooseDecode implements device.DecodeChooser.
-func (d *cuda) ChooseDecode(how device.Decode) { d.decode = how }
+func (d *cuda) ChooseDecode(how device.Decode) { d.chosen = how }
 
 // walk makes the resident kernel run x, or says in Info why graphs do.
 func (d *cuda) walk(x *executable, p *device.Program) error {
@@ -49,7 +49,7 @@ func (d *cuda) walk(x *executable, p *device.Program) error {
 
 // decodeReason returns why graphs are chosen, or "".
 func (d *cuda) decodeReason() string {
-	switch d.decode {
+	switch d.chosen {
 	case device.DecodePersistent:
 		return ""
 	case device.DecodeGraph:
