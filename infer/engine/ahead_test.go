@@ -65,7 +65,7 @@ func TestEngine_AnswersWithStepsAheadAreTheSame(t *testing.T) {
 					o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit, o.freeMisses = 3, 24, 160, 600, 1000
 					b.memory = memoryFor(t, *o, tt.blocks)
 					b.onLogits = func(logits []float32, pos int32) { logits[letterA+int(pos)%5] += 7 }
-					b.depth, b.missEvery = depth, tt.missEvery
+					b.depth, b.missEvery, o.RunAhead = depth, tt.missEvery, new(true)
 				})
 			}
 			rng := rand.New(rand.NewPCG(17, 4))
@@ -116,7 +116,7 @@ func TestEngine_StepsAheadEndWhereTheDeviceIsWrongTooOften(t *testing.T) {
 		missEvery            int
 		least, most, missing int64
 	}{{0, 90, 99, 0}, {2, 1, 40, 8}} {
-		b := newBench(t, func(b *bench, o *Options) { b.depth, b.missEvery = 2, tt.missEvery })
+		b := newBench(t, func(b *bench, o *Options) { b.depth, b.missEvery, o.RunAhead = 2, tt.missEvery, new(true) })
 		a := b.ask(r)
 		if got := b.Status().Ahead; a.err != nil || got.Tokens < tt.least || got.Tokens > tt.most || got.Missed > tt.missing {
 			t.Errorf("%+v of 100 tokens, one in %d of which is drawn wrong; error %v", got, tt.missEvery, a.err)
@@ -142,12 +142,13 @@ func TestEngine_StepsAheadAreForRequestsThatTheDeviceCanDrawFor(t *testing.T) {
 		{"a bias", func(r *infer.Request, _ *Options) { r.Params.LogitBias = map[int32]float64{5: 1} }, false},
 		{"a grammar", func(r *infer.Request, _ *Options) { r.Grammar, r.IgnoreEOS = "root ::= [a-z]*", false }, false},
 		{"prompt lookup", func(r *infer.Request, _ *Options) { r.PromptLookup = &yes }, false},
-		{"the option", func(_ *infer.Request, o *Options) { o.RunAhead = &no }, false},
+		{"the option off", func(_ *infer.Request, o *Options) { o.RunAhead = &no }, false},
+		{"no option", func(_ *infer.Request, o *Options) { o.RunAhead = nil }, false},
 	} {
 		r := infer.DefaultRequest()
 		r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 10, true, 1
 		b := newBench(t, func(b *bench, o *Options) {
-			b.depth = 2
+			b.depth, o.RunAhead = 2, &yes
 			tt.set(&r, o)
 		})
 		if a := b.ask(r); a.err != nil || (b.Status().Ahead.Tokens > 0) != tt.want {
