@@ -172,7 +172,15 @@ func alloc(t *testing.T, d device.Device, rows, cols int) device.Tensor {
 // TestStepsAheadHaveTheBitsOfStepsOneByOne writes two answers with every step ahead that the device takes, and then again
 // with their tokens, one step after the other. The logits are read while the next step is computed.
 func TestStepsAheadHaveTheBitsOfStepsOneByOne(t *testing.T) {
+	for _, how := range []device.Decode{device.DecodeGraph, device.DecodePersistent} {
+		t.Run(string(how), func(t *testing.T) { checkStepsAhead(t, how) })
+	}
+}
+
+func checkStepsAhead(t *testing.T, how device.Decode) {
+	t.Setenv("M40_LLM_EMU_SMS", "2") // so that the emulation of a resident kernel is fast
 	d := openAlone(t)
+	d.(device.DecodeChooser).ChooseDecode(how)
 	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +188,9 @@ func TestStepsAheadHaveTheBitsOfStepsOneByOne(t *testing.T) {
 	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: gguf.F16, Blocks: 8, MaxRows: 64, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := d.Info().Decode; got != how {
+		t.Fatalf("the device decodes by %s, want %s: %s", got, how, d.Info().DecodeReason)
 	}
 	vocab := m.Config().Vocab
 	batch := func(step int, fed []int32) *device.Batch {
@@ -217,7 +228,9 @@ func TestStepsAheadHaveTheBitsOfStepsOneByOne(t *testing.T) {
 	for submitted := 0; len(fed) <= steps; {
 		for submitted < steps && len(tickets) < m.Depth() {
 			b := batch(submitted, []int32{5, 6})
-			b.Ahead = submitted > 0
+			if b.Ahead = submitted > 0 && len(tickets) > 0; !b.Ahead {
+				b.Tokens = fed[submitted]
+			}
 			ticket, err := m.Submit(b)
 			if err != nil {
 				t.Fatal(err)
@@ -229,8 +242,8 @@ func TestStepsAheadHaveTheBitsOfStepsOneByOne(t *testing.T) {
 		}
 		tickets, fed = tickets[1:], append(fed, read())
 	}
-	if m.Depth() < 2 {
-		t.Error("no step was ahead")
+	if want := map[device.Decode]int{device.DecodeGraph: 2, device.DecodePersistent: 1}[how]; m.Depth() != want {
+		t.Errorf("%d steps can be started, want %d", m.Depth(), want)
 	}
 	ahead := rows
 	rows = nil

@@ -7,7 +7,7 @@ import "fmt"
 type Pipelined interface {
 	Device
 
-	// Depth returns how many steps may be started and not waited for, at least 2.
+	// Depth returns how many steps may be started and not waited for, after programs were compiled; 1: none are ahead.
 	Depth() int
 
 	// Start starts x, of this device, for b behind the steps that were started before, and returns without waiting.
