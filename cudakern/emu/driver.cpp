@@ -429,12 +429,20 @@ int launch_resident(void *stream, std::shared_ptr<Launch> l)
 	Stream *s = stream_of(stream);
 	REQUIRE(s, INVALID_HANDLE);
 	REQUIRE(!s->capture, CAPTURE_UNSUPPORTED);
-	if (int error = check_room(*l))
-		return error;
+	const bool later = s->busy; // when the stream's work before it, which may be a resident kernel too, has ended
 	std::pair<Context *, const Launch *> running(current, l.get());
-	state().resident.push_back(running);
-	append(s, [l, running](Lock &hold) {
+	if (!later) {
+		if (int error = check_room(*l))
+			return error;
+		state().resident.push_back(running);
+	}
+	append(s, [l, running, later](Lock &hold) {
 		int fault = SUCCESS;
+		if (later) {
+			if (int error = check_room(*l))
+				return error;
+			state().resident.push_back(running);
+		}
 		if (!current->fault) {
 			hold.unlock();
 			fault = emu::run_resident(*l, current->closing);
