@@ -61,14 +61,8 @@ func (d *cuda) openPipeline() (err error) {
 	return err
 }
 
-// Depth implements device.Pipelined. A resident kernel is not started while another one runs: the emulation refuses that, so
-// it was never tested.
-func (d *cuda) Depth() int {
-	if d.info.Decode == device.DecodePersistent {
-		return 1
-	}
-	return depth
-}
+// Depth implements device.Pipelined.
+func (d *cuda) Depth() int { return depth }
 
 // Start implements device.Pipelined.
 func (d *cuda) Start(e device.Executable, b *device.Batch) (err error) {
