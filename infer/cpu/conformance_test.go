@@ -13,7 +13,7 @@ import (
 
 // samePanel are types whose weights lie in memory as those of another type do, which has
 // their kernels: see formats.h.
-var samePanel = []gguf.Type{gguf.IQ2_XS, gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.IQ1_M, gguf.MXFP4}
+var samePanel = []gguf.Type{gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.MXFP4}
 
 // twins are paths that have the bits of another one: the same order of additions with other
 // instructions.
