@@ -803,15 +803,21 @@ API cuStreamDestroy_v2(void *stream)
 	return destroy<Stream>(stream);
 }
 
+// Ends the capture in s, if there is one, because its work is to be waited for or asked about.
+static bool breaks_capture(Stream *s)
+{
+	if (s->capture)
+		s->capture->invalid = true;
+	return s->capture != nullptr;
+}
+
 API cuStreamSynchronize(void *stream)
 {
 	ENTER;
 	Stream *s = stream_of(stream);
 	REQUIRE(s, INVALID_HANDLE);
-	if (s->capture) {
-		s->capture->invalid = true;
+	if (breaks_capture(s))
 		return CAPTURE_UNSUPPORTED;
-	}
 	return wait_idle(s, hold);
 }
 
@@ -820,10 +826,8 @@ API cuStreamQuery(void *stream)
 	ENTER;
 	Stream *s = stream_of(stream);
 	REQUIRE(s, INVALID_HANDLE);
-	if (s->capture) {
-		s->capture->invalid = true;
+	if (breaks_capture(s))
 		return CAPTURE_UNSUPPORTED;
-	}
 	return s->busy ? NOT_READY : SUCCESS;
 }
 

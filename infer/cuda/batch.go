@@ -29,6 +29,9 @@ type inputs struct {
 
 const word = 4 // bytes of an int32
 
+// drawWords are the words of a device.Draw.
+const drawWords = cudakern.DrawBytes / word
+
 // inputLayout determines where a batch of a program has what.
 type inputLayout struct {
 	rows, out, groups, blocks int
@@ -120,10 +123,7 @@ func inputWords(p *device.Program, l device.Limits) int {
 	return words
 }
 
-// drawWords are the words of a device.Draw.
-const drawWords = cudakern.DrawBytes / word
-
-// stateWords is the part of it for recurrent state.
+// stateWords is the part of inputWords for recurrent state.
 func stateWords(p *device.Program) int { return 2 + 3*p.Rows }
 
 // inputBytes returns the maximum size of a batch of p in bytes: every row belongs to another

@@ -20,14 +20,7 @@ import (
 // fullLogits returns the logits (tokens, vocab) of the model in a file, computed without an engine.
 func fullLogits(t *testing.T, file []byte, tokens []int32) (rows [][]float32) {
 	t.Helper()
-	f, err := gguf.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, config := parse(t, file)
 	n := len(tokens)
 	m, err := model.LoadStages(t.Context(), f, []model.Stage{{Device: ref.New(), Layers: len(config.Layers)}}, model.Options{CacheType: gguf.F16, Blocks: n/device.BlockSize + 1, MaxRows: n})
 	if err != nil {

@@ -210,14 +210,7 @@ func TestStatusSaysWhatTheCacheTakes(t *testing.T) {
 // What a person is told before is what the engine plans.
 func TestFitAgreesWithTheEngine(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Layers: 2, Context: 2048})
-	f, err := gguf.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, config := parse(t, file)
 	shape, err := placement.ShapeOf(f, config)
 	if err != nil {
 		t.Fatal(err)
@@ -263,14 +256,7 @@ func TestAnswersShareTheBuffersOfASampler(t *testing.T) {
 	if planned := sample.BufferBytes(rows); taken > 2*planned {
 		t.Errorf("%d answers allocate %d bytes, and %d are planned", answers, taken, planned)
 	}
-	f, err := gguf.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, config := parse(t, file)
 	steps := placement.StepLimitsOf(answers, 0)
 	if got, least := steps.Scratch(config), config.ScratchBytes(steps.Rows, steps.Logits)+sample.BufferBytes(rows); got < least {
 		t.Errorf("%d bytes are planned beside weights and cache, want at least %d", got, least)

@@ -233,8 +233,9 @@ func (d smallDevice) Close() error {
 	return d.Device.Close()
 }
 
-func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
-	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+// parse returns the model in file and its configuration.
+func parse(t *testing.T, file []byte) (*gguf.File, model.Config) {
+	t.Helper()
 	f, err := gguf.Parse(file)
 	if err != nil {
 		t.Fatal(err)
@@ -243,6 +244,12 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, config
+}
+
+func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+	f, config := parse(t, file)
 	parts, err := model.PartBytes(f, config, ref.New())
 	if err != nil {
 		t.Fatal(err)
@@ -300,14 +307,7 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 
 func TestRealModel_ExpertsThatDoNotFitOnItsDeviceStayOnTheHost(t *testing.T) {
 	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "qwen3moe"), "f32.gguf"))
-	f, err := gguf.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, config := parse(t, file)
 	parts, err := model.PartBytes(f, config, ref.New())
 	if err != nil {
 		t.Fatal(err)
@@ -371,14 +371,7 @@ func (d steppingDevice) Compile(p *device.Program) (device.Executable, error) {
 
 func TestRealModel_HasLargerStepsWhereTheDeviceIsFasterAndTheMemoryAllows(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Layers: 2, Context: 64})
-	f, err := gguf.Parse(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := model.ReadConfig(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, config := parse(t, file)
 	weights, err := model.DeviceBytes(f, ref.New())
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func (s *status) recordStep(took time.Duration, tokens int) {
 	s.next = (s.next + 1) % len(s.steps)
 }
 
-// countAhead counts a step ahead of so many rows.
+// countAhead counts the tokens of a step ahead, and of them those that infer.Ahead calls missed and dropped.
 func (s *status) countAhead(tokens, missed, dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
