@@ -35,7 +35,7 @@ type proposal struct {
 // A wrong token costs up to a step, a right one saves what the host does in a step: some percent of it.
 const (
 	maxMissShare = 1.0 / 32 // of the tokens of an answer; above it, no more are computed ahead
-	freeMisses   = 2        // of an answer, which do not count
+	freeMisses   = 2        // of an answer without penalties, which do not count
 )
 
 // holds reports whether the device was right often enough.
@@ -44,7 +44,7 @@ func (p *proposal) holds() bool {
 }
 
 // drawOf returns how the device draws the tokens of an answer with the settings p, or nil if it cannot: there is a stage that
-// it does not have, or an order that differs. Penalties are ignored, because they seldom change the token.
+// it does not have, or an order that differs. Penalties are ignored: how often they change the token shows when it was drawn.
 func drawOf(p sample.Params) *proposal {
 	p, ok := p.Basics()
 	if !ok || len(p.LogitBias) > 0 {
@@ -59,15 +59,18 @@ func (l *loop) propose(a *answer) *proposal {
 		return nil
 	}
 	p := drawOf(a.request.Params)
-	if p != nil {
-		p.free = l.options.freeMisses
+	if p == nil {
+		return nil
+	}
+	if p.free = l.options.freeMisses; a.request.Params.NeedsHistory() {
+		p.free -= freeMisses
 	}
 	return p
 }
 
 // draws appends how each row of plan draws the token that follows it, if a step can be submitted behind it, to list.
 func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
-	if len(plan) > device.MaxDraws || l.sched.states != nil {
+	if len(plan) > device.MaxDraws {
 		return list[:0]
 	}
 	for _, part := range plan {

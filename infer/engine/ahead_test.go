@@ -114,12 +114,14 @@ func TestEngine_StepsAheadEndWhereTheDeviceIsWrongTooOften(t *testing.T) {
 	r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 100, true, 1
 	for _, tt := range []struct {
 		missEvery            int
+		penalty              float64 // of repetitions that do not occur
 		least, most, missing int64
-	}{{0, 90, 99, 0}, {2, 1, 40, 8}} {
+	}{{0, 0, 90, 99, 0}, {0, 1, 90, 99, 0}, {2, 0, 1, 40, 8}, {2, 1, 1, 40, 1}} {
+		r.Params.DryMultiplier, r.Params.DryAllowedLength = tt.penalty, 90
 		b := newBench(t, func(b *bench, o *Options) { b.depth, b.missEvery, o.RunAhead = 2, tt.missEvery, new(true) })
 		a := b.ask(r)
 		if got := b.Status().Ahead; a.err != nil || got.Tokens < tt.least || got.Tokens > tt.most || got.Missed > tt.missing {
-			t.Errorf("%+v of 100 tokens, one in %d of which is drawn wrong; error %v", got, tt.missEvery, a.err)
+			t.Errorf("%+v of 100 tokens, one in %d of which is drawn wrong, with the penalty %v; error %v", got, tt.missEvery, tt.penalty, a.err)
 		}
 	}
 }
@@ -143,7 +145,7 @@ func TestEngine_StepsAheadAreForRequestsThatTheDeviceCanDrawFor(t *testing.T) {
 		{"a grammar", func(r *infer.Request, _ *Options) { r.Grammar, r.IgnoreEOS = "root ::= [a-z]*", false }, false},
 		{"prompt lookup", func(r *infer.Request, _ *Options) { r.PromptLookup = &yes }, false},
 		{"the option off", func(_ *infer.Request, o *Options) { o.RunAhead = &no }, false},
-		{"no option", func(_ *infer.Request, o *Options) { o.RunAhead = nil }, false},
+		{"no option", func(_ *infer.Request, o *Options) { o.RunAhead = nil }, true},
 	} {
 		r := infer.DefaultRequest()
 		r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 10, true, 1

@@ -68,8 +68,7 @@ type Options struct {
 	// not say; nil: where that was measured to gain, on the CPU. Answers are the same.
 	PromptLookup *bool
 
-	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do not, because what that gains
-	// was not measured yet. Answers are the same.
+	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do. Answers are the same.
 	RunAhead *bool
 
 	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from

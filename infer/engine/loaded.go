@@ -445,7 +445,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
 	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
-	r.ahead = forward.Depth() > 1 && o.RunAhead != nil && *o.RunAhead
+	r.ahead = forward.Depth() > 1 && p.plan.States == 0 && (o.RunAhead == nil || *o.RunAhead)
 	r.receipt = record.Receipt{
 		Model:     m.info.Name,
 		ModelHash: m.hash,
