@@ -13,6 +13,7 @@ type MatMul struct {
 	groups  []productGroup // by from
 	grouped []productGroup // of pairs with the same expert: from is how many experts must have on average
 	experts *Function
+	row     rowProduct
 }
 
 // productGroup is the kernel for launches of from rows or more.
@@ -58,11 +59,11 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if err != nil {
 		return nil, err
 	}
-	module, name := "matmul_"+weights, "float"
+	module, row, name := "matmul_"+weights, "row_"+weights, "float"
 	if format.isQuantized() {
 		k.image, name = imageI16, "i16"
 		if c.Units == UnitsDP2A || c.Units == UnitsMMA {
-			module, name = "exact_"+weights, "dp2a"
+			module, row, name = "exact_"+weights, "row_exact_"+weights, "dp2a"
 		}
 	}
 	few := productGroup{outputs: bandOutputs * threads / 32, image: k.image}
@@ -83,7 +84,10 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 			return nil, err
 		}
 	}
-	k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name))
+	if k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
+		return nil, err
+	}
+	k.row, err = newRowProduct(c, row, fmt.Sprintf("matmul_%s_%s", weights, name))
 	return k, err
 }
 

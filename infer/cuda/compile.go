@@ -79,7 +79,8 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
-	for _, op := range fuse(p.Ops, p.Rows) {
+	normalize := d.decodeReason() != "" // the resident kernel has no phases for products of normalized rows
+	for _, op := range fuse(p, normalize) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}

@@ -20,6 +20,11 @@ type operation struct {
 	producer *device.Op
 	add      bool
 
+	// For MatMul of one row: whether the launch computes the producer, an RMSNorm, itself; and if it is of the gate and the up
+	// projection, the GLU whose image it writes instead of their results.
+	normed bool
+	glu    *device.Op
+
 	// For Conv: whether SiLU follows in place. For AddBias: the Multiply, if Softplus, that, and Exp follow in
 	// place.
 	silu  bool
@@ -34,10 +39,12 @@ type operation struct {
 	product *device.Op
 }
 
-// fuse returns the operations of a program, fused where kernels can:
+// fuse returns the operations of a program, fused where kernels can. normalize: products of one row may compute norms.
 //
 //	RMSNorm, MatMul          the norm writes the image that products read, if only products
 //	GLU, MatMul              read its result; the same for GLU
+//	RMSNorm, MatMul          of one row: each launch of products normalizes it
+//	… MatMul, MatMul, GLU    and two products of a GLU that only one product reads write its image
 //	MatMul, MatMul, MatMul   with the same X and what cannot tell their order between them: one launch
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
 //	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch;
@@ -48,13 +55,18 @@ type operation struct {
 //	Multiply, Activate
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
-// of float32. rows is the largest number of rows of the program.
-func fuse(ops []device.Op, rows int) []operation {
+// of float32.
+func fuse(p *device.Program, normalize bool) []operation {
+	ops, rows := p.Ops, p.Rows // the most rows
 	var fused []operation
 	done := make([]bool, len(ops))
+	gated := -1                         // the last GLU whose image products write
 	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
 	for i, op := range ops {
 		delete(producers, op.Dst.ID)
+		if i == gated {
+			producers[op.Dst.ID] = &ops[i]
+		}
 		if done[i] {
 			continue
 		}
@@ -68,9 +80,15 @@ func fuse(ops []device.Op, rows int) []operation {
 		case device.OpMatMul:
 			o.producer = producers[op.X.ID]
 			o.also = sharing(ops, i, done)
-			if i+1 < len(ops) && len(o.also) == 0 && isSumOf(ops[i+1], op.Dst) && overwritten(ops[i+2:], op.Dst) {
+			if o.normed = normalize && normalizes(o, rows); o.normed && isGated(o, ops[i+1:]) {
+				gated = i + 2
+				o.glu, done[gated] = &ops[gated], true
+			}
+			if i+1 < len(ops) && len(o.also) == 0 && !o.normed && isSumOf(ops[i+1], op.Dst) && overwritten(ops[i+2:], op.Dst) {
 				o.Dst, o.add, done[i+1] = ops[i+1].Dst, true, true
 			}
+		case device.OpGatherRows:
+			rows = p.Out
 		case device.OpAttention:
 			if n := len(fused); n > 0 && isStoreFor(fused[n-1], op, ops[i+1:], rows) {
 				o.stores = &operation{}
@@ -122,6 +140,34 @@ func onlyMultiplied(ops []device.Op, op device.Op) bool {
 		changed = changed || next.Writes(op.X) || next.Writes(op.Y)
 	}
 	return false
+}
+
+// normalizes reports whether the launch of o, a product of at most rows rows, can compute its RMSNorm: all results are other
+// tensors than the one that other blocks still read.
+func normalizes(o operation, rows int) bool {
+	if o.producer == nil || o.producer.Kind != device.OpRMSNorm || !cudakern.CanNormalize(o.W.Cols, rows) {
+		return false
+	}
+	return !slices.ContainsFunc(append(slices.Clone(o.also), o.Op), func(p device.Op) bool { return p.Dst.ID == o.producer.X.ID })
+}
+
+// isGated reports whether o, a product of a row that it normalizes, shares its launch with the first of later, and their GLU and
+// its product follow, which are the only ones that read the results.
+func isGated(o operation, later []device.Op) bool {
+	if len(o.also) != 1 || len(later) < 3 {
+		return false
+	}
+	up, glu, down := later[0], later[1], later[2]
+	isPair := up.Kind == device.OpMatMul && up.Dst == o.also[0].Dst && glu.Kind == device.OpGLU && hasImageKernel(glu) &&
+		glu.X == o.Dst && glu.Y == up.Dst && o.Dst.ID != up.Dst.ID
+	isProduct := down.Kind == device.OpMatMul && down.X == glu.Dst && down.Dst.ID != glu.Dst.ID && overwritten(later[3:], glu.Dst) &&
+		cudakern.SameImage(kernelName(o.W.Type), kernelName(down.W.Type))
+	return isPair && isProduct && isDead(later[2:], glu, glu.X) && isDead(later[2:], glu, glu.Y)
+}
+
+// isDead reports whether glu overwrites t, or ops do before any of them reads it.
+func isDead(ops []device.Op, glu device.Op, t device.Tensor) bool {
+	return glu.Writes(t) || overwritten(ops, t)
 }
 
 // isRoPEForCache reports whether ops begin with RoPE of queries, the same RoPE of keys, and a StoreKV

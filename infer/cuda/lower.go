@@ -174,7 +174,7 @@ func (l *lowering) lower(op operation) error {
 	if err := lower(l, op, at); err != nil {
 		return err
 	}
-	if op.Dst.ID == l.prepared.activation && op.product == nil {
+	if op.Dst.ID == l.prepared.activation && op.product == nil && op.glu == nil {
 		l.prepared = prepared{}
 	}
 	if op.Dst.ID == l.grouped.routes && l.grouped.routes != 0 {
@@ -346,10 +346,6 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	image, err := l.image(op, product.Image(l.capacity), at.x, op.X.Cols, l.rows, l.capacity)
-	if err != nil {
-		return err
-	}
 	products := []cudakern.Product{{Dst: at.dst, Weights: at.w, W: weightsOf(op.W)}}
 	for _, other := range op.also {
 		at, err := l.operands(other)
@@ -358,7 +354,42 @@ func (l *lowering) matMul(op operation, at operands) error {
 		}
 		products = append(products, cudakern.Product{Dst: at.dst, Weights: at.w, W: weightsOf(other.W)})
 	}
+	if op.normed {
+		return l.normalizedMatMul(op, product, products)
+	}
+	image, err := l.image(op, product.Image(l.capacity), at.x, op.X.Cols, l.rows, l.capacity)
+	if err != nil {
+		return err
+	}
 	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
+}
+
+// normalizedMatMul adds the launch of products that normalize their row, and with op.glu write the image of its result.
+func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, products []cudakern.Product) error {
+	at, err := l.operands(*op.producer)
+	if err != nil {
+		return err
+	}
+	n := cudakern.Normalized{X: at.x, W: at.w, Eps: op.producer.Eps}
+	if op.glu == nil {
+		l.prepared = prepared{} // the image may be of one of the results
+		return product.EnqueueNormalized(&l.recording, n, l.rows, products...)
+	}
+	gate, err := gateOf(*op.glu)
+	if err != nil {
+		return err
+	}
+	kind := product.Image(1)
+	activation, err := l.device.kernels.activation(kind)
+	if err != nil {
+		return err
+	}
+	image, err := l.device.workspace("image", activation.Bytes(op.glu.Dst.Cols, 1))
+	if err != nil {
+		return err
+	}
+	l.prepared = prepared{op.glu.Dst.ID, op.glu, kind, op.glu.Dst.Cols, cudakern.Groups{}}
+	return product.EnqueueGated(&l.recording, image, n, gate, l.rows, products[0], products[1])
 }
 
 // expertMatMul adds the launch of a product with the weights of experts, and before it the image

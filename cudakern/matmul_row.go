@@ -1,0 +1,111 @@
+package cudakern
+
+import (
+	"errors"
+	"fmt"
+)
+
+// rowProduct are the kernels of matmul_row.cu, for products of one row.
+type rowProduct struct {
+	norm, glu       *Function
+	multiprocessors int
+}
+
+// newRowProduct loads the kernels; name is what their names begin with.
+func newRowProduct(c *Context, module, name string) (k rowProduct, err error) {
+	k.multiprocessors = c.Properties().SMs
+	if k.norm, err = c.kernel(module, name+"_norm"); err != nil {
+		return k, err
+	}
+	k.glu, err = c.kernel(module, name+"_glu")
+	return k, err
+}
+
+// Normalized is a row of activations, RMSNorm(X) · W, that a product computes itself.
+type Normalized struct {
+	X, W Ptr // a row of float32; a weight vector
+	Eps  float32
+}
+
+// maxRowTiles is MOST_TILES of matmul_row.cu.
+const maxRowTiles = 6
+
+// CanNormalize reports whether EnqueueNormalized and EnqueueGated can compute products of capacity rows of inputs activations.
+func CanNormalize(inputs, capacity int) bool {
+	return capacity == 1 && inputs > 0 && inputs%4 == 0 && tilesFor(inputs) <= maxRowTiles
+}
+
+// SameImage reports whether products of one row with weights of two types read the same kind of image.
+func SameImage(a, b string) bool {
+	first, err := formatOf(a)
+	second, otherErr := formatOf(b)
+	return err == nil && otherErr == nil && first.isQuantized() == second.isQuantized()
+}
+
+// EnqueueNormalized computes Dst = n · wᵀ of every product, of one row, or none if *rows is 0. No Dst may be n.X. The results
+// have the bits of Activation.EnqueueRMSNorm and Enqueue.
+func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, products ...Product) error {
+	if len(products) < 1 || len(products) > MaxProducts {
+		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
+	}
+	if err := k.checkRow(products...); err != nil {
+		return err
+	}
+	var each [MaxProducts]Product
+	groups := 0
+	for i, p := range products {
+		each[i] = p
+		groups += blocksFor(p.W.Outputs, rowOutputs)
+	}
+	inputs := products[0].W.Inputs
+	return k.launchRow(to, k.row.norm, groups, inputs,
+		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
+		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), n.X, n.W, n.Eps, int32(inputs), rows)
+}
+
+// EnqueueGated writes the image of the GLU g of the products n · gateᵀ and n · upᵀ, of one row: that of kind Image(1). The bits
+// are those of separate launches. The Dst of both products are not used.
+func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Ptr, gate, up Product) error {
+	if err := k.checkRow(gate, up); err != nil {
+		return err
+	}
+	if gate.W.Outputs != up.W.Outputs || g > SquaredReLU {
+		return fmt.Errorf("no kernel computes gate %d of products of %d and of %d outputs", g, gate.W.Outputs, up.W.Outputs)
+	}
+	return k.launchRow(to, k.row.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
+		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
+}
+
+// checkRow returns an error if no launch computes products together from a row that it normalizes.
+func (k *MatMul) checkRow(products ...Product) error {
+	inputs := products[0].W.Inputs
+	for _, p := range products {
+		if p.W.Type != k.weights || p.W.Inputs != inputs {
+			return fmt.Errorf("a product with %s weights of %d inputs was given %s of %d", k.weights, inputs, p.W.Type, p.W.Inputs)
+		}
+		if _, err := p.W.format(); err != nil {
+			return err
+		}
+	}
+	if !CanNormalize(inputs, 1) {
+		return fmt.Errorf("no product normalizes a row of %d", inputs)
+	}
+	return nil
+}
+
+// rowOutputs is GROUP_OUTPUTS of matmul_row.cu, the outputs that a block computes at a time.
+const rowOutputs = bandOutputs * threads / 32
+
+// launchRow launches as many blocks as can run at the same time, at most one for each group of outputs.
+func (k *MatMul) launchRow(to Queue, f *Function, groups, inputs int, args ...any) error {
+	const results = 4 * 2 * 2 * rowOutputs
+	shared := normBytes + results + tilesFor(inputs)*imageBytes[k.image] // RowMemory of matmul_row.cu
+	blocks, err := f.Occupancy(threads, shared)
+	if err != nil {
+		return err
+	}
+	if blocks == 0 {
+		return errors.New("no block of a product of one row fits on a multiprocessor")
+	}
+	return f.Launch(to, Dim3{X: min(groups, blocks*k.row.multiprocessors)}, Dim3{X: threads}, shared, args...)
+}

@@ -1,0 +1,79 @@
+package cudakern_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"m40-llm/cudakern"
+	"m40-llm/infer/device/devicetest"
+)
+
+// TestProductsOfNormalizedRows compares products that normalize their row, and write the image of a GLU, with separate
+// launches, bit for bit: with partial groups, blocks and tiles, more groups than blocks, no row, and rows with values that are huge
+// or not finite.
+func TestProductsOfNormalizedRows(t *testing.T) {
+	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A} {
+		for _, name := range cudakern.WeightTypes() {
+			elements, _ := weightTypes[name].Block()
+			if elements == 1 && units == cudakern.UnitsDP2A {
+				continue // floats have no such units
+			}
+			for _, c := range []struct {
+				outputs, inputs, rows int
+				x, weight             float64 // a value among those of the row and of the norm's weights
+			}{
+				{37, 256, 1, 0, 0}, {1700, 1280, 1, 1e30, 1}, {70, 2304, 1, 1, math.Inf(1)}, {5, 256, 0, 0, 0}, {33, 6144, 1, math.NaN(), 1},
+			} {
+				if c.outputs > 1000 && (testing.Short() || elements == 256) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s %s (%d, %d) %d rows", units, name, c.outputs, c.inputs, c.rows), func(t *testing.T) {
+					r := newExactRig(t)
+					r.c.Units = units
+					k, err := cudakern.NewMatMul(r.c, name)
+					r.must(err)
+					image, err := cudakern.NewActivation(r.c, k.Image(1))
+					r.must(err)
+					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
+					x, weight := make([]float32, c.inputs), make([]float32, c.inputs)
+					for i := range x {
+						x[i], weight[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
+					}
+					x[100], weight[40] = float32(c.x), float32(c.weight)
+					n := cudakern.Normalized{X: r.upload(bytesOf(x)), W: r.upload(bytesOf(weight)), Eps: 1e-5}
+					count := r.upload(int32Bytes(c.rows))
+					var products, fused []cudakern.Product
+					size := 4 * c.outputs
+					for range 2 {
+						w := cudakern.Weights{Type: name, Outputs: c.outputs, Inputs: c.inputs}
+						at := r.load(w, devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1))
+						empty := bytes.Repeat([]byte{0x11}, size)
+						products = append(products, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
+						fused = append(fused, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
+					}
+					prepared := r.alloc(image.Bytes(c.inputs, 1))
+					r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, 1))
+					r.must(k.Enqueue(r.s, prepared, count, 1, false, products...))
+					r.must(k.EnqueueNormalized(r.s, n, count, fused...))
+					for i := range products {
+						if want, got := r.download(products[i].Dst, size), r.download(fused[i].Dst, size); !bytes.Equal(got, want) {
+							t.Errorf("product %d differs from that of separate launches", i)
+						}
+					}
+					bytesOfImage := int(image.Bytes(c.outputs, 1))
+					images := []cudakern.Ptr{r.upload(make([]byte, bytesOfImage)), r.upload(make([]byte, bytesOfImage))}
+					for _, g := range []cudakern.Gate{cudakern.SiLU, cudakern.SquaredReLU} {
+						r.must(image.EnqueueGLU(r.s, images[0], products[0].Dst, products[1].Dst, g, c.outputs, count, 1))
+						r.must(k.EnqueueGated(r.s, images[1], n, g, count, products[0], products[1]))
+						if want, got := r.download(images[0], bytesOfImage), r.download(images[1], bytesOfImage); !bytes.Equal(got, want) {
+							t.Errorf("gate %d: the image differs from that of separate launches", g)
+						}
+					}
+				})
+			}
+		}
+	}
+}
