@@ -80,14 +80,9 @@ func run(out io.Writer) error {
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	var slow []error
 	for _, w := range weights {
-		module := filepath.Join("fatbin", "matmul_"+w.name+fatbin.Suffix)
-		text, err := fatbin.Dump(module, "-sass", "-arch", "sm_52")
+		kernels, err := kernelsOf("matmul_"+w.name, "row_"+w.name)
 		if err != nil {
-			return fmt.Errorf("%s: %w", module, err)
-		}
-		kernels, err := parse(string(text))
-		if err != nil {
-			return fmt.Errorf("%s: %w", module, err)
+			return err
 		}
 		for _, k := range kernels {
 			c, err := k.cost(w)
@@ -97,12 +92,34 @@ func run(out io.Writer) error {
 			rate := c.rate(w)
 			fmt.Fprintf(out, "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f %% | %.0f | %.1f x |\n", strings.TrimPrefix(k.name, "matmul_"),
 				c.perWeight(c.instructions), c.perWeight(c.issue), c.perWeight(c.alu), c.perWeight(c.conversion), c.perWeight(c.memory), 100*float64(c.wide)/float64(c.loaded), rate/1e9, rate/memory)
-			if strings.HasSuffix(k.name, "_n1") && rate < w.least()*memory {
+			if k.isOfOneRow() && rate < w.least()*memory {
 				slow = append(slow, fmt.Errorf("%s can process at most %.0f GB/s of weights, less than %.1f times the memory bandwidth of %.0f GB/s", k.name, rate/1e9, w.least(), memory/1e9))
 			}
 		}
 	}
 	return errors.Join(slow...)
+}
+
+// kernelsOf returns the kernels of modules.
+func kernelsOf(modules ...string) (kernels []kernel, err error) {
+	for _, name := range modules {
+		file := filepath.Join("fatbin", name+fatbin.Suffix)
+		text, err := fatbin.Dump(file, "-sass", "-arch", "sm_52")
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		found, err := parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		kernels = append(kernels, found...)
+	}
+	return kernels, nil
+}
+
+// isOfOneRow reports whether a launch of the kernel multiplies one row, and so must not take longer than its memory.
+func (k kernel) isOfOneRow() bool {
+	return slices.ContainsFunc([]string{"_n1", "_norm", "_glu"}, func(suffix string) bool { return strings.HasSuffix(k.name, suffix) })
 }
 
 // kernel is the SASS of a kernel.
