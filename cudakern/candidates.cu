@@ -3,9 +3,9 @@
 //
 // A token is sorted by a 64-bit key. The upper half is the bits of its logit, mapped to an unsigned integer
 // with the same order; the lower half is the complement of its id, so that of equal logits the lowest id
-// wins. In the first kernel, a block sorts the 4096 logits of its part of a row as 16 lists of 256 keys
-// and merges them to the best 256. In the second, one block per row merges the lists of all parts. Both
-// use bitonic networks, whose steps do not depend on the data.
+// wins. In the first kernel, each warp of a block sorts two lists of 256 keys of its part of a row, 4096 logits,
+// and the block merges them to the best 256. In the second, one block per row merges the lists of all parts.
+// Both use bitonic networks, whose steps do not depend on the data, in registers.
 //
 // Exponentials are float32 with an error of up to 1e-7. Sums are float64, added in an order that depends
 // only on the size of the vocabulary.
@@ -13,9 +13,18 @@
 // The second kernel also draws a token from the list, for the rows that have settings for that (draw.cuh).
 #include "draw.cuh"
 
-enum { BEST = 256, LISTS = 16, PART = LISTS * BEST, THREADS = 256 };
+enum { BEST = 256, THREADS = 256, WARPS = THREADS / WARP, LANE_KEYS = BEST / WARP };
+enum { PART = 2 * WARPS * BEST, EACH = PART / THREADS }; // logits of a block, and of each thread
 
 typedef unsigned long long key; // 0: no token or a masked one
+
+// Compare-exchange: puts a and b in descending or ascending order.
+DEVICE void compare_exchange(key &a, key &b, bool descending)
+{
+	const key x = a, y = b;
+	if ((x < y) == descending)
+		a = y, b = x;
+}
 
 // Sums over the unmasked tokens (logit > -Inf) of a part.
 struct Sums {
@@ -53,45 +62,85 @@ DEVICE float logit_of(key k)
 	return bits_to_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
 }
 
-// Compare-exchange: puts a and b in descending or ascending order.
-DEVICE void compare_exchange(key *a, key *b, bool descending)
+// A list in the registers of a warp: lane l has keys 8l … 8l + 7.
+struct List {
+	key keys[LANE_KEYS];
+};
+
+DEVICE key shfl_xor_key(key v, int mask)
 {
-	key x = *a, y = *b;
-	if ((x < y) == descending)
-		*a = y, *b = x;
+	return (key)shfl_xor((uint32_t)(v >> 32), mask) << 32 | shfl_xor((uint32_t)v, mask);
 }
 
-// Sorts the lists, each in descending order.
-DEVICE void sort_lists(key *keys)
+// Puts keys whose positions differ in one bit, that of lanes in mask, in descending or ascending order.
+DEVICE void step_over_lanes(List &list, int mask, bool descending)
 {
-	for (int size = 2; size <= BEST; size *= 2)
-		for (int distance = size / 2; distance > 0; distance /= 2) {
-			for (int t = threadIdx.x; t < PART / 2; t += THREADS) {
-				int i = 2 * t - (t & (distance - 1)); // in binary, bit distance of i is 0
-				compare_exchange(&keys[i], &keys[i + distance], (i & size & (BEST - 1)) == 0);
-			}
-			syncthreads();
-		}
+	const bool larger = descending == ((lane_id() & mask) == 0);
+	UNROLL for (int i = 0; i < LANE_KEYS; i++) {
+		const key own = list.keys[i], other = shfl_xor_key(own, mask);
+		if ((own < other) == larger)
+			list.keys[i] = other;
+	}
 }
 
-// Merges the lists: the first one becomes the best 256 keys of all, in descending order. Of two sorted
-// lists a and b, the larger of a[i] and b[255-i] for each i are the best 256, as a bitonic sequence.
-DEVICE void merge_lists(key *keys)
+// Merges the lane's keys, a bitonic sequence: the last three steps of every merge.
+DEVICE void merge_lane(List &list, bool descending)
 {
-	int i = threadIdx.x;
-	for (int distance = 1; distance < LISTS; distance *= 2) {
-		for (int list = 0; list < LISTS; list += 2 * distance) {
-			key a = keys[list * BEST + i], b = keys[(list + distance) * BEST + BEST - 1 - i];
-			keys[list * BEST + i] = a > b ? a : b;
+	UNROLL for (int distance = LANE_KEYS / 2; distance > 0; distance /= 2)
+		UNROLL for (int i = 0; i < LANE_KEYS; i++)
+			if ((i & distance) == 0)
+				compare_exchange(list.keys[i], list.keys[i + distance], descending);
+}
+
+// Sorts two lists at once, the first in descending, the second in ascending order.
+DEVICE void sort(List &down, List &up)
+{
+	const int lane = lane_id();
+	UNROLL for (int size = 2; size < LANE_KEYS; size *= 2)
+		UNROLL for (int distance = size / 2; distance > 0; distance /= 2)
+			UNROLL for (int i = 0; i < LANE_KEYS; i++)
+				if ((i & distance) == 0) {
+					compare_exchange(down.keys[i], down.keys[i + distance], (i & size) == 0);
+					compare_exchange(up.keys[i], up.keys[i + distance], (i & size) != 0);
+				}
+	for (int lanes = 1; lanes <= WARP; lanes *= 2) { // in which sorted sequences lie
+		const bool descending = (lane & lanes) == 0 || lanes == WARP;
+		for (int mask = lanes / 2; mask > 0; mask /= 2) {
+			step_over_lanes(down, mask, descending);
+			step_over_lanes(up, mask, !descending);
 		}
+		merge_lane(down, descending);
+		merge_lane(up, !descending);
+	}
+}
+
+// best becomes the best 256 keys of two lists, best in descending and other in ascending order: the larger ones
+// of each position are these, as a bitonic sequence, which is then sorted.
+DEVICE void merge(List &best, const List &other)
+{
+	UNROLL for (int i = 0; i < LANE_KEYS; i++)
+		if (best.keys[i] < other.keys[i])
+			best.keys[i] = other.keys[i];
+	for (int mask = WARP / 2; mask > 0; mask /= 2)
+		step_over_lanes(best, mask, true);
+	merge_lane(best, true);
+}
+
+// Merges the lists of all warps: that of warp 0 becomes the best of all. shared has room for WARPS lists.
+DEVICE void merge_warps(List &best, key *shared)
+{
+	const int warp = warp_id(), lane = lane_id();
+	for (int half = WARPS / 2; half > 0; half /= 2) {
+		key *const lists = shared + half * BEST; // of the upper half, in ascending order
+		if (half <= warp && warp < 2 * half)
+			UNROLL for (int i = 0; i < LANE_KEYS; i++)
+				lists[((warp - half) * LANE_KEYS + LANE_KEYS - 1 - i) * WARP + WARP - 1 - lane] = best.keys[i];
 		syncthreads();
-		for (int step = BEST / 2; step > 0; step /= 2) {
-			int pairs = LISTS / (2 * distance) * (BEST / 2);
-			for (int t = i; t < pairs; t += THREADS) {
-				int within = t % (BEST / 2), first = t / (BEST / 2) * 2 * distance * BEST + 2 * within - (within & (step - 1));
-				compare_exchange(&keys[first], &keys[first + step], true);
-			}
-			syncthreads();
+		if (warp < half) {
+			List other;
+			UNROLL for (int i = 0; i < LANE_KEYS; i++)
+				other.keys[i] = lists[(warp * LANE_KEYS + i) * WARP + lane];
+			merge(best, other);
 		}
 	}
 }
@@ -145,15 +194,16 @@ DEVICE Sums sums_of(const Extremes &e, const Terms &terms)
 
 KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, const int *rows)
 {
-	SHARED(key, keys);
-	void *rest = keys + PART;
+	SHARED(key, shared);
+	void *rest = shared + WARPS * BEST;
 	int row = blockIdx.y, t = threadIdx.x;
 	if (row >= *rows)
 		return;
 
+	key keys[EACH];
 	Extremes mine = {-INFINITE, 0, NONE};
-	for (int i = t; i < PART; i += THREADS) {
-		int id = blockIdx.x * PART + i;
+	UNROLL for (int i = 0; i < EACH; i++) {
+		int id = blockIdx.x * PART + i * THREADS + t;
 		float x = id < vocab ? logits[(size_t)row * vocab + id] : -INFINITE;
 		keys[i] = 0;
 		if (!(x < INFINITE)) {
@@ -167,7 +217,7 @@ KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, con
 	Extremes all = reduce(static_cast<Extremes *>(rest), mine);
 
 	Terms terms = {};
-	for (int i = t; i < PART; i += THREADS) {
+	UNROLL for (int i = 0; i < EACH; i++) {
 		if (keys[i] == 0)
 			continue;
 		float x = logit_of(keys[i]) - all.max, weight = exp_of(x);
@@ -176,10 +226,16 @@ KERNEL(candidates_part, 256, 2)(Part *parts, const float *logits, int vocab, con
 	}
 	terms = reduce(static_cast<Terms *>(rest), terms);
 
-	sort_lists(keys);
-	merge_lists(keys);
+	List best, other; // any keys, as long as each is in one of them
+	UNROLL for (int i = 0; i < LANE_KEYS; i++)
+		best.keys[i] = keys[i], other.keys[i] = keys[LANE_KEYS + i];
+	sort(best, other);
+	merge(best, other);
+	merge_warps(best, shared);
 	Part *part = parts + (size_t)row * gridDim.x + blockIdx.x;
-	part->best[t] = keys[t];
+	if (t < WARP)
+		UNROLL for (int i = 0; i < LANE_KEYS; i++)
+			part->best[t * LANE_KEYS + i] = best.keys[i];
 	if (t == 0)
 		part->sums = sums_of(all, terms);
 }
@@ -210,21 +266,26 @@ DEVICE int draw_from(const Draw &d, const key *keys, const Sums &sums, double *w
 // The first *drawing rows, with settings draws, draw a token each, which is written to drawn too.
 KERNEL(candidates_merge, 256, 2)(Result *results, const Part *parts, int count, const int *rows, const int *drawing, const Draw *draws, int *drawn)
 {
-	SHARED(key, keys);
-	void *rest = keys + PART;
+	SHARED(key, shared);
+	void *rest = shared + WARPS * BEST;
 	int row = blockIdx.y, t = threadIdx.x;
 	if (row >= *rows)
 		return;
 	parts += (size_t)row * count;
 
-	// In every round but the first, the first list is the best so far.
-	for (int next = 0; next < count;) {
-		int first = next == 0 ? 0 : 1;
-		for (int list = first; list < LISTS; list++, next++)
-			keys[list * BEST + t] = next < count ? parts[next].best[t] : 0;
-		syncthreads();
-		merge_lists(keys);
+	List best = {};
+	const int first = lane_id() * LANE_KEYS; // key of the lane
+	for (int p = warp_id(); p < count; p += WARPS) {
+		List other;
+		UNROLL for (int i = 0; i < LANE_KEYS; i++)
+			other.keys[i] = parts[p].best[BEST - 1 - first - i];
+		merge(best, other);
 	}
+	merge_warps(best, shared);
+	if (warp_id() == 0)
+		UNROLL for (int i = 0; i < LANE_KEYS; i++)
+			shared[first + i] = best.keys[i];
+	const key *const keys = shared; // the list, behind the barriers of reduce
 
 	Sums own = {0.0, 0.0, -INFINITE, 0, NONE, -1};
 	if (t < count)

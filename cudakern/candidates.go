@@ -31,7 +31,7 @@ const (
 	partLogits      = 4096 // logits of a row that one block reduces: candidates.cu
 	partBytes       = 8*MaxCandidates + 32
 	candidateHeader = 32
-	candidateShared = 8*partLogits + 8*2*threads
+	candidateShared = 8*8*MaxCandidates + 8*2*threads // a list of each warp, and the sums of each thread
 )
 
 // CandidateBytes is the size of a row of results in device memory, in bytes.
