@@ -11,7 +11,6 @@
 
 enum {
 	HEAD_TILE = 4, // query heads that share a load of V
-	WIDE = 2,      // vectors of V that share a load of the weights
 	LEAST = -80,   // e^LEAST is the smallest weight
 };
 
@@ -22,55 +21,67 @@ INLINE vf vf_weight(vf x)
 	return vf_unless_below(vf_exp(vf_max(least, x)), x, least);
 }
 
-// Computes the vectors of y[h] = Σ p[h][j] · v[j] that begin at value d, over positions j = first …
-// last-1 of the split. heads and vectors are constants; with a single vector, only lanes lanes are
-// computed. p: (heads, SPLIT), y: (heads, dim), v: the blocks of the split, each (BLOCK, stride), of
-// which the first dim values are used.
-INLINE void weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p,
-                       const uint8_t *const *v, int stride, int first, int last, int dim, int d, float *y)
+// Adds Σ p[h][j] · v[j] over n positions j to the vectors of y[h] that begin at value d. heads and
+// vectors are constants; with a single vector, only lanes lanes are computed. p: (heads, SPLIT), y:
+// (heads, dim), v: (n, stride), of which the first dim values are used. Returns the end of what was
+// prefetched from ahead on.
+INLINE const uint8_t *weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p, const uint8_t *v,
+                                 int stride, int n, int dim, float *y, const uint8_t *ahead)
 {
 	const size_t size = type == TYPE_F16 ? 2 : 4;
 	vf acc[HEAD_TILE][WIDE], a[WIDE];
 	UNROLL for (int h = 0; h < heads; h++)
 		UNROLL for (int k = 0; k < vectors; k++)
-			acc[h][k] = vf_zero();
-	for (int j = first; j < last;) {
-		int end = j / BLOCK * BLOCK + BLOCK < last ? j / BLOCK * BLOCK + BLOCK : last;
-		const uint8_t *at = v[j / BLOCK] + ((size_t)(j % BLOCK) * stride + d) * size;
-		for (; j < end; j++, at += stride * size) {
+			acc[h][k] = get(y + h * dim + k * LANES, lanes);
+	for (int j = 0; j < n; j++, v += stride * size) {
+		if (ahead) {
+			fetch_ahead(ahead, (int)(vectors * LANES * size));
+			ahead += vectors * LANES * size;
+		}
+		UNROLL for (int k = 0; k < vectors; k++)
+			a[k] = lanes < LANES ? load_weight_n(type, v, 0, lanes) : load_weight(type, v, k * LANES);
+		UNROLL for (int h = 0; h < heads; h++) {
+			vf w = vf_set(p[h * SPLIT + j]);
 			UNROLL for (int k = 0; k < vectors; k++)
-				a[k] = lanes < LANES ? load_weight_n(type, at, 0, lanes) : load_weight(type, at, k * LANES);
-			UNROLL for (int h = 0; h < heads; h++) {
-				vf w = vf_set(p[h * SPLIT + j]);
-				UNROLL for (int k = 0; k < vectors; k++)
-					acc[h][k] = vf_fma(w, a[k], acc[h][k]);
-			}
+				acc[h][k] = vf_fma(w, a[k], acc[h][k]);
 		}
 	}
 	UNROLL for (int h = 0; h < heads; h++)
 		UNROLL for (int k = 0; k < vectors; k++)
-			put(y + h * dim + d + k * LANES, lanes, acc[h][k]);
+			put(y + h * dim + k * LANES, lanes, acc[h][k]);
+	return ahead;
 }
 
-INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *const *v, int stride,
-                        int first, int last, int dim, float *y)
+INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *v, int stride, int n, int dim,
+                        float *y, const uint8_t *ahead)
 {
+	const size_t size = type == TYPE_F16 ? 2 : 4;
 	int d = 0;
 	for (; d + WIDE * LANES <= dim; d += WIDE * LANES)
-		weigh_tile(type, heads, WIDE, LANES, p, v, stride, first, last, dim, d, y);
+		ahead = weigh_tile(type, heads, WIDE, LANES, p, v + d * size, stride, n, dim, y + d, ahead);
 	for (; d + LANES <= dim; d += LANES)
-		weigh_tile(type, heads, 1, LANES, p, v, stride, first, last, dim, d, y);
+		ahead = weigh_tile(type, heads, 1, LANES, p, v + d * size, stride, n, dim, y + d, ahead);
 	if (d < dim)
-		weigh_tile(type, heads, 1, dim - d, p, v, stride, first, last, dim, d, y);
+		weigh_tile(type, heads, 1, dim - d, p, v + d * size, stride, n, dim, y + d, ahead);
 }
 
-INLINE void weigh(const int type, int heads, const float *p, const uint8_t *const *v, int stride, int first, int last,
-                  int dim, float *y)
+// Adds Σ p[h][j] · v[j] over the n positions j of a block to y[h], while it prefetches as many bytes at
+// ahead.
+INLINE void weigh(const int type, int heads, const float *p, const uint8_t *v, int stride, int n, int dim, float *y,
+                  const uint8_t *ahead)
 {
-	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim)
-		weigh_heads(type, HEAD_TILE, p, v, stride, first, last, dim, y);
-	for (; heads > 0; heads--, p += SPLIT, y += dim)
-		weigh_heads(type, 1, p, v, stride, first, last, dim, y);
+	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim, ahead = NULL)
+		weigh_heads(type, HEAD_TILE, p, v, stride, n, dim, y, ahead);
+	switch (heads) {
+	case 3:
+		weigh_heads(type, 3, p, v, stride, n, dim, y, ahead);
+		break;
+	case 2:
+		weigh_heads(type, 2, p, v, stride, n, dim, y, ahead);
+		break;
+	case 1:
+		weigh_heads(type, 1, p, v, stride, n, dim, y, ahead);
+	}
 }
 
 // Replaces the products q·k first … last-1 of one head by weights e^(score - m), where m is the
@@ -125,18 +136,85 @@ static void merge(struct partial a, struct partial b, int dim)
 	*a.max = max;
 }
 
-// Prefetches a head's part of a block.
-INLINE void fetch_block(const uint8_t *p, size_t bytes)
+// What a row's attention reads of the cache for one kv head.
+struct attended {
+	const struct op *op;
+	const int32_t *table;
+	int kv_head, low, high; // positions low … high
+};
+
+enum {
+	SPLIT_BLOCKS = SPLIT / BLOCK,
+	FETCHED = 2, // how many pieces are prefetched ahead of the one that is read
+};
+
+// The head's pieces of the blocks of a split, in the order in which they are read: keys, values, and
+// FETCHED pieces that are read next.
+struct pieces {
+	const uint8_t *at[2 * SPLIT_BLOCKS + FETCHED];
+	int values; // index of the first piece of values
+};
+
+static struct pieces pieces_of(const struct attended *a, int block, int blocks)
 {
-	for (size_t k = 0; k < bytes; k += LINE)
-		__builtin_prefetch(p + k, 0, 2);
+	const struct op *op = a->op;
+	struct pieces p;
+	int n = 0;
+	for (int b = 0; b < blocks; b++)
+		p.at[n++] = cache_at(op, a->table[block + b], 0, a->kv_head);
+	p.values = op->parts_kv > 1 ? n : 0;
+	for (int b = 0; b < blocks && op->parts_kv > 1; b++)
+		p.at[n++] = cache_at(op, a->table[block + b], 1, a->kv_head);
+	for (int b = 0; b < FETCHED; b++, n++)
+		p.at[n] = (block + blocks + b) * BLOCK <= a->high ? cache_at(op, a->table[block + blocks + b], 0, a->kv_head) : p.at[n - 1];
+	return p;
+}
+
+// Computes the partial result of the split that begins at position split. q: (group, head_dim), p:
+// scratch (group, SPLIT)
+INLINE void attend_split(const int type, const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
+{
+	const struct op *op = a->op;
+	const int dim = op->head_dim, values = op->value_dim;
+	const size_t stride = (size_t)dim * (type == TYPE_F16 ? 2 : 4);
+	const int first = a->low > split ? a->low - split : 0, last = a->high + 1 - split < SPLIT ? a->high + 1 - split : SPLIT;
+	const int begin = first / BLOCK, blocks = (last - 1) / BLOCK + 1 - begin;
+	const struct pieces pieces = pieces_of(a, split / BLOCK + begin, blocks);
+
+	for (int b = 0, j = first; b < blocks; b++) {
+		const int end = (begin + b + 1) * BLOCK < last ? (begin + b + 1) * BLOCK : last;
+		const uint8_t *k = pieces.at[b] + (size_t)(j % BLOCK) * stride;
+		if (type == TYPE_F16)
+			dot_f16(q, dim, group, k, stride, end - j, dim, p + j, SPLIT, pieces.at[b + FETCHED]);
+		else
+			dot_f32(q, dim, group, k, stride, end - j, dim, p + j, SPLIT, pieces.at[b + FETCHED]);
+		j = end;
+	}
+	for (int h = 0; h < group; h++)
+		soften(p + h * SPLIT, first, last, op->scale, op->cap, part.max + h, part.weight + h);
+	memset(part.sum, 0, sizeof(float) * (size_t)(group * values));
+	for (int b = 0, j = first; b < blocks; b++) {
+		const int end = (begin + b + 1) * BLOCK < last ? (begin + b + 1) * BLOCK : last;
+		const uint8_t *const *at = pieces.at + pieces.values + b;
+		weigh(type, group, p + j, at[0] + (size_t)(j % BLOCK) * stride, dim, end - j, values, part.sum, at[FETCHED]);
+		j = end;
+	}
+}
+
+static void attend_split_f16(const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
+{
+	attend_split(TYPE_F16, a, q, group, split, p, part);
+}
+
+static void attend_split_f32(const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
+{
+	attend_split(TYPE_F32, a, q, group, split, p, part);
 }
 
 // mem: see attention_floats
 static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
 {
 	const int dim = op->head_dim, values = op->value_dim, group = op->heads / op->kv_heads;
-	const size_t stride = (size_t)dim * (op->type == TYPE_F16 ? 2 : 4);
 	float *p = mem;
 	struct partial part = partials(p + group * SPLIT, group, values);
 	struct partial all = partials(part.weight + group, group, values);
@@ -149,34 +227,17 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
 	float *y = op->y + (size_t)row * op->cols + (size_t)kv_head * group * values;
 	const int pos = r->batch->pos[row], end = r->batch->last[row];
-	const int32_t *table = table_of(r->batch, op, row);
-	const int low = pos > op->before ? pos - op->before : 0, high = end - pos > op->after ? pos + op->after : end;
+	const struct attended a = {
+		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head,
+		.low = pos > op->before ? pos - op->before : 0,
+		.high = end - pos > op->after ? pos + op->after : end,
+	};
 
-	for (int split = low / SPLIT * SPLIT; split <= high; split += SPLIT) {
-		int first = low > split ? low - split : 0;
-		int last = high + 1 - split < SPLIT ? high + 1 - split : SPLIT;
-		const uint8_t *v[SPLIT / BLOCK];
-		for (int b = first / BLOCK; b * BLOCK < last; b++) {
-			int32_t block = table[split / BLOCK + b];
-			int j0 = b * BLOCK > first ? b * BLOCK : first;
-			int j1 = b * BLOCK + BLOCK < last ? b * BLOCK + BLOCK : last;
-			const uint8_t *k = cache_at(op, block, 0, kv_head) + (size_t)(j0 % BLOCK) * stride;
-			v[b] = cache_at(op, block, op->parts_kv - 1, kv_head);
-			if (split + b * BLOCK + BLOCK <= high) // the next block is elsewhere in memory
-				fetch_block(cache_at(op, table[split / BLOCK + b + 1], 0, kv_head), BLOCK * stride);
-			if (op->parts_kv > 1)
-				fetch_block(v[b], BLOCK * stride);
-			if (op->type == TYPE_F16)
-				dot_f16(q, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
-			else
-				dot_f32(q, dim, group, k, stride, j1 - j0, dim, p + j0, SPLIT);
-		}
-		for (int h = 0; h < group; h++)
-			soften(p + h * SPLIT, first, last, op->scale, op->cap, part.max + h, part.weight + h);
+	for (int split = a.low / SPLIT * SPLIT; split <= a.high; split += SPLIT) {
 		if (op->type == TYPE_F16)
-			weigh(TYPE_F16, group, p, v, dim, first, last, values, part.sum);
+			attend_split_f16(&a, q, group, split, p, part);
 		else
-			weigh(TYPE_F32, group, p, v, dim, first, last, values, part.sum);
+			attend_split_f32(&a, q, group, split, p, part);
 		for (int h = 0; h < group; h++)
 			merge((struct partial){all.sum + h * values, all.max + h, all.weight + h},
 			      (struct partial){part.sum + h * values, part.max + h, part.weight + h}, values);

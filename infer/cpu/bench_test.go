@@ -136,51 +136,80 @@ func benchModel(b *testing.B, typ gguf.Type, rows, start int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkAttention reports the time of one row's attention in the layers of Llama 3.2 1B, and how
-// fast it reads the cache.
+// BenchmarkAttention reports the time of one row's attention in the layers of some models, and how
+// fast it reads the cache. With one block for all positions, the cache is in that of the processor.
 func BenchmarkAttention(b *testing.B) {
-	const layers, heads, kvHeads, dim = 16, 32, 8, 64
+	const most = 8192 // positions
 	for _, path := range cpu.Paths() {
-		for _, c := range []struct{ rows, context int }{{1, 512}, {1, 4096}, {32, 4096}} {
-			b.Run(fmt.Sprintf("%s/rows=%d/context=%d", path, c.rows, c.context), func(b *testing.B) {
+		for _, m := range []struct {
+			model               string
+			typ                 gguf.Type
+			layers              int
+			heads, kvHeads, dim int
+		}{
+			{"llama-1b", gguf.F16, 16, 32, 8, 64},
+			{"llama-1b", gguf.F32, 16, 32, 8, 64},
+			{"qwen3.5-0.8b", gguf.F16, 6, 8, 2, 256},
+			{"granite4-1b", gguf.F16, 4, 12, 4, 128},
+			{"8 heads of 128 a kv head", gguf.F16, 8, 32, 4, 128},
+			{"heads of 64 with own keys", gguf.F16, 8, 8, 8, 64},
+		} {
+			layout := device.KVLayout{Type: m.typ, Blocks: most / device.BlockSize, Layers: m.layers, KVHeads: m.kvHeads, HeadDim: m.dim}
+			b.Run(fmt.Sprintf("%s/%s %s", path, m.model, m.typ), func(b *testing.B) {
 				d, err := cpu.OpenPath(0, path)
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer d.Close()
-				layout := device.KVLayout{Type: gguf.F16, Blocks: c.context / device.BlockSize, Layers: layers, KVHeads: kvHeads, HeadDim: dim}
 				kv := allocKV(b, d, layout)
-				fill, p := device.NewProgram(device.BlockSize, 1), device.NewProgram(c.rows, 1)
-				rng := rand.New(rand.NewPCG(5, 6))
-				embed := func(p *device.Program, cols int) device.Tensor {
-					x := alloc(b, d, p.Rows, cols)
-					p.Embed(x, upload(b, d, gguf.F32, p.Rows, cols, floatBytes(normal(rng, p.Rows*cols))))
-					return x
+				for _, c := range []struct {
+					rows, context int
+					oneBlock      bool
+				}{{1, 512, false}, {1, 4096, false}, {1, 4096, true}, {1, 8192, false}, {32, 4096, false}} {
+					b.Run(fmt.Sprintf("rows=%d/context=%d/one block=%t", c.rows, c.context, c.oneBlock), func(b *testing.B) {
+						benchAttention(b, d, kv, m.heads, c.rows, c.context, c.oneBlock)
+					})
 				}
-				k, v := embed(fill, kvHeads*dim), embed(fill, kvHeads*dim)
-				q, y := embed(p, heads*dim), alloc(b, d, c.rows, heads*dim)
-				for l := range layers {
-					fill.StoreKV(kv, l, k, v)
-					p.Attention(y, q, kv, l, device.Attention{Heads: heads, Scale: 0.125})
-				}
-				e := compile(b, d, fill)
-				table := upTo(0, c.context).Tables
-				for start := 0; start < c.context; start += device.BlockSize {
-					batch := upTo(start, device.BlockSize)
-					batch.Tables, batch.Out = table, []int32{0}
-					run(b, e, batch)
-				}
-				e = compile(b, d, p)
-				batch := upTo(c.context-c.rows, c.rows)
-				batch.Out = []int32{0}
-				for b.Loop() {
-					run(b, e, batch)
-				}
-				seconds := b.Elapsed().Seconds() / float64(b.N) / float64(c.rows)
-				b.ReportMetric(1e3*seconds, "ms/row")
-				b.ReportMetric(float64(layout.Bytes())/seconds/1e9, "GB/s")
-				b.ReportMetric(0, "ns/op")
 			})
 		}
 	}
+}
+
+func benchAttention(b *testing.B, d device.Device, kv device.KV, heads, rows, context int, oneBlock bool) {
+	l := kv.Layout
+	fill, p := device.NewProgram(device.BlockSize, 1), device.NewProgram(rows, 1)
+	rng := rand.New(rand.NewPCG(5, 6))
+	embed := func(p *device.Program, cols int) device.Tensor {
+		x := alloc(b, d, p.Rows, cols)
+		p.Embed(x, upload(b, d, gguf.F32, p.Rows, cols, floatBytes(normal(rng, p.Rows*cols))))
+		return x
+	}
+	k, v := embed(fill, l.KVHeads*l.HeadDim), embed(fill, l.KVHeads*l.HeadDim)
+	q, y := embed(p, heads*l.HeadDim), alloc(b, d, rows, heads*l.HeadDim)
+	for layer := range l.Layers {
+		fill.StoreKV(kv, layer, k, v)
+		p.Attention(y, q, kv, layer, device.Attention{Heads: heads, Scale: 0.125})
+	}
+	e := compile(b, d, fill)
+	table := upTo(0, context).Tables
+	for i := range table[0][0] {
+		if oneBlock {
+			table[0][0][i] = 0
+		}
+	}
+	for start := 0; start < context; start += device.BlockSize {
+		batch := upTo(start, device.BlockSize)
+		batch.Tables, batch.Out = table, []int32{0}
+		run(b, e, batch)
+	}
+	e = compile(b, d, p)
+	batch := upTo(context-rows, rows)
+	batch.Tables, batch.Out = table, []int32{0}
+	for b.Loop() {
+		run(b, e, batch)
+	}
+	seconds := b.Elapsed().Seconds() / float64(b.N) / float64(rows)
+	b.ReportMetric(1e3*seconds, "ms/row")
+	b.ReportMetric(float64(context/device.BlockSize)*float64(l.BlockBytes())/seconds/1e9, "GB/s")
+	b.ReportMetric(0, "ns/op")
 }

@@ -61,42 +61,50 @@ INLINE void dot_tile(const int type, const int rows, const int outs, const float
 			y[r * ys + o] = vf_sum(acc[r][o]);
 }
 
-// A row of tiles: rows is a constant, outs is not.
+// A row of tiles: rows is a constant, outs is not. Prefetches as many bytes at ahead, unless that is
+// NULL.
 INLINE void dot_tiles(const int type, const int rows, const float *x, size_t xs, const uint8_t *w, size_t ws, int outs,
-                      int n, float *y, size_t ys)
+                      int n, float *y, size_t ys, const uint8_t *ahead)
 {
 	int o = 0;
-	for (; o + TILE_OUTS <= outs; o += TILE_OUTS)
+	for (; o + TILE_OUTS <= outs; o += TILE_OUTS) {
+		if (ahead)
+			for (size_t k = 0; k < TILE_OUTS * ws; k += LINE)
+				__builtin_prefetch(ahead + o * ws + k, 0, 2);
 		dot_tile(type, rows, TILE_OUTS, x, xs, w + o * ws, ws, n, y + o, ys);
+	}
 	for (; o < outs; o++)
 		dot_tile(type, rows, 1, x, xs, w + o * ws, ws, n, y + o, ys);
 }
 
 INLINE void dot_all(const int type, const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n,
-                    float *y, size_t ys)
+                    float *y, size_t ys, const uint8_t *ahead)
 {
-	for (; rows >= 4; rows -= 4, x += 4 * xs, y += 4 * ys)
-		dot_tiles(type, 4, x, xs, w, ws, outs, n, y, ys);
+	for (; rows >= 4; rows -= 4, x += 4 * xs, y += 4 * ys, ahead = NULL)
+		dot_tiles(type, 4, x, xs, w, ws, outs, n, y, ys, ahead);
 	switch (rows) {
 	case 3:
-		dot_tiles(type, 3, x, xs, w, ws, outs, n, y, ys);
+		dot_tiles(type, 3, x, xs, w, ws, outs, n, y, ys, ahead);
 		break;
 	case 2:
-		dot_tiles(type, 2, x, xs, w, ws, outs, n, y, ys);
+		dot_tiles(type, 2, x, xs, w, ws, outs, n, y, ys, ahead);
 		break;
 	case 1:
-		dot_tiles(type, 1, x, xs, w, ws, outs, n, y, ys);
+		dot_tiles(type, 1, x, xs, w, ws, outs, n, y, ys, ahead);
 	}
 }
 
-// x: (rows, n) with a stride of xs floats, w: (outs, n) of ws bytes, y: (rows, outs) of ys floats.
-static void dot_f32(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
+// x: (rows, n) with a stride of xs floats, w: (outs, n) of ws bytes, y: (rows, outs) of ys floats,
+// ahead: what is prefetched meanwhile, of the size of w.
+static void dot_f32(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys,
+                    const uint8_t *ahead)
 {
-	dot_all(TYPE_F32, x, xs, rows, w, ws, outs, n, y, ys);
+	dot_all(TYPE_F32, x, xs, rows, w, ws, outs, n, y, ys, ahead);
 }
 
 // For keys in the cache; F16 weights are in panels.
-static void dot_f16(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys)
+static void dot_f16(const float *x, size_t xs, int rows, const uint8_t *w, size_t ws, int outs, int n, float *y, size_t ys,
+                    const uint8_t *ahead)
 {
-	dot_all(TYPE_F16, x, xs, rows, w, ws, outs, n, y, ys);
+	dot_all(TYPE_F16, x, xs, rows, w, ws, outs, n, y, ys, ahead);
 }

@@ -194,12 +194,12 @@ static void matmul_F32(const struct run *run, const struct op *op, const struct 
 	const int outs = s->out1 - s->out0, at = s->out0 - s->first;
 	(void)run;
 	if (!s->pairs) {
-		dot_f32(op->x, op->cols, s->rows, w, op->w_stride, outs, op->cols, op->y + at, op->outs);
+		dot_f32(op->x, op->cols, s->rows, w, op->w_stride, outs, op->cols, op->y + at, op->outs, w + AHEAD);
 		return;
 	}
 	for (int r = 0; r < s->rows; r++)
 		dot_f32(op->x + (size_t)input_of(op, s, r) * (size_t)op->cols, op->cols, 1, w, op->w_stride, outs, op->cols,
-		        op->y + (size_t)output_of(s, r) * (size_t)op->outs + at, op->outs);
+		        op->y + (size_t)output_of(s, r) * (size_t)op->outs + at, op->outs, w + AHEAD);
 }
 
 static const struct weight_kernels weight_kernels[] = {

@@ -3,6 +3,7 @@
 #define LANES 8
 #define TILE_ROWS 4
 #define TILE_OUTS 2
+#define WIDE 2 // vectors of V that share a load of its weights
 
 typedef __m256 vf;
 

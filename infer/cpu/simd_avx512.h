@@ -3,6 +3,7 @@
 #define LANES 16
 #define TILE_ROWS 4
 #define TILE_OUTS 4
+#define WIDE 4 // vectors of V that share a load of its weights
 
 typedef __m512 vf;
 

@@ -4,6 +4,7 @@
 #define LANES 4
 #define TILE_ROWS 4
 #define TILE_OUTS 4
+#define WIDE 4 // vectors of V that share a load of its weights
 
 typedef float32x4_t vf;
 

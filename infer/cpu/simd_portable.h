@@ -4,6 +4,7 @@
 #define LANES 4
 #define TILE_ROWS 4
 #define TILE_OUTS 2
+#define WIDE 2 // vectors of V that share a load of its weights
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
