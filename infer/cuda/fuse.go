@@ -57,12 +57,12 @@ type operation struct {
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
 // of float32.
 func fuse(p *device.Program, normalize bool) []operation {
-	ops, rows := p.Ops, p.Rows // the most rows
+	ops, rows := untilUnread(p), p.Rows // rows: the most
 	var fused []operation
 	done := make([]bool, len(ops))
 	gated := -1                         // the last GLU whose image products write
 	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
-	for i, op := range ops {
+	for i, op := range ops[:len(p.Ops)] {
 		delete(producers, op.Dst.ID)
 		if i == gated {
 			producers[op.Dst.ID] = &ops[i]
@@ -115,6 +115,25 @@ func fuse(p *device.Program, normalize bool) []operation {
 		fused = append(fused, o)
 	}
 	return fused
+}
+
+// untilUnread returns the operations of p, and behind them one that overwrites each activation that nothing reads after a run.
+func untilUnread(p *device.Program) []device.Op {
+	ops := slices.Clone(p.Ops)
+	if p.Results == nil {
+		return ops
+	}
+	ended := map[int32]bool{}
+	for _, t := range p.Results {
+		ended[t.ID] = true
+	}
+	for _, op := range p.Ops {
+		if t := op.Dst; !t.None() && !ended[t.ID] {
+			ended[t.ID] = true
+			ops = append(ops, device.Op{Dst: t})
+		}
+	}
+	return ops
 }
 
 // hasImageKernel reports whether an RMSNorm or a GLU can write an image: norms of whole rows, and all

@@ -222,6 +222,21 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.MatMul(a, w, x)
 			p.Add(z, a)
 		}, "MatMul 4; Add 3"},
+		{"but if it is not among the results", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+			p.RMSNorm(y, z, bias, 1)
+			p.MatMul(b, w, y)
+			p.MatMul(c, w, z)
+			p.Results = []device.Tensor{b}
+		}, "MatMul 3 added; MatMul 5 of RMSNorm 3; MatMul 6"},
+		{"not if it is one", func(p *device.Program) {
+			p.MatMul(a, w, x)
+			p.Add(z, a)
+			p.RMSNorm(y, z, bias, 1)
+			p.MatMul(b, w, y)
+			p.Results = []device.Tensor{a, y, b}
+		}, "MatMul 4; Add 3; RMSNorm 2; MatMul 5"},
 		{"not if it has a bias", func(p *device.Program) {
 			p.MatMul(a, w, x)
 			p.AddBias(a, bias)

@@ -176,6 +176,9 @@ type Program struct {
 	Out  int
 	Ops  []Op
 
+	// Results, if set, are the only activations that are read after a run, so that a device need not store all others.
+	Results []Tensor
+
 	// Progress, if set, is called by Compile on a device whose driver must compile kernels
 	// first: done of the total kernels that the program needs are compiled.
 	Progress func(done, total int)

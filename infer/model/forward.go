@@ -18,6 +18,12 @@ type recording struct {
 func (m *Model) program(s *stage, rows int) *device.Program {
 	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s}
 	r.record()
+	r.Results = s.buffers.handedOver
+	if s.outputs && m.config.Embeds() {
+		r.Results = []device.Tensor{s.buffers.Vectors}
+	} else if s.outputs {
+		r.Results = []device.Tensor{s.buffers.Logits}
+	}
 	return r.Program
 }
 
