@@ -1,5 +1,6 @@
-// A resident kernel that runs the launches of a whole step: persist_<weights>. Its blocks stay on the device and
-// walk the list of launches that a graph would be captured from. They divide the blocks of each launch among
+// A resident kernel that decodes: persist_<weights>. Its blocks stay on the device from step to step. Block 0 takes the
+// inputs of a step from a ring that the host writes (ring.cuh), all blocks walk the list of launches that a graph would
+// be captured from, and block 0 answers with the candidates. The blocks divide those of each launch among
 // them, and meet at a barrier before a launch that reads what an earlier one wrote. The kernels are those of
 // the sources included below, unchanged, so the results have the same bits.
 //
@@ -19,21 +20,50 @@
 
 #define CACHE_F16
 #include "barrier.cuh"
+#include "ring.cuh"
 
 // ---------------------------------------------------------------------------------------
-// The list of launches, in device memory; persist.go writes it
+// Lists of launches and programs, in device memory; persist.go writes them
 
 struct Extent { uint32_t x, y, z; };
 
 struct Launch {
 	uint32_t kernel;                          // hash of its name
-	uint32_t meets;                           // 1: all blocks meet behind it
+	uint32_t flags;
 	uint32_t parts;                           // 0: its blocks have 256 threads; else 128, and so many of them run side by side
 	uint32_t part_bytes;                      // shared memory of each
 	Extent grid;
 	uint32_t blocks;                          // of the grid
 	struct { uint64_t begin, end; } ahead[4]; // memory to request for the L2 cache behind it
 	uint64_t values[40];                      // parameters
+};
+
+enum {
+	MEETS = 1, // all blocks meet behind the launch
+	KEEPS = 2, // the logits are complete, and are copied beside it
+};
+
+// What a command names: the launches of a step, and the memory that it takes its inputs from and leaves its results in.
+struct Program {
+	const Launch *launches;
+	uint32_t *inputs;         // the data of commands is copied there
+	uint32_t *tokens;         // among the inputs
+	const uint32_t *drawn;    // tokens that the step before drew
+	const uint4 *results;     // candidates of each output row
+	const float *logits;      // of each output row
+	float *kept[2];           // copies of the logits, for the slots of commands
+	uint32_t *stamps;         // null, or gets two clocks of each block and launch
+	uint32_t count;           // launches
+	uint32_t vocab;           // logits of a row
+	uint32_t result_units;    // of a row, 16 bytes each
+	uint32_t unused[3];
+};
+
+// Arguments of a command, which has the inputs of a step as data; no data: they are as they were.
+enum {
+	STEP_AHEAD, // rows whose tokens are those that the step before drew
+	STEP_OUTS,  // output rows
+	STEP_SLOT,  // of the kept logits
 };
 
 // ---------------------------------------------------------------------------------------
@@ -54,10 +84,15 @@ struct Head {
 	struct { uint32_t arrived, generation; } barriers[PARTS]; // of halves, in the emulation
 	uint32_t padding[4];
 	Launch launches[2]; // the current and the next one, in turn
+	Program program;
+	Ring ring;        // of block 0
+	uint64_t beat_at; // when it last told the host that it is alive, in a command
+	uint64_t unused;
 };
 
 enum { HEAD_BYTES = sizeof(Head), LAUNCH_UNITS = sizeof(Launch) / 16 };
-static_assert(HEAD_BYTES % 16 == 0 && sizeof(Launch) % 16 == 0 && LAUNCH_UNITS <= int(WARP), "a warp copies launches in units of 16 bytes");
+static_assert(HEAD_BYTES == 1280 && sizeof(Program) == 96, "as persistHead and programBytes in persist.go");
+static_assert(HEAD_BYTES % 16 == 0 && sizeof(Launch) % 16 == 0 && LAUNCH_UNITS <= int(WARP) && sizeof(Program) % 16 == 0, "a warp copies launches and programs in units of 16 bytes");
 
 DEVICE unsigned char *block_memory(void)
 {
@@ -326,11 +361,11 @@ DEVICE void run_launch(const Launch &l)
 	}
 }
 
-// Copies a launch to shared memory. A warp calls it.
-DEVICE void copy_launch(Launch *to, const Launch *from)
+// Copies a launch or a program to shared memory, up to 512 bytes. A warp calls it.
+template <typename T> DEVICE void copy_record(T *to, const T *from)
 {
 	const int lane = threadIdx.x % WARP;
-	if (lane < LAUNCH_UNITS)
+	if (lane < int(sizeof(T) / 16))
 		reinterpret_cast<uint4 *>(to)[lane] = __ldcg(reinterpret_cast<const uint4 *>(from) + lane);
 }
 
@@ -346,58 +381,107 @@ DEVICE void request_ahead([[maybe_unused]] const Launch &l)
 #endif
 }
 
-// How long a block waits for the others, in nanoseconds, before the kernel fails.
+// How long a block waits for the others, in nanoseconds, before all give up; before a command beside the time for which
+// block 0 waits for one.
 constexpr uint64_t PATIENCE = 10000000000;
 
-DEVICE void fail(void)
-{
-#ifdef EMU
-	*static_cast<volatile int *>(nullptr) = 0;
-#else
-	__trap();
-#endif
-}
+// After how long block 0 tells the host how far a step is, in nanoseconds. Most steps are shorter.
+constexpr uint64_t BEAT = 20000000;
 
 // Stores the clock of the block's multiprocessor: when it begins with launch i, and when it is done.
-DEVICE void stamp([[maybe_unused]] uint32_t *stamps, [[maybe_unused]] int count, [[maybe_unused]] int i, [[maybe_unused]] int done)
+DEVICE void stamp([[maybe_unused]] const Program &p, [[maybe_unused]] unsigned i, [[maybe_unused]] int done)
 {
 #ifndef EMU
-	if (stamps && threadIdx.x == 0)
-		stamps[(size_t(own_block()) * count + i) * 2 + done] = uint32_t(clock64());
+	if (p.stamps && threadIdx.x == 0)
+		p.stamps[(size_t(own_block()) * p.count + i) * 2 + done] = uint32_t(clock64());
 #endif
 }
 
-// Runs count launches. Before the kernel, begin blocks have arrived at the barrier. stamps is null, or gets two clocks of each block
-// and launch.
-DEVICE void walk(const Launch *launches, int count, Barrier *barrier, uint32_t begin, uint32_t *stamps)
+// Tells the host that the kernel has not stopped. Thread 0 of block 0.
+DEVICE void beat(uint32_t at)
 {
 	Head &h = head();
-	Grid grid = {barrier, begin + all_blocks()};
-	const bool copies = warp_id() == 1; // warp 0 polls
+	const uint64_t now = device_time();
+	if (now - h.beat_at > BEAT) {
+		h.beat_at = now;
+		ring_beat(&h.ring, at);
+	}
+}
+
+// Copies the logits of rows rows: the host may read them while the next step is computed. The blocks that launch l leaves idle do it.
+DEVICE void keep_logits(const Launch &l, unsigned rows, unsigned slot)
+{
+	const Program &p = head().program;
+	const unsigned first = l.blocks < all_blocks() ? l.blocks : 0;
+	if (own_block() < first)
+		return;
+	const size_t n = size_t(rows) * p.vocab, stride = size_t(all_blocks() - first) * blockDim.x;
+	for (size_t i = size_t(own_block() - first) * blockDim.x + threadIdx.x; i < n; i += stride)
+		p.kept[slot][i] = __ldcg(p.logits + i);
+}
+
+// Runs the launches of the block's program. Returns false if blocks have waited for each other for too long.
+DEVICE bool walk(Grid *grid, unsigned outs, unsigned slot)
+{
+	Head &h = head();
+	const bool copies = warp_id() == 1, beats = own_block() == 0 && threadIdx.x == 0; // warp 0 polls
 	if (copies)
-		copy_launch(&h.launches[0], launches);
-#ifdef EMU
-	if (threadIdx.x < PARTS)
-		h.barriers[threadIdx.x] = {0, 0};
-#endif
+		copy_record(&h.launches[0], h.program.launches);
 	syncthreads();
-	for (int i = 0; i < count; i++) {
+	for (unsigned i = 0; i < h.program.count; i++) {
 		const Launch &l = h.launches[i % 2];
-		stamp(stamps, count, i, 0);
+		stamp(h.program, i, 0);
 		run_launch(l);
-		stamp(stamps, count, i, 1);
-		if (l.meets)
-			arrive(grid);
+		if (l.flags & KEEPS)
+			keep_logits(l, outs, slot);
+		stamp(h.program, i, 1);
+		if (l.flags & MEETS)
+			arrive(*grid);
 		else
 			syncthreads();
-		if (copies && i + 1 < count)
-			copy_launch(&h.launches[(i + 1) % 2], launches + i + 1);
+		if (copies && i + 1 < h.program.count)
+			copy_record(&h.launches[(i + 1) % 2], h.program.launches + i + 1);
 		request_ahead(l);
-		if (!l.meets)
+		if (beats)
+			beat(i + 1);
+		if (!(l.flags & MEETS))
 			syncthreads();
-		else if (!wait_for_grid(&grid, PATIENCE))
-			fail();
+		else if (!wait_for_grid(grid, PATIENCE))
+			return false;
 	}
+	return true;
+}
+
+// ---------------------------------------------------------------------------------------
+// Commands
+
+// Takes a command from the ring, copies its data to the inputs of its program, and the tokens that the step before drew. Block 0.
+DEVICE void take_step(Order *order, const Program *programs)
+{
+	Head &h = head();
+	uint4 unit = {};
+	ring_take(&h.ring, order, &unit);
+	if (load_word(&order->leave))
+		return;
+	const Program &p = programs[load_word(&order->program)];
+	ring_copy(&h.ring, order, unit, p.inputs);
+	syncthreads();
+	if (threadIdx.x < load_word(&order->args[STEP_AHEAD]))
+		p.tokens[threadIdx.x] = load_word(p.drawn + threadIdx.x);
+	if (threadIdx.x == 0)
+		h.beat_at = device_time();
+}
+
+// Answers the command with the candidates of its output rows. Block 0.
+DEVICE void answer_step(const Order *order, unsigned outs)
+{
+	Head &h = head();
+	const Program &p = h.program;
+	::Result *const result = ring_result(h.ring, load_word(&order->number));
+	const unsigned units = outs * p.result_units;
+	for (unsigned i = threadIdx.x; i < units; i += blockDim.x)
+		reinterpret_cast<uint4 *>(result->data)[i] = __ldcg(p.results + i);
+	ring_answer(&h.ring, RESULT_DONE, 4 * units);
 }
 
 #if defined(EXACT)
@@ -406,9 +490,36 @@ DEVICE void walk(const Launch *launches, int count, Barrier *barrier, uint32_t b
 #define WALKER(what) JOIN(persist_, WEIGHT, what, )
 #endif
 
-RESIDENT(WALKER(), 256, 2)(const Launch *launches, int count, Barrier *barrier, uint32_t begin, uint32_t *stamps)
+// Answers the commands of a ring. idle is for how long block 0 waits for one, in nanoseconds.
+RESIDENT(WALKER(), 256, 2)(void *ring, Barrier *barrier, Order *order, const Program *programs, uint64_t idle)
 {
-	walk(launches, count, barrier, begin, stamps);
+	Head &h = head();
+	Grid grid = join_grid(barrier);
+	if (own_block() == 0 && threadIdx.x == 0)
+		h.ring = ring_open(ring);
+#ifdef EMU
+	if (threadIdx.x < PARTS)
+		h.barriers[threadIdx.x] = {0, 0};
+#endif
+	syncthreads();
+	uint32_t leave = 0;
+	while (leave == 0) {
+		if (own_block() == 0)
+			take_step(order, programs);
+		leave = meet(&grid, idle + PATIENCE) ? load_word(&order->leave) : uint32_t(LEFT_BROKEN);
+		if (leave)
+			break;
+		const unsigned outs = load_word(&order->args[STEP_OUTS]), slot = load_word(&order->args[STEP_SLOT]);
+		if (warp_id() == 1)
+			copy_record(&h.program, programs + load_word(&order->program));
+		syncthreads();
+		if (!walk(&grid, outs, slot))
+			leave = LEFT_BROKEN;
+		else if (own_block() == 0)
+			answer_step(order, outs);
+	}
+	if (own_block() == 0 && threadIdx.x == 0)
+		ring_leave(&h.ring, leave);
 }
 
 // found[i] = whether kernels[i], a hash, is a phase. One block.

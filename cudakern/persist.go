@@ -10,17 +10,26 @@ import (
 	"strings"
 )
 
-// Persist is a resident kernel that runs the launches of a step, for weights of one type: persist.cu.
+// Persist is a resident kernel that runs the launches of steps, for weights of one type: persist.cu. It takes the
+// inputs of each step from a ring.
 type Persist struct {
+	*Residence // nil until Reside
+
 	context   *Context
 	walk, has *Function
+	blocks    int // on a multiprocessor, for all walks so far; 0: there are none
+	shared    int // of a block, in bytes
+
+	memory   Ptr
+	programs int // in memory
+	layout   RingLayout
 }
 
 // persistTypes are the weight types that modules.txt has such kernels for.
 var persistTypes = []string{"f16", "q8_0", "q4_0"}
 
-// NewPersist loads the kernel for a weight type and caches of float16.
-func NewPersist(c *Context, weights string) (*Persist, error) {
+// NewPersist loads the kernel for a weight type and caches of float16. memory has PersistBytes bytes of device memory.
+func NewPersist(c *Context, weights string, memory Ptr) (*Persist, error) {
 	format, err := formatOf(weights)
 	if err != nil {
 		return nil, err
@@ -32,7 +41,7 @@ func NewPersist(c *Context, weights string) (*Persist, error) {
 	if format.isQuantized() && c.Units != UnitsXMAD {
 		name = "persist_exact_" + weights
 	}
-	k := &Persist{context: c}
+	k := &Persist{context: c, memory: memory}
 	if k.walk, err = c.kernel(name, name); err != nil {
 		return nil, err
 	}
@@ -40,10 +49,19 @@ func NewPersist(c *Context, weights string) (*Persist, error) {
 	return k, err
 }
 
+// The memory of a Persist: its barrier, what it has taken from the ring, and its programs.
+const (
+	orderAt      = 128
+	programsAt   = 256
+	maxPrograms  = 1024
+	PersistBytes = programsAt + maxPrograms*programBytes // of device memory
+)
+
 // Phase is a launch of a step in a resident kernel.
 type Phase struct {
 	*Launch
 	Meets bool    // launches behind it may read what it writes: all blocks meet
+	Keeps bool    // the logits are complete, and are kept
 	Ahead []Range // memory that launches behind it read, to be requested for the L2 cache; at most MaxAhead
 }
 
@@ -56,20 +74,33 @@ type Range struct {
 // MaxAhead is how many ranges of memory a phase can request.
 const MaxAhead = 4
 
-// The sizes of structs Launch and Head of persist.cu, in bytes.
+// The sizes of structs Launch, Program and Head of persist.cu, in bytes.
 const (
-	phaseBytes  = 8*4 + MaxAhead*16 + 40*8
-	persistHead = 8*32 + 2*8 + 16 + 2*phaseBytes
+	phaseBytes   = 8*4 + MaxAhead*16 + 40*8
+	programBytes = 9*8 + 6*4
+	persistHead  = 8*32 + 2*8 + 16 + 2*phaseBytes + programBytes + 64
 )
 
-// Walk is a list of phases in device memory, and how the kernel runs them.
+// Walk is a list of phases in device memory, a program of the kernel.
 type Walk struct {
-	kernel *Persist
-	phases Ptr
-	count  int
-	meets  uint32 // barriers
-	blocks int
-	shared int
+	kernel  *Persist
+	phases  Ptr
+	count   int
+	memory  WalkMemory
+	program int
+}
+
+// WalkMemory is the memory that a walk uses, beside that of its phases.
+type WalkMemory struct {
+	Inputs  Ptr    // where the data of commands is copied to
+	Tokens  Ptr    // of the rows, among the inputs
+	Drawn   Ptr    // tokens that the step before drew
+	Results Ptr    // CandidateBytes for each output row; 0: there are none
+	Logits  Ptr    // of the output rows, vocab float32 each
+	Kept    [2]Ptr // where the logits are copied to, by the slot of a command
+	Vocab   int
+
+	CommandWords, Outs int // data of a command and output rows, at most
 }
 
 // Missing returns the names of the kernels of launches that the resident kernel does not have. It waits for the stream.
@@ -118,35 +149,118 @@ func hashOf(name string) uint32 {
 	return h
 }
 
-// Walk plans phases for the device, and returns what is to be copied to device memory, PhaseBytes for each: to where At says. The
+// Walk plans phases for the device, and returns what is to be copied to device memory: to where the caller says to Add. The
 // error says why the device cannot run them in one kernel.
 func (k *Persist) Walk(phases []Phase) (w *Walk, records []byte, err error) {
 	w = &Walk{kernel: k, count: len(phases)}
-	if err := w.reside(phases); err != nil {
+	if err := k.reside(phases); err != nil {
 		return nil, nil, err
 	}
 	for _, p := range phases {
-		records = append(records, w.record(p)...)
-		if p.Meets {
-			w.meets++
-		}
+		records = append(records, k.record(p)...)
 	}
 	return w, records, nil
 }
 
-// At sets where the phases are in device memory.
-func (w *Walk) At(phases Ptr) { w.phases = phases }
+// Add makes w, whose phases are at phases, a program of the kernel, which must not be running. m is the memory of its inputs and results.
+func (w *Walk) Add(s *Stream, phases Ptr, m WalkMemory) error {
+	k := w.kernel
+	if k.programs == maxPrograms {
+		return fmt.Errorf("the resident kernel has room for %d programs", maxPrograms)
+	}
+	w.phases, w.memory, w.program = phases, m, k.programs
+	k.programs++
+	return w.upload(s, 0)
+}
 
-// reside decides how many blocks there are, and whether both halves of a block compute those of smaller kernels.
-func (w *Walk) reside(phases []Phase) error {
-	p := w.kernel.context.Properties()
+// upload writes struct Program of the walk.
+func (w *Walk) upload(s *Stream, stamps Ptr) error {
+	m := w.memory
+	b := make([]byte, 0, programBytes)
+	for _, p := range []Ptr{w.phases, m.Inputs, m.Tokens, m.Drawn, m.Results, m.Logits, m.Kept[0], m.Kept[1], stamps} {
+		b = binary.NativeEndian.AppendUint64(b, uint64(p))
+	}
+	units := 0
+	if m.Results != 0 {
+		units = CandidateBytes / 16
+	}
+	for _, n := range []int{w.count, m.Vocab, units} {
+		b = binary.NativeEndian.AppendUint32(b, uint32(n))
+	}
+	return s.Upload(w.kernel.memory+Ptr(programsAt+w.program*programBytes), b[:programBytes])
+}
+
+// Reside makes the ring large enough for w. The kernel must not be running.
+func (w *Walk) Reside(s *Stream, limits ResidenceLimits) error {
+	k, first := w.kernel, uint32(0)
+	l := RingLayout{
+		Slots:        2,
+		CommandWords: max(k.layout.CommandWords, w.memory.CommandWords),
+		ResultWords:  max(k.layout.ResultWords, w.memory.Outs*CandidateBytes/4),
+	}
+	if k.layout == l {
+		return nil
+	}
+	if k.Residence != nil {
+		first = k.ring.next
+		if err := k.ring.Close(); err != nil {
+			return err
+		}
+		k.Residence, k.layout = nil, RingLayout{}
+	}
+	ring, err := k.context.NewRing(l, first)
+	if err != nil {
+		return err
+	}
+	k.layout = l
+	k.Residence = NewResidence(ring, s, limits, func(ring Ptr) error { return k.launch(s, ring, limits) })
+	return nil
+}
+
+// launch enqueues a launch of the kernel.
+func (k *Persist) launch(s *Stream, ring Ptr, limits ResidenceLimits) error {
+	if err := ResetBarrier(s, k.memory, 0); err != nil {
+		return err
+	}
+	return k.walk.Launch(s, Dim3{X: k.allBlocks()}, Dim3{X: threads}, k.shared,
+		ring, k.memory, k.memory+orderAt, k.memory+programsAt, uint64(limits.Idle.Nanoseconds()))
+}
+
+// Close frees the ring. The kernel must not be running.
+func (k *Persist) Close() error {
+	if k.Residence == nil {
+		return nil
+	}
+	return k.ring.Close()
+}
+
+// StepCommand is what a command says about a step.
+type StepCommand struct {
+	Ahead int // rows whose tokens are those that the step before drew
+	Outs  int // output rows
+	Slot  int // of the kept logits
+}
+
+// Push gives the kernel a step: inputs are words that it copies to WalkMemory.Inputs; none: they are as they were. The kernel starts if it is
+// not running.
+func (w *Walk) Push(c StepCommand, inputs []byte) (uint32, error) {
+	return w.kernel.Push(Command{Program: uint32(w.program), Args: [4]uint32{uint32(c.Ahead), uint32(c.Outs), uint32(c.Slot)}}, wordsOf(inputs))
+}
+
+// Kernel returns the kernel that the walk is a program of.
+func (w *Walk) Kernel() *Persist { return w.kernel }
+
+// reside decides how many blocks there are, and whether both halves of a block compute those of smaller kernels. It leaves what there
+// was if phases do not fit.
+func (k *Persist) reside(phases []Phase) error {
+	p := k.context.Properties()
 	if p.ExecTimeout {
 		return fmt.Errorf("%s drives a display, and kernels that run for seconds are killed", p.Name)
 	}
 	most := max(48<<10, p.MaxShared)
-	each := 0 // blocks of a multiprocessor
+	each, chosen := 0, 0
 	for parts := 2; parts >= 1 && each < persistBlocks; parts-- {
-		shared := 0
+		shared := k.shared
 		for _, phase := range phases {
 			shared = max(shared, persistHead+sharedOf(phase, parts))
 		}
@@ -154,24 +268,27 @@ func (w *Walk) reside(phases []Phase) error {
 			continue
 		}
 		if shared > 48<<10 {
-			if err := w.kernel.walk.SetMaxShared(shared); err != nil {
+			if err := k.walk.SetMaxShared(shared); err != nil {
 				return err
 			}
 		}
-		blocks, err := w.kernel.walk.Occupancy(threads, shared)
+		blocks, err := k.walk.Occupancy(threads, shared)
 		if err != nil {
 			return err
 		}
 		if blocks > each {
-			each, w.shared = blocks, shared
+			each, chosen = blocks, shared
 		}
 	}
-	if each = min(each, persistBlocks); each == 0 {
+	if each == 0 {
 		return fmt.Errorf("no block of the resident kernel fits on a multiprocessor of %s", p.Name)
 	}
-	w.blocks = each * p.SMs
+	k.blocks, k.shared = min(each, persistBlocks), chosen
 	return nil
 }
+
+// allBlocks returns the number of blocks.
+func (k *Persist) allBlocks() int { return k.blocks * k.context.Properties().SMs }
 
 // persistBlocks is the number of blocks on a multiprocessor that the kernel is compiled for.
 const persistBlocks = 2
@@ -188,32 +305,35 @@ func sharedOf(p Phase, parts int) int {
 func halfBytes(p Phase) int { return (p.Shared + 15) / 16 * 16 }
 
 // parts returns how many halves of a block compute a phase; 0: it needs whole blocks.
-func (w *Walk) parts(p Phase) int {
+func (k *Persist) parts(p Phase) int {
 	switch {
 	case p.Block.X == threads:
 		return 0
-	case persistHead+sharedOf(p, 2) <= w.shared:
+	case persistHead+sharedOf(p, 2) <= k.shared:
 		return 2
 	}
 	return 1
 }
 
 // record returns struct Launch of a phase.
-func (w *Walk) record(p Phase) []byte {
-	parts := w.parts(p)
+func (k *Persist) record(p Phase) []byte {
+	parts := k.parts(p)
 	grid := p.Grid.extent()
 	if strings.HasPrefix(p.Kernel.name, "attention_") {
 		// Blocks of one row divide its units among them: no more than there are.
-		grid[0] = min(grid[0], max(1, C.uint(w.blocks*max(parts, 1))/(grid[1]*grid[2])))
+		grid[0] = min(grid[0], max(1, C.uint(k.allBlocks()*max(parts, 1))/(grid[1]*grid[2])))
 	}
 	b := make([]byte, 0, phaseBytes)
 	word := func(v uint32) { b = binary.NativeEndian.AppendUint32(b, v) }
 	word(hashOf(p.Kernel.name))
+	flags := uint32(0)
 	if p.Meets {
-		word(1)
-	} else {
-		word(0)
+		flags |= 1
 	}
+	if p.Keeps {
+		flags |= 2
+	}
+	word(flags)
 	word(uint32(parts))
 	word(uint32(halfBytes(p)))
 	for _, n := range grid {
@@ -231,27 +351,23 @@ func (w *Walk) record(p Phase) []byte {
 	return append(b, p.values[:]...)
 }
 
-// Barrier is where the blocks of walks meet.
-type Barrier struct {
-	At      Ptr // BarrierBytes bytes that are 0 before the first walk
-	arrived uint32
-}
-
-// Launch enqueues the walk. Walks that use a barrier must not run at the same time. If stamps is not 0, it gets
-// StampBytes bytes: see Stamps.
-func (w *Walk) Launch(s *Stream, b *Barrier, stamps Ptr) error {
-	err := w.kernel.walk.Launch(s, Dim3{X: w.blocks}, Dim3{X: threads}, w.shared, w.phases, int32(w.count), b.At, b.arrived, stamps)
-	if err == nil {
-		b.arrived += w.meets * uint32(w.blocks)
+// Stamped calls f, which pushes steps and waits for them, while the kernel writes StampBytes bytes of clocks to stamps in each step of
+// the walk. idle makes the kernel leave.
+func (w *Walk) Stamped(s *Stream, stamps Ptr, idle, f func() error) error {
+	if err := w.upload(s, stamps); err != nil {
+		return err
 	}
-	return err
+	if err := f(); err != nil {
+		return err
+	}
+	if err := idle(); err != nil {
+		return err
+	}
+	return w.upload(s, 0)
 }
 
-// Blocks returns the number of blocks.
-func (w *Walk) Blocks() int { return w.blocks }
-
-// StampBytes is the size of the clocks that Launch writes, in bytes.
-func (w *Walk) StampBytes() int64 { return 8 * int64(w.blocks) * int64(w.count) }
+// StampBytes is the size of the clocks of a step, in bytes.
+func (w *Walk) StampBytes() int64 { return 8 * int64(w.kernel.allBlocks()) * int64(w.count) }
 
 // Stamps are the cycles of a phase, of all blocks: from when it begins to when the next one does, how many of them blocks compute on
 // average, and how many the last one waits.
@@ -266,14 +382,15 @@ func (w *Walk) Decode(stamps []byte) []Stamps {
 	for phase := range list {
 		at := &list[phase]
 		at.Last = 1e18
-		for block := range w.blocks {
+		blocks := w.kernel.allBlocks()
+		for block := range blocks {
 			begin, done := clock(block, phase, 0), clock(block, phase, 1)
 			next := done
 			if phase+1 < w.count {
 				next = clock(block, phase+1, 0)
 			}
-			at.Cycles += float64(next-begin) / float64(w.blocks)
-			at.Busy += float64(done-begin) / float64(w.blocks)
+			at.Cycles += float64(next-begin) / float64(blocks)
+			at.Busy += float64(done-begin) / float64(blocks)
 			at.Last = min(at.Last, float64(next-done))
 		}
 	}

@@ -80,8 +80,10 @@ func (k *Residence) ensure() error {
 	return nil
 }
 
+// fail gives the kernel up. If it still runs, it is asked to leave: should it only be slow, it does.
 func (k *Residence) fail(err error) error {
 	k.broken = err
+	atomic.StoreUint32(&k.ring.head.leave, k.ring.head.launch)
 	return err
 }
 
@@ -106,6 +108,20 @@ func (k *Residence) Wait() (Result, error) {
 		}
 	}
 	return Result{}, k.broken
+}
+
+// Drain waits until all commands have been answered. Their results can still be taken.
+func (k *Residence) Drain() error {
+	last := k.ring.next - 1
+	for p := (pacer{begin: time.Now(), typical: k.typical}); k.broken == nil && k.ring.Pending() > 0 && !k.ring.answered(last); p.pause(k.ring, last) {
+		if err := k.check(p.slow()); err != nil {
+			return k.fail(err)
+		}
+		if err := k.ensure(); err != nil {
+			return err
+		}
+	}
+	return k.broken
 }
 
 // Yield makes the kernel leave after the command that it executes, and returns when it has left. Further commands

@@ -191,13 +191,24 @@ DEVICE void ring_take(Ring *r, Order *order, uint4 *unit)
 	syncthreads();
 }
 
-// Copies the data of the command that was taken to device memory, whole units of 16 bytes. All threads of block 0 call it.
+// Copies the data of the command that was taken to device memory, whole units of 16 bytes: the first of each thread, and then four
+// at a time. All threads of block 0 call it.
 DEVICE void ring_copy(const Ring *r, const Order *order, uint4 unit, uint32_t *to)
 {
 	const uint4 *data = reinterpret_cast<const uint4 *>(ring_command(*r, load_word(&order->number))->data);
 	const uint32_t units = (load_word(&order->words) + 3) / 4;
-	for (uint32_t i = threadIdx.x; i < units; i += blockDim.x)
-		reinterpret_cast<uint4 *>(to)[i] = i == threadIdx.x ? unit : load_units(data + i);
+	uint4 *const dst = reinterpret_cast<uint4 *>(to);
+	if (threadIdx.x < units)
+		dst[threadIdx.x] = unit;
+	for (uint32_t first = threadIdx.x + blockDim.x; first < units; first += 4 * blockDim.x) {
+		uint4 more[4];
+		UNROLL for (uint32_t i = 0; i < 4; i++)
+			if (first + i * blockDim.x < units)
+				more[i] = load_units(data + first + i * blockDim.x);
+		UNROLL for (uint32_t i = 0; i < 4; i++)
+			if (first + i * blockDim.x < units)
+				dst[first + i * blockDim.x] = more[i];
+	}
 }
 
 // Answers the command that was taken last. Threads of block 0 have written words words to the data of its result; all of

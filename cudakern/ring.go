@@ -155,6 +155,12 @@ func (r *Ring) Take() (Result, bool) {
 	return Result{Number: from.number, State: ResultState(from.state), Data: data[:min(int(from.words), len(data))]}, true
 }
 
+// answered reports whether the result of a command that was pushed, and has none taken, is there.
+func (r *Ring) answered(number uint32) bool {
+	from, _ := r.result(number)
+	return atomic.LoadUint32(&from.number) == number
+}
+
 // Cancel makes the kernel answer the commands so far with ResultCancelled, except those that it has begun.
 func (r *Ring) Cancel() { atomic.StoreUint32(&r.head.cancel, r.next-1) }
 

@@ -14,6 +14,9 @@ import (
 // inputs, the activations and the results on the GPU suffices. What the host writes and reads has a slot for each of
 // the steps that may be started: the inputs, the results, and an event behind them. A step ahead copies the tokens
 // that the step before drew into its inputs. It would overwrite the logits of that step, so they are copied first.
+//
+// Steps of a resident kernel (resident.go) are in the same order: the kernel is launched in the stream, and leaves before
+// anything else is enqueued there.
 
 // depth is how many steps may be started and not waited for.
 const depth = 2
@@ -24,6 +27,9 @@ type flight struct {
 	outs   int  // output rows
 	drawn  int  // those that drew a token
 	kept   bool // the logits were copied
+
+	ran     *executable // if the resident kernel computes it; else nil
+	command uint32
 }
 
 func (f flight) slot() int { return f.number % depth }
@@ -86,7 +92,7 @@ func (d *cuda) Start(e device.Executable, b *device.Batch) (err error) {
 // start enqueues a step.
 func (x *executable) start(b *device.Batch) error {
 	d, n := x.device, len(x.device.started)
-	s, f := d.stream, flight{number: d.next, outs: len(b.Out), drawn: len(b.Draws)}
+	f := flight{number: d.next, outs: len(b.Out), drawn: len(b.Draws)}
 	switch {
 	case n >= min(depth, len(x.inputs.hosts)):
 		return fmt.Errorf("%d steps were started and not waited for", n)
@@ -97,31 +103,53 @@ func (x *executable) start(b *device.Batch) error {
 	if err != nil {
 		return err
 	}
-	if n > 0 {
-		if err := d.keep(&d.started[n-1]); err != nil {
-			return err
-		}
+	resides := x.resides()
+	if !resides {
+		err = d.yield()
 	}
-	if err := s.Upload(x.inputs.step.Rows, words); err != nil {
-		return err
+	if err == nil && n > 0 && d.started[n-1].ran == nil {
+		err = d.keep(&d.started[n-1]) // in the stream, so before a resident kernel
 	}
-	if b.Ahead {
-		if err := s.Copy(x.inputs.step.Tokens, d.drawn, int64(word*len(b.Tokens))); err != nil {
-			return err
-		}
-	}
-	if err := x.enqueue(0); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, r := range d.reduced {
 		r.copied[f.slot()] = 0
+	}
+	ahead := 0 // rows
+	if b.Ahead {
+		ahead = len(b.Tokens)
+	}
+	if resides {
+		err = x.push(&f, words, ahead)
+	} else {
+		err = x.enqueue(f, words, ahead)
+	}
+	if err == nil {
+		d.started, d.next = append(d.started, f), d.next+1
+	}
+	return err
+}
+
+// enqueue enqueues a step with the graph.
+func (x *executable) enqueue(f flight, inputs []byte, ahead int) error {
+	d, s := x.device, x.device.stream
+	if err := s.Upload(x.inputs.step.Rows, inputs); err != nil {
+		return err
+	}
+	if ahead > 0 {
+		if err := s.Copy(x.inputs.step.Tokens, d.drawn, int64(word*ahead)); err != nil {
+			return err
+		}
+	}
+	if err := x.graph.Launch(s); err != nil {
+		return err
 	}
 	for _, r := range x.reduced {
 		if err := r.download(s, f.slot(), f.outs); err != nil {
 			return err
 		}
 	}
-	d.started, d.next = append(d.started, f), d.next+1
 	return s.Record(d.done[f.slot()])
 }
 
@@ -129,7 +157,7 @@ func (x *executable) start(b *device.Batch) error {
 func (d *cuda) keep(f *flight) error {
 	for _, r := range d.reduced {
 		if rows := r.copied[f.slot()]; rows > 0 {
-			if err := d.stream.Copy(r.kept[f.number%(depth-1)], r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
+			if err := d.stream.Copy(r.kept[f.slot()], r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
 				return err
 			}
 		}
@@ -149,7 +177,12 @@ func (d *cuda) Wait() (err error) {
 	}
 	d.current = d.started[0]
 	d.started = slices.Delete(d.started, 0, 1)
-	if err := d.done[d.current.slot()].Sync(); err != nil {
+	if d.current.ran != nil {
+		err = d.take(d.current)
+	} else {
+		err = d.done[d.current.slot()].Sync()
+	}
+	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
 	return nil
@@ -174,8 +207,11 @@ func (d *cuda) readKept(dst []float32, t device.Tensor, row int) (read bool, err
 	if rows := len(dst) / t.Cols; row+rows > r.copied[d.current.slot()] {
 		return false, fmt.Errorf("the last step computed no logits for rows %d to %d", row, row+rows-1)
 	}
-	at := r.kept[d.current.number%(depth-1)] + cudakern.Ptr(4*row*t.Cols)
-	if err = d.side.Wait(d.copy[d.current.slot()]); err == nil {
+	at := r.kept[d.current.slot()] + cudakern.Ptr(4*row*t.Cols)
+	if d.current.ran == nil {
+		err = d.side.Wait(d.copy[d.current.slot()])
+	}
+	if err == nil {
 		err = d.side.Download(bytesOf(dst), at)
 	}
 	if err == nil {

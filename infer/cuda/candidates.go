@@ -16,10 +16,11 @@ type reduced struct {
 	copied [depth]int // rows that the step in the slot copied to the host
 	rows   int        // most
 
-	// The logits that the results are of, and copies of them: of the steps behind which another one was started.
+	// The logits that the results are of, and copies of them by slot: of the steps of the resident kernel, and of those behind
+	// which another one was started.
 	logits cudakern.Ptr
 	vocab  int
-	kept   [depth - 1]cudakern.Ptr
+	kept   [depth]cudakern.Ptr
 }
 
 // candidates adds the launch that reduces the rows of op.X.
@@ -54,7 +55,7 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	for i := 0; i < depth && err == nil; i++ {
 		r.hosts[i], err = d.allocHost(int(bytes))
 	}
-	for i := 0; i < depth-1 && err == nil; i++ {
+	for i := 0; i < depth && err == nil; i++ {
 		r.kept[i], err = d.memory.alloc(keptBytes(logits))
 	}
 	if err != nil {

@@ -18,7 +18,7 @@ type executable struct {
 
 	launches []launch
 	graph    *cudakern.Executable // of launches
-	walk     *cudakern.Walk       // of launches, if the resident kernel runs them instead of the graph; else nil
+	walk     *cudakern.Walk       // of launches, if the resident kernel can run them instead of the graph; else nil
 
 	reduced []*reduced // candidates that every step copies to the host
 }
@@ -34,19 +34,11 @@ func (x *executable) Run(b *device.Batch) error {
 	return x.device.Wait()
 }
 
-// enqueue enqueues the launches. stamps is as in Walk.Launch.
-func (x *executable) enqueue(stamps cudakern.Ptr) error {
-	if x.walk != nil && x.device.chosen != device.DecodeGraph {
-		return x.walk.Launch(x.device.stream, &x.device.persistent.barrier, stamps)
-	}
-	return x.graph.Launch(x.device.stream)
-}
-
 // Compile captures p as a CUDA graph.
 func (d *cuda) Compile(p *device.Program) (_ device.Executable, err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return nil, errClosed
+	if err := d.begin(); err != nil {
+		return nil, err
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -95,7 +87,7 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 		return nil, err
 	}
 	d.close = append(d.close, x.graph.Close)
-	return x, d.walk(x, p)
+	return x, d.persist(x, p)
 }
 
 // capture captures launches as a graph.

@@ -27,6 +27,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 
 	"m40-llm/cudakern"
@@ -78,7 +79,8 @@ type cuda struct {
 	kernels kernels
 
 	chosen     device.Decode
-	persistent persistent
+	persistent map[gguf.Type]*cudakern.Persist // resident kernels by type of the weights
+	hang       time.Duration                   // after which a resident kernel is given up; 0: residentHang
 
 	tensors    []tensor
 	kvs        []kv
@@ -87,6 +89,14 @@ type cuda struct {
 	reduced    map[int32]*reduced           // by ID of the logits
 	workspaces map[string]region            // of kernels, by use; shared by all programs
 	inputs     map[inputLayout]*inputs
+}
+
+// begin is what every call does first that uses the stream, or that waits for the GPU: it makes the resident kernel leave.
+func (d *cuda) begin() error {
+	if d.context == nil {
+		return errClosed
+	}
+	return d.yield()
 }
 
 // region is a range of GPU memory.
@@ -262,8 +272,8 @@ func (w *tensor) isVector() bool { return w.Rows == 1 && w.Type == gguf.F32 }
 // Upload copies a weight to the GPU.
 func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return device.Tensor{}, errClosed
+	if err := d.begin(); err != nil {
+		return device.Tensor{}, err
 	}
 	if _, err := d.WeightBytes(t, rows, cols); err != nil {
 		return device.Tensor{}, err
@@ -284,8 +294,8 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 
 func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return device.Tensor{}, errClosed
+	if err := d.begin(); err != nil {
+		return device.Tensor{}, err
 	}
 	if err := checkShape(rows, cols); err != nil {
 		return device.Tensor{}, err
@@ -299,8 +309,8 @@ func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {
 
 func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return device.KV{}, errClosed
+	if err := d.begin(); err != nil {
+		return device.KV{}, err
 	}
 	if l.Type != gguf.F16 && l.Type != gguf.F32 {
 		return device.KV{}, fmt.Errorf("cuda: no kernel for a KV cache of type %s; there are kernels for F16 and F32", l.Type)
@@ -351,8 +361,8 @@ func (d *cuda) WriteKV(kv device.KV, block int32, src []byte) (err error) {
 
 // block returns the address of a block. data is what it is copied to or from.
 func (d *cuda) block(kv device.KV, block int32, data []byte) (cudakern.Ptr, error) {
-	if d.context == nil {
-		return 0, errClosed
+	if err := d.begin(); err != nil {
+		return 0, err
 	}
 	cache, err := d.cache(kv)
 	if err == nil {
@@ -378,6 +388,9 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 		read, err = d.readKept(dst, t, row)
 	}
 	if err == nil && !read {
+		err = d.yield()
+	}
+	if err == nil && !read {
 		if err = d.stream.Download(bytesOf(dst), at); err == nil {
 			err = d.stream.Sync()
 		}
@@ -391,6 +404,9 @@ func (d *cuda) Read(dst []float32, t device.Tensor, row int) (err error) {
 func (d *cuda) Write(t device.Tensor, row int, src []float32) (err error) {
 	defer mark(&err)
 	at, err := d.rows(t, row, len(src))
+	if err == nil {
+		err = d.yield()
+	}
 	if err == nil {
 		err = d.stream.Upload(at, bytesOf(src))
 	}
@@ -412,6 +428,9 @@ func (d *cuda) CopyFrom(dst device.Tensor, from device.Device, src device.Tensor
 		return false, fmt.Errorf("cuda: %w", err)
 	}
 	at, err := other.rows(src, 0, rows*src.Cols)
+	if err == nil {
+		err = errors.Join(d.yield(), other.yield())
+	}
 	if err == nil {
 		err = d.stream.CopyFrom(to, other.context, at, int64(4*rows*src.Cols))
 	}
@@ -436,14 +455,14 @@ func (d *cuda) rows(t device.Tensor, row, n int) (at cudakern.Ptr, err error) {
 	return a.rows + cudakern.Ptr(4*row*t.Cols), nil
 }
 
-func bytesOf(values []float32) []byte {
+func bytesOf[T float32 | uint32](values []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
 }
 
 // ReadBandwidth measures how many bytes per second the GPU reads from its memory.
 func (d *cuda) ReadBandwidth() (float64, error) {
-	if d.context == nil {
-		return 0, errClosed
+	if err := d.begin(); err != nil {
+		return 0, err
 	}
 	return d.context.ReadBandwidth()
 }
@@ -461,8 +480,9 @@ func (d *cuda) Close() error {
 }
 
 func (d *cuda) release() (first error) {
+	first = d.stop()
 	if len(d.started) > 0 {
-		first = d.stream.Sync()
+		first = cmp.Or(first, d.stream.Sync())
 	}
 	for _, end := range slices.Backward(d.close) {
 		if err := end(); err != nil && first == nil {

@@ -26,7 +26,7 @@ func Work(d device.Device, programs []device.Executable) (total int64) {
 		total += r.bytes
 	}
 	for _, r := range own.reduced {
-		total += int64(len(r.hosts[0].Bytes())) + (depth-1)*4*int64(min(r.rows, device.MaxDraws))*int64(r.vocab)
+		total += int64(len(r.hosts[0].Bytes())) + depth*4*int64(min(r.rows, device.MaxDraws))*int64(r.vocab)
 	}
 	if own.loader != nil {
 		total += 2 * cudakern.LoaderBytes

@@ -15,17 +15,11 @@ import (
 // the time between launches.
 const persistRows = 4
 
-// persistent is the resident kernel of a device, for all of its programs.
-type persistent struct {
-	kernels map[gguf.Type]*cudakern.Persist
-	barrier cudakern.Barrier
-}
-
 // ChooseDecode implements device.DecodeChooser.
 func (d *cuda) ChooseDecode(how device.Decode) { d.chosen = how }
 
-// walk makes the resident kernel run x, or says in Info why graphs do.
-func (d *cuda) walk(x *executable, p *device.Program) error {
+// persist makes x a program of the resident kernel, or says in Info why graphs run it.
+func (d *cuda) persist(x *executable, p *device.Program) error {
 	if p.Rows > persistRows {
 		return nil
 	}
@@ -84,32 +78,48 @@ func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error)
 	for i := range x.launches {
 		launches = append(launches, &x.launches[i].Launch)
 	}
-	memory, err := d.workspace("phases", cudakern.MissingBytes(len(launches)))
+	scratch, err := d.workspace("phases", cudakern.MissingBytes(len(launches)))
 	if err != nil {
 		return nil, err
 	}
-	missing, err := kernel.Missing(d.stream, launches, memory)
+	missing, err := kernel.Missing(d.stream, launches, scratch)
 	if err != nil {
 		return nil, err
 	}
 	if len(missing) > 0 {
 		return nil, refusal{"the resident kernel has no " + strings.Join(missing, ", ")}
 	}
+	memory, err := d.walkMemory(x, p)
+	if err != nil {
+		return nil, err
+	}
 	w, records, err := kernel.Walk(d.phases(x.launches))
 	if err != nil {
 		return nil, refused(err)
-	}
-	if d.persistent.barrier.At == 0 {
-		if d.persistent.barrier.At, err = d.zeroed(cudakern.BarrierBytes); err != nil {
-			return nil, err
-		}
 	}
 	at, err := d.copyToDevice(records)
 	if err != nil {
 		return nil, err
 	}
-	w.At(at)
-	return w, nil
+	if err := w.Add(d.stream, at, memory); err != nil {
+		return nil, refused(err)
+	}
+	return w, w.Reside(d.stream, d.residence())
+}
+
+// walkMemory returns what the resident kernel reads and writes for x beside its launches.
+func (d *cuda) walkMemory(x *executable, p *device.Program) (cudakern.WalkMemory, error) {
+	in := x.inputs
+	m := cudakern.WalkMemory{Inputs: in.step.Rows, Tokens: in.step.Tokens, Drawn: d.drawn, CommandWords: len(in.hosts[0].Bytes()) / word}
+	switch len(x.reduced) {
+	case 0:
+		return m, nil
+	case 1:
+		r := x.reduced[0]
+		m.Results, m.Logits, m.Kept, m.Vocab, m.Outs = r.at, r.logits, r.kept, r.vocab, p.Out
+		return m, nil
+	}
+	return m, refusal{fmt.Sprintf("the resident kernel has one list of candidates, the program %d", len(x.reduced))}
 }
 
 // persistKernel returns the resident kernel for the weights of p.
@@ -122,17 +132,22 @@ func (d *cuda) persistKernel(p *device.Program) (*cudakern.Persist, error) {
 		return nil, refusal{"the program has no matrix product"}
 	}
 	weights := p.Ops[i].W.Type
-	if k := d.persistent.kernels[weights]; k != nil {
+	if k := d.persistent[weights]; k != nil {
 		return k, nil
 	}
-	k, err := cudakern.NewPersist(d.context, kernelName(weights))
+	memory, err := d.memory.alloc(cudakern.PersistBytes)
+	if err != nil {
+		return nil, err
+	}
+	k, err := cudakern.NewPersist(d.context, kernelName(weights), memory)
 	if err != nil {
 		return nil, refused(err)
 	}
-	if d.persistent.kernels == nil {
-		d.persistent.kernels = map[gguf.Type]*cudakern.Persist{}
+	if d.persistent == nil {
+		d.persistent = map[gguf.Type]*cudakern.Persist{}
 	}
-	d.persistent.kernels[weights] = k
+	d.persistent[weights] = k
+	d.close = append(d.close, k.Close)
 	return k, nil
 }
 
@@ -150,8 +165,8 @@ func (d *cuda) phases(launches []launch) []cudakern.Phase {
 	phases := make([]cudakern.Phase, len(launches))
 	since := 0 // first launch behind the last one at which blocks meet
 	for i := range launches {
-		phases[i] = cudakern.Phase{Launch: &launches[i].Launch, Ahead: ahead[i]}
-		if i+1 < len(launches) && slices.ContainsFunc(launches[since:i+1], launches[i+1].touches.conflicts) {
+		phases[i] = cudakern.Phase{Launch: &launches[i].Launch, Ahead: ahead[i], Keeps: launches[i].keeps}
+		if i+1 == len(launches) || slices.ContainsFunc(launches[since:i+1], launches[i+1].touches.conflicts) {
 			phases[i].Meets, since = true, i+1
 		}
 	}

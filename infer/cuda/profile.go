@@ -21,6 +21,7 @@ type launch struct {
 
 	reads   []cudakern.Range // all weights that it reads, if not those of experts
 	touches touches          // of its operation
+	keeps   bool             // the logits are complete when it begins
 }
 
 // addLaunches moves the recorded launches of op to the program's.
@@ -61,6 +62,8 @@ func (l *lowering) addLaunches(op operation) error {
 			last.reads = nil
 			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
 		}
+	case device.OpCandidates:
+		last.keeps = true
 	case device.OpAttention:
 		last.attends = &op.Op
 	case device.OpConv:
@@ -113,13 +116,13 @@ func sequences(b *device.Batch) int64 {
 // after each. The GPU is given the whole step first, so that the launches wait for it and not it for them.
 func (x *executable) Profile(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
 	defer mark(&err)
-	if x.device.context == nil {
-		return nil, errClosed
+	if err := x.device.begin(); err != nil {
+		return nil, err
 	}
 	if err := x.Run(b); err != nil {
 		return nil, err
 	}
-	if x.walk != nil {
+	if x.resides() {
 		return x.profileWalk(b, rounds)
 	}
 	events := make([]*cudakern.Event, len(x.launches)+2)
@@ -162,6 +165,9 @@ func (l *launch) time(b *device.Batch, measured []time.Duration) device.LaunchTi
 // behind it.
 func (x *executable) profileWalk(b *device.Batch, rounds int) (times []device.LaunchTime, err error) {
 	d := x.device
+	if err := d.yield(); err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
 	at, err := d.context.Alloc(x.walk.StampBytes())
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
@@ -171,31 +177,48 @@ func (x *executable) profileWalk(b *device.Batch, rounds int) (times []device.La
 			err = freeErr
 		}
 	}()
-	stamps := make([]byte, x.walk.StampBytes())
 	measured := make([][]time.Duration, len(x.launches))
-	for range rounds {
-		if err := x.enqueue(at); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
-		}
-		if err := d.stream.Download(stamps, at); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
-		}
-		if err := d.stream.Sync(); err != nil {
-			return nil, fmt.Errorf("cuda: %w", err)
-		}
-		list := x.walk.Decode(stamps)
-		for i, s := range list {
-			measured[i] = append(measured[i], d.cycles(s.Cycles))
-			if os.Getenv("M40_LLM_STAMPS") != "" && len(measured[0]) == rounds {
-				l := &x.launches[i]
-				fmt.Fprintf(os.Stderr, "%3d %-40s %5d blocks %8.2f us busy %8.2f last waits %6.2f\n", i, l.Kernel.Name(), max(l.Grid.X, 1)*max(l.Grid.Y, 1)*max(l.Grid.Z, 1), us(d.cycles(s.Cycles)), us(d.cycles(s.Busy)), us(d.cycles(s.Last)))
+	err = x.walk.Stamped(d.stream, at, d.yield, func() error {
+		for range rounds {
+			if err := x.stamp(at, measured); err != nil {
+				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	for i := range x.launches {
 		times = append(times, x.launches[i].time(b, measured[i]))
 	}
 	return times, nil
+}
+
+// stamp runs the last step again and adds the times of its launches.
+func (x *executable) stamp(at cudakern.Ptr, measured [][]time.Duration) error {
+	d := x.device
+	if _, err := x.walk.Push(cudakern.StepCommand{}, nil); err != nil {
+		return err
+	}
+	if _, err := x.walk.Kernel().Wait(); err != nil {
+		return err
+	}
+	stamps := make([]byte, x.walk.StampBytes())
+	if err := d.side.Download(stamps, at); err != nil {
+		return err
+	}
+	if err := d.side.Sync(); err != nil {
+		return err
+	}
+	for i, s := range x.walk.Decode(stamps) {
+		measured[i] = append(measured[i], d.cycles(s.Cycles))
+		if os.Getenv("M40_LLM_STAMPS") != "" && len(measured[i]) == cap(measured[i]) {
+			l := &x.launches[i]
+			fmt.Fprintf(os.Stderr, "%3d %-40s %5d blocks %8.2f us busy %8.2f last waits %6.2f\n", i, l.Kernel.Name(), max(l.Grid.X, 1)*max(l.Grid.Y, 1)*max(l.Grid.Z, 1), us(d.cycles(s.Cycles)), us(d.cycles(s.Busy)), us(d.cycles(s.Last)))
+		}
+	}
+	return nil
 }
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -17,8 +17,8 @@ type state struct {
 // AllocState allocates zeroed recurrent state.
 func (d *cuda) AllocState(l device.StateLayout) (_ device.State, err error) {
 	defer mark(&err)
-	if d.context == nil {
-		return device.State{}, errClosed
+	if err := d.begin(); err != nil {
+		return device.State{}, err
 	}
 	if l.Slots <= 0 || l.Values <= 0 || int64(l.Values) > math.MaxInt64/8/int64(l.Slots) {
 		return device.State{}, fmt.Errorf("cuda: recurrent state of %d slots of %d values: sizes must be positive and fit in memory", l.Slots, l.Values)
@@ -75,8 +75,8 @@ func (d *cuda) WriteState(s device.State, slot int32, src []byte) (err error) {
 // slots returns the state that s is a handle of. invalid is what is wrong with the slots that are asked
 // for, or nil.
 func (d *cuda) slots(s device.State, invalid error) (state, error) {
-	if d.context == nil {
-		return state{}, errClosed
+	if err := d.begin(); err != nil {
+		return state{}, err
 	}
 	memory, err := d.state(s)
 	if err == nil {
