@@ -247,6 +247,9 @@ func (w *Walk) Push(c StepCommand, inputs []byte) (uint32, error) {
 	return w.kernel.Push(Command{Program: uint32(w.program), Args: [4]uint32{uint32(c.Ahead), uint32(c.Outs), uint32(c.Slot)}}, wordsOf(inputs))
 }
 
+// Memory returns the memory of the kernel, which begins with its barrier.
+func (k *Persist) Memory() Ptr { return k.memory }
+
 // Kernel returns the kernel that the walk is a program of.
 func (w *Walk) Kernel() *Persist { return w.kernel }
 

@@ -60,6 +60,9 @@ func (k *Residence) Pending() int { return k.ring.Pending() }
 // that allocate, need Yield first.
 func (k *Residence) Running() bool { return k.running }
 
+// Launches returns how often the kernel was started.
+func (k *Residence) Launches() int { return int(k.ring.head.launch) }
+
 // ensure starts the kernel if it is not running.
 func (k *Residence) ensure() error {
 	if k.running || k.broken != nil {

@@ -27,7 +27,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"m40-llm/cudakern"
@@ -80,7 +79,7 @@ type cuda struct {
 
 	chosen     device.Decode
 	persistent map[gguf.Type]*cudakern.Persist // resident kernels by type of the weights
-	hang       time.Duration                   // after which a resident kernel is given up; 0: residentHang
+	limits     cudakern.ResidenceLimits        // of resident kernels
 
 	tensors    []tensor
 	kvs        []kv
@@ -214,6 +213,7 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 		context: context,
 		memory:  arena{context: context},
 		kernels: newKernels(context),
+		limits:  residentLimits,
 
 		rotations:  map[device.RoPE]cudakern.Ptr{},
 		reduced:    map[int32]*reduced{},

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"testing"
+
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -50,4 +52,46 @@ func Requests(weights []int64, window int64) [][]cudakern.Range {
 		at += bytes
 	}
 	return requests(launches, window)
+}
+
+// Limit sets the limits of the resident kernels of programs that are compiled later.
+func Limit(d device.Device, limits cudakern.ResidenceLimits) { d.(*cuda).limits = limits }
+
+// ResidentLimits are those of devices that tests do not limit.
+var ResidentLimits = residentLimits
+
+// Resides reports whether a resident kernel is on the GPU.
+func Resides(d device.Device) bool {
+	for _, k := range d.(*cuda).persistent {
+		if k.Residence != nil && k.Running() {
+			return true
+		}
+	}
+	return false
+}
+
+// ResidentLaunches returns how often resident kernels were launched.
+func ResidentLaunches(d device.Device) (n int) {
+	for _, k := range d.(*cuda).persistent {
+		if k.Residence != nil {
+			n += k.Launches()
+		}
+	}
+	return n
+}
+
+// LoseArrival takes an arrival back at the barrier of the resident kernel, which waits for a command.
+func LoseArrival(t testing.TB, d device.Device) {
+	t.Helper()
+	for _, k := range d.(*cuda).persistent {
+		side, arrived := d.(*cuda).side, make([]uint32, 1)
+		err := side.Download(bytesOf(arrived), k.Memory())
+		if err == nil {
+			arrived[0]--
+			err = side.Upload(k.Memory(), bytesOf(arrived))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -104,7 +104,7 @@ func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error)
 	if err := w.Add(d.stream, at, memory); err != nil {
 		return nil, refused(err)
 	}
-	return w, w.Reside(d.stream, d.residence())
+	return w, w.Reside(d.stream, d.limits)
 }
 
 // walkMemory returns what the resident kernel reads and writes for x beside its launches.

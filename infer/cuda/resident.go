@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -15,18 +14,9 @@ import (
 // but those of its steps begins with yield. The kernel then leaves behind the steps that were started, and the next step starts it
 // again, behind whatever is in the stream by then.
 
-// When the kernel leaves by itself, and when it is given up. Between two tokens of an answer the host needs less than a millisecond;
-// starting the kernel takes as long as a few barriers.
-const (
-	residentIdle  = 5 * time.Millisecond
-	residentSteps = 1 << 16
-	residentHang  = 30 * time.Second // without progress; it tells of some every 20 ms
-)
-
-// residence returns the limits of resident kernels.
-func (d *cuda) residence() cudakern.ResidenceLimits {
-	return cudakern.ResidenceLimits{Commands: residentSteps, Idle: residentIdle, Hang: cmp.Or(d.hang, residentHang)}
-}
+// residentLimits are when the kernel leaves by itself, and when it is given up. Between two tokens of an answer the host needs less than
+// a millisecond; starting the kernel takes as long as some barriers. A kernel that computes tells of progress every 20 ms.
+var residentLimits = cudakern.ResidenceLimits{Commands: 1 << 16, Idle: 5 * time.Millisecond, Hang: 30 * time.Second}
 
 // resides reports whether the resident kernel runs x.
 func (x *executable) resides() bool { return x.walk != nil && x.device.chosen != device.DecodeGraph }
