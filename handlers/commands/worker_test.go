@@ -47,9 +47,15 @@ func init() {
 	devices["test-auto"] = deviceKind{open: openCPU, types: cpu.WeightTypes(), gpu: true}
 	devices["test-cuda"] = deviceKind{types: cuda.WeightTypes(), gpu: true, open: func(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
 		d, err := cuda.Open()
+		if how := os.Getenv(decodeVariable); err == nil && how != "" {
+			d.(device.DecodeChooser).ChooseDecode(device.Decode(how))
+		}
 		return testDevice{d}, err
 	}}
 }
+
+// decodeVariable is how the device test-cuda decodes.
+const decodeVariable = "M40_LLM_TEST_DECODE"
 
 // Tokens that break a test device when three of them follow each other.
 const (
@@ -571,6 +577,41 @@ func TestWorker_AGPUThatFails(t *testing.T) {
 				t.Logf("%s failed, then there computes %s", faults.Failed(), server.status().Device.Name)
 			}
 		})
+	}
+}
+
+// TestWorker_TakesItsResidentKernelWithIt kills a worker whose kernel is on the GPU, for an emulated one. The next worker decodes in the
+// same way, to the same text.
+func TestWorker_TakesItsResidentKernelWithIt(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	t.Setenv("M40_LLM_EMU_SMS", "1")
+	t.Setenv(decodeVariable, string(device.DecodePersistent))
+	models := t.TempDir()
+	if err := os.WriteFile(filepath.Join(models, "tiny.gguf"), gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Context: 1024}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny")
+	eventually(t, "the GPU is used", server.usesGPU)
+	_, _, want := server.ask(9)
+	old := 0
+	for range 2 {
+		if d := server.status().Device; d.Decode != device.DecodePersistent {
+			t.Fatalf("decodes by %q: %s", d.Decode, d.DecodeReason)
+		}
+		c := server.chat()
+		c.ask("hello", 500)
+		c.until("some words are there", func() bool { return c.tokens >= 3 })
+		old = server.worker(old)
+		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if c.finish(); c.state != "failed" || c.errCode != string(infer.CodeLost) {
+			t.Errorf("the answer ended as %q with %q", c.state, c.errCode)
+		}
+		if _, failure, text := server.ask(9); failure.Code != "" || text == "" || text != want {
+			t.Errorf("afterwards: %q, %+v, want %q", text, failure, want)
+		}
+		c.conn.CloseNow()
 	}
 }
 

@@ -232,7 +232,10 @@ func manyOnGPU() bool {
 func openCPU() (device.Device, error) { return cpu.Open(2) }
 
 // cudaOpener returns what opens the GPU, real or emulated.
-func cudaOpener(t *testing.T) func() (device.Device, error) {
+func cudaOpener(t *testing.T) func() (device.Device, error) { return decodingOpener(t, device.DecodeAuto) }
+
+// decodingOpener is cudaOpener for a device that decodes in the given way.
+func decodingOpener(t *testing.T, how device.Decode) func() (device.Device, error) {
 	t.Helper()
 	library := emutest.Library(t)
 	thread := devicetest.NewThread()
@@ -243,7 +246,11 @@ func cudaOpener(t *testing.T) func() (device.Device, error) {
 			if err != nil {
 				return nil, err
 			}
-			return cuda.OpenGPU(driver, gpus[0])
+			d, err := cuda.OpenGPU(driver, gpus[0])
+			if err == nil {
+				d.(device.DecodeChooser).ChooseDecode(how)
+			}
+			return d, err
 		})
 	}
 }

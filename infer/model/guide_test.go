@@ -30,6 +30,22 @@ func TestGuideIsTheSameOnTheGPUAndTheReference(t *testing.T) {
 	compareGuide(t, cudaOpener(t), gpuMargin, count, steps)
 }
 
+// And so must the resident kernel, in drawn orders of its blocks.
+func TestGuideIsTheSameInTheResidentKernelAndTheReference(t *testing.T) {
+	count, steps := 1, 3
+	if manyOnGPU() {
+		count, steps = len(questions), 20
+	}
+	t.Setenv("M40_LLM_EMU_SMS", "2")
+	t.Setenv("M40_LLM_EMU_SEED", "5")
+	var opened device.Device
+	open := decodingOpener(t, device.DecodePersistent)
+	compareGuide(t, func() (d device.Device, err error) { opened, err = open(); return opened, err }, gpuMargin, count, steps)
+	if i := opened.Info(); i.Decode != device.DecodePersistent {
+		t.Errorf("decodes by %q: %s", i.Decode, i.DecodeReason)
+	}
+}
+
 var questions = []string{
 	"Hello!",
 	"What is top-p?",
