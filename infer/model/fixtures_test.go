@@ -232,7 +232,9 @@ func manyOnGPU() bool {
 func openCPU() (device.Device, error) { return cpu.Open(2) }
 
 // cudaOpener returns what opens the GPU, real or emulated.
-func cudaOpener(t *testing.T) func() (device.Device, error) { return decodingOpener(t, device.DecodeAuto) }
+func cudaOpener(t *testing.T) func() (device.Device, error) {
+	return decodingOpener(t, device.DecodeAuto)
+}
 
 // decodingOpener is cudaOpener for a device that decodes in the given way.
 func decodingOpener(t *testing.T, how device.Decode) func() (device.Device, error) {
