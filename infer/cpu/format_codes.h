@@ -1,7 +1,8 @@
 // Formats whose values are codes: indices in a table of values, struct codes.
 //
 // IQ1, IQ2 and IQ3 store points of a codebook, each the magnitudes of 8 values (IQ3: 4), and signs.
-// Panels store a code for each value that includes the sign.
+// Panels store a code for each value that includes the sign. The points of IQ1 have no signs, and what
+// panels store are the values themselves.
 
 // First point of each codebook.
 enum { BOOK_IQ2_XXS = 0, BOOK_IQ2_XS = 256, BOOK_IQ2_S = 768, BOOK_IQ3_XXS = 1792, BOOK_IQ3_S = 2048, BOOK_IQ1 = 2560 };
@@ -31,7 +32,7 @@ INLINE void put_group(uint8_t *to, const int width, uint32_t codes, uint32_t sig
 }
 
 // The biases of values: of products of eight bits (see vb_dot) it is 128.
-enum { BIAS = 128, IQ2_BIAS = 43, IQ1_BIAS = 9 };
+enum { BIAS = 128, IQ2_BIAS = 43 };
 
 // The codes of a type, NULL if it has none.
 static const struct codes *codes_of(int type)
@@ -41,8 +42,7 @@ static const struct codes *codes_of(int type)
 		mxfp4 = {{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116}, BIAS, 1},
 		iq3_xxs = {{132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66}, BIAS, 0.25f},
 		iq3_s = {{129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113}, BIAS, 1},
-		iq2 = {{51, 68, 86, 0, 35, 18, 0, 0}, IQ2_BIAS, 0.125f},
-		iq1 = {{2, 10, 18, 0, 0, 8, 16, 0}, IQ1_BIAS, 0.125f};
+		iq2 = {{51, 68, 86, 0, 35, 18, 0, 0}, IQ2_BIAS, 0.125f};
 	switch (type) {
 	case TYPE_IQ4_NL:
 	case TYPE_IQ4_XS:
@@ -57,9 +57,6 @@ static const struct codes *codes_of(int type)
 	case TYPE_IQ2_XS:
 	case TYPE_IQ2_S:
 		return &iq2;
-	case TYPE_IQ1_S:
-	case TYPE_IQ1_M:
-		return &iq1;
 	}
 	return NULL;
 }
@@ -238,21 +235,14 @@ INLINE void pack_IQ2_S(const uint8_t *w, uint8_t *to)
 	}
 }
 
-INLINE void load_three_bits(struct panel_block *w, struct block_at at, const int v)
-{
-	const uint8_t *q = at.q + v * 4 * LANES;
-	const vb thirds = vb_load(q + PAIRS), even = vb_bits(thirds, 0, 0x55), odd = vb_bits(thirds, 0, 0xaa);
-	UNROLL for (int j = 0; j < 8; j++)
-		w->q[j] = vb_join(vb_load(q + j / 4 * QUAD), -j % 4 * 2, j % 2 ? odd : even, 2 - j);
-	look_up(w, at);
-}
-
 INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
 {
 	struct panel_block w;
+	const vf one = unit_of(at, v), two = vf_add(one, one);
 	UNROLL for (int h = 0; h < 2; h++)
-		w.d[h] = vf_mul(unit_of(at, v), vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), vf_set(2), vf_set(1)));
-	load_three_bits(&w, at, v);
+		w.d[h] = vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), two, one); // one · (2s + 1), which is exact
+	load_values(3, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
 	return w;
 }
 
@@ -260,7 +250,8 @@ INLINE struct panel_block load_CODES_3_ONE(struct block_at at, const int v)
 {
 	struct panel_block w;
 	w.d[0] = vf_mul(unit_of(at, v), vf_int8(at.scales + v * LANES));
-	load_three_bits(&w, at, v);
+	load_values(3, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
 	return w;
 }
 
@@ -284,13 +275,14 @@ INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
 	}
 }
 
-// CODES_2: super-blocks with a unit (F16), and a byte for every 16 two-bit codes. Its high nibble is
-// the scale, an odd number of eighths. Bits 2 and 3 are a third bit of the codes of the first and of
-// the last eight values, which lowers these values. CODES_2_ONE has a byte for every 32 codes instead,
-// with bit 2 for all of them.
+// TERNARY: super-blocks with a unit (F16), and two bytes for every 32 values: two four-bit scales, each for
+// 16 values, and four bits. Values t of 0, 1 or 2 mean t - 1, raised by an eighth if bit g is 1, for values
+// 8g … 8g+7, or else lowered by one. TERNARY_ONE has one byte instead: a scale in its high nibble, and
+// bit 1, for all 32 values. Products multiply eighths plus TERNARY_BIAS: 8 · t, and RAISED if the value is raised.
 
-// The byte of a three-bit scale.
-INLINE uint8_t shifted_scale(uint32_t three, bool first, bool last) { return (uint8_t)((2 * (three & 7) + 1) << 4 | first << 2 | last << 3); }
+enum { TERNARY_BIAS = 9, TERNARY_BITS = 5, RAISED = 2 };
+
+INLINE int ternary_scale(uint32_t three) { return (int)(2 * (three & 7) + 1); }
 
 // IQ1_S: the unit, the low 8 bits of 32 points, and for every 32 values 16 bits: the upper three bits
 // of four points, three bits of the scale, and the shift.
@@ -302,8 +294,8 @@ INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to)
 		const uint32_t word = load_u16(w + 34 + 2 * i);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[2 + 4 * i + g] | (word >> 3 * g & 7) << 8), 0);
-		column_scales(PANEL_CODES_2_ONE, to, i)[0] = shifted_scale(word >> 12, word >> 15, false);
-		put_values(2, column_values(PANEL_CODES_2_ONE, to, i), values);
+		column_scales(PANEL_TERNARY_ONE, to, i)[0] = (uint8_t)(ternary_scale(word >> 12) << 4 | !(word >> 15) << 1);
+		put_values(2, column_values(PANEL_TERNARY_ONE, to, i), values);
 	}
 }
 
@@ -318,55 +310,67 @@ INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to)
 		const uint32_t upper = load_u16(w + 32 + 2 * i), scales = load_u16(w + 48 + i / 2 * 2) >> i % 2 * 6;
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[4 * i + g] | (upper >> 4 * g & 7) << 8), 0);
-		put_scales(PANEL_CODES_2, to, i, shifted_scale(scales, upper >> 3 & 1, upper >> 7 & 1),
-		           shifted_scale(scales >> 3, upper >> 11 & 1, upper >> 15 & 1));
-		put_values(2, column_values(PANEL_CODES_2, to, i), values);
+		int raised = 0;
+		for (int g = 0; g < 4; g++)
+			raised |= (int)(~upper >> (4 * g + 3) & 1) << g;
+		put_scales(PANEL_TERNARY, to, i, ternary_scale(scales) | ternary_scale(scales >> 3) << 4, raised);
+		put_values(2, column_values(PANEL_TERNARY, to, i), values);
 	}
 }
 
-INLINE struct panel_block load_CODES_2(struct block_at at, const int v)
+// Quad j of two-bit values t: 8 · t plus raised, which has no bits but RAISED.
+INLINE vb ternary_quad(vb pairs, const int j, vb raised) { return vb_select(vb_shift(pairs, 3 - j % 4 * 2), raised, 0x18); }
+
+INLINE vf ternary_unit(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(0.125f)); }
+
+INLINE float ternary_value(struct block_at at, int o, int k, int scale, int raised)
 {
+	const float d = load_half(at.units + 2 * o) * 0.125f * (float)scale;
+	return d * (float)(8 * value_at(2, at.q, o, k) + raised * RAISED - TERNARY_BIAS);
+}
+
+INLINE struct panel_block load_TERNARY(struct block_at at, const int v)
+{
+	static const uint8_t raised[4][16] = {
+		{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
+		{0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2},
+		{0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2},
+		{0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2},
+	};
 	struct panel_block w;
+	const vb bits = vb_spread(at.scales + PANEL + v * LANES);
 	UNROLL for (int h = 0; h < 2; h++) {
-		const uint8_t *scales = at.scales + h * PANEL + v * LANES;
-		w.d[h] = vf_mul(unit_of(at, v), vf_bits(scales, 4, 15));
-		vb pairs = vb_load(at.q + v * 4 * LANES + h * QUAD);
-		vb shifts = vb_spread(scales), first = vb_bits(shifts, 0, 4), last = vb_bits(shifts, -1, 4);
-		UNROLL for (int j = 0; j < 4; j++)
-			w.q[4 * h + j] = vb_join(pairs, -2 * j, j < 2 ? first : last, 0);
+		const vb pairs = vb_load(at.q + v * 4 * LANES + h * QUAD);
+		w.d[h] = vf_mul(ternary_unit(at, v), vf_bits(at.scales + v * LANES, 4 * h, 15));
+		UNROLL for (int j = 4 * h; j < 4 * h + 4; j++)
+			w.q[j] = ternary_quad(pairs, j, vb_lookup(raised[j / 2], bits));
 	}
-	look_up(&w, at);
 	return w;
 }
 
-INLINE vf add_CODES_2(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(5, acc, w, x, IQ1_BIAS); }
+INLINE vf add_TERNARY(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(TERNARY_BITS, acc, w, x, TERNARY_BIAS); }
 
-INLINE void unpack_CODES_2(struct block_at at, int o, float *y)
+INLINE void unpack_TERNARY(struct block_at at, int o, float *y)
 {
-	for (int k = 0; k < BLOCK; k++) {
-		const uint8_t scale = at.scales[k / 16 * PANEL + o];
-		const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(scale >> 4);
-		y[k] = d * code_value(at.codes, value_at(2, at.q, o, k) | (scale >> (2 + k / 8 % 2) & 1) << 2);
-	}
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = ternary_value(at, o, k, at.scales[o] >> k / 16 * 4 & 15, at.scales[PANEL + o] >> k / 8 & 1);
 }
 
-INLINE struct panel_block load_CODES_2_ONE(struct block_at at, const int v)
+INLINE struct panel_block load_TERNARY_ONE(struct block_at at, const int v)
 {
 	struct panel_block w;
 	const uint8_t *scales = at.scales + v * LANES;
-	const vb shift = vb_bits(vb_spread(scales), 0, 4);
-	w.d[0] = vf_mul(unit_of(at, v), vf_bits(scales, 4, 15));
+	const vb raised = vb_bits(vb_spread(scales), 0, RAISED);
+	w.d[0] = vf_mul(ternary_unit(at, v), vf_bits(scales, 4, 15));
 	UNROLL for (int j = 0; j < 8; j++)
-		w.q[j] = vb_join(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), -j % 4 * 2, shift, 0);
-	look_up(&w, at);
+		w.q[j] = ternary_quad(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), j, raised);
 	return w;
 }
 
-INLINE vf add_CODES_2_ONE(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(5, acc, w, x, IQ1_BIAS); }
+INLINE vf add_TERNARY_ONE(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(TERNARY_BITS, acc, w, x, TERNARY_BIAS); }
 
-INLINE void unpack_CODES_2_ONE(struct block_at at, int o, float *y)
+INLINE void unpack_TERNARY_ONE(struct block_at at, int o, float *y)
 {
-	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(at.scales[o] >> 4);
 	for (int k = 0; k < BLOCK; k++)
-		y[k] = d * code_value(at.codes, value_at(2, at.q, o, k) | (at.scales[o] >> 2 & 1) << 2);
+		y[k] = ternary_value(at, o, k, at.scales[o] >> 4, at.scales[o] >> 1 & 1);
 }

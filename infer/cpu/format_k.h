@@ -120,10 +120,11 @@ INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to)
 	for (int i = 0; i < 2 * SUPER; i++)
 		scales[i] = ((packed[i % 8] >> i / 8 * 4 & 15) | (packed[8 + i % 4] >> i / 4 * 2 & 3) << 4) - 32;
 	for (int i = 0; i < SUPER; i++) {
-		uint8_t *values = column_values(PANEL_Q3_K, to, i);
+		uint8_t values[BLOCK];
+		for (int k = 0; k < BLOCK; k += 4)
+			store_u32(values + k, (load_u32(w + Q3K_LOW + i / 4 * BLOCK + k) >> i % 4 * 2 & 0x03030303) | (load_u32(w + k) >> i & 0x01010101) << 2);
 		put_scales(PANEL_Q3_K, to, i, scales[2 * i], scales[2 * i + 1]);
-		put_two_bits(values, w + Q3K_LOW, i);
-		put_singles(values + 8, w, i);
+		put_values(3, column_values(PANEL_Q3_K, to, i), values);
 	}
 }
 

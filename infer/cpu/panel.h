@@ -16,6 +16,11 @@
 //	pairs    two quads: bits 2j and 2j+1 of byte t of quad h belong to value 16h+4j+t
 //	singles  one quad: bit j of byte t belongs to value 4j+t
 //
+// Values of three bits are sixes instead:
+//
+//	sixes    three quads: byte t of quad h has value 8h+t in bits 0-2 and 8h+4+t in bits 3-5; bits 6-7 of
+//	         the three bytes t, from the first on, are six bits with values 24+t and 28+t
+//
 // Float formats have no blocks: their values are the units.
 //
 // Outputs beyond the last row of the weight are zeros.
@@ -91,9 +96,23 @@ INLINE void put_singles(uint8_t *to, const uint8_t *from, int shift)
 	store_u32(to, singles);
 }
 
+// Writes the values of a block, of three bits, to a column as sixes.
+INLINE void put_sixes(uint8_t *to, const uint8_t *values)
+{
+	uint32_t sixes[4];
+	UNROLL for (int h = 0; h < 4; h++)
+		sixes[h] = load_u32(values + 8 * h) | load_u32(values + 8 * h + 4) << 3;
+	UNROLL for (int h = 0; h < 3; h++)
+		store_u32(to + 4 * h, sixes[h] | (sixes[3] >> 2 * h & 0x03030303) << 6);
+}
+
 // Writes the values of a block, of bits bits (a constant below 8), to a column.
 INLINE void put_values(const int bits, uint8_t *to, const uint8_t *values)
 {
+	if (bits == 3) {
+		put_sixes(to, values);
+		return;
+	}
 	if (bits & 4) {
 		put_nibbles(to, load_words(values), load_words(values + 16));
 		to += 16;
@@ -111,6 +130,10 @@ INLINE int value_at(const int bits, const uint8_t *q, int o, int k)
 {
 	int value = 0;
 	q += 4 * o + k % 4;
+	if (bits == 3) {
+		const int last = q[0] >> 6 | q[QUAD] >> 6 << 2 | q[2 * QUAD] >> 6 << 4;
+		return (k < 24 ? q[k / 8 * QUAD] : last) >> k / 4 % 2 * 3 & 7;
+	}
 	if (bits & 4) {
 		value = q[k / 4 % 4 * QUAD] >> k / 16 * 4 & 15;
 		q += NIBBLES;
@@ -124,8 +147,22 @@ INLINE int value_at(const int bits, const uint8_t *q, int o, int k)
 	return value;
 }
 
+INLINE void load_sixes(struct panel_block *w, const uint8_t *q)
+{
+	vb sixes[4];
+	UNROLL for (int h = 0; h < 3; h++)
+		sixes[h] = vb_load(q + h * QUAD);
+	sixes[3] = vb_select(vb_select(vb_shift(sixes[0], -6), vb_shift(sixes[1], -4), 3), vb_shift(sixes[2], -2), 15);
+	UNROLL for (int j = 0; j < 8; j++)
+		w->q[j] = vb_bits(sixes[j / 2], -3 * (j % 2), 7);
+}
+
 INLINE void load_values(const int bits, struct panel_block *w, const uint8_t *q)
 {
+	if (bits == 3) {
+		load_sixes(w, q);
+		return;
+	}
 	if (bits & 4) {
 		UNROLL for (int j = 0; j < 4; j++) {
 			vb both = vb_load(q + j * QUAD);

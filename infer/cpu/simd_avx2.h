@@ -132,11 +132,20 @@ INLINE vb vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *
 INLINE vb vb_low(vb a) { return _mm256_and_si256(a, _mm256_set1_epi8(0x0f)); }
 INLINE vb vb_high(vb a) { return vb_low(_mm256_srli_epi16(a, 4)); }
 
-// a shifted left by shift, or right by -shift, and masked with mask.
-INLINE vb vb_bits(vb a, const int shift, int mask)
+// Each byte shifted left by shift, or right by -shift. The bits that this frees are unspecified.
+INLINE vb vb_shift(vb a, const int shift)
 {
-	a = shift > 0 ? _mm256_slli_epi16(a, shift) : _mm256_srli_epi16(a, -shift);
-	return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+	return shift == 0 ? a : shift > 0 ? _mm256_slli_epi16(a, shift) : _mm256_srli_epi16(a, -shift);
+}
+
+// The same, masked with mask.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return _mm256_and_si256(vb_shift(a, shift), _mm256_set1_epi8((char)mask)); }
+
+// Bits of a where mask has ones, and of b where it has zeros.
+INLINE vb vb_select(vb a, vb b, int mask)
+{
+	const vb ones = _mm256_set1_epi8((char)mask);
+	return _mm256_or_si256(_mm256_and_si256(ones, a), _mm256_andnot_si256(ones, b));
 }
 
 // table[a] for each byte of a, below 16.
@@ -154,18 +163,11 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return _mm256_or_si256(a, b); }
 
-// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
-// -shift. Of any two neighbouring bits of b, one is 0.
-INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
-{
-	return vb_or(vb_bits(a, a_shift, 3), vb_bits(b, b_shift, 4));
-}
-
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
 	__m256i a = _mm256_srli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), shift);
-	return _mm256_cvtepi32_ps(_mm256_and_si256(a, _mm256_set1_epi32(mask)));
+	return _mm256_cvtepi32_ps(255 >> shift == mask ? a : _mm256_and_si256(a, _mm256_set1_epi32(mask)));
 }
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }

@@ -114,12 +114,17 @@ INLINE vb vb_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE vb vb_low(vb a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
 INLINE vb vb_high(vb a) { return vb_low(_mm512_srli_epi16(a, 4)); }
 
-// a shifted left by shift, or right by -shift, and masked with mask.
-INLINE vb vb_bits(vb a, const int shift, int mask)
+// Each byte shifted left by shift, or right by -shift. The bits that this frees are unspecified.
+INLINE vb vb_shift(vb a, const int shift)
 {
-	a = shift > 0 ? _mm512_slli_epi16(a, shift) : _mm512_srli_epi16(a, -shift);
-	return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
+	return shift == 0 ? a : shift > 0 ? _mm512_slli_epi16(a, shift) : _mm512_srli_epi16(a, -shift);
 }
+
+// The same, masked with mask.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return _mm512_and_si512(vb_shift(a, shift), _mm512_set1_epi8((char)mask)); }
+
+// Bits of a where mask has ones, and of b where it has zeros.
+INLINE vb vb_select(vb a, vb b, int mask) { return _mm512_ternarylogic_epi64(a, b, _mm512_set1_epi8((char)mask), 0xe4); }
 
 // table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a)
@@ -136,21 +141,11 @@ INLINE vb vb_spread(const uint8_t *p)
 
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 
-// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
-// -shift. Of any two neighbouring bits of b, one is 0, so that bits 3 and 7 are 0,
-// and vb_lookup ignores bits 4 to 6.
-INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
-{
-	a = a_shift > 0 ? _mm512_slli_epi16(a, a_shift) : _mm512_srli_epi16(a, -a_shift);
-	b = b_shift > 0 ? _mm512_slli_epi16(b, b_shift) : _mm512_srli_epi16(b, -b_shift);
-	return _mm512_ternarylogic_epi64(a, b, _mm512_set1_epi8(3), 0xe4); // bits of a where 3 has ones
-}
-
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 {
 	__m512i a = _mm512_srli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), shift);
-	return _mm512_cvtepi32_ps(_mm512_and_si512(a, _mm512_set1_epi32(mask)));
+	return _mm512_cvtepi32_ps(255 >> shift == mask ? a : _mm512_and_si512(a, _mm512_set1_epi32(mask)));
 }
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }

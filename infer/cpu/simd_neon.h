@@ -102,8 +102,14 @@ INLINE vb vb_load(const uint8_t *p) { return vld1q_u8(p); }
 INLINE vb vb_low(vb a) { return vandq_u8(a, vdupq_n_u8(15)); }
 INLINE vb vb_high(vb a) { return vshrq_n_u8(a, 4); }
 
-// a shifted left by shift, or right by -shift, and masked with mask.
-INLINE vb vb_bits(vb a, const int shift, int mask) { return vandq_u8(vshlq_u8(a, vdupq_n_s8((int8_t)shift)), vdupq_n_u8((uint8_t)mask)); }
+// Each byte shifted left by shift, or right by -shift. The bits that this frees are unspecified.
+INLINE vb vb_shift(vb a, const int shift) { return vshlq_u8(a, vdupq_n_s8((int8_t)shift)); }
+
+// The same, masked with mask.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return vandq_u8(vb_shift(a, shift), vdupq_n_u8((uint8_t)mask)); }
+
+// Bits of a where mask has ones, and of b where it has zeros.
+INLINE vb vb_select(vb a, vb b, int mask) { return vbslq_u8(vdupq_n_u8((uint8_t)mask), a, b); }
 
 // table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a) { return vqtbl1q_u8(vld1q_u8(table), a); }
@@ -118,13 +124,6 @@ INLINE vb vb_spread(const uint8_t *p)
 }
 
 INLINE vb vb_or(vb a, vb b) { return vorrq_u8(a, b); }
-
-// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
-// -shift. Of any two neighbouring bits of b, one is 0.
-INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
-{
-	return vb_or(vb_bits(a, a_shift, 3), vb_bits(b, b_shift, 4));
-}
 
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)

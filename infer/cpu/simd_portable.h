@@ -173,8 +173,14 @@ INLINE vb vb_load(const uint8_t *p)
 INLINE vb vb_low(vb a) { return a & 15; }
 INLINE vb vb_high(vb a) { return a >> 4; }
 
-// a shifted left by shift, or right by -shift, and masked with mask.
-INLINE vb vb_bits(vb a, const int shift, int mask) { return (shift > 0 ? a << shift : a >> -shift) & (uint8_t)mask; }
+// Each byte shifted left by shift, or right by -shift. The bits that this frees are unspecified.
+INLINE vb vb_shift(vb a, const int shift) { return shift > 0 ? a << shift : a >> -shift; }
+
+// The same, masked with mask.
+INLINE vb vb_bits(vb a, const int shift, int mask) { return vb_shift(a, shift) & (uint8_t)mask; }
+
+// Bits of a where mask has ones, and of b where it has zeros.
+INLINE vb vb_select(vb a, vb b, int mask) { return (a & (uint8_t)mask) | (b & (uint8_t)~mask); }
 
 // table[a] for each byte of a, below 16.
 INLINE vb vb_lookup(const uint8_t *table, vb a)
@@ -195,13 +201,6 @@ INLINE vb vb_spread(const uint8_t *p)
 }
 
 INLINE vb vb_or(vb a, vb b) { return a | b; }
-
-// An index for vb_lookup: bits 0 and 1 of a, and bit 2 of b, after shifts left by shift, or right by
-// -shift. Of any two neighbouring bits of b, one is 0.
-INLINE vb vb_join(vb a, const int a_shift, vb b, const int b_shift)
-{
-	return vb_or(vb_bits(a, a_shift, 3), vb_bits(b, b_shift, 4));
-}
 
 // Each byte shifted right by shift and masked with mask.
 INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
