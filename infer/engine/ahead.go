@@ -103,7 +103,7 @@ func (l *loop) runAhead() error {
 // planAhead returns the step behind the last one that was submitted. It is empty if that must be collected before.
 func (l *loop) planAhead() (plan []scheduled) {
 	first, last := l.flights[0], l.flights[len(l.flights)-1]
-	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || len(last.plan) != len(l.sched.running) || l.setup != nil || l.kv.active() {
+	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || !l.sched.repeats(last.plan, len(l.flights)) || l.setup != nil || l.kv.active() {
 		return nil
 	}
 	for i, part := range last.plan {

@@ -487,7 +487,7 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 // loaded.
 func (l *loop) unload(err *infer.Error) {
 	l.kv.abandon()
-	l.flights = nil
+	l.flights, l.collected = nil, time.Time{}
 	l.status.endStep(l.options.Now())
 	for _, q := range l.sched.reset("", nil) {
 		l.end(l.answers[q], err, false)

@@ -161,6 +161,7 @@ func (s *scheduler) addDrafts(plan []scheduled) {
 // afterwards.
 func (s *scheduler) accept(q *sequence, n int) {
 	q.lookup.accepted += n
+	s.beside.accepted(n)
 	if q.computed += n; q.computed > len(q.tokens) {
 		return
 	}

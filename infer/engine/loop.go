@@ -41,7 +41,7 @@ type loop struct {
 
 	steps      int                // that were collected
 	stepBytes  int64              // that the last one read from memory; 0: not known, or it read prompts too
-	collected  time.Time          // when the last one was
+	collected  time.Time          // when the last one was, if the loop has not waited since; else zero
 	bandwidths map[string]float64 // measured read bandwidth by device, bytes per second; 0: it cannot be measured
 }
 
@@ -90,6 +90,7 @@ func (l *loop) receive() bool {
 // idle waits until the inbox wakes the loop. If no request comes for a while, it measures the bandwidth of
 // the memory, once for each device; if none comes for the time of KeepAlive, it unloads the model.
 func (l *loop) idle() {
+	l.collected = time.Time{}
 	if l.loaded == nil || l.stalled {
 		<-l.inbox.wake
 		return
@@ -303,11 +304,16 @@ func (l *loop) collect() error {
 	if err != nil {
 		return deviceError(err)
 	}
-	now, begin := l.options.Now(), later(f.begin, l.collected)
+	now := l.options.Now()
+	took := now.Sub(later(f.begin, l.collected))
+	between := took // this and the last step: with the time in which the last one was sampled
+	if !l.collected.IsZero() {
+		between = now.Sub(l.collected)
+	}
 	l.steps, l.stepBytes, l.collected, l.failures = l.steps+1, f.bytes, now, 0
 	counted := l.countAhead(f)
-	l.sched.advance(counted, now.Sub(begin))
-	l.status.recordReads(now.Sub(begin), l.stepBytes) // before a client learns of its end
+	l.sched.advance(counted, between)
+	l.status.recordReads(took, l.stepBytes) // before a client learns of its end
 	tokens := 0
 	for i, part := range f.plan {
 		n := 0
@@ -326,7 +332,7 @@ func (l *loop) collect() error {
 		results = results[n:]
 	}
 	l.spare = append(l.spare, f)
-	l.status.recordStep(now.Sub(begin), tokens)
+	l.status.recordStep(took, tokens)
 	l.status.setCacheUsed(l.loaded.plan.Used(l.sched.blocks.written()...))
 	return nil
 }

@@ -10,9 +10,10 @@ import (
 // neither devices nor models nor clocks: the same calls give the same plans.
 //
 // Up to limits.Answers sequences run at a time, and each computes at least one token in every
-// step. Those that wait are admitted in this order: first those of the client with the fewest
-// running sequences, so that every client gets the same part of the device; of one client, first
-// those that never ran, so that every answer begins soon, then the oldest.
+// step; prompts pause where answers beside them would keep too little of their speed (beside.go).
+// Those that wait are admitted in this order: first those of the client with the fewest running
+// sequences, so that every client gets the same part of the device; of one client, first those
+// that never ran, so that every answer begins soon, then the oldest.
 //
 // A sequence keeps its place for a time slice of sliceSteps steps, and longer while nobody needs
 // the place. Then it may be preempted, and keeps its memory as long as there is enough. Where
@@ -20,8 +21,8 @@ import (
 // preempted.
 type scheduler struct {
 	limits  limits
-	alone   pace   // of prefill in a step without decode rows
-	mixed   pace   // of prefill in a step with decode rows
+	alone   pace // of prefill in a step without decode rows
+	beside  sharing
 	model   string // key of the loaded model, "" if there is none
 	blocks  *blocks
 	states  *states     // nil: the model has no recurrent state
@@ -30,8 +31,6 @@ type scheduler struct {
 	clock   int64       // counts arrivals and preemptions
 
 	draining bool // sequences that have not begun wait
-
-	decodeTime time.Duration // of the last step without prefill and drafts
 }
 
 // limits bound a step. They are placement.StepLimits, declared here so that this file imports
@@ -58,18 +57,6 @@ func (p *pace) learn(used int, took, goal time.Duration) {
 	}
 }
 
-// learnBeside adapts the pace to a step that had used tokens of prefill beside decode rows and took took, where
-// the decode rows alone take decode: to as many as leave the decode rows keptSpeed of their speed, if each costs
-// what it did in this step.
-func (p *pace) learnBeside(used int, took, decode time.Duration) {
-	allowed := time.Duration(float64(decode)/keptSpeed) - decode
-	rows := max(p.rows, 2*used)
-	if extra := took - decode; extra > 0 {
-		rows = min(rows, int(int64(used)*int64(allowed)/int64(extra)))
-	}
-	p.rows = min(max(rows, p.rows/2, p.least), p.most)
-}
-
 // sliceSteps is the minimum number of steps before a sequence may be preempted. A request for
 // three tokens waits no longer than that for a place; a preemption costs next to nothing.
 const sliceSteps = 16
@@ -79,13 +66,6 @@ const overtakers = 32
 
 // chunkTime is the aim for a step that has only prefill.
 const chunkTime = 250 * time.Millisecond
-
-// keptSpeed is the part of their speed that answers keep while a prompt is computed beside them, where
-// leastBeside of its rows do not take longer; fewer take nearly as long.
-const (
-	keptSpeed   = 0.6
-	leastBeside = 4
-)
 
 // scheduled is one sequence's rows in a step: rows tokens from position from on, and then those of a draft, which
 // may turn out to be others.
@@ -170,7 +150,7 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
-	s.mixed = pace{rows: min(8, rows), least: min(leastBeside, rows), most: rows}
+	s.beside = newSharing(rows)
 	return running
 }
 
@@ -232,12 +212,11 @@ func (s *scheduler) schedule() []scheduled {
 	return plan
 }
 
-// advance records that plan has been computed, and how long that took. Drafts are not part of the
+// advance records that plan has been computed, and how long that took, since the step before if there was no pause. Drafts are not part of the
 // sequences yet: see accept.
 func (s *scheduler) advance(plan []scheduled, took time.Duration) {
-	decode, prefill, drafts := 0, 0, 0
+	decode, prefill := 0, 0
 	for _, part := range plan {
-		drafts += len(part.draft)
 		if part.seq.missing() == 1 {
 			decode++
 		} else {
@@ -252,16 +231,10 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 			s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
 		}
 	}
-	switch {
-	case prefill == 0:
-		if drafts == 0 {
-			s.decodeTime = took
-		}
-	case decode == 0:
+	if decode == 0 && prefill > 0 {
 		s.alone.learn(prefill, took, chunkTime)
-	case s.decodeTime > 0:
-		s.mixed.learnBeside(prefill, took, s.decodeTime)
 	}
+	s.beside.record(decode, prefill, took)
 }
 
 // saveState makes a snapshot of the recurrent state of q if one is due.
@@ -515,7 +488,7 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 }
 
 // divide distributes the rows of a step: one to each sequence in decode, the rest evenly to those
-// in prefill; what one does not need goes to the others. The plan has the order of running.
+// in prefill, unless they pause; what one does not need goes to the others. The plan has the order of running.
 func (s *scheduler) divide() []scheduled {
 	if len(s.running) > 0 && s.running[0].whole {
 		return s.pack()
@@ -532,12 +505,14 @@ func (s *scheduler) divide() []scheduled {
 			scoring++
 		}
 	}
-	decoding := len(plan) - len(prefill)
-	rows := s.alone.rows
-	if decoding > 0 {
-		rows = s.mixed.rows
+	decoding, left := len(plan)-len(prefill), s.alone.rows
+	switch {
+	case decoding > 0 && s.beside.pays():
+		return slices.DeleteFunc(plan, func(part scheduled) bool { return part.seq.missing() > 1 })
+	case decoding > 0:
+		left = min(s.beside.rows, s.limits.Rows) - decoding
 	}
-	left := max(len(prefill), min(rows, s.limits.Rows-decoding))
+	left = max(len(prefill), left)
 	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, part := range prefill {
 		part.rows = min(part.seq.missing(), left/(len(prefill)-i))
@@ -550,6 +525,12 @@ func (s *scheduler) divide() []scheduled {
 		left -= part.rows
 	}
 	return plan
+}
+
+// repeats reports whether the step behind plan, and behind n-1 others with the same sequences, has these sequences, too.
+// All that run have their next token by then.
+func (s *scheduler) repeats(plan []scheduled, n int) bool {
+	return len(plan) == len(s.running) || s.beside.paysAfter(n)
 }
 
 // pack distributes the rows of a step among sequences that are computed whole: the oldest first, then

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math/bits"
 	"slices"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 func newTestScheduler(l limits, blockCount, blockSize int) *scheduler {
 	s := &scheduler{limits: l}
 	s.reset("m", newBlocks(blockSize, l.Rows, groupSize{blocks: blockCount}))
-	s.alone.rows, s.mixed.rows = l.Rows, max(1, l.Rows/8)
+	s.alone.rows, s.beside.rows = l.Rows, max(1, l.Rows/4)
 	return s
 }
 
@@ -198,107 +197,18 @@ func TestPace(t *testing.T) {
 	}
 }
 
-func TestPace_BesideDecode(t *testing.T) {
-	const ms = time.Millisecond
-	tests := []struct {
-		name string
-		used int
-		took time.Duration // where decode alone takes 30 ms, and 50 ms leave three fifths of its speed
-		want int
-	}{
-		{"as many rows as fit into the time", 32, 62 * ms, 20},
-		{"never less than half at once", 32, 530 * ms, 16},
-		{"up to twice as many where they cost little", 32, 31 * ms, 64},
-		{"twice as many where they cost nothing", 32, 29 * ms, 64},
-		{"a few cheap rows do not lower it", 3, 30 * ms, 32},
-		{"a few dear rows do", 3, 33 * ms, 20},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			p := pace{32, 1, 100}
-			if p.learnBeside(tt.used, tt.took, 30*ms); p.rows != tt.want {
-				t.Errorf("%d rows, want %d", p.rows, tt.want)
-			}
-		})
-	}
-	p := pace{32, 20, 40}
-	if p.learnBeside(32, time.Second, 30*ms); p.rows != 20 {
-		t.Errorf("%d rows, want the least, 20", p.rows)
-	}
-	if p.learnBeside(40, 0, 30*ms); p.rows != 40 {
-		t.Errorf("%d rows, want the most, 40", p.rows)
-	}
-}
-
 func TestScheduler_LearnsItsPace(t *testing.T) {
-	const us = time.Microsecond
-	tests := []struct {
-		name    string
-		decode  time.Duration                // of a step of decode
-		prefill func(rows int) time.Duration // that rows of prefill take
-		beside  int                          // rows of prefill that a step takes on beside decode, at most
-	}{
-		{"a slow CPU", 30_000 * us, func(rows int) time.Duration { return time.Duration(rows) * 10_000 * us }, 4},
-		{"a fast CPU", 25_000 * us, func(rows int) time.Duration { return time.Duration(rows) * 2_000 * us }, 8},
-		{"a GPU, whose steps have 2, 4, 8 … rows", 2_800 * us, func(rows int) time.Duration {
-			return time.Duration(1<<bits.Len(uint(rows))) * 90 * us
-		}, 20},
-		{"a machine that takes longer for one row of prefill than for decode", 1_000 * us, func(rows int) time.Duration {
-			return time.Duration(rows) * 5_000 * us
-		}, 4},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := &scheduler{limits: limits{4, 256, 8}}
+	for name, row := range map[string]time.Duration{"a slow CPU": 10 * time.Millisecond, "a fast CPU": 2 * time.Millisecond, "a GPU": 100 * time.Microsecond} {
+		t.Run(name, func(t *testing.T) {
+			s := &timedScheduler{scheduler: &scheduler{limits: limits{4, 256, 8}}, takes: linear(row, row)}
 			s.reset("m", oneGroup(4096, 4))
-			step := func() (prefill int) {
-				plan := s.schedule()
-				decode := time.Duration(0)
-				for _, part := range plan {
-					if part.seq.missing() > 1 {
-						prefill += part.rows
-					} else {
-						decode = tt.decode
-					}
-				}
-				took := decode
-				if prefill > 0 {
-					took += tt.prefill(prefill)
-				}
-				s.advance(plan, took)
-				for _, part := range plan {
-					if part.seq.missing() == 0 {
-						part.seq.tokens = append(part.seq.tokens, 7)
-					}
-				}
-				return prefill
-			}
-			s.add(newSequence("m", span(0, 2000), false))
+			s.prompts(1, 2000)
 			for range 3 {
-				step()
+				s.step()
 			}
-			if took := tt.prefill(step()); took > chunkTime {
-				t.Errorf("a chunk takes %v after three, want at most %v", took, chunkTime)
-			}
-			for s.running[0].missing() > 1 {
-				step()
-			}
-			step()
-			s.add(newSequence("m", span(5000, 7000), false))
-			for range 20 {
-				step()
-			}
-			steps, took := 0, time.Duration(0)
-			for range 10 {
-				rows := step()
-				steps++
-				took += tt.decode + tt.prefill(rows)
-				if rows > tt.beside {
-					t.Errorf("%d rows of a prompt beside an answer, want at most %d", rows, tt.beside)
-				}
-			}
-			if kept := float64(tt.decode) * float64(steps) / float64(took); kept < 0.9*keptSpeed && tt.beside > leastBeside {
-				t.Errorf("the answer keeps %.2f of its speed, want about %.2f", kept, keptSpeed)
+			before := s.now
+			if s.step(); s.now-before > chunkTime {
+				t.Errorf("a chunk takes %v after three, want at most %v", s.now-before, chunkTime)
 			}
 		})
 	}
@@ -392,9 +302,12 @@ func TestScheduler_Model(t *testing.T) {
 				inTurn := len(before) > 0 && before[0].steps < sliceSteps
 				plan := s.schedule()
 				total, logits := 0, 0
+				computes := slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool {
+					return s.beside.pays() && q.missing() > 1 && slices.ContainsFunc(s.running, func(q *sequence) bool { return q.missing() == 1 })
+				})
 				for i, part := range plan {
 					q := part.seq
-					if q != s.running[i] {
+					if i >= len(computes) || q != computes[i] {
 						t.Fatalf("share %d is not of the sequence that runs there", i)
 					}
 					if part.rows < 1 || part.rows > q.missing() {
@@ -407,8 +320,8 @@ func TestScheduler_Model(t *testing.T) {
 						}
 					}
 				}
-				if len(plan) != len(s.running) || len(plan) > l.Answers || total > l.Rows || logits > l.Logits {
-					t.Fatalf("%d of %d sequences, %d rows, %d logits exceed %+v", len(plan), len(s.running), total, logits, l)
+				if len(plan) != len(computes) || len(plan) > l.Answers || total > l.Rows || logits > l.Logits {
+					t.Fatalf("%d of %d sequences, %d rows, %d logits exceed %+v", len(plan), len(computes), total, logits, l)
 				}
 				if len(all) > 0 && len(plan) == 0 {
 					t.Fatalf("nothing runs although %d wait", len(s.waiting))
@@ -478,7 +391,7 @@ func TestScheduler_TextsGiveBackWhatIsBehindTheirWindow(t *testing.T) {
 			most := spanOf(window, step, size)
 			s := &scheduler{limits: limits{2, step, step}}
 			s.reset("m", newBlocks(size, step, groupSize{blocks: 2 * length / size}, groupSize{blocks: 2 * most, window: window}))
-			s.alone.rows, s.mixed.rows = step, step
+			s.alone.rows, s.beside.rows = step, step
 			var texts []*sequence
 			for range 2 {
 				q := newSequence("m", span(0, length), false)
