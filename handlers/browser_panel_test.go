@@ -15,6 +15,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
+	"m40-llm/infer/device"
 	"m40-llm/store"
 )
 
@@ -87,8 +88,12 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			})
 			b.until("!document.querySelector('[data-recurrent]').hidden && document.querySelector('[data-recurrent] [data-engine=recurrent_state]').textContent === '309 MB'")
 			at("with recurrent state", "ready")
-			engine.set(func(s *infer.Status) { s.Cache.State = 0 })
-			b.until("document.querySelector('[data-recurrent]').hidden")
+			b.until("[...document.querySelectorAll('[data-decode], [data-ahead]')].every(e => e.hidden)")
+			engine.set(func(s *infer.Status) {
+				s.Cache.State, s.Device.Decode, s.Ahead = 0, device.DecodeGraph, infer.Ahead{On: true, Tokens: 1000, Missed: 5}
+			})
+			b.until("document.querySelector('[data-recurrent]').hidden && [...document.querySelectorAll('dd[data-decode], dd[data-ahead]')].map(e => e.innerText).join() === 'graph,1,000 tokens, 0.5 % wrong'")
+			at("on a GPU", "ready")
 			engine.set(func(s *infer.Status) {
 				s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "model \"a-model\" ends early: it has 12 of 4,920 MB; download it again"}
 			})

@@ -14,6 +14,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
+	"m40-llm/infer/device"
 	"m40-llm/web"
 )
 
@@ -159,6 +160,13 @@ func TestPage_EngineInWords(t *testing.T) {
 		{"writing has a speed", func(s *infer.Status) { s.Running, s.Queued, s.Decode = 2, 1, 38.24 }, func(e web.Engine) bool {
 			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "Guide · 38.2 tok/s"
 		}},
+		{"a GPU says how it runs steps, and how often it was wrong about tokens", func(s *infer.Status) {
+			s.Device.Decode, s.Ahead = device.DecodeGraph, infer.Ahead{On: true, Tokens: 1030, Missed: 5, Dropped: 30}
+		}, func(e web.Engine) bool { return e.Decode == "graph" && e.Ahead == "1,030 tokens, 0.5 % wrong" }},
+		{"a GPU that has drawn no token yet says so", func(s *infer.Status) { s.Ahead.On = true }, func(e web.Engine) bool {
+			return e.Ahead == "none yet"
+		}},
+		{"another device says nothing about that", func(*infer.Status) {}, func(e web.Engine) bool { return e.Decode == "" && e.Ahead == "" }},
 		{"who waits is told for how long", func(s *infer.Status) { s.Running, s.Queued, s.WaitS = 2, 3, 40 }, func(e web.Engine) bool {
 			return e.Queue == "3 waiting about 40 s, 2 running"
 		}},

@@ -200,6 +200,9 @@ type Engine struct {
 	// RecurrentState is the memory of recurrent state, "309 MB"; empty: the model has none.
 	RecurrentState string `json:"recurrent_state"`
 
+	// Decode is how a GPU runs steps of few tokens, "graph" or "persistent"; empty: no GPU does.
+	Decode string `json:"decode"`
+
 	// Ahead says how many tokens the device drew itself, "1,024 tokens, 0.3 % wrong"; empty: it draws none.
 	Ahead string `json:"ahead"`
 

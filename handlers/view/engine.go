@@ -54,6 +54,7 @@ func Engine(s infer.Status) web.Engine {
 		Saves:   s.Cache.Saves,
 
 		RecurrentState: stateText(s.Cache),
+		Decode:         string(s.Device.Decode),
 		Ahead:          aheadText(s.Ahead),
 	}
 	larger := s.ContextLength < s.Model.ContextTrain

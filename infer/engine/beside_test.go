@@ -159,3 +159,90 @@ func TestScheduler_DividesTimeBetweenAnswersAndPrompts(t *testing.T) {
 		})
 	}
 }
+
+func TestSharing(t *testing.T) {
+	const ms = time.Millisecond
+	alone := func(s *sharing) { // as after many steps of 10 ms with two answers
+		for range 50 {
+			s.record(2, 0, 10*ms)
+		}
+		s.owed = 0
+	}
+	near := func(got, want time.Duration) bool { return (got - want).Abs() <= 10*time.Microsecond }
+	tests := []struct {
+		name string
+		do   func(*sharing)
+		owed time.Duration
+		pays bool
+	}{
+		{"a chunk is paid for", func(s *sharing) { alone(s); s.record(2, 30, 50*ms) }, 22500 * time.Microsecond, true},
+		{"each step of the answers pays a part", func(s *sharing) { alone(s); s.record(2, 30, 50*ms); s.record(2, 0, 10*ms) }, 19 * ms, true},
+		{"what was paid too much is kept, up to a step", func(s *sharing) { alone(s); s.record(2, 0, 10*ms); s.record(2, 0, 10*ms) }, -3500 * time.Microsecond, false},
+		{"a chunk that costs nothing is not paid for", func(s *sharing) { alone(s); s.record(2, 1, 10*ms) }, -3500 * time.Microsecond, false},
+		{"nothing is known, so all of it is paid for", func(s *sharing) { s.record(2, 30, 50*ms) }, 32500 * time.Microsecond, true},
+		{"fewer answers get less of a chunk", func(s *sharing) { alone(s); s.record(1, 30, 50*ms) }, 27500 * time.Microsecond, true},
+		{"more answers get no more of it than was measured", func(s *sharing) { alone(s); s.record(9, 30, 50*ms) }, 22500 * time.Microsecond, true},
+		{"a token is worth less where drafts give more of them", func(s *sharing) {
+			for range 50 {
+				s.record(2, 0, 10*ms)
+				s.accepted(2)
+			}
+			s.owed = 0
+			s.record(2, 30, 50*ms)
+		}, 27500 * time.Microsecond, true},
+		{"a step that gave nothing is paid, too", func(s *sharing) { alone(s); s.record(2, 30, 50*ms); s.record(0, 0, 10*ms) }, 19 * ms, true},
+		{"nothing is owed when no answer runs any more", func(s *sharing) { alone(s); s.record(2, 30, 50*ms); s.record(0, 30, 50*ms) }, 0, false},
+		{"the answers are measured again after some chunks that cost nothing", func(s *sharing) {
+			alone(s)
+			for range mostChunks {
+				s.record(2, 1, 10*ms)
+			}
+		}, -3500 * time.Microsecond, true},
+		{"a step of the answers that takes long once hardly counts", func(s *sharing) {
+			alone(s)
+			s.record(2, 0, 80*ms)
+			s.owed = 0
+			s.record(2, 30, 50*ms)
+		}, 13750 * time.Microsecond, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSharing(64)
+			tt.do(&s)
+			if !near(s.owed, tt.owed) || s.pays() != tt.pays {
+				t.Errorf("%v are owed, pays: %v; want %v, %v", s.owed, s.pays(), tt.owed, tt.pays)
+			}
+		})
+	}
+	s := newSharing(64)
+	alone(&s)
+	s.record(2, 30, 50*ms) // paid in 7 steps
+	for n, want := range map[int]bool{0: true, 6: true, 7: false} {
+		if s.paysAfter(n) != want {
+			t.Errorf("behind %d steps, the next has rows of answers only: %v, want %v", n, !want, want)
+		}
+	}
+}
+
+func TestScheduler_StepsAheadRepeatWhilePromptsPause(t *testing.T) {
+	s := newTimedScheduler(1, linear(10*time.Millisecond, time.Millisecond))
+	s.prompts(1, 500)
+	for !s.step() {
+	}
+	plan := s.schedule()
+	if len(plan) != 1 || len(s.running) != 2 {
+		t.Fatalf("a step of %d of %d sequences, want that the prompt pauses", len(plan), len(s.running))
+	}
+	steps := 0
+	for s.repeats(plan, steps) {
+		steps++
+	}
+	for range steps {
+		if s.step() {
+			t.Fatalf("a chunk comes within the %d steps that were to repeat", steps)
+		}
+	}
+	if s.schedule(); !s.step() {
+		t.Errorf("%d steps repeat, but the next has no chunk, either", steps)
+	}
+}
