@@ -92,7 +92,7 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			engine.set(func(s *infer.Status) {
 				s.Cache.State, s.Device.Decode, s.Ahead = 0, device.DecodeGraph, infer.Ahead{On: true, Tokens: 1000, Missed: 5}
 			})
-			b.until("document.querySelector('[data-recurrent]').hidden && [...document.querySelectorAll('dd[data-decode], dd[data-ahead]')].map(e => e.innerText).join() === 'graph,1,000 tokens, 0.5 % wrong'")
+			b.until("document.querySelector('[data-recurrent]').hidden && [...document.querySelectorAll('.notes [data-decode], .notes [data-ahead]')].map(e => e.innerText).join() === 'Steps: graph,Drawn ahead: 1,000 tokens, 0.5 % wrong'")
 			at("on a GPU", "ready")
 			engine.set(func(s *infer.Status) {
 				s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "model \"a-model\" ends early: it has 12 of 4,920 MB; download it again"}
