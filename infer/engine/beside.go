@@ -31,7 +31,7 @@ const (
 
 	// besideTime is the aim for a step with both, or besideSteps times as long as one with rows of answers alone, if
 	// that is more: the longest pause of an answer.
-	besideTime  = 50 * time.Millisecond
+	besideTime  = 60 * time.Millisecond
 	besideSteps = 3
 
 	// mostChunks is after how many steps with both the answers are measured again.
