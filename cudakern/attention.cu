@@ -25,6 +25,7 @@
 #include "image.cuh"
 #include "kvcache.cuh"
 #include "math.cuh"
+#include "overlap.cuh"
 #include "rope.cuh"
 
 #if defined(CACHE_F16) && defined(LATENT)

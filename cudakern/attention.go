@@ -10,6 +10,7 @@ import (
 // Attention is causal grouped-query attention over a paged cache.
 type Attention struct {
 	attend, prefill *Function
+	overlaps        bool // launches that store the row's key and value overlap
 
 	heads, kvHeads, dim int
 	latent              int // width of a value of a latent cache, or 0
@@ -88,6 +89,7 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 	if a.attend, err = c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, a.queries)); err != nil {
 		return nil, err
 	}
+	a.overlaps = c.properties.overlaps()
 	a.prefill, err = c.kernel(module, fmt.Sprintf("%s_d%d_rows", module, 32*width))
 	return a, err
 }
@@ -160,9 +162,9 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
 	}
-	attend, queries, rows, unit := a.attend, a.queries, 1, max(a.keys, 4*a.queries*32*a.width)
+	attend, queries, rows, unit := *a.attend, a.queries, 1, max(a.keys, 4*a.queries*32*a.width)
 	if capacity >= shareRows {
-		attend, queries = a.prefill, a.prefillQueries()
+		attend, queries = *a.prefill, a.prefillQueries()
 		rows, unit = queries/a.perRow, 4*queries*32*a.width
 	}
 	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, a.perRow)
@@ -184,6 +186,7 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 			return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", capacity, a.dim)
 		}
 		distance, pairStride = pairing(r.Dims, r.NeoX)
+		attend.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
 		shared += 4 * 32 * a.width
 	}
 	dstImage, kind := Ptr(0), int32(slices.Index([]string{"", imageI16, imageF32}, image)) // NO_IMAGE, … of attention.cu

@@ -360,6 +360,23 @@ template <int WIDTH, int QUERIES> DEVICE void load_queries(const Params &a, cons
 	}
 }
 
+// Requests keys and values of the warp's tile of a unit for the L2 cache, where there is time for that because launches overlap.
+DEVICE void request_tile([[maybe_unused]] const Params &a, [[maybe_unused]] const Queries &n, [[maybe_unused]] int sequence, [[maybe_unused]] int unit)
+{
+#if !defined(EMU) && __CUDA_ARCH__ >= 900
+	const int start = unit * UNIT + warp_id() * BLOCK_POSITIONS, first = max(n.low - start, 0), last = min(n.high - start, BLOCK_POSITIONS - 1);
+	if (first > last)
+		return;
+	const int block = a.tables[(size_t)sequence * a.stride + start / BLOCK_POSITIONS];
+	UNROLL_BY(1) for (int part = 0; part < a.parts; part++) {
+		const element *const rows = a.cache + cache_index(block, a.layer, a.layers, a.parts, part, n.kv_head, a.kv_heads, a.dim);
+		const char *line = reinterpret_cast<const char *>(rows + first * a.dim), *const end = reinterpret_cast<const char *>(rows + (last + 1) * a.dim);
+		UNROLL_BY(1) for (line += 128 * lane_id(); line < end; line += 128 * WARP)
+			prefetch(line);
+	}
+#endif
+}
+
 // Grid: (blocks of a row, kv heads and parts of their query heads, rows).
 template <int WIDTH, int QUERIES> DEVICE void attend_row(float *memory, const Params &a)
 {
@@ -373,19 +390,22 @@ template <int WIDTH, int QUERIES> DEVICE void attend_row(float *memory, const Pa
 	const int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads, t = threadIdx.x;
 	Queries n;
 	n.row = blockIdx.z;
+	begin_next();
 	const int rows = *a.rows, pos = a.pos[n.row], last = a.last[n.row], sequence = a.seq[n.row]; // four loads at once
-	if (n.row >= rows)
-		return;
+	if (cos_sin != nullptr)
+		rope_factors(cos_sin, a.pairs, a.frequencies, a.magnitude, pos);
 	n.kv_head = blockIdx.y / parts;
 	n.head = n.kv_head * group + blockIdx.y % parts * a.block_heads;
 	n.count = n.heads = min(a.block_heads, (n.kv_head + 1) * group - n.head);
 	n.high = min(last, pos + a.after), n.low = max(0, pos - a.before);
 	const int first_unit = n.low / UNIT, units = n.high / UNIT - first_unit + 1, blocks = min(int(gridDim.x), units);
-	if (int(blockIdx.x) >= blocks)
+	const bool works = n.row < rows && int(blockIdx.x) < blocks;
+	if (works)
+		request_tile(a, n, sequence, first_unit + blockIdx.x);
+	wait_for_previous();
+	if (!works)
 		return;
 
-	if (cos_sin != nullptr)
-		rope_factors(cos_sin, a.pairs, a.frequencies, a.magnitude, pos);
 	load_queries<WIDTH, QUERIES>(a, s, n, cos_sin);
 	if (t < QUERIES)
 		s.max[t] = MINUS_INFINITY, s.sum[t] = 0.0f;

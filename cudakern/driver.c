@@ -14,6 +14,7 @@ static const char *look_up(struct driver *d) {
 	if (!(*(void **)&d->name = dlsym(d->library, #name))) return #name;
 	DRIVER_CALLS(LOOK_UP)
 #undef LOOK_UP
+	*(void **)&d->cuLaunchKernelEx = dlsym(d->library, "cuLaunchKernelEx");
 	return NULL;
 }
 
@@ -85,9 +86,15 @@ DRIVER_CALLS(DEFINE)
 #undef DEFINE
 
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
-	unsigned shared, CUstream stream, const void *values, int n) {
+	unsigned shared, CUstream stream, const void *values, int n, int overlaps) {
 	void *params[MAX_PARAMS];
 	for (int i = 0; i < n; i++) params[i] = (char *)values + 8 * i;
+	if (overlaps && d->cuLaunchKernelEx) {
+		struct launch_attribute early = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.allowed = 1}};
+		struct launch_config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, stream, &early, 1};
+		CUresult failed = set_current(d);
+		return failed ? failed : d->cuLaunchKernelEx(&config, function, params, NULL);
+	}
 	return call_cuLaunchKernel(d, function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, stream, params, NULL);
 }
 

@@ -73,6 +73,25 @@ typedef struct CUgraphExec_st *CUgraphExec;
 
 #define UNPACK(...) __VA_ARGS__
 
+// A launch with attributes, of which this package has one: whether it may begin before the launches before it have ended.
+struct launch_attribute {
+	int id;
+	char padding[4];
+	union {
+		int allowed;
+		char bytes[64];
+	} value;
+};
+
+struct launch_config {
+	unsigned grid[3], block[3], shared;
+	CUstream stream;
+	struct launch_attribute *attributes;
+	unsigned count;
+};
+
+enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
 // struct driver holds the functions of a loaded library and the context to call them in.
 struct driver {
 	void *library;
@@ -81,6 +100,7 @@ struct driver {
 #define FIELD(name, params, args) CUresult (*name) params;
 	DRIVER_CALLS(FIELD)
 #undef FIELD
+	CUresult (*cuLaunchKernelEx)(const struct launch_config *config, CUfunction function, void **params, void **extra); // NULL: older than 11.8
 };
 
 // driver_open loads the library at path. If that fails or a function is missing, it returns NULL and
@@ -94,9 +114,10 @@ DRIVER_CALLS(DECLARE)
 
 enum { MAX_PARAMS = 40 };
 
-// launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + 8i.
+// launch calls cuLaunchKernel with n parameters, at most MAX_PARAMS; parameter i is at values + 8i. With overlaps, the kernel
+// waits itself for the launches before it, and may begin before they have ended, if the driver can do so.
 CUresult launch(const struct driver *d, CUfunction function, const unsigned grid[3], const unsigned block[3],
-	unsigned shared, CUstream stream, const void *values, int n);
+	unsigned shared, CUstream stream, const void *values, int n, int overlaps);
 
 // load_module calls cuModuleLoadDataEx and writes the error messages of the driver's compiler to log, which
 // has room for bytes bytes.

@@ -1,17 +1,20 @@
-// Products of one row of RMSNorm(x) · w, which need neither a launch nor memory for its image:
+// Products of one row:
 //
-//	norm   up to three products with the same activations, stored as by matmul.cu
-//	glu    the products gate and up, and of a GLU of both the image for the next product
+//	norm   up to three products of RMSNorm(x) · w, stored as by matmul.cu
+//	glu    the products gate and up of RMSNorm(x) · w, and of a GLU of both the image for the next product
+//	one    a product of the row of an image, stored or added
 //
-// The image of all inputs stays in the block's shared memory. So that few blocks compute it, a launch has no more blocks
-// than run at the same time; each computes every gridDim.x-th group of 32 outputs, a warp 4 of them. The bits are those
-// of separate launches: norm.cuh, image.cuh and matmul.cu define them.
+// norm and glu need neither a launch nor memory for the image of their activations. The image of all inputs is in the block's
+// shared memory. So that few blocks compute or copy it, a launch has no more blocks than run at the same time; each computes every
+// gridDim.x-th group of 32 outputs, a warp 4 of them. The bits are those of separate launches: norm.cuh, image.cuh and
+// matmul.cu define them. Launches may overlap (overlap.cuh): meanwhile a block requests its first weights.
 //
-// Grid: (at most the number of groups). Launch with blockDim.x = 256, inputs that are a multiple of 4 and fill at most
-// MOST_TILES tiles, and the shared memory of RowMemory.
+// Grid: (at most the number of groups). Launch with blockDim.x = 256, the shared memory of RowMemory, and for norm and glu inputs
+// that are a multiple of 4 and fill at most MOST_TILES tiles.
 #include "image.cuh"
 #include "math.cuh"
 #include "norm.cuh"
+#include "overlap.cuh"
 
 // The products of matmul.cu, without its kernels: those are functions here, which nothing calls.
 #pragma push_macro("KERNEL")
@@ -87,15 +90,42 @@ struct Normalized {
 	int inputs;
 };
 
+// The image of a row.
+struct Imaged {
+	const uint4 *image;
+	int inputs;
+};
+
+// Copies the image to shared memory. Loads do not go through the read-only cache, because the launch before may have written it.
+DEVICE void stage_row(uint4 *image, float *, const Imaged &a)
+{
+	enum { AT_ONCE = 10 };
+	const int units = tiles_of(blocks_of(a.inputs)) * RowPath::UNITS;
+	wait_for_previous();
+	for (int first = threadIdx.x; first < units; first += AT_ONCE * 32 * WARPS) {
+		uint4 v[AT_ONCE];
+		UNROLL for (int i = 0; i < AT_ONCE; i++)
+			v[i] = a.image[min(first + i * 32 * WARPS, units - 1)];
+		UNROLL for (int i = 0; i < AT_ONCE; i++)
+			if (first + i * 32 * WARPS < units)
+				image[first + i * 32 * WARPS] = v[i];
+	}
+	syncthreads();
+}
+
 // Writes the image of the row to shared memory.
-DEVICE void stage_normalized(uint4 *image, float *partial, const Normalized &a)
+DEVICE void stage_row(uint4 *image, float *partial, const Normalized &a)
 {
 	const int fours = a.inputs / 4, tiles = tiles_of(blocks_of(a.inputs));
 	const float4 *const x = reinterpret_cast<const float4 *>(a.x), *const w = reinterpret_cast<const float4 *>(a.w);
 	float4 v[MOST_TILES] = {}, g[MOST_TILES];
 	UNROLL for (int tile = 0; tile < MOST_TILES; tile++)
 		if (tile * NORM_THREADS + int(threadIdx.x) < fours)
-			v[tile] = x[tile * NORM_THREADS + threadIdx.x], g[tile] = w[tile * NORM_THREADS + threadIdx.x];
+			g[tile] = w[tile * NORM_THREADS + threadIdx.x];
+	wait_for_previous();
+	UNROLL for (int tile = 0; tile < MOST_TILES; tile++)
+		if (tile * NORM_THREADS + int(threadIdx.x) < fours)
+			v[tile] = x[tile * NORM_THREADS + threadIdx.x];
 	float sum = 0;
 	UNROLL for (int tile = 0; tile < MOST_TILES; tile++)
 		sum = add_squares(v[tile], sum);
@@ -118,6 +148,7 @@ DEVICE void stage_normalized(uint4 *image, float *partial, const Normalized &a)
 struct Stored {
 	enum { PASSES = 1 };
 	Product a, b, c;
+	bool add; // to what dst has
 };
 
 DEVICE int groups_of(const Product &p) { return (p.outputs + GROUP_OUTPUTS - 1) / GROUP_OUTPUTS; }
@@ -152,7 +183,7 @@ DEVICE void write_block(const Gating &job, int block, float v)
 struct RowMemory {
 	float partial[NORM_FLOATS];
 	float results[2][2][GROUP_OUTPUTS];        // of gate and up, of the group before and of this one in turn
-	uint4 image[MOST_TILES * RowPath::UNITS]; // tiles past those of the row may be missing
+	uint4 image[RowPath::UNITS];               // and those of the other tiles
 };
 
 // Returns where the weights of the warp's band of a group begin. A warp without a band repeats the last one, and its results are
@@ -172,7 +203,7 @@ DEVICE void finish(const Stored &job, RowMemory *, int group, int, int *, float 
 	const Product p = product_of(job, group, 0, &band); // again: fewer registers in the loop
 	const int lanes = WARP / BAND_OUTPUTS, output = (band + warp_id()) * BAND_OUTPUTS + lane_id() / lanes; // lanes: how many have the same sum
 	if (lane_id() % lanes == 0 && output < p.outputs)
-		p.dst[output] = sum;
+		p.dst[output] = job.add ? p.dst[output] + sum : sum;
 }
 
 DEVICE void finish(const Gating &job, RowMemory *memory, int group, int pass, int *buffer, float sum)
@@ -199,19 +230,35 @@ DEVICE void pad(const Gating &job)
 		write_block(job, block, 0);
 }
 
-template <typename Job> DEVICE void multiply_row(const Job &job, const Normalized &a, const int *rows)
+// Requests tiles of a band for the L2 cache, up to REQUESTED bytes, where there is time for it because launches overlap.
+DEVICE void request_band([[maybe_unused]] const uint8_t *tile_at, [[maybe_unused]] int tiles)
+{
+#if !defined(EMU) && __CUDA_ARCH__ >= 900
+	enum { REQUESTED = 12288, LINE = 128 };
+	const int bytes = min(tiles * tile_bytes(TILE_BLOCKS), int(REQUESTED));
+	for (int at = lane_id() * LINE; at < bytes; at += WARP * LINE)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(tile_at + at));
+#endif
+}
+
+template <typename Job, typename Source> DEVICE void multiply_row(const Job &job, const Source &a, const int *rows)
 {
 	SHARED(RowMemory, memory);
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), full_tiles = blocks / TILE_BLOCKS, groups = groups_of(job);
 	int group = blockIdx.x, pass = 0, buffer = 0;
 	const uint8_t *tile_at = band_at(job, group, pass, blocks);
 
-	// As in matmul; the first tile is on its way while the activations are normalized, the next band's while a band ends.
+	// As in matmul; the first tile is on its way while the image is staged, the next band's while a band ends.
+	begin_next();
 	const bool prefetch = SCALE_BYTES > 0;
 	Block next = {};
 	if (prefetch && full_tiles > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
-	stage_normalized(memory->image, memory->partial, a);
+	if (prefetch)
+		request_band(tile_at + tile_bytes(TILE_BLOCKS), full_tiles - 1);
+	else
+		request_band(tile_at, full_tiles);
+	stage_row(memory->image, memory->partial, a);
 	if (*rows == 0)
 		return; // checked this late so that no load above waits for rows
 	for (;;) {
@@ -250,13 +297,18 @@ template <typename Job> DEVICE void multiply_row(const Job &job, const Normalize
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \
-		multiply_row(Stored{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}}, \
+		multiply_row(Stored{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, false}, \
 			Normalized{x, w, eps, inputs}, rows); \
 	} \
 	KERNEL(matmul_##weight##_##name##_glu, 32 * WARPS, 2) \
 	(uint4 *image, const uint8_t *gate, const uint8_t *up, int outputs, int kind_of_gate, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \
 		multiply_row(Gating{image, gate, up, outputs, kind_of_gate}, Normalized{x, w, eps, inputs}, rows); \
+	} \
+	KERNEL(matmul_##weight##_##name##_one, 32 * WARPS, 2) \
+	(float *dst, const uint8_t *weights, int outputs, const uint4 *image, int inputs, int add, const int *rows) \
+	{ \
+		multiply_row(Stored{{dst, weights, outputs, 0}, {}, {}, add != 0}, Imaged{image, inputs}, rows); \
 	}
 
 #if SCALE_BYTES == 0

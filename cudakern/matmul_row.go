@@ -3,11 +3,13 @@ package cudakern
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // rowProduct are the kernels of matmul_row.cu, for products of one row.
 type rowProduct struct {
 	norm, glu       *Function
+	one             *Function // nil: launches do not overlap, and it would gain nothing over the kernel of matmul.cu
 	multiprocessors int
 }
 
@@ -17,9 +19,18 @@ func newRowProduct(c *Context, module, name string) (k rowProduct, err error) {
 	if k.norm, err = c.kernel(module, name+"_norm"); err != nil {
 		return k, err
 	}
-	k.glu, err = c.kernel(module, name+"_glu")
-	return k, err
+	if k.glu, err = c.kernel(module, name+"_glu"); err != nil || !c.properties.overlaps() || strings.HasSuffix(name, "_i16") {
+		return k, err // path i16 has the units xmad, whose modules have no code for such devices
+	}
+	if k.one, err = c.kernel(module, name+"_one"); err != nil {
+		return k, err
+	}
+	k.norm.overlaps, k.glu.overlaps, k.one.overlaps = true, true, true
+	return k, k.one.SetMaxShared(min(mostRowShared, c.properties.MaxShared))
 }
+
+// mostRowShared is how much shared memory a block of a product of one row may have: two of them fit on a multiprocessor.
+const mostRowShared = 96 << 10
 
 // Normalized is a row of activations, RMSNorm(X) · W, that a product computes itself.
 type Normalized struct {
@@ -76,6 +87,27 @@ func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Pt
 		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
 }
 
+// Overlaps reports whether EnqueueOne can compute a product of capacity rows of inputs activations, and begins while launches before
+// it are running.
+func (k *MatMul) Overlaps(inputs, capacity int) bool {
+	return capacity == 1 && k.row.one != nil && k.rowShared(inputs) <= mostRowShared
+}
+
+// EnqueueOne computes what Enqueue does for one product of one row, with the same bits.
+func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, add bool, p Product) error {
+	if p.W.Type != k.weights || !k.Overlaps(p.W.Inputs, 1) {
+		return fmt.Errorf("no product of one row with %s weights has %d inputs of %s", k.weights, p.W.Inputs, p.W.Type)
+	}
+	if _, err := p.W.format(); err != nil {
+		return err
+	}
+	onto := int32(0)
+	if add {
+		onto = 1
+	}
+	return k.launchRow(to, k.row.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs, p.Dst, p.Weights, int32(p.W.Outputs), x, int32(p.W.Inputs), onto, rows)
+}
+
 // checkRow returns an error if no launch computes products together from a row that it normalizes.
 func (k *MatMul) checkRow(products ...Product) error {
 	inputs := products[0].W.Inputs
@@ -96,10 +128,15 @@ func (k *MatMul) checkRow(products ...Product) error {
 // rowOutputs is GROUP_OUTPUTS of matmul_row.cu, the outputs that a block computes at a time.
 const rowOutputs = bandOutputs * threads / 32
 
+// rowShared returns the shared memory of a block in bytes: RowMemory of matmul_row.cu.
+func (k *MatMul) rowShared(inputs int) int {
+	const results = 4 * 2 * 2 * rowOutputs
+	return normBytes + results + tilesFor(inputs)*imageBytes[k.image]
+}
+
 // launchRow launches as many blocks as can run at the same time, at most one for each group of outputs.
 func (k *MatMul) launchRow(to Queue, f *Function, groups, inputs int, args ...any) error {
-	const results = 4 * 2 * 2 * rowOutputs
-	shared := normBytes + results + tilesFor(inputs)*imageBytes[k.image] // RowMemory of matmul_row.cu
+	shared := k.rowShared(inputs)
 	blocks, err := f.Occupancy(threads, shared)
 	if err != nil {
 		return err

@@ -76,6 +76,7 @@ type Function struct {
 	driver   *Driver
 	name     string
 	function C.CUfunction
+	overlaps bool // waits itself for the launches before it: overlap.cuh
 }
 
 // Name returns the name of the kernel.
@@ -151,12 +152,21 @@ func (l *Launch) Enqueue(s *Stream) error { return s.launch(l) }
 
 func (s *Stream) launch(l *Launch) error {
 	g, b := l.Grid.extent(), l.Block.extent()
-	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params))
+	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params), l.Kernel.early())
 	runtime.KeepAlive(l)
 	if err := s.driver.check("cuLaunchKernel", code); err != nil {
 		return fmt.Errorf("kernel %s: %w", l.Kernel.name, err)
 	}
 	return nil
+}
+
+// early returns whether launches of f may begin before those before them have ended: 0 or 1.
+func (f *Function) early() C.int {
+	const captures = 12030 // the first version that captures such launches in graphs
+	if f.overlaps && f.driver.version >= captures {
+		return 1
+	}
+	return 0
 }
 
 func (d Dim3) extent() [3]C.uint {

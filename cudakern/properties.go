@@ -44,6 +44,9 @@ func (p Properties) Usable() error {
 // compiles PTX when a module is loaded, which takes seconds.
 func (p Properties) HasCode() bool { return p.Major == minMajor && p.Minor >= minMinor }
 
+// overlaps reports whether launches can overlap on a device with p: overlap.cuh.
+func (p Properties) overlaps() bool { return p.Major >= 9 }
+
 // Devices describes every device that the driver reports, usable or not. It fails if there is none.
 func (d *Driver) Devices() ([]Properties, error) {
 	var count C.int

@@ -120,7 +120,7 @@ type module struct {
 
 // flags returns the options of nvcc for m. Words like compute_61 among its defines are the architectures
 // it is compiled for, otherwise compute_52: code for that architecture, and PTX that drivers compile for newer
-// devices at run time.
+// devices at run time. Words like ptx_90 add PTX without code.
 func (m module) flags() []string {
 	flags := slices.Clone(commonFlags)
 	architectures := slices.DeleteFunc(slices.Clone(m.defines), func(d string) bool { return !strings.HasPrefix(d, "compute_") })
@@ -132,7 +132,9 @@ func (m module) flags() []string {
 		flags = append(flags, "-gencode", fmt.Sprintf("arch=compute_%s,code=[sm_%s,compute_%s]", number, number, number))
 	}
 	for _, d := range m.defines {
-		if !strings.HasPrefix(d, "compute_") {
+		if number, ok := strings.CutPrefix(d, "ptx_"); ok {
+			flags = append(flags, "-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number))
+		} else if !strings.HasPrefix(d, "compute_") {
 			flags = append(flags, "-D"+d)
 		}
 	}

@@ -23,6 +23,8 @@ type lowering struct {
 	capacity int
 	out      int // the maximum after GatherRows
 
+	graph bool // the launches are those of a graph, and none is a phase of the resident kernel
+
 	prepared prepared // the current content of the image workspace
 	grouped  grouped  // the current content of the workspace of groups
 	counted  []int    // experts of a row for which the number of pairs of rows and experts is known
@@ -360,6 +362,9 @@ func (l *lowering) matMul(op operation, at operands) error {
 	image, err := l.image(op, product.Image(l.capacity), at.x, op.X.Cols, l.rows, l.capacity)
 	if err != nil {
 		return err
+	}
+	if l.graph && len(products) == 1 && product.Overlaps(op.X.Cols, l.capacity) {
+		return product.EnqueueOne(&l.recording, image, l.rows, op.add, products[0])
 	}
 	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
 }
