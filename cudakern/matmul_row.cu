@@ -230,8 +230,10 @@ DEVICE void pad(const Gating &job)
 		write_block(job, block, 0);
 }
 
-// Requests tiles of a band for the L2 cache, up to REQUESTED bytes, where there is time for it because launches overlap.
-DEVICE void request_band([[maybe_unused]] const uint8_t *tile_at, [[maybe_unused]] int tiles)
+// Requests tiles of a band for the L2 cache, up to REQUESTED bytes, where there is time for it because launches overlap: a
+// product of an image follows attention, which hardly reads memory.
+DEVICE void request_band(const Normalized &, const uint8_t *, int) {}
+DEVICE void request_band(const Imaged &, [[maybe_unused]] const uint8_t *tile_at, [[maybe_unused]] int tiles)
 {
 #if !defined(EMU) && __CUDA_ARCH__ >= 900
 	enum { REQUESTED = 12288, LINE = 128 };
@@ -249,15 +251,14 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 	const uint8_t *tile_at = band_at(job, group, pass, blocks);
 
 	// As in matmul; the first tile is on its way while the image is staged, the next band's while a band ends.
-	begin_next();
 	const bool prefetch = SCALE_BYTES > 0;
 	Block next = {};
 	if (prefetch && full_tiles > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
 	if (prefetch)
-		request_band(tile_at + tile_bytes(TILE_BLOCKS), full_tiles - 1);
+		request_band(a, tile_at + tile_bytes(TILE_BLOCKS), full_tiles - 1);
 	else
-		request_band(tile_at, full_tiles);
+		request_band(a, tile_at, full_tiles);
 	stage_row(memory->image, memory->partial, a);
 	if (*rows == 0)
 		return; // checked this late so that no load above waits for rows
@@ -282,6 +283,8 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 			load_block(w, tile_at, blocks % TILE_BLOCKS, lane);
 			RowPath::template multiply<1>(acc, w, image, 0);
 		}
+		if (next_group >= groups)
+			begin_next(); // not before: its blocks would be on few multiprocessors, those that have room
 		finish(job, memory, group, pass, &buffer, warp_sums(acc));
 		if (next_group >= groups)
 			break;

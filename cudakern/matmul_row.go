@@ -10,6 +10,7 @@ import (
 type rowProduct struct {
 	norm, glu       *Function
 	one             *Function // nil: launches do not overlap, and it would gain nothing over the kernel of matmul.cu
+	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
 	multiprocessors int
 }
 
@@ -26,11 +27,17 @@ func newRowProduct(c *Context, module, name string) (k rowProduct, err error) {
 		return k, err
 	}
 	k.norm.overlaps, k.glu.overlaps, k.one.overlaps = true, true, true
-	return k, k.one.SetMaxShared(min(mostRowShared, c.properties.MaxShared))
+	if c.properties.MaxShared >= spreadShared {
+		k.spread = spreadShared
+	}
+	return k, k.one.SetMaxShared(max(k.spread, min(mostRowShared, c.properties.MaxShared)))
 }
 
 // mostRowShared is how much shared memory a block of a product of one row may have: two of them fit on a multiprocessor.
 const mostRowShared = 96 << 10
+
+// spreadShared is more than half of the shared memory of a multiprocessor of compute capability 9.0 and 10.0, 228 KB.
+const spreadShared = 115 << 10
 
 // Normalized is a row of activations, RMSNorm(X) · W, that a product computes itself.
 type Normalized struct {
@@ -41,9 +48,10 @@ type Normalized struct {
 // maxRowTiles is MOST_TILES of matmul_row.cu.
 const maxRowTiles = 6
 
-// CanNormalize reports whether EnqueueNormalized and EnqueueGated can compute products of capacity rows of inputs activations.
-func CanNormalize(inputs, capacity int) bool {
-	return capacity == 1 && inputs > 0 && inputs%4 == 0 && tilesFor(inputs) <= maxRowTiles
+// CanNormalize reports whether EnqueueNormalized and EnqueueGated should compute products of capacity rows of inputs activations. With
+// very many outputs, a launch for the norm and as many blocks as there are groups are as fast.
+func CanNormalize(outputs, inputs, capacity int) bool {
+	return outputs <= 32768 && capacity == 1 && inputs > 0 && inputs%4 == 0 && tilesFor(inputs) <= maxRowTiles
 }
 
 // SameImage reports whether products of one row with weights of two types read the same kind of image.
@@ -119,7 +127,7 @@ func (k *MatMul) checkRow(products ...Product) error {
 			return err
 		}
 	}
-	if !CanNormalize(inputs, 1) {
+	if !CanNormalize(products[0].W.Outputs, inputs, 1) {
 		return fmt.Errorf("no product normalizes a row of %d", inputs)
 	}
 	return nil
@@ -137,6 +145,9 @@ func (k *MatMul) rowShared(inputs int) int {
 // launchRow launches as many blocks as can run at the same time, at most one for each group of outputs.
 func (k *MatMul) launchRow(to Queue, f *Function, groups, inputs int, args ...any) error {
 	shared := k.rowShared(inputs)
+	if f == k.row.one && groups <= k.row.multiprocessors {
+		shared = max(shared, k.row.spread) // one block on each multiprocessor
+	}
 	blocks, err := f.Occupancy(threads, shared)
 	if err != nil {
 		return err

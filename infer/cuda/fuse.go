@@ -164,7 +164,7 @@ func onlyMultiplied(ops []device.Op, op device.Op) bool {
 // normalizes reports whether the launch of o, a product of at most rows rows, can compute its RMSNorm: all results are other
 // tensors than the one that other blocks still read.
 func normalizes(o operation, rows int) bool {
-	if o.producer == nil || o.producer.Kind != device.OpRMSNorm || !cudakern.CanNormalize(o.W.Cols, rows) {
+	if o.producer == nil || o.producer.Kind != device.OpRMSNorm || !cudakern.CanNormalize(o.W.Rows, o.W.Cols, rows) {
 		return false
 	}
 	return !slices.ContainsFunc(append(slices.Clone(o.also), o.Op), func(p device.Op) bool { return p.Dst.ID == o.producer.X.ID })
