@@ -211,8 +211,8 @@ static void attend_split_f32(const struct attended *a, const float *q, int group
 	attend_split(TYPE_F32, a, q, group, split, p, part);
 }
 
-// mem: see attention_floats
-static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *mem)
+// y: (group, value_dim), mem: see attention_floats
+static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *y, float *mem)
 {
 	const int dim = op->head_dim, values = op->value_dim, group = op->heads / op->kv_heads;
 	float *p = mem;
@@ -225,7 +225,6 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	memset(all.sum, 0, sizeof(float) * (size_t)(group * values));
 
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
-	float *y = op->y + (size_t)row * op->cols + (size_t)kv_head * group * values;
 	const int pos = r->batch->pos[row], end = r->batch->last[row];
 	const struct attended a = {
 		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head,

@@ -21,8 +21,11 @@ type executable struct {
 	limits  device.Limits
 }
 
-// Phases returns the number of phases, each of which ends with a barrier.
+// Phases returns the number of phases, each of which ends before the next begins.
 func (e *executable) Phases() int { return int(e.program.n_phases) }
+
+// Helped returns how many items of phases threads of the device have completed for late ones.
+func (e *executable) Helped() int { return int(C.engine_helped(e.device.engine)) }
 
 func (e *executable) Run(b *device.Batch) error {
 	d := e.device

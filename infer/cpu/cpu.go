@@ -2,7 +2,7 @@
 // instruction sets, of which Open selects the best at run time.
 //
 // A compiled program is a list of phases in C memory, replayed by one call into C: a pool of
-// threads runs the phases with a barrier between them. Upload packs a copy of each weight in the
+// threads runs one phase after another (progress.h). Upload packs a copy of each weight in the
 // layout of the kernels (panel.h); a step reads it once. Without repacking (Options.NoRepack), a step
 // packs each panel anew, in memory that stays in the cache.
 //

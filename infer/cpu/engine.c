@@ -1,6 +1,7 @@
 #include "engine.h"
 #include "fault.h"
 #include "pool.h"
+#include "progress.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,11 +18,12 @@
 // would take longer.
 enum { ALONE_BELOW = 1 << 15 };
 
-// The items of a phase that belong to a thread. They are contiguous, so that it reads weights in the
-// order of memory and prefetches what it reads next. A thread that is done takes items of others.
-struct part {
-	_Alignas(LINE) atomic_int next; // the first item that no thread has taken
-};
+// How long a thread waits for the items of others before it runs them too, in nanoseconds: twice the
+// time of an item, between these. What most waits take is shorter.
+enum { LEAST_PATIENCE = 20000, MOST_PATIENCE = 1000000 };
+
+// Floats of results that a thread computes into memory of its own.
+enum { OWN_FLOATS = 1 << 14 };
 
 struct engine {
 	const struct kernels *kernels;
@@ -29,8 +31,12 @@ struct engine {
 	struct pool *pool;
 
 	struct run run;
-	atomic_int phase; // the phase that all threads run; written only by the last thread at a barrier
-	struct part *parts; // (threads) of that phase
+	atomic_int phase; // the phase that threads run; written only by the thread that reports its last item
+	atomic_int done;  // items of that phase that have been reported
+	int items;        // of that phase
+	struct progress *progress; // (threads)
+	float *own;       // (threads, OWN_FLOATS)
+	atomic_int helped; // items that a thread completed for another, of all steps
 	atomic_int lost;  // a weight could not be read, see fault.h
 };
 
@@ -188,9 +194,65 @@ static void matmul_in_file(const struct run *r, const struct weight_kernels *ker
 	}
 }
 
+// Where the outputs of an item are: rows rows of width values, stride floats apart.
+struct outputs {
+	float *at;
+	int rows, width;
+	size_t stride;
+};
+
+// The outputs of an item that several threads may compute, or none: such an item reads nothing that
+// it or another item of its phase writes, and its results fit into a thread's own memory.
+static struct outputs outputs_of(const struct run *r, const struct phase *p, int i)
+{
+	const struct op *op = &r->program->ops[p->first];
+	struct outputs out = {0};
+	if (p->kind == PHASE_ATTENTION) {
+		const int width = op->heads / op->kv_heads * op->value_dim, rows = phase_rows(r, p);
+		out = (struct outputs){op->y + (size_t)(i % rows) * (size_t)op->cols + (size_t)(i / rows) * (size_t)width, 1, width, 0};
+	} else if (p->kind == PHASE_MATMUL && op->experts == 0) {
+		for (; i >= matmul_items(r, op); op++)
+			i -= matmul_items(r, op);
+		const struct share s = share_of(r, op, phase_rows(r, p), i);
+		out = (struct outputs){op->y + s.out0, s.rows, s.out1 - s.out0, (size_t)op->outs};
+	}
+	if ((int64_t)out.rows * out.width > OWN_FLOATS)
+		return (struct outputs){0};
+	return out;
+}
+
+static void put_outputs(const struct outputs *out, const float *own)
+{
+	for (int r = 0; r < out->rows; r++)
+		memcpy(out->at + (size_t)r * out->stride, own + (size_t)r * (size_t)out->width, sizeof *own * (size_t)out->width);
+}
+
+// Runs item i of a PHASE_MATMUL. own: as in run_item
+static void run_matmul(struct engine *e, const struct phase *p, int i, int thread, float *own)
+{
+	const struct run *r = &e->run;
+	const struct op *op = &r->program->ops[p->first];
+	for (; i >= matmul_items(r, op); op++)
+		i -= matmul_items(r, op);
+	struct share s = share_of(r, op, phase_rows(r, p), i);
+	struct op to;
+	if (own) {
+		to = *op;
+		to.y = own;
+		to.outs = s.out1 - s.out0;
+		s.first = s.out0;
+		op = &to;
+	}
+	const struct weight_kernels *kernels = &e->kernels->weights[op->type];
+	if (op->in_file)
+		matmul_in_file(r, kernels, op, &s, thread);
+	else
+		kernels->matmul(r, op, &s);
+}
+
 // Runs item i of phase p. Results do not depend on which thread runs which item: items write
-// disjoint memory.
-static void run_item(struct engine *e, const struct phase *p, int i, int thread)
+// disjoint memory. own: where the outputs of outputs_of are written without gaps; NULL: in their place
+static void run_item(struct engine *e, const struct phase *p, int i, int thread, float *own)
 {
 	const struct run *r = &e->run;
 	const struct op *op = &r->program->ops[p->first];
@@ -198,11 +260,14 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 	case PHASE_ROWS:
 		e->kernels->row(r, p, i);
 		return;
-	case PHASE_ATTENTION:
+	case PHASE_ATTENTION: {
 		// One kv head for all rows before the next: rows of a prompt share its part of the cache.
-		e->kernels->attention(r, op, i % phase_rows(r, p), i / phase_rows(r, p),
-		                      r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
+		const int rows = phase_rows(r, p), row = i % rows, kv_head = i / rows;
+		const size_t width = (size_t)(op->heads / op->kv_heads) * (size_t)op->value_dim;
+		float *y = own ? own : op->y + (size_t)row * (size_t)op->cols + (size_t)kv_head * width;
+		e->kernels->attention(r, op, row, kv_head, y, r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
 		return;
+	}
 	case PHASE_GROUP:
 		group_rows(r, op, phase_rows(r, p));
 		return;
@@ -215,82 +280,125 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread)
 		e->kernels->scan(r, op, i / scan_parts(op), i % scan_parts(op), phase_rows(r, p)); // in the order of memory
 		return;
 	case PHASE_MATMUL:
-		for (; i >= matmul_items(r, op); op++)
-			i -= matmul_items(r, op);
-		const struct share s = share_of(r, op, phase_rows(r, p), i);
-		const struct weight_kernels *kernels = &e->kernels->weights[op->type];
-		if (op->in_file)
-			matmul_in_file(r, kernels, op, &s, thread);
-		else
-			kernels->matmul(r, op, &s);
+		run_matmul(e, p, i, thread, own);
 	}
 }
 
 static bool alone(const struct engine *e, const struct phase *p)
 {
-	return e->threads == 1 || phase_items(&e->run, p) <= 1 ||
+	const int items = phase_items(&e->run, p);
+	return e->threads == 1 || items <= 1 || items > MOST_ITEMS || e->run.program->n_phases > MOST_PHASES ||
 	       (p->kind == PHASE_MATMUL && p->cost * phase_rows(&e->run, p) < ALONE_BELOW);
 }
 
-// The first of n items that belong to a thread.
-static int part_begin(const struct engine *e, int n, int thread) { return (int)((int64_t)n * thread / e->threads); }
-
-// Divides the items of phase k among the threads.
-static void divide(struct engine *e, int k)
+// Divides the n items of phase k among the threads, which may end the phase before this returns.
+static void divide(struct engine *e, int k, int n)
 {
-	if (k == e->run.program->n_phases)
-		return;
-	const int n = phase_items(&e->run, &e->run.program->phases[k]);
-	for (int thread = 0; thread < e->threads; thread++)
-		atomic_store_explicit(&e->parts[thread].next, part_begin(e, n, thread), memory_order_relaxed);
+	e->items = n;
+	atomic_store_explicit(&e->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&e->phase, k, memory_order_release);
+	for (int t = 0; t < e->threads; t++) {
+		const int begin = (int)((int64_t)n * t / e->threads), end = (int)((int64_t)n * (t + 1) / e->threads);
+		atomic_store_explicit(&e->progress[t].next, word_of(k, end, begin), memory_order_release);
+	}
 }
 
 // Runs phases that need only one thread, up to the next one for all threads.
-static void advance(void *arg)
+static void advance(struct engine *e, int thread)
 {
-	struct engine *e = arg;
 	const struct program *program = e->run.program;
 	int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
 	for (; k < program->n_phases; k++) {
 		const struct phase *p = &program->phases[k];
-		if (!alone(e, p))
-			break;
-		int n = phase_items(&e->run, p);
+		const int n = phase_items(&e->run, p);
+		if (!alone(e, p)) {
+			divide(e, k, n);
+			return;
+		}
 		for (int i = 0; i < n; i++)
-			run_item(e, p, i, 0);
+			run_item(e, p, i, thread, NULL);
 	}
-	atomic_store_explicit(&e->phase, k, memory_order_relaxed);
-	divide(e, k);
+	atomic_store_explicit(&e->phase, k, memory_order_release);
 }
 
-static void skip_and_advance(void *arg)
+// Reports n items of the running phase as done. The last ones end it.
+static void report(struct engine *e, int n, int thread)
 {
-	struct engine *e = arg;
+	const int items = e->items; // the phase cannot end before n is added, but it can right after that
+	if (n == 0 || atomic_fetch_add(&e->done, n) + n < items)
+		return;
 	atomic_fetch_add_explicit(&e->phase, 1, memory_order_relaxed);
-	advance(e);
+	advance(e, thread);
+	pool_next(e->pool);
+}
+
+static void run_taken(struct engine *e, struct item item, int thread)
+{
+	const struct phase *p = &e->run.program->phases[item.phase];
+	const struct outputs out = outputs_of(&e->run, p, item.index);
+	struct progress *progress = &e->progress[thread];
+	float *own = out.width > 0 ? e->own + (size_t)thread * OWN_FLOATS : NULL;
+	const uint64_t at = progress_begin(progress, item.phase, own ? ITEM + item.index : STORING);
+	run_item(e, p, item.index, thread, own);
+	if (own) {
+		if (!progress_store(progress, at))
+			return;
+		put_outputs(&out, own);
+	}
+	progress_end(progress, at);
+}
+
+// Completes what keeps phase k from ending, and reports it: an item that another thread runs, or what
+// it has not reported. Returns false if there is nothing to do.
+static bool help(struct engine *e, int k, int thread)
+{
+	const struct phase *p = &e->run.program->phases[k];
+	float *own = e->own + (size_t)thread * OWN_FLOATS;
+	for (int step = 1; step < e->threads; step++) {
+		const int other = (thread + step) % e->threads;
+		const uint64_t at = atomic_load_explicit(&e->progress[other].at, memory_order_acquire);
+		if (at == 0 || word_phase(at) != k || word_low(at) == STORING)
+			continue;
+		const bool running = word_low(at) >= ITEM;
+		const int i = word_low(at) - ITEM;
+		if (running)
+			run_item(e, p, i, thread, own);
+		if (!progress_take_over(&e->progress[other], at))
+			return true; // it has got on
+		if (running) {
+			const struct outputs out = outputs_of(&e->run, p, i);
+			put_outputs(&out, own);
+			atomic_fetch_add_explicit(&e->helped, 1, memory_order_relaxed);
+		}
+		report(e, word_middle(at) + running, thread);
+		return true;
+	}
+	return false;
 }
 
 static void walk(void *arg, int thread)
 {
 	struct engine *e = arg;
-	const struct program *program = e->run.program;
 	fault_watch(&e->lost);
 	for (;;) {
-		int k = atomic_load_explicit(&e->phase, memory_order_relaxed);
-		if (k == program->n_phases)
+		const unsigned turn = pool_turn(e->pool);
+		const int k = atomic_load_explicit(&e->phase, memory_order_acquire);
+		if (k == e->run.program->n_phases)
 			break;
-		const struct phase *p = &program->phases[k];
-		int n = phase_items(&e->run, p);
-		for (int other = 0; other < e->threads; other++) {
-			const int owner = (thread + other) % e->threads, end = part_begin(e, n, owner + 1);
-			for (;;) {
-				int i = atomic_fetch_add_explicit(&e->parts[owner].next, 1, memory_order_relaxed);
-				if (i >= end)
-					break;
-				run_item(e, p, i, thread);
+		const int64_t begin = pool_clock();
+		int items = 0;
+		struct item item;
+		for (int other = 0; other < e->threads; other++)
+			for (; progress_take(&e->progress[(thread + other) % e->threads], &item); items++)
+				run_taken(e, item, thread);
+		const int64_t took = items > 0 ? 2 * (pool_clock() - begin) / items : 0;
+		report(e, progress_report(&e->progress[thread]), thread);
+		const int64_t patience = took < LEAST_PATIENCE ? LEAST_PATIENCE : took < MOST_PATIENCE ? took : MOST_PATIENCE;
+		while (!pool_spin(e->pool, turn, patience))
+			if (!help(e, k, thread)) {
+				pool_wait(e->pool, turn);
+				break;
 			}
-		}
-		pool_barrier(e->pool, skip_and_advance, e);
 	}
 	fault_unwatch();
 }
@@ -309,12 +417,16 @@ struct engine *engine_open(const char *path, int threads)
 	fault_install();
 	e->kernels = kernels;
 	e->threads = threads;
-	e->parts = aligned_alloc(LINE, sizeof *e->parts * (size_t)threads);
-	e->pool = e->parts ? pool_open(threads) : NULL;
+	e->progress = aligned_alloc(LINE, sizeof *e->progress * (size_t)threads);
+	e->own = aligned_alloc(LINE, sizeof *e->own * OWN_FLOATS * (size_t)threads);
+	e->pool = e->progress && e->own ? pool_open(threads) : NULL;
 	if (!e->pool) {
-		free(e->parts);
-		free(e);
+		engine_close(e);
 		return NULL;
+	}
+	for (int thread = 0; thread < threads; thread++) {
+		atomic_init(&e->progress[thread].next, 0);
+		atomic_init(&e->progress[thread].at, 0);
 	}
 	return e;
 }
@@ -328,12 +440,14 @@ int engine_run(struct engine *e, const struct program *p, struct scratch s, int3
 	atomic_store(&e->phase, 0);
 	atomic_store(&e->lost, 0);
 	fault_watch(&e->lost);
-	advance(e);
+	advance(e, 0);
 	fault_unwatch();
 	if (atomic_load(&e->phase) < p->n_phases)
 		pool_run(e->pool, walk, e);
 	return !atomic_load(&e->lost);
 }
+
+int engine_helped(const struct engine *e) { return atomic_load(&e->helped); }
 
 struct packing {
 	const struct kernels *kernels;
@@ -343,7 +457,7 @@ struct packing {
 	atomic_int next, lost;
 };
 
-static void pack_panels(void *arg, int thread)
+static void pacsteppanels(void *arg, int thread)
 {
 	struct packing *p = arg;
 	fault_watch(&p->lost);
@@ -370,7 +484,7 @@ static void pack_panels(void *arg, int thread)
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels)
 {
 	struct packing p = {e->kernels, type, outs, cols, w, panels, 0, 0};
-	pool_run(e->pool, pack_panels, &p);
+	pool_run(e->pool, pacsteppanels, &p);
 	return !atomic_load(&p.lost);
 }
 
@@ -399,6 +513,7 @@ void engine_close(struct engine *e)
 	if (!e)
 		return;
 	pool_close(e->pool);
-	free(e->parts);
+	free(e->progress);
+	free(e->own);
 	free(e);
 }

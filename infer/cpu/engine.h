@@ -132,7 +132,7 @@ enum phase_kind {
 	PHASE_SCAN,      // one operation; an item is SCAN_PART values of a head
 };
 
-// A phase is the work between two barriers: operations first … last-1, divided into items.
+// A phase is work that is divided among threads, and ends before the next begins: operations first … last-1, divided into items.
 struct phase {
 	int32_t kind;
 	int32_t first, last;
@@ -229,8 +229,9 @@ struct kernels {
 	uint64_t (*read)(const uint8_t *p, size_t n);
 	// The kernels of each weight type, indexed by type.
 	const struct weight_kernels *weights;
-	// Computes attention of the query heads that share kv head kv_head. mem is the thread's scratch.
-	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *mem);
+	// Computes attention of the query heads that share kv head kv_head. y: (these heads, value_dim);
+	// mem is the thread's scratch.
+	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *y, float *mem);
 	// Compute a part of the columns of an operation with recurrent state, for rows rows.
 	void (*conv)(const struct run *r, const struct op *op, int part, int rows);
 	void (*scan)(const struct run *r, const struct op *op, int head, int part, int rows);
@@ -299,6 +300,9 @@ void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
                int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states);
+
+// Returns how many items threads have completed for others that were late.
+int engine_helped(const struct engine *e);
 
 // Ends and joins the workers.
 void engine_close(struct engine *e);

@@ -188,7 +188,7 @@ func TestCloseEndsEveryThread(t *testing.T) {
 }
 
 // Many short steps with pauses between them: workers fall asleep and are woken in
-// every order. A lost wake-up hangs, a missed barrier changes bits.
+// every order. A lost wake-up hangs, a phase that begins too early changes bits.
 func TestStepsAfterPausesKeepTheirBits(t *testing.T) {
 	for _, threads := range []int{2, 3, 8} {
 		d, err := cpu.Open(threads)

@@ -1,14 +1,17 @@
 package cpu_test
 
 import (
+	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/device/devicetest"
 	"m40-llm/infer/gguf"
 )
 
-// Every phase ends in a barrier, so their number is part of what a small model costs.
+// Threads wait for each other at the end of every phase, so the number of phases is part of what a small model costs.
 func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 	const width = 64
 	d, err := cpu.Open(2)
@@ -100,6 +103,66 @@ func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 			}
 			if got := e.(interface{ Phases() int }).Phases(); got != c.want {
 				t.Errorf("%d phases, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// Of more threads than there are cores, some are always late with an item of a phase, and others complete it.
+func TestLateThreadsDoNotChangeBits(t *testing.T) {
+	const rows, width, heads, dim, layers, length = 3, 512, 4, 64, 4, 700
+	for _, typ := range []gguf.Type{gguf.Q4_K, gguf.F32} {
+		t.Run(typ.String(), func(t *testing.T) {
+			// Returns the outputs of some steps, and how many items were completed for late threads.
+			answers := func(threads, steps int) (all [][]float32, helped int) {
+				d, err := cpu.Open(threads)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				rng := rand.New(rand.NewPCG(7, 8))
+				kv := allocKV(t, d, device.KVLayout{Type: gguf.F16, Blocks: length/device.BlockSize + 1, Layers: layers, KVHeads: heads, HeadDim: dim})
+				p := device.NewProgram(rows, rows)
+				x := alloc(t, d, rows, width)
+				q, att := alloc(t, d, rows, heads*dim), alloc(t, d, rows, heads*dim)
+				k, v := alloc(t, d, rows, heads*dim), alloc(t, d, rows, heads*dim)
+				weight := func(outs, cols int) device.Tensor {
+					return upload(t, d, typ, outs, cols, devicetest.RandomWeight(rng, typ, outs, cols, 0.05))
+				}
+				norm := upload(t, d, gguf.F32, 1, width, floatBytes(normal(rng, width)))
+				p.Embed(x, weight(length, width))
+				for layer := range layers {
+					n := alloc(t, d, rows, width)
+					p.RMSNorm(n, x, norm, 1e-5)
+					for _, to := range []device.Tensor{q, k, v} {
+						p.MatMul(to, weight(heads*dim, width), n)
+					}
+					p.StoreKV(kv, layer, k, v)
+					p.Attention(att, q, kv, layer, device.Attention{Heads: heads, Scale: 0.125})
+					p.MatMul(n, weight(width, heads*dim), att)
+					p.Add(x, n)
+				}
+				e := compile(t, d, p)
+				for i := range steps {
+					batch := upTo(i*rows%(length-rows), rows)
+					for r := range batch.Tokens {
+						batch.Tokens[r] = int32((i*rows + r) % length)
+					}
+					run(t, e, batch)
+					for r := range rows {
+						all = append(all, read(t, d, x, r))
+					}
+				}
+				return all, e.(interface{ Helped() int }).Helped()
+			}
+			const steps = 600
+			want, _ := answers(1, steps)
+			got, helped := answers(4*runtime.NumCPU(), steps)
+			t.Logf("%d items were completed for late threads", helped)
+			for i := range want {
+				if !sameBits(got[i], want[i]) {
+					t.Fatalf("row %d of step %d has other bits than on one thread", i%rows, i/rows)
+				}
 			}
 		})
 	}

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 // Iterations that a waiting thread spins before it sleeps: about 50 µs, longer than most waits in a
 // step, and short enough not to waste a shared machine.
@@ -79,22 +80,48 @@ struct pool {
 	struct worker *workers; // (threads-1)
 
 	struct event job;     // raised by pool_run and pool_close
-	struct event barrier; // raised when all threads have arrived
+	struct event turn;    // raised by pool_next
+	struct event barrier; // raised when all threads have returned from fn
 	atomic_int arrived;
 
 	void (*fn)(void *arg, int thread); // NULL: the workers end
 	void *arg;
 };
 
-void pool_barrier(struct pool *p, void (*alone)(void *arg), void *arg)
+unsigned pool_turn(struct pool *p) { return atomic_load_explicit(&p->turn.value, memory_order_acquire); }
+
+void pool_next(struct pool *p) { event_raise(&p->turn); }
+
+void pool_wait(struct pool *p, unsigned turn) { event_wait(&p->turn, turn); }
+
+int64_t pool_clock(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bool pool_spin(struct pool *p, unsigned turn, int64_t patience)
+{
+	const int64_t begin = pool_clock();
+	do
+		for (int i = 0; i < 32; i++) {
+			if (pool_turn(p) != turn)
+				return true;
+			spin_pause();
+		}
+	while (pool_clock() - begin < patience);
+	return false;
+}
+
+// Waits for all threads.
+static void barrier(struct pool *p)
 {
 	unsigned old = atomic_load_explicit(&p->barrier.value, memory_order_relaxed);
 	if (atomic_fetch_add(&p->arrived, 1) + 1 < p->threads) {
 		event_wait(&p->barrier, old);
 		return;
 	}
-	if (alone)
-		alone(arg);
 	atomic_store(&p->arrived, 0);
 	event_raise(&p->barrier);
 }
@@ -108,7 +135,7 @@ static void *work(void *arg)
 		if (!p->fn)
 			return NULL;
 		p->fn(p->arg, w->thread);
-		pool_barrier(p, NULL, NULL);
+		barrier(p);
 	}
 }
 
@@ -118,7 +145,7 @@ void pool_run(struct pool *p, void (*fn)(void *arg, int thread), void *arg)
 	p->arg = arg;
 	event_raise(&p->job);
 	fn(arg, 0);
-	pool_barrier(p, NULL, NULL);
+	barrier(p);
 }
 
 struct pool *pool_open(int threads)
@@ -128,6 +155,7 @@ struct pool *pool_open(int threads)
 		return NULL;
 	p->threads = threads;
 	event_init(&p->job);
+	event_init(&p->turn);
 	event_init(&p->barrier);
 	p->workers = calloc((size_t)threads, sizeof *p->workers);
 	if (!p->workers) {
@@ -165,6 +193,7 @@ void pool_close(struct pool *p)
 	for (int i = 0; i < p->started; i++)
 		pthread_join(p->workers[i].id, NULL);
 	event_destroy(&p->job);
+	event_destroy(&p->turn);
 	event_destroy(&p->barrier);
 	free(p->workers);
 	free(p);
