@@ -103,7 +103,7 @@ test-alone:
 # infer/cpu on an emulated ARM processor: the path with NEON, and the portable one bit for bit like it.
 # Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user. ARM64_RUN=. runs all its tests,
 # which takes about ten minutes; QEMU_CPU=cortex-a53 emulates a processor without dotprod.
-ARM64_RUN ?= Quantised|SuperBlocks|Rounded|OpenSays|TestDeviceContract/.*/operations|TestDeviceContract/.*/same bits/[^ ]*[Q6][^ ]* weights, F16
+ARM64_RUN ?= LateThreads|Quantised|SuperBlocks|Rounded|OpenSays|TestDeviceContract/.*/operations|TestDeviceContract/.*/same bits/[^ ]*[Q6][^ ]* weights, F16
 QEMU_CPU ?= max
 
 test-arm64:
