@@ -21,6 +21,11 @@ type Attention struct {
 	keys                int // bytes of shared memory for the keys of a unit
 	perRow              int // query heads of a row that share a block
 	sms                 int
+
+	// Of attention_heads.cu; byHeads is nil if it has no kernel for these heads.
+	byHeads       *Function
+	headsPerBlock int // query heads that share a block
+	headsQueries  int // maximum query heads of a block
 }
 
 const (
@@ -90,6 +95,9 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 		return nil, err
 	}
 	a.overlaps = c.properties.overlaps()
+	if err = a.loadHeads(c, half); err != nil {
+		return nil, err
+	}
 	a.prefill, err = c.kernel(module, fmt.Sprintf("%s_d%d_rows", module, 32*width))
 	return a, err
 }
@@ -156,19 +164,47 @@ func CanWriteImage(heads, dim, capacity int) bool {
 // is not nil, q is not rotated yet, and the cache does not have the row's key and value: it attends to none behind its own. If image is
 // not "", dst becomes an image of this kind instead.
 func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
+	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads}
+	queries, unit := a.queries, max(a.keys, 4*a.queries*32*a.width)
+	if capacity >= shareRows {
+		queries = a.prefillQueries()
+		k.kernel, k.rows, unit = *a.prefill, queries/a.perRow, 4*queries*32*a.width
+	}
+	k.shared = 4*queries*(unitPositions+a.stride+32*a.width+2*4+8) + unit
+	if rotation != nil {
+		k.kernel.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
+		k.shared += 4 * 32 * a.width
+	}
+	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+}
+
+// EnqueueByHeads computes what Enqueue does, with the same bits. Up to 4 rows of most heads take less time; the resident kernel has no
+// phase for these launches.
+func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
+	if a.byHeads == nil || capacity > headsRows {
+		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+	}
+	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: a.headsQueries * unitPositions, shared: headsMemory(a.dim, a.headsQueries)}
+	k.kernel.overlaps = a.overlaps
+	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+}
+
+// attentionLaunch is a kernel of attention, and what a block of it computes.
+type attentionLaunch struct {
+	kernel          Function
+	heads, rows     int // query heads of a row, rows
+	threads, shared int
+}
+
+func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
 	}
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
 	}
-	attend, queries, rows, unit := *a.attend, a.queries, 1, max(a.keys, 4*a.queries*32*a.width)
-	if capacity >= shareRows {
-		attend, queries = *a.prefill, a.prefillQueries()
-		rows, unit = queries/a.perRow, 4*queries*32*a.width
-	}
-	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, a.perRow)
-	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, rows)}
+	groups := a.kvHeads * blocksFor(a.heads/a.kvHeads, k.heads)
+	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, k.rows)}
 	if capacity <= splitRows {
 		// Enough blocks to fill the GPU, for any length of the sequences.
 		grid.X = min(units(step.Blocks), max(1, 8*a.sms/(groups*capacity)))
@@ -178,7 +214,6 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 		last, inner = limit, scale/limit
 	}
 	last = float32(float64(last) * math.Log2E)
-	shared := 4*queries*(unitPositions+a.stride+32*a.width+2*4+8) + unit
 	var r Rotation
 	distance, pairStride := int32(0), int32(0)
 	if rotation != nil {
@@ -186,8 +221,6 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 			return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", capacity, a.dim)
 		}
 		distance, pairStride = pairing(r.Dims, r.NeoX)
-		attend.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
-		shared += 4 * 32 * a.width
 	}
 	dstImage, kind := Ptr(0), int32(slices.Index([]string{"", imageI16, imageF32}, image)) // NO_IMAGE, … of attention.cu
 	if kind != 0 {
@@ -196,9 +229,9 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 		}
 		dst, dstImage = 0, dst
 	}
-	return attend.Launch(to, grid, Dim3{X: attentionThreads}, shared,
+	return k.kernel.Launch(to, grid, Dim3{X: k.threads}, k.shared,
 		dst, workspace, arrivals, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
-		last, inner, int32(before), int32(after), int32(rows), int32(a.perRow), int32(units(step.Blocks)),
+		last, inner, int32(before), int32(after), int32(k.rows), int32(k.heads), int32(units(step.Blocks)),
 		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
 		r.Keys, r.Values, int32(r.Dims/2), distance, pairStride, r.AngleTable, r.Magnitude, dstImage, kind)
 }

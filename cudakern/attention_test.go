@@ -142,10 +142,16 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 		workspace = r.alloc(int(bytes))
 		r.try(r.stream.Fill(workspace, 0xff, bytes))
 	}
-	r.try(r.k.Enqueue(r.stream, dst, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
+	rotated := r.uploadFloats(q)
+	r.try(r.k.Enqueue(r.stream, dst, rotated, r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
 	out := r.downloadFloats(dst, n+1)
 	if out[n] != untouched {
 		r.t.Fatalf("attention of %d rows in a bucket of %d wrote behind its last row", len(pos), capacity)
+	}
+	r.try(r.stream.Fill(dst, 0xff, int64(4*n)))
+	r.try(r.k.EnqueueByHeads(r.stream, dst, rotated, r.cache, attentionLayer, r.scale(), r.c.limit, r.c.before(), r.c.after, 0, step, capacity, workspace, r.arrivals, nil, ""))
+	if byHeads := r.downloadFloats(dst, n+1); !sameBits(byHeads, out) {
+		r.t.Fatalf("attention of %d rows in a bucket of %d by heads has other bits, or wrote behind its last row", len(pos), capacity)
 	}
 	r.try(r.Free(dst))
 	r.try(r.Free(workspace))
@@ -264,6 +270,8 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 		windowed            bool
 	}{
 		{half: true, heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
+		{half: true, heads: 14, kvHeads: 2, dim: 64, dims: 32, neox: true, windowed: true}, // 4 and 3 heads of a group
+		{half: true, heads: 4, kvHeads: 2, dim: 128, dims: 128, neox: true},
 		{half: true, heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, image: "f32"},
 		{half: true, heads: 32, kvHeads: 2, dim: 32, dims: 16, image: "i16"}, // heads of a group share keys in two blocks
 		{half: true, heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
@@ -292,41 +300,46 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 				rotation.Keys, rotation.Values = r.uploadFloats(keys), r.uploadFloats(values)
 				step := cudakern.Step{Rows: r.upload([]int32{1}), Pos: r.upload([]int32{pos}), Last: r.upload([]int32{pos}), Seq: r.upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 				workspace := r.alloc(int(r.k.Workspace(1, r.stride)))
+				nan := r.uploadFloats(slices.Repeat([]float32{float32(math.NaN())}, c.kvHeads*c.dim))
 				elements := r.cacheElements()
-				run := func(rotated *cudakern.Rotation, image string, dst cudakern.Ptr, q cudakern.Ptr) {
-					r.try(r.k.Enqueue(r.stream, dst, q, r.cache, attentionLayer, r.scale(), 0, shape.before(), 0, 0, step, 1, workspace, r.arrivals, rotated, image))
+				run := func(enqueue enqueueAttention, rotated *cudakern.Rotation, image string, dst cudakern.Ptr, q cudakern.Ptr) {
+					r.try(enqueue(r.stream, dst, q, r.cache, attentionLayer, r.scale(), 0, shape.before(), 0, 0, step, 1, workspace, r.arrivals, rotated, image))
 				}
-				got := r.uploadFloats(make([]float32, width))
-				run(&rotation, "", got, r.uploadFloats(q))
-				gotCache := r.downloadCache(r.cache, elements)
-
 				rotatedQ, want := r.uploadFloats(q), r.uploadFloats(make([]float32, width))
 				r.try(store.EnqueueRoPE(r.stream, r.cache, attentionLayer, rotatedQ, width, rotation.Keys, rotation.Values, c.dims, c.neox, rotation.AngleTable, rotation.Magnitude, step, 1))
-				run(nil, "", want, rotatedQ)
-				wantFloats := r.downloadFloats(want, width)
-				if !sameBits(r.downloadFloats(got, width), wantFloats) {
-					t.Fatalf("position %d: other bits than after a separate launch", pos)
-				}
-				if !sameBits(gotCache, r.downloadCache(r.cache, elements)) {
-					t.Fatalf("position %d: another cache than after a separate launch", pos)
-				}
-				if c.image == "" {
-					continue
-				}
-				activation, err := cudakern.NewActivation(r.Context, c.image)
-				r.try(err)
-				size := int(activation.Bytes(width, 1))
-				gotImage, wantImage := r.alloc(size), r.alloc(size)
-				r.try(r.stream.Fill(gotImage, 0xff, int64(size)))
-				run(nil, c.image, gotImage, rotatedQ)
-				r.try(activation.Enqueue(r.stream, wantImage, want, width, step.Rows, 1))
-				if !slices.Equal(r.download(gotImage, size/4), r.download(wantImage, size/4)) {
-					t.Fatalf("position %d: another image than a separate launch writes", pos)
+				run(r.k.Enqueue, nil, "", want, rotatedQ)
+				wantFloats, wantCache := r.downloadFloats(want, width), r.downloadCache(r.cache, elements)
+				for name, enqueue := range map[string]enqueueAttention{"of whole rows": r.k.Enqueue, "by heads": r.k.EnqueueByHeads} {
+					got := r.uploadFloats(make([]float32, width))
+					r.try(store.Enqueue(r.stream, r.cache, attentionLayer, nan, nan, step, 1)) // what a launch does not store
+					run(enqueue, &rotation, "", got, r.uploadFloats(q))
+					if !sameBits(r.downloadFloats(got, width), wantFloats) {
+						t.Fatalf("position %d, %s: other bits than after a separate launch", pos, name)
+					}
+					if !sameBits(r.downloadCache(r.cache, elements), wantCache) {
+						t.Fatalf("position %d, %s: another cache than after a separate launch", pos, name)
+					}
+					if c.image == "" {
+						continue
+					}
+					activation, err := cudakern.NewActivation(r.Context, c.image)
+					r.try(err)
+					size := int(activation.Bytes(width, 1))
+					gotImage, wantImage := r.alloc(size), r.alloc(size)
+					r.try(r.stream.Fill(gotImage, 0xff, int64(size)))
+					run(enqueue, nil, c.image, gotImage, rotatedQ)
+					r.try(activation.Enqueue(r.stream, wantImage, want, width, step.Rows, 1))
+					if !slices.Equal(r.download(gotImage, size/4), r.download(wantImage, size/4)) {
+						t.Fatalf("position %d, %s: another image than a separate launch writes", pos, name)
+					}
 				}
 			}
 		})
 	}
 }
+
+// enqueueAttention is Enqueue or EnqueueByHeads of an attention.
+type enqueueAttention func(to cudakern.Queue, dst, q cudakern.Ptr, cache cudakern.Cache, layer int, scale, limit float32, before, after int, sinks cudakern.Ptr, step cudakern.Step, capacity int, workspace, arrivals cudakern.Ptr, rotation *cudakern.Rotation, image string) error
 
 // cacheElements returns the number of elements of the cache.
 func (r *attentionRig) cacheElements() int {

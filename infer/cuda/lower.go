@@ -568,7 +568,11 @@ func (l *lowering) attention(op operation, at operands) error {
 		}
 	}
 	before, after := a.Reach()
-	return attend.Enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
+	enqueue := attend.Enqueue
+	if l.graph {
+		enqueue = attend.EnqueueByHeads
+	}
+	return enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
 }
 
 // rotation returns the keys and values that an attention stores, nil if op is nil.

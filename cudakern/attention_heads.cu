@@ -1,0 +1,383 @@
+// Attention of up to four rows over a cache of float16, with the bits of attention.cu. At short and middle contexts such a launch
+// takes as long as the chain of instructions of a warp, and one warp per scheduler waits for each. So a unit has a warp for each
+// tile and query head, and the code is short.
+//
+// The warps of a tile load its keys and values together, all of them into registers at once, and before the launch before has
+// ended where the row's own key and value come from this launch: those of the cache are of earlier steps (overlap.cuh). Keys go
+// to shared memory, then, when the scores are computed, values in their place. For the scores, a lane has one position; for
+// values, WIDTH dimensions. After that a thread has one dimension of one query, of which it adds tiles, then units, and writes
+// the result.
+//
+// Grid: (blocks of a row, kv heads and parts of their query heads, rows), as for attention of one row in attention.cu. Launch with
+// blockDim.x = QUERIES · 128, the shared memory of HeadsMemory, and heads of WIDTH · 32 elements.
+
+// The functions of attention.cu, without its kernels: those are functions here, which nothing calls.
+#include "kernel.cuh"
+#pragma push_macro("KERNEL")
+#pragma push_macro("SHARED")
+#undef KERNEL
+#undef SHARED
+#define KERNEL(name, threads, blocks) DEVICE void name
+#define SHARED(type, name) type *const name = nullptr
+#include "attention.cu"
+#pragma pop_macro("SHARED")
+#pragma pop_macro("KERNEL")
+
+// How the keys or values of a tile are divided among its warps.
+template <int WIDTH, int QUERIES> struct Division {
+	enum {
+		DIM = WIDTH * WARP,
+		PIECES = DIM * sizeof(element) / 16, // of 16 bytes, in a row
+		AT_ONCE = WARP / PIECES,             // rows that a warp loads at once
+		ROWS = BLOCK_POSITIONS / QUERIES,    // rows that a warp loads
+		LOADS = ROWS / AT_ONCE,
+		KEY_STRIDE = PIECES + 1, // keeps lanes from each other's banks
+	};
+};
+
+// The shared memory of a block: headsMemory in attention_heads.go.
+template <int WIDTH, int QUERIES> struct HeadsMemory {
+	typedef Division<WIDTH, QUERIES> D;
+	uint4 rows[UNIT * D::KEY_STRIDE]; // keys, then values
+	element own[2][D::DIM];           // the row's key and value, if this launch stores them
+	float q[QUERIES][D::DIM];
+	float e[QUERIES][UNIT];
+	float out[TILES][QUERIES][D::DIM]; // a of each tile
+	float tile_max[QUERIES][TILES], tile_sum[QUERIES][TILES];
+	float2 cos_sin[D::DIM / 2];
+	int flag[4];
+};
+
+// Loads through the read-only cache, not later than where it is called.
+DEVICE uint4 request(const uint4 *p)
+{
+#ifdef EMU
+	return ldg128(p);
+#else
+	uint4 v;
+	asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+	return v;
+#endif
+}
+
+// The warp's part of the keys and values of its tile of a unit: zero for positions that the row does not attend to, and its own.
+template <int WIDTH, int QUERIES> struct Requested {
+	typedef Division<WIDTH, QUERIES> D;
+	uint4 keys[D::LOADS], values[D::LOADS];
+
+	// table: the blocks of the sequence; cache: the keys of the kv head in block 0.
+	DEVICE void load(Requested &r, const Params &a, const Queries &n, const int *table, const uint4 *cache, int unit, int own)
+	{
+		const int start = unit * UNIT + warp_id() % TILES * BLOCK_POSITIONS, p = place(), first = n.low - start, last = n.high - start;
+		const uint4 *keys = cache + p * D::PIECES + piece();
+		if (first < BLOCK_POSITIONS && last >= 0)
+			keys += (size_t)table[start / BLOCK_POSITIONS] * (unsigned(a.layers * 2 * a.kv_heads) * (BLOCK_POSITIONS * D::PIECES));
+		const uint4 *const values = keys + (size_t)a.kv_heads * (BLOCK_POSITIONS * D::PIECES);
+		UNROLL for (int j = 0; j < D::LOADS; j++) {
+			const int at = p + j * D::AT_ONCE;
+			r.keys[j] = r.values[j] = make_uint4(0, 0, 0, 0);
+			if (first <= at && at <= last && start + at != own) {
+				r.keys[j] = request(keys + j * (D::AT_ONCE * D::PIECES));
+				r.values[j] = request(values + j * (D::AT_ONCE * D::PIECES));
+			}
+		}
+	}
+
+	// The lane's first position in the tile, and its piece of each row.
+	DEVICE int place(void) { return warp_id() / TILES * D::ROWS + lane_id() / D::PIECES; }
+	DEVICE int piece(void) { return lane_id() % D::PIECES; }
+
+	DEVICE void store_keys(const Requested &r, uint4 *rows)
+	{
+		rows += (warp_id() % TILES * BLOCK_POSITIONS + place()) * D::KEY_STRIDE + piece();
+		UNROLL for (int j = 0; j < D::LOADS; j++)
+			rows[j * D::AT_ONCE * D::KEY_STRIDE] = r.keys[j];
+	}
+
+	// own: the row's position in the unit, or another number; value: its value.
+	DEVICE void store_values(const Requested &r, uint4 *rows, int own, const element *value)
+	{
+		const int p = warp_id() % TILES * BLOCK_POSITIONS + place();
+		UNROLL for (int j = 0; j < D::LOADS; j++) {
+			const int at = p + j * D::AT_ONCE;
+			rows[at * D::PIECES + piece()] = at == own ? reinterpret_cast<const uint4 *>(value)[piece()] : r.values[j];
+		}
+	}
+};
+
+// Copies the queries to shared memory, rotated if this launch does that; what no query has becomes zero. It then also copies the
+// row's key, rotated, and value, and stores them in the cache, at position own.
+template <int WIDTH, int QUERIES>
+DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES> *m, const Queries &n, int sequence, int own)
+{
+	enum { HALF = WIDTH * WARP / 2, DIM = 2 * HALF };
+	const int head = threadIdx.x / HALF, pair = threadIdx.x % HALF;
+	if (head >= QUERIES + (a.keys != nullptr ? 2 : 0))
+		return;
+	const size_t kv = ((size_t)n.row * a.kv_heads + n.kv_head) * DIM;
+	const float *from = head < QUERIES ? a.q + ((size_t)n.row * a.heads + n.head + head) * DIM : (head == QUERIES ? a.keys : a.values) + kv;
+	const Pair p = pair_of(a, pair);
+	float2 v = make_float2(0.0f, 0.0f);
+	if (head < n.count || head >= QUERIES)
+		v = make_float2(__ldcg(from + p.first), __ldcg(from + p.second));
+	if (pair < a.pairs && head <= QUERIES)
+		v = rotate(v.x, v.y, m->cos_sin[pair]);
+	if (head < QUERIES) {
+		m->q[head][p.first] = v.x;
+		m->q[head][p.second] = v.y;
+		return;
+	}
+	const int kind = head - QUERIES;
+	const element x = to_element(v.x), y = to_element(v.y);
+	m->own[kind][p.first] = x;
+	m->own[kind][p.second] = y;
+	if (is_first_part(a, n)) {
+		const int block = a.tables[(size_t)sequence * a.stride + own / BLOCK_POSITIONS];
+		element *const to = const_cast<element *>(a.cache) + cache_index(block, a.layer, a.layers, 2, kind, n.kv_head, a.kv_heads, DIM) + own % BLOCK_POSITIONS * DIM;
+		to[p.first] = x, to[p.second] = y;
+	}
+}
+
+// Returns q·key.
+template <int DIM> DEVICE float dot_product(const float *q, const uint4 *key)
+{
+	float score = 0.0f;
+	UNROLL_BY(2) for (int d = 0; d < DIM; d += 8) {
+		const uint4 v = key[d / 8];
+		float k[8];
+		halves(v.x, k);
+		halves(v.y, k + 2);
+		halves(v.z, k + 4);
+		halves(v.w, k + 6);
+		add_products(q + d, k, &score);
+	}
+	return score;
+}
+
+template <int WIDTH> DEVICE void value_of(const element *p, float *v)
+{
+	if constexpr (WIDTH == 4) {
+		const uint2 x = *reinterpret_cast<const uint2 *>(p);
+		halves(x.x, v);
+		halves(x.y, v + 2);
+	} else
+		halves(*reinterpret_cast<const uint32_t *>(p), v);
+}
+
+// Stores Σ e[p]·value[p] over positions first to last of a tile for the lane's dimensions; none: last < first. Batches are those of
+// add_row_values, because the sum with a value that counts as 0 is rounded too.
+template <int WIDTH> DEVICE void sum_values(const float *e, const element *values, int first, int last, float *out)
+{
+	enum { DIM = WIDTH * WARP, BATCH = 8 };
+	float sum[WIDTH] = {};
+	values += lane_id() * WIDTH;
+	UNROLL_BY(1) for (int begin = first / BATCH * BATCH; begin <= last; begin += BATCH)
+		UNROLL for (int j = 0; j < BATCH; j++) {
+			float v[WIDTH];
+			value_of<WIDTH>(values + (begin + j) * DIM, v);
+			const float w = e[begin + j];
+			UNROLL for (int c = 0; c < WIDTH; c++)
+				sum[c] = fmaf(w, v[c], sum[c]);
+		}
+	UNROLL for (int c = 0; c < WIDTH; c++)
+		out[lane_id() * WIDTH + c] = sum[c];
+}
+
+// The sums of a query: of one of its dimensions.
+struct Sums { float max, sum, out; };
+
+// Returns the sums over one unit. All tiles of it are computed.
+template <int WIDTH, int QUERIES> DEVICE Sums unit_sums(const HeadsMemory<WIDTH, QUERIES> *m, int query, int d)
+{
+	const float4 max = *reinterpret_cast<const float4 *>(m->tile_max[query]), sum = *reinterpret_cast<const float4 *>(m->tile_sum[query]);
+	float out = m->out[0][query][d] + 0.0f;
+	UNROLL for (int tile = 1; tile < TILES; tile++)
+		out = m->out[tile][query][d] + out;
+	return {fmaxf(fmaxf(max.x, max.y), fmaxf(max.z, max.w)), ((sum.x + sum.y) + sum.z) + sum.w, out};
+}
+
+// Adds a unit to the sums of those before it.
+DEVICE void add_unit(Sums *all, const Sums &unit)
+{
+	float scale, unit_scale;
+	rescale(&all->max, unit.max, &scale, &unit_scale);
+	all->sum = accumulate(all->sum, scale, unit.sum, unit_scale);
+	all->out = accumulate(all->out, scale, unit.out, unit_scale);
+}
+
+// Adds all units up in ascending order, from their partials. All lanes of a warp have the same query.
+DEVICE void add_partials(const Params &a, const Queries &n, int query, int d, Sums *all)
+{
+	enum { AT_ONCE = 8 };
+	const int lane = lane_id(), end = n.high / UNIT + 1, size = a.value_dim + 2;
+	UNROLL_BY(1) for (int begin = n.low / UNIT; begin < end; begin += WARP) {
+		const int count = min(end - begin, int(WARP));
+		const float *const partials = partial_of(a, n, query, begin), *const partial = partials + min(lane, count - 1) * size;
+		const float m = lane < count ? __ldcg(partial) : MINUS_INFINITY, sum = __ldcg(partial + 1);
+		float prefix = m; // maximum of the units up to the lane's
+		UNROLL_BY(1) for (int distance = 1; distance < WARP; distance *= 2) {
+			const float earlier = shfl_up(prefix, distance);
+			prefix = fmaxf(prefix, lane >= distance ? earlier : MINUS_INFINITY);
+		}
+		const float before = shfl_up(prefix, 1);
+		float previous = lane == 0 ? all->max : fmaxf(all->max, before), scale, unit_scale;
+		rescale(&previous, m, &scale, &unit_scale);
+		all->max = fmaxf(all->max, shfl(prefix, WARP - 1));
+		UNROLL_BY(1) for (int u = 0; u < count; u += AT_ONCE) {
+			float v[AT_ONCE];
+			UNROLL for (int j = 0; j < AT_ONCE; j++)
+				v[j] = __ldcg(partials + min(u + j, count - 1) * size + 2 + d);
+			UNROLL_BY(AT_ONCE) for (int j = 0; j < AT_ONCE; j++) {
+				const float s = shfl(scale, u + j), us = shfl(unit_scale, u + j), l = shfl(sum, u + j);
+				if (u + j < count) {
+					all->sum = accumulate(all->sum, s, l, us);
+					all->out = accumulate(all->out, s, v[j], us);
+				}
+			}
+		}
+	}
+}
+
+// Reports to all threads whether the block is the last of blocks that have stored their partials; *arrivals returns to 0.
+DEVICE bool arrives_last(unsigned *arrivals, int blocks, int *flag)
+{
+	syncthreads();
+	if (threadIdx.x == 0) {
+		__threadfence(); // also for what the other threads have stored before the barrier
+		*flag = atomicInc(arrivals, blocks - 1) == unsigned(blocks - 1);
+		__threadfence();
+	}
+	syncthreads();
+	return *flag;
+}
+
+// Writes one dimension of the result of a query; a warp writes 32 of one query, a block of the image.
+DEVICE void write_result(const Params &a, const Queries &n, int query, int d, Sums all)
+{
+	float scale = 1.0f;
+	if (a.sinks != nullptr)
+		add_sink(a.sinks[n.head + query], &all.max, &all.sum, &scale);
+	const float v = all.out * scale / all.sum;
+	const int at = (n.head + query) * a.value_dim + d, block = at / BLOCK_INPUTS % TILE_BLOCKS;
+	const size_t width = (size_t)a.heads * a.value_dim, tile = (n.row * width + at) / (BLOCK_INPUTS * TILE_BLOCKS);
+	if (a.image_kind == NO_IMAGE)
+		a.dst[n.row * width + at] = v;
+	else if (a.image_kind == IMAGE_I16)
+		write_i16(a.image + tile * I16_UNITS, block, v);
+	else
+		write_f32(a.image + tile * F32_UNITS, block, v);
+}
+
+template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QUERIES> *m, const Params &a)
+{
+	typedef Requested<WIDTH, QUERIES> Rows;
+	typedef Division<WIDTH, QUERIES> D;
+	const int t = threadIdx.x, lane = lane_id(), tile = warp_id() % TILES, head = warp_id() / TILES;
+	const int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
+	const bool stores = a.keys != nullptr;
+	begin_next();
+	Queries n;
+	n.row = blockIdx.z;
+	const int rows = *a.rows, pos = a.pos[n.row], end = a.last[n.row], sequence = a.seq[n.row]; // loads at once
+	const uint64_t frequency = t < a.pairs ? a.frequencies[t] : 0;
+	n.kv_head = blockIdx.y / parts;
+	n.head = n.kv_head * group + blockIdx.y % parts * a.block_heads;
+	n.count = n.heads = min(a.block_heads, (n.kv_head + 1) * group - n.head);
+	n.high = min(end, pos + a.after), n.low = max(0, pos - a.before);
+	const int first_unit = n.low / UNIT, units = n.high / UNIT - first_unit + 1, blocks = min(int(gridDim.x), units), own = stores ? n.high : -1;
+	if (n.row >= rows || int(blockIdx.x) >= blocks) {
+		wait_for_previous();
+		return;
+	}
+	if (!stores)
+		wait_for_previous(); // it may have stored keys and values
+	const int *const table = a.tables + (size_t)sequence * a.stride;
+	const uint4 *const cache = reinterpret_cast<const uint4 *>(a.cache + cache_index(0, a.layer, a.layers, 2, KEYS, n.kv_head, a.kv_heads, D::DIM));
+	Rows r;
+	Rows::load(r, a, n, table, cache, first_unit + blockIdx.x, own);
+	if (t < a.pairs) {
+		float sine, cosine;
+		sincos_fixed((uint64_t)(uint32_t)pos * frequency, &sine, &cosine);
+		m->cos_sin[t] = make_float2(cosine * a.magnitude, sine * a.magnitude);
+	}
+	syncthreads();
+	wait_for_previous();
+	load_heads<WIDTH, QUERIES>(a, m, n, sequence, own);
+
+	const int query = t / D::DIM, d = t % D::DIM;
+	const bool has = query < n.count;
+	Sums sums; // of the last unit
+	UNROLL_BY(1) for (int unit = first_unit + blockIdx.x; unit < first_unit + units; unit += blocks) {
+		const int start = unit * UNIT + tile * BLOCK_POSITIONS;
+		const int first = max(n.low - start, 0), last = min(n.high - start, BLOCK_POSITIONS - 1); // none: last < first
+		const bool attended = first <= lane && lane <= last;
+		Rows::store_keys(r, m->rows);
+		syncthreads();
+		const int p = tile * BLOCK_POSITIONS + lane;
+		float score = dot_product<D::DIM>(m->q[head], start + lane == own ? reinterpret_cast<const uint4 *>(m->own[KEYS]) : m->rows + p * D::KEY_STRIDE);
+		if (a.inner > 0.0f)
+			score = tanh_of(score * a.inner);
+		score = attended ? score * a.scale : MINUS_INFINITY;
+		const float max = warp_max(score);
+		if (lane == 0)
+			m->tile_max[head][tile] = max;
+		syncthreads(); // the keys are no longer needed either
+		Rows::store_values(r, m->rows, own - unit * UNIT, m->own[VALUES]);
+		const float4 maxima = *reinterpret_cast<const float4 *>(m->tile_max[head]);
+		const float e = attended ? exp2_of(score - fmaxf(fmaxf(maxima.x, maxima.y), fmaxf(maxima.z, maxima.w))) : 0.0f, sum = warp_sum(e);
+		m->e[head][p] = e;
+		if (lane == 0)
+			m->tile_sum[head][tile] = sum;
+		syncthreads();
+		sum_values<WIDTH>(m->e[head] + tile * BLOCK_POSITIONS, reinterpret_cast<const element *>(m->rows) + tile * BLOCK_POSITIONS * D::DIM, first, last, m->out[tile][head]);
+		syncthreads();
+		if (unit + blocks < first_unit + units)
+			Rows::load(r, a, n, table, cache, unit + blocks, own);
+		if (!has)
+			continue;
+		sums = unit_sums(m, query, d);
+		if (units == 1)
+			continue;
+		float *const partial = partial_of(a, n, query, unit);
+		partial[2 + d] = sums.out;
+		if (d == 0)
+			partial[0] = sums.max, partial[1] = sums.sum;
+	}
+	if (units > 1 && !arrives_last(a.arrivals + n.row * gridDim.y + blockIdx.y, blocks, m->flag))
+		return;
+	if (!has)
+		return;
+	Sums all = {MINUS_INFINITY, 0.0f, 0.0f};
+	if (units == 1)
+		add_unit(&all, sums);
+	else
+		add_partials(a, n, query, d, &all);
+	write_result(a, n, query, d, all);
+}
+
+// Blocks of a multiprocessor: more of four queries leave too few registers for code of older devices, which has longer addresses
+// of its own.
+#if !defined(EMU) && __CUDA_ARCH__ >= 900
+enum { AT_LEAST = 2 };
+#else
+enum { AT_LEAST = 1 };
+#endif
+
+#define HEADS(dims, queries) \
+	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries, AT_LEAST)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
+		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
+		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
+		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
+		uint4 *image, int image_kind) \
+	{ \
+		typedef HeadsMemory<dims / 32, queries> Memory; \
+		SHARED(Memory, memory); \
+		attend_heads<dims / 32, queries>(memory, {dst, partials, arrivals, q, cache, layer, layers, 2, heads, kv_heads, dim, dim, sinks, \
+			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows, \
+			keys, values, pairs, distance, pair_stride, frequencies, magnitude, image, image_kind}); \
+	}
+
+HEADS(64, 2)
+HEADS(64, 4)
+HEADS(128, 2)
+HEADS(128, 4)
