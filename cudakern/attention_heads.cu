@@ -44,7 +44,6 @@ template <int WIDTH, int QUERIES> struct HeadsMemory {
 	float e[QUERIES][UNIT];
 	float out[TILES][QUERIES][D::DIM]; // a of each tile
 	float tile_max[QUERIES][TILES], tile_sum[QUERIES][TILES];
-	float2 cos_sin[D::DIM / 2];
 	int flag[4];
 };
 
@@ -105,23 +104,39 @@ template <int WIDTH, int QUERIES> struct Requested {
 	}
 };
 
+// Two elements of a query, or of the row's key or value, that a thread prepares.
+template <int WIDTH, int QUERIES> struct Prepared {
+	enum { HALF = WIDTH * WARP / 2, DIM = 2 * HALF };
+	int head, pair; // head: QUERIES is the key, QUERIES + 1 the value
+	float2 cos_sin;
+};
+
+// Returns what the thread prepares, at position pos. frequency: that of its pair, if this is rotated.
+template <int WIDTH, int QUERIES> DEVICE Prepared<WIDTH, QUERIES> prepared_at(int pos, uint64_t frequency, float magnitude)
+{
+	typedef Prepared<WIDTH, QUERIES> P;
+	float sine, cosine;
+	sincos_fixed((uint64_t)(uint32_t)pos * frequency, &sine, &cosine);
+	return {int(threadIdx.x) / P::HALF, int(threadIdx.x) % P::HALF, make_float2(cosine * magnitude, sine * magnitude)};
+}
+
 // Copies the queries to shared memory, rotated if this launch does that; what no query has becomes zero. It then also copies the
 // row's key, rotated, and value, and stores them in the cache, at position own.
 template <int WIDTH, int QUERIES>
-DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES> *m, const Queries &n, int sequence, int own)
+DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES> *m, const Queries &n, const int *table, int own, const Prepared<WIDTH, QUERIES> &at)
 {
-	enum { HALF = WIDTH * WARP / 2, DIM = 2 * HALF };
-	const int head = threadIdx.x / HALF, pair = threadIdx.x % HALF;
+	enum { DIM = WIDTH * WARP };
+	const int head = at.head;
 	if (head >= QUERIES + (a.keys != nullptr ? 2 : 0))
 		return;
 	const size_t kv = ((size_t)n.row * a.kv_heads + n.kv_head) * DIM;
 	const float *from = head < QUERIES ? a.q + ((size_t)n.row * a.heads + n.head + head) * DIM : (head == QUERIES ? a.keys : a.values) + kv;
-	const Pair p = pair_of(a, pair);
+	const Pair p = pair_of(a, at.pair);
 	float2 v = make_float2(0.0f, 0.0f);
 	if (head < n.count || head >= QUERIES)
 		v = make_float2(__ldcg(from + p.first), __ldcg(from + p.second));
-	if (pair < a.pairs && head <= QUERIES)
-		v = rotate(v.x, v.y, m->cos_sin[pair]);
+	if (at.pair < a.pairs && head <= QUERIES)
+		v = rotate(v.x, v.y, at.cos_sin);
 	if (head < QUERIES) {
 		m->q[head][p.first] = v.x;
 		m->q[head][p.second] = v.y;
@@ -132,7 +147,7 @@ DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES> *m, const Qu
 	m->own[kind][p.first] = x;
 	m->own[kind][p.second] = y;
 	if (is_first_part(a, n)) {
-		const int block = a.tables[(size_t)sequence * a.stride + own / BLOCK_POSITIONS];
+		const int block = table[own / BLOCK_POSITIONS];
 		element *const to = const_cast<element *>(a.cache) + cache_index(block, a.layer, a.layers, 2, kind, n.kv_head, a.kv_heads, DIM) + own % BLOCK_POSITIONS * DIM;
 		to[p.first] = x, to[p.second] = y;
 	}
@@ -172,12 +187,15 @@ template <int WIDTH> DEVICE void sum_values(const float *e, const element *value
 	float sum[WIDTH] = {};
 	values += lane_id() * WIDTH;
 	UNROLL_BY(1) for (int begin = first / BATCH * BATCH; begin <= last; begin += BATCH)
-		UNROLL for (int j = 0; j < BATCH; j++) {
-			float v[WIDTH];
-			value_of<WIDTH>(values + (begin + j) * DIM, v);
-			const float w = e[begin + j];
-			UNROLL for (int c = 0; c < WIDTH; c++)
-				sum[c] = fmaf(w, v[c], sum[c]);
+		UNROLL for (int j = 0; j < BATCH; j += 4) {
+			const float4 w = *reinterpret_cast<const float4 *>(e + begin + j);
+			const float weights[4] = {w.x, w.y, w.z, w.w};
+			UNROLL for (int k = 0; k < 4; k++) {
+				float v[WIDTH];
+				value_of<WIDTH>(values + (begin + j + k) * DIM, v);
+				UNROLL for (int c = 0; c < WIDTH; c++)
+					sum[c] = fmaf(weights[k], v[c], sum[c]);
+			}
 		}
 	UNROLL for (int c = 0; c < WIDTH; c++)
 		out[lane_id() * WIDTH + c] = sum[c];
@@ -238,15 +256,27 @@ DEVICE void add_partials(const Params &a, const Queries &n, int query, int d, Su
 	}
 }
 
+// atomicInc that orders what the block has stored before it, and reads after it. Before it, and after it, are barriers.
+DEVICE unsigned increment_ordered(unsigned *p, unsigned last)
+{
+#if !defined(EMU) && __CUDA_ARCH__ >= 700
+	unsigned v;
+	asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "r"(last) : "memory");
+	return v;
+#else
+	__threadfence();
+	const unsigned v = atomicInc(p, last);
+	__threadfence();
+	return v;
+#endif
+}
+
 // Reports to all threads whether the block is the last of blocks that have stored their partials; *arrivals returns to 0.
 DEVICE bool arrives_last(unsigned *arrivals, int blocks, int *flag)
 {
 	syncthreads();
-	if (threadIdx.x == 0) {
-		__threadfence(); // also for what the other threads have stored before the barrier
-		*flag = atomicInc(arrivals, blocks - 1) == unsigned(blocks - 1);
-		__threadfence();
-	}
+	if (threadIdx.x == 0)
+		*flag = increment_ordered(arrivals, blocks - 1) == unsigned(blocks - 1);
 	syncthreads();
 	return *flag;
 }
@@ -279,7 +309,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QU
 	Queries n;
 	n.row = blockIdx.z;
 	const int rows = *a.rows, pos = a.pos[n.row], end = a.last[n.row], sequence = a.seq[n.row]; // loads at once
-	const uint64_t frequency = t < a.pairs ? a.frequencies[t] : 0;
+	const int pair = t % (D::DIM / 2);
+	const uint64_t frequency = pair < a.pairs ? a.frequencies[pair] : 0;
 	n.kv_head = blockIdx.y / parts;
 	n.head = n.kv_head * group + blockIdx.y % parts * a.block_heads;
 	n.count = n.heads = min(a.block_heads, (n.kv_head + 1) * group - n.head);
@@ -295,14 +326,9 @@ template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QU
 	const uint4 *const cache = reinterpret_cast<const uint4 *>(a.cache + cache_index(0, a.layer, a.layers, 2, KEYS, n.kv_head, a.kv_heads, D::DIM));
 	Rows r;
 	Rows::load(r, a, n, table, cache, first_unit + blockIdx.x, own);
-	if (t < a.pairs) {
-		float sine, cosine;
-		sincos_fixed((uint64_t)(uint32_t)pos * frequency, &sine, &cosine);
-		m->cos_sin[t] = make_float2(cosine * a.magnitude, sine * a.magnitude);
-	}
-	syncthreads();
+	const Prepared<WIDTH, QUERIES> prepared = prepared_at<WIDTH, QUERIES>(pos, frequency, a.magnitude);
 	wait_for_previous();
-	load_heads<WIDTH, QUERIES>(a, m, n, sequence, own);
+	load_heads<WIDTH, QUERIES>(a, m, n, table, own, prepared);
 
 	const int query = t / D::DIM, d = t % D::DIM;
 	const bool has = query < n.count;

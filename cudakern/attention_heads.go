@@ -12,7 +12,7 @@ const (
 // headsMemory returns the shared memory of a block of attention_heads.cu for queries query heads of dim elements: its HeadsMemory.
 func headsMemory(dim, queries int) int {
 	rows, own := unitPositions*(2*dim+16), 2*2*dim
-	return rows + own + 4*(queries*dim+queries*unitPositions+4*queries*dim+2*4*queries+dim+4)
+	return rows + own + 4*(queries*dim+queries*unitPositions+4*queries*dim+2*4*queries+4)
 }
 
 // loadHeads loads the kernel of attention_heads.cu for a, if there is one.
