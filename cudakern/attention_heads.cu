@@ -24,20 +24,21 @@
 #pragma pop_macro("KERNEL")
 
 // How the keys or values of a tile are divided among its warps.
-template <int WIDTH, int QUERIES> struct Division {
+template <int WIDTH, int QUERIES, int EACH> struct Division {
 	enum {
 		DIM = WIDTH * WARP,
-		PIECES = DIM * sizeof(element) / 16, // of 16 bytes, in a row
-		AT_ONCE = WARP / PIECES,             // rows that a warp loads at once
-		ROWS = BLOCK_POSITIONS / QUERIES,    // rows that a warp loads
+		PIECES = DIM * sizeof(element) / 16,     // of 16 bytes, in a row
+		AT_ONCE = WARP / PIECES,                 // rows that a warp loads at once
+		THREADS = QUERIES / EACH * UNIT,
+		ROWS = BLOCK_POSITIONS * EACH / QUERIES, // rows that a warp loads
 		LOADS = ROWS / AT_ONCE,
 		KEY_STRIDE = PIECES + 1, // keeps lanes from each other's banks
 	};
 };
 
 // The shared memory of a block: headsMemory in attention_heads.go.
-template <int WIDTH, int QUERIES> struct HeadsMemory {
-	typedef Division<WIDTH, QUERIES> D;
+template <int WIDTH, int QUERIES, int EACH> struct HeadsMemory {
+	typedef Division<WIDTH, QUERIES, EACH> D;
 	uint4 rows[UNIT * D::KEY_STRIDE]; // keys, then values
 	element own[2][D::DIM];           // the row's key and value, if this launch stores them
 	float q[QUERIES][D::DIM];
@@ -60,8 +61,8 @@ DEVICE uint4 request(const uint4 *p)
 }
 
 // The warp's part of the keys and values of its tile of a unit: zero for positions that the row does not attend to, and its own.
-template <int WIDTH, int QUERIES> struct Requested {
-	typedef Division<WIDTH, QUERIES> D;
+template <int WIDTH, int QUERIES, int EACH> struct Requested {
+	typedef Division<WIDTH, QUERIES, EACH> D;
 	uint4 keys[D::LOADS], values[D::LOADS];
 
 	// table: the blocks of the sequence; cache: the keys of the kv head in block 0.
@@ -104,59 +105,45 @@ template <int WIDTH, int QUERIES> struct Requested {
 	}
 };
 
-// Two elements of a query, or of the row's key or value, that a thread prepares.
-template <int WIDTH, int QUERIES> struct Prepared {
-	enum { HALF = WIDTH * WARP / 2, DIM = 2 * HALF };
-	int head, pair; // head: QUERIES is the key, QUERIES + 1 the value
-	float2 cos_sin;
-};
-
-// Returns what the thread prepares, at position pos. frequency: that of its pair, if this is rotated.
-template <int WIDTH, int QUERIES> DEVICE Prepared<WIDTH, QUERIES> prepared_at(int pos, uint64_t frequency, float magnitude)
-{
-	typedef Prepared<WIDTH, QUERIES> P;
-	float sine, cosine;
-	sincos_fixed((uint64_t)(uint32_t)pos * frequency, &sine, &cosine);
-	return {int(threadIdx.x) / P::HALF, int(threadIdx.x) % P::HALF, make_float2(cosine * magnitude, sine * magnitude)};
-}
-
 // Copies the queries to shared memory, rotated if this launch does that; what no query has becomes zero. It then also copies the
-// row's key, rotated, and value, and stores them in the cache, at position own.
-template <int WIDTH, int QUERIES>
-DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES> *m, const Queries &n, const int *table, int own, const Prepared<WIDTH, QUERIES> &at)
+// row's key, rotated, and value, and stores them in the cache, at position own. cos_sin: of the thread's pair.
+template <int WIDTH, int QUERIES, int EACH>
+DEVICE void load_heads(const Params &a, HeadsMemory<WIDTH, QUERIES, EACH> *m, const Queries &n, const int *table, int own, float2 cos_sin)
 {
-	enum { DIM = WIDTH * WARP };
-	const int head = at.head;
-	if (head >= QUERIES + (a.keys != nullptr ? 2 : 0))
-		return;
-	const size_t kv = ((size_t)n.row * a.kv_heads + n.kv_head) * DIM;
-	const float *from = head < QUERIES ? a.q + ((size_t)n.row * a.heads + n.head + head) * DIM : (head == QUERIES ? a.keys : a.values) + kv;
-	const Pair p = pair_of(a, at.pair);
-	float2 v = make_float2(0.0f, 0.0f);
-	if (head < n.count || head >= QUERIES)
-		v = make_float2(__ldcg(from + p.first), __ldcg(from + p.second));
-	if (at.pair < a.pairs && head <= QUERIES)
-		v = rotate(v.x, v.y, at.cos_sin);
-	if (head < QUERIES) {
-		m->q[head][p.first] = v.x;
-		m->q[head][p.second] = v.y;
-		return;
-	}
-	const int kind = head - QUERIES;
-	const element x = to_element(v.x), y = to_element(v.y);
-	m->own[kind][p.first] = x;
-	m->own[kind][p.second] = y;
-	if (is_first_part(a, n)) {
-		const int block = table[own / BLOCK_POSITIONS];
-		element *const to = const_cast<element *>(a.cache) + cache_index(block, a.layer, a.layers, 2, kind, n.kv_head, a.kv_heads, DIM) + own % BLOCK_POSITIONS * DIM;
-		to[p.first] = x, to[p.second] = y;
+	enum { DIM = WIDTH * WARP, HALF = DIM / 2, THREADS = Division<WIDTH, QUERIES, EACH>::THREADS };
+	static_assert(THREADS % HALF == 0, "a thread has the same pair of each head");
+	const int pair = threadIdx.x % HALF;
+	const Pair p = pair_of(a, pair);
+	UNROLL for (int i = 0; i * THREADS < (QUERIES + 2) * HALF; i++) {
+		const int head = (threadIdx.x + i * THREADS) / HALF; // QUERIES: the key, QUERIES + 1: the value
+		if (head >= QUERIES + (a.keys != nullptr ? 2 : 0))
+			break;
+		const size_t kv = ((size_t)n.row * a.kv_heads + n.kv_head) * DIM;
+		const float *from = head < QUERIES ? a.q + ((size_t)n.row * a.heads + n.head + head) * DIM : (head == QUERIES ? a.keys : a.values) + kv;
+		float2 v = make_float2(0.0f, 0.0f);
+		if (head < n.count || head >= QUERIES)
+			v = make_float2(__ldcg(from + p.first), __ldcg(from + p.second));
+		if (pair < a.pairs && head <= QUERIES)
+			v = rotate(v.x, v.y, cos_sin);
+		if (head < QUERIES) {
+			m->q[head][p.first] = v.x;
+			m->q[head][p.second] = v.y;
+			continue;
+		}
+		const int kind = head - QUERIES;
+		const element x = to_element(v.x), y = to_element(v.y);
+		m->own[kind][p.first] = x;
+		m->own[kind][p.second] = y;
+		if (is_first_part(a, n)) {
+			element *const to = const_cast<element *>(a.cache) + cache_index(table[own / BLOCK_POSITIONS], a.layer, a.layers, 2, kind, n.kv_head, a.kv_heads, DIM) + own % BLOCK_POSITIONS * DIM;
+			to[p.first] = x, to[p.second] = y;
+		}
 	}
 }
 
-// Returns q·key.
-template <int DIM> DEVICE float dot_product(const float *q, const uint4 *key)
+// score[i] = q[i]·key
+template <int DIM, int EACH> DEVICE void dot_products(const float (*q)[DIM], const uint4 *key, float (&score)[EACH])
 {
-	float score = 0.0f;
 	UNROLL_BY(2) for (int d = 0; d < DIM; d += 8) {
 		const uint4 v = key[d / 8];
 		float k[8];
@@ -164,9 +151,9 @@ template <int DIM> DEVICE float dot_product(const float *q, const uint4 *key)
 		halves(v.y, k + 2);
 		halves(v.z, k + 4);
 		halves(v.w, k + 6);
-		add_products(q + d, k, &score);
+		UNROLL for (int i = 0; i < EACH; i++)
+			add_products(q[i] + d, k, &score[i]);
 	}
-	return score;
 }
 
 template <int WIDTH> DEVICE void value_of(const element *p, float *v)
@@ -179,33 +166,39 @@ template <int WIDTH> DEVICE void value_of(const element *p, float *v)
 		halves(*reinterpret_cast<const uint32_t *>(p), v);
 }
 
-// Stores Σ e[p]·value[p] over positions first to last of a tile for the lane's dimensions; none: last < first. Batches are those of
-// add_row_values, because the sum with a value that counts as 0 is rounded too.
-template <int WIDTH> DEVICE void sum_values(const float *e, const element *values, int first, int last, float *out)
+// Stores Σ e[i][p]·value[p] over positions first to last of a tile for the lane's dimensions; none: last < first. Batches are those
+// of add_row_values, because the sum with a value that counts as 0 is rounded too.
+template <int WIDTH, int EACH>
+DEVICE void sum_values(const float *e, const element *values, int first, int last, float (*out)[WIDTH * WARP])
 {
 	enum { DIM = WIDTH * WARP, BATCH = 8 };
-	float sum[WIDTH] = {};
+	float sum[EACH][WIDTH] = {};
 	values += lane_id() * WIDTH;
 	UNROLL_BY(1) for (int begin = first / BATCH * BATCH; begin <= last; begin += BATCH)
 		UNROLL for (int j = 0; j < BATCH; j += 4) {
-			const float4 w = *reinterpret_cast<const float4 *>(e + begin + j);
-			const float weights[4] = {w.x, w.y, w.z, w.w};
-			UNROLL for (int k = 0; k < 4; k++) {
-				float v[WIDTH];
-				value_of<WIDTH>(values + (begin + j + k) * DIM, v);
-				UNROLL for (int c = 0; c < WIDTH; c++)
-					sum[c] = fmaf(weights[k], v[c], sum[c]);
+			float v[4][WIDTH];
+			UNROLL for (int k = 0; k < 4; k++)
+				value_of<WIDTH>(values + (begin + j + k) * DIM, v[k]);
+			UNROLL for (int i = 0; i < EACH; i++) {
+				const float4 w = *reinterpret_cast<const float4 *>(e + i * UNIT + begin + j);
+				UNROLL for (int c = 0; c < WIDTH; c++) {
+					sum[i][c] = fmaf(w.x, v[0][c], sum[i][c]);
+					sum[i][c] = fmaf(w.y, v[1][c], sum[i][c]);
+					sum[i][c] = fmaf(w.z, v[2][c], sum[i][c]);
+					sum[i][c] = fmaf(w.w, v[3][c], sum[i][c]);
+				}
 			}
 		}
-	UNROLL for (int c = 0; c < WIDTH; c++)
-		out[lane_id() * WIDTH + c] = sum[c];
+	UNROLL for (int i = 0; i < EACH; i++)
+		UNROLL for (int c = 0; c < WIDTH; c++)
+			out[i][lane_id() * WIDTH + c] = sum[i][c];
 }
 
 // The sums of a query: of one of its dimensions.
 struct Sums { float max, sum, out; };
 
 // Returns the sums over one unit. All tiles of it are computed.
-template <int WIDTH, int QUERIES> DEVICE Sums unit_sums(const HeadsMemory<WIDTH, QUERIES> *m, int query, int d)
+template <int WIDTH, int QUERIES, int EACH> DEVICE Sums unit_sums(const HeadsMemory<WIDTH, QUERIES, EACH> *m, int query, int d)
 {
 	const float4 max = *reinterpret_cast<const float4 *>(m->tile_max[query]), sum = *reinterpret_cast<const float4 *>(m->tile_sum[query]);
 	float out = m->out[0][query][d] + 0.0f;
@@ -298,11 +291,11 @@ DEVICE void write_result(const Params &a, const Queries &n, int query, int d, Su
 		write_f32(a.image + tile * F32_UNITS, block, v);
 }
 
-template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QUERIES> *m, const Params &a)
+template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory<WIDTH, QUERIES, EACH> *m, const Params &a)
 {
-	typedef Requested<WIDTH, QUERIES> Rows;
-	typedef Division<WIDTH, QUERIES> D;
-	const int t = threadIdx.x, lane = lane_id(), tile = warp_id() % TILES, head = warp_id() / TILES;
+	typedef Requested<WIDTH, QUERIES, EACH> Rows;
+	typedef Division<WIDTH, QUERIES, EACH> D;
+	const int t = threadIdx.x, lane = lane_id(), tile = warp_id() % TILES, head = warp_id() / TILES * EACH;
 	const int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
 	const bool stores = a.keys != nullptr;
 	begin_next();
@@ -326,13 +319,12 @@ template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QU
 	const uint4 *const cache = reinterpret_cast<const uint4 *>(a.cache + cache_index(0, a.layer, a.layers, 2, KEYS, n.kv_head, a.kv_heads, D::DIM));
 	Rows r;
 	Rows::load(r, a, n, table, cache, first_unit + blockIdx.x, own);
-	const Prepared<WIDTH, QUERIES> prepared = prepared_at<WIDTH, QUERIES>(pos, frequency, a.magnitude);
+	float sine, cosine;
+	sincos_fixed((uint64_t)(uint32_t)pos * frequency, &sine, &cosine);
+	const float2 cos_sin = make_float2(cosine * a.magnitude, sine * a.magnitude);
 	wait_for_previous();
-	load_heads<WIDTH, QUERIES>(a, m, n, table, own, prepared);
+	load_heads<WIDTH, QUERIES, EACH>(a, m, n, table, own, cos_sin);
 
-	const int query = t / D::DIM, d = t % D::DIM;
-	const bool has = query < n.count;
-	Sums sums; // of the last unit
 	UNROLL_BY(1) for (int unit = first_unit + blockIdx.x; unit < first_unit + units; unit += blocks) {
 		const int start = unit * UNIT + tile * BLOCK_POSITIONS;
 		const int first = max(n.low - start, 0), last = min(n.high - start, BLOCK_POSITIONS - 1); // none: last < first
@@ -340,70 +332,70 @@ template <int WIDTH, int QUERIES> DEVICE void attend_heads(HeadsMemory<WIDTH, QU
 		Rows::store_keys(r, m->rows);
 		syncthreads();
 		const int p = tile * BLOCK_POSITIONS + lane;
-		float score = dot_product<D::DIM>(m->q[head], start + lane == own ? reinterpret_cast<const uint4 *>(m->own[KEYS]) : m->rows + p * D::KEY_STRIDE);
+		float score[EACH] = {};
+		dot_products<D::DIM, EACH>(m->q + head, start + lane == own ? reinterpret_cast<const uint4 *>(m->own[KEYS]) : m->rows + p * D::KEY_STRIDE, score);
 		if (a.inner > 0.0f)
-			score = tanh_of(score * a.inner);
-		score = attended ? score * a.scale : MINUS_INFINITY;
-		const float max = warp_max(score);
-		if (lane == 0)
-			m->tile_max[head][tile] = max;
+			UNROLL for (int i = 0; i < EACH; i++)
+				score[i] = tanh_of(score[i] * a.inner);
+		UNROLL for (int i = 0; i < EACH; i++) {
+			score[i] = attended ? score[i] * a.scale : MINUS_INFINITY;
+			const float max = warp_max(score[i]);
+			if (lane == 0)
+				m->tile_max[head + i][tile] = max;
+		}
 		syncthreads(); // the keys are no longer needed either
 		Rows::store_values(r, m->rows, own - unit * UNIT, m->own[VALUES]);
-		const float4 maxima = *reinterpret_cast<const float4 *>(m->tile_max[head]);
-		const float e = attended ? exp2_of(score - fmaxf(fmaxf(maxima.x, maxima.y), fmaxf(maxima.z, maxima.w))) : 0.0f, sum = warp_sum(e);
-		m->e[head][p] = e;
-		if (lane == 0)
-			m->tile_sum[head][tile] = sum;
+		UNROLL for (int i = 0; i < EACH; i++) {
+			const float4 max = *reinterpret_cast<const float4 *>(m->tile_max[head + i]);
+			const float e = attended ? exp2_of(score[i] - fmaxf(fmaxf(max.x, max.y), fmaxf(max.z, max.w))) : 0.0f, sum = warp_sum(e);
+			m->e[head + i][p] = e;
+			if (lane == 0)
+				m->tile_sum[head + i][tile] = sum;
+		}
 		syncthreads();
-		sum_values<WIDTH>(m->e[head] + tile * BLOCK_POSITIONS, reinterpret_cast<const element *>(m->rows) + tile * BLOCK_POSITIONS * D::DIM, first, last, m->out[tile][head]);
+		sum_values<WIDTH, EACH>(m->e[head] + tile * BLOCK_POSITIONS, reinterpret_cast<const element *>(m->rows) + tile * BLOCK_POSITIONS * D::DIM, first, last, m->out[tile] + head);
 		syncthreads();
 		if (unit + blocks < first_unit + units)
 			Rows::load(r, a, n, table, cache, unit + blocks, own);
-		if (!has)
-			continue;
-		sums = unit_sums(m, query, d);
-		if (units == 1)
-			continue;
-		float *const partial = partial_of(a, n, query, unit);
-		partial[2 + d] = sums.out;
-		if (d == 0)
-			partial[0] = sums.max, partial[1] = sums.sum;
+		if (units > 1)
+			UNROLL_BY(1) for (int x = t; x < n.count * D::DIM; x += D::THREADS) {
+				const int query = x / D::DIM, d = x % D::DIM;
+				const Sums sums = unit_sums(m, query, d);
+				float *const partial = partial_of(a, n, query, unit);
+				partial[2 + d] = sums.out;
+				if (d == 0)
+					partial[0] = sums.max, partial[1] = sums.sum;
+			}
 	}
 	if (units > 1 && !arrives_last(a.arrivals + n.row * gridDim.y + blockIdx.y, blocks, m->flag))
 		return;
-	if (!has)
-		return;
-	Sums all = {MINUS_INFINITY, 0.0f, 0.0f};
-	if (units == 1)
-		add_unit(&all, sums);
-	else
-		add_partials(a, n, query, d, &all);
-	write_result(a, n, query, d, all);
+	UNROLL_BY(1) for (int x = t; x < n.count * D::DIM; x += D::THREADS) {
+		const int query = x / D::DIM, d = x % D::DIM;
+		Sums all = {MINUS_INFINITY, 0.0f, 0.0f};
+		if (units == 1)
+			add_unit(&all, unit_sums(m, query, d));
+		else
+			add_partials(a, n, query, d, &all);
+		write_result(a, n, query, d, all);
+	}
 }
 
-// Blocks of a multiprocessor: more of four queries leave too few registers for code of older devices, which has longer addresses
-// of its own.
-#if !defined(EMU) && __CUDA_ARCH__ >= 900
-enum { AT_LEAST = 2 };
-#else
-enum { AT_LEAST = 1 };
-#endif
-
-#define HEADS(dims, queries) \
-	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries, AT_LEAST)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
+// Kernels for up to queries query heads, each of them computed by a warp.
+#define HEADS(dims, queries, each) \
+	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries / each, 2)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
 		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
 		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
 		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
 		uint4 *image, int image_kind) \
 	{ \
-		typedef HeadsMemory<dims / 32, queries> Memory; \
+		typedef HeadsMemory<dims / 32, queries, each> Memory; \
 		SHARED(Memory, memory); \
-		attend_heads<dims / 32, queries>(memory, {dst, partials, arrivals, q, cache, layer, layers, 2, heads, kv_heads, dim, dim, sinks, \
+		attend_heads<dims / 32, queries, each>(memory, {dst, partials, arrivals, q, cache, layer, layers, 2, heads, kv_heads, dim, dim, sinks, \
 			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows, \
 			keys, values, pairs, distance, pair_stride, frequencies, magnitude, image, image_kind}); \
 	}
 
-HEADS(64, 2)
-HEADS(64, 4)
-HEADS(128, 2)
-HEADS(128, 4)
+HEADS(64, 2, 1)
+HEADS(64, 4, 2)
+HEADS(128, 2, 1)
+HEADS(128, 4, 2)
