@@ -184,7 +184,7 @@ func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int,
 	if a.byHeads == nil || capacity > headsRows {
 		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 	}
-	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: 2 * unitPositions, shared: headsMemory(a.dim, a.headsQueries)}
+	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, shared: headsMemory(a.dim, a.headsQueries)}
 	k.kernel.overlaps = a.overlaps
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }

@@ -1,15 +1,15 @@
 // Attention of up to four rows over a cache of float16, with the bits of attention.cu. At short and middle contexts such a launch
-// takes as long as the chain of instructions of a warp, and one warp per scheduler waits for each. So a unit has a warp for each
-// tile and query head, and the code is short.
+// takes as long as the chain of instructions of a warp. So a block has 8 warps for a unit, each of them EACH query heads of a tile,
+// and the code is short.
 //
-// The warps of a tile load its keys and values together, all of them into registers at once, and before the launch before has
-// ended where the row's own key and value come from this launch: those of the cache are of earlier steps (overlap.cuh). Keys go
-// to shared memory, then, when the scores are computed, values in their place. For the scores, a lane has one position; for
-// values, WIDTH dimensions. After that a thread has one dimension of one query, of which it adds tiles, then units, and writes
-// the result.
+// The warps of a tile load its keys and values together, all of them into registers at once. Where the row's own key and value come
+// from this launch, that is before the launch before has ended (overlap.cuh): the others are of earlier steps, between which
+// there are launches that do not overlap. Keys go to shared memory, then, when the scores are computed, values in their place.
+// For the scores, a lane has one position; for values, WIDTH dimensions. After that a thread has a dimension of a query, of which it
+// adds tiles, then units, and writes the result.
 //
 // Grid: (blocks of a row, kv heads and parts of their query heads, rows), as for attention of one row in attention.cu. Launch with
-// blockDim.x = QUERIES · 128, the shared memory of HeadsMemory, and heads of WIDTH · 32 elements.
+// blockDim.x = QUERIES / EACH · 128, the shared memory of HeadsMemory, and heads of WIDTH · 32 elements.
 
 // The functions of attention.cu, without its kernels: those are functions here, which nothing calls.
 #include "kernel.cuh"
@@ -380,7 +380,7 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 	}
 }
 
-// Kernels for up to queries query heads, each of them computed by a warp.
+// Kernels for up to queries query heads of dims elements; a warp computes each of them.
 #define HEADS(dims, queries, each) \
 	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries / each, 2)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
 		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \

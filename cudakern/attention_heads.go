@@ -1,12 +1,11 @@
 package cudakern
 
-import (
-	"fmt"
-)
+import "fmt"
 
 const (
-	headsRows = 4 // up to this many rows, attention_heads.cu computes attention
-	mostHeads = 4 // query heads of a block of it
+	headsRows    = 4   // up to this many rows, attention_heads.cu computes attention
+	mostHeads    = 4   // query heads of a block of it
+	headsThreads = 256 // of a block of it
 )
 
 // headsMemory returns the shared memory of a block of attention_heads.cu for queries query heads of dim elements: its HeadsMemory.
