@@ -100,7 +100,7 @@ func BenchmarkAttention(b *testing.B) {
 			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
 			dst, q := e.zeros(size), e.zeros(size)
 			seconds := repeated(b, e, layers, func(i int) error {
-				return k.Enqueue(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
+				return k.EnqueueByHeads(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
 			})
 			wall, err := e.ReadBandwidth()
 			e.try(err)
