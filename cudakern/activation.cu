@@ -13,11 +13,12 @@
 // The rows of grouped images are the slots of groups of pairs (experts.cuh), each with the activations of its pair;
 // those of empty slots are zero.
 //
-// Grid: (rows, tiles).
+// Grid: (rows, tiles). Launches may overlap (overlap.cuh), but not those of grouped images.
 #include "experts.cuh"
 #include "image.cuh"
 #include "math.cuh"
 #include "norm.cuh"
+#include "overlap.cuh"
 
 enum { WARPS = 8, BLOCKS_PER_WARP = TILE_BLOCKS / WARPS };
 
@@ -72,11 +73,15 @@ template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &ro
 #define IMAGES(kind) \
 	KERNEL(activation_##kind, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows) \
 	{ \
+		begin_next(); \
+		wait_for_previous(); \
 		if (int(blockIdx.x) < *rows) \
 			image_##kind<Plain>(image, Operands{x + size_t(blockIdx.x) * inputs, 0, 0, inputs, SILU}); \
 	} \
 	KERNEL(activation_##kind##_glu, 32 * WARPS, 1)(uint4 *image, const float *gate, const float *up, int kind_of_gate, int inputs, const int *rows) \
 	{ \
+		begin_next(); \
+		wait_for_previous(); \
 		size_t first = size_t(blockIdx.x) * inputs; \
 		if (int(blockIdx.x) < *rows) \
 			image_##kind<Gated>(image, Operands{gate + first, up ? up + first : 0, 0, inputs, kind_of_gate}); \
@@ -84,6 +89,8 @@ template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &ro
 	KERNEL(activation_##kind##_rmsnorm, 32 * WARPS, 1)(uint4 *image, const float *x, const float *w, float eps, int inputs, const int *rows) \
 	{ \
 		SHARED(float, partial); \
+		begin_next(); \
+		wait_for_previous(); \
 		if (int(blockIdx.x) >= *rows) \
 			return; \
 		x += size_t(blockIdx.x) * inputs; \

@@ -11,6 +11,7 @@ import (
 type Activation struct {
 	plain, rmsNorm, glu, grouped *Function
 	image                        string
+	overlaps                     bool
 }
 
 // Kinds of images: int16 with a scale for every 32 values, the same in the order of matrix units, or
@@ -32,7 +33,7 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	if imageBytes[image] == 0 {
 		return nil, fmt.Errorf("image kind %q of activations does not exist", image)
 	}
-	k := &Activation{image: image}
+	k := &Activation{image: image, overlaps: c.properties.overlaps()}
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
@@ -97,7 +98,7 @@ func (k *Activation) launch(f *Function, to Queue, shared, cols, capacity int, a
 	if capacity < 1 || capacity > math.MaxInt32 || cols < 1 || tilesFor(cols) > 65535 {
 		return fmt.Errorf("Activation cannot run over %d rows of %d", capacity, cols)
 	}
-	return f.Launch(to, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
+	return f.early(k.overlaps && f != k.grouped, capacity).Launch(to, Dim3{X: capacity, Y: tilesFor(cols)}, Dim3{X: threads}, shared, args...)
 }
 
 // tilesFor returns the number of tiles that cover cols inputs: tile.cuh.

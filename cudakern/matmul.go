@@ -13,7 +13,9 @@ type MatMul struct {
 	groups  []productGroup // by from
 	grouped []productGroup // of pairs with the same expert: from is how many experts must have on average
 	experts *Function
-	row     rowProduct
+	row     []rowProduct
+
+	tileBytes int // of quantized weights; 0: of others
 }
 
 // productGroup is the kernel for launches of from rows or more.
@@ -62,6 +64,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	module, row, name := "matmul_"+weights, "row_"+weights, "float"
 	if format.isQuantized() {
 		k.image, name = imageI16, "i16"
+		k.tileBytes = int(format.bandBytes(tileBlocks * blockInputs))
 		if c.Units == UnitsDP2A || c.Units == UnitsMMA {
 			module, row, name = "exact_"+weights, "row_exact_"+weights, "dp2a"
 		}
@@ -87,7 +90,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
 		return nil, err
 	}
-	k.row, err = newRowProduct(c, row, fmt.Sprintf("matmul_%s_%s", weights, name))
+	k.row, err = newRowProducts(c, row, fmt.Sprintf("matmul_%s_%s", weights, name))
 	return k, err
 }
 

@@ -3,71 +3,124 @@ package cudakern
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// rowProduct are the kernels of matmul_row.cu, for products of one row.
+// rowProduct are the kernels of matmul_row.cu, for products of up to rows rows.
 type rowProduct struct {
+	rows            int
 	norm, glu       *Function
 	one             *Function // nil: launches do not overlap, and it would gain nothing over the kernel of matmul.cu
 	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	shareable       int       // the most shared memory of a block
 	multiprocessors int
 }
 
-// newRowProduct loads the kernels; name is what their names begin with.
-func newRowProduct(c *Context, module, name string) (k rowProduct, err error) {
-	k.multiprocessors = c.Properties().SMs
-	if k.norm, err = c.kernel(module, name+"_norm"); err != nil {
-		return k, err
+// newRowProducts loads the kernels, those for fewer rows first; name is what their names begin with.
+func newRowProducts(c *Context, module, name string) (all []rowProduct, err error) {
+	for _, n := range []struct {
+		rows   int
+		suffix string
+	}{{1, ""}, {2, "_n2"}, {4, "_n4"}} {
+		if n.rows > 1 && c.Units == UnitsXMAD {
+			break // the limit would be arithmetic; the modules of path i16 lack these kernels
+		}
+		k, err := newRowProduct(c, module, name, n.suffix, n.rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, k)
 	}
-	if k.glu, err = c.kernel(module, name+"_glu"); err != nil || !c.properties.overlaps() || strings.HasSuffix(name, "_i16") {
-		return k, err // path i16 has the units xmad, whose modules have no code for such devices
-	}
-	if k.one, err = c.kernel(module, name+"_one"); err != nil {
-		return k, err
-	}
-	k.norm.overlaps, k.glu.overlaps, k.one.overlaps = true, true, true
-	if c.properties.MaxShared >= spreadShared {
-		k.spread = spreadShared
-	}
-	return k, k.one.SetMaxShared(max(k.spread, min(mostRowShared, c.properties.MaxShared)))
+	return all, nil
 }
 
-// mostRowShared is how much shared memory a block of a product of one row may have: two of them fit on a multiprocessor.
-const mostRowShared = 96 << 10
+func newRowProduct(c *Context, module, name, suffix string, rows int) (k rowProduct, err error) {
+	k.rows, k.multiprocessors, k.shareable = rows, c.properties.SMs, max(c.properties.MaxShared, leastShared)
+	if k.norm, err = c.kernel(module, name+"_norm"+suffix); err != nil {
+		return k, err
+	}
+	if k.glu, err = c.kernel(module, name+"_glu"+suffix); err != nil {
+		return k, err
+	}
+	all := []*Function{k.norm, k.glu}
+	if c.properties.overlaps() && !strings.HasSuffix(name, "_i16") { // path i16 has the units xmad, whose modules have no code for such devices
+		if k.one, err = c.kernel(module, name+"_one"+suffix); err != nil {
+			return k, err
+		}
+		all = append(all, k.one)
+		for _, f := range all {
+			f.overlaps = true
+		}
+		if k.shareable >= spreadShared {
+			k.spread = spreadShared
+		}
+	}
+	if k.shareable > leastShared {
+		for _, f := range all {
+			if err := f.SetMaxShared(k.shareable); err != nil {
+				return k, err
+			}
+		}
+	}
+	return k, nil
+}
+
+// leastShared is the shared memory that every block may have.
+const leastShared = 48 << 10
 
 // spreadShared is more than half of the shared memory of a multiprocessor of compute capability 9.0 and 10.0, 228 KB.
 const spreadShared = 115 << 10
 
-// Normalized is a row of activations, RMSNorm(X) · W, that a product computes itself.
+// Normalized are rows of activations, RMSNorm(x) · W, that a product computes itself.
 type Normalized struct {
-	X, W Ptr // a row of float32; a weight vector
+	X, W Ptr // rows of float32; a weight vector
 	Eps  float32
 }
 
-// maxRowTiles is MOST_TILES of matmul_row.cu.
-const maxRowTiles = 6
+// mostTiles returns how many tiles of activations a product of rows rows can normalize: MOST_TILES and MOST_TILES_OF_4 of matmul_row.cu.
+func mostTiles(rows int) int {
+	if rows > 2 {
+		return 4
+	}
+	return 6
+}
 
 // CanNormalize reports whether EnqueueNormalized and EnqueueGated should compute products of capacity rows of inputs activations. With
 // very many outputs, a launch for the norm and as many blocks as there are groups are as fast.
-func CanNormalize(outputs, inputs, capacity int) bool {
-	return outputs <= 32768 && capacity == 1 && inputs > 0 && inputs%4 == 0 && tilesFor(inputs) <= maxRowTiles
+func (k *MatMul) CanNormalize(outputs, inputs, capacity int) bool {
+	r := k.rowProduct(capacity)
+	if r == nil || outputs > 32768 || inputs <= 0 || inputs%4 != 0 || tilesFor(inputs) > mostTiles(r.rows) {
+		return false
+	}
+	_, fits := k.rowStages(r, inputs, false)
+	return fits
 }
 
-// SameImage reports whether products of one row with weights of two types read the same kind of image.
+// rowProduct returns the kernels for capacity rows, nil if there are none.
+func (k *MatMul) rowProduct(capacity int) *rowProduct {
+	i := slices.IndexFunc(k.row, func(r rowProduct) bool { return capacity <= r.rows })
+	if i < 0 || capacity < 1 {
+		return nil
+	}
+	return &k.row[i]
+}
+
+// SameImage reports whether products of few rows with weights of two types read the same kind of image.
 func SameImage(a, b string) bool {
 	first, err := formatOf(a)
 	second, otherErr := formatOf(b)
 	return err == nil && otherErr == nil && first.isQuantized() == second.isQuantized()
 }
 
-// EnqueueNormalized computes Dst = n · wᵀ of every product, of one row, or none if *rows is 0. No Dst may be n.X. The results
+// EnqueueNormalized computes Dst = n · wᵀ of every product, for the first *rows of capacity rows. No Dst may be n.X. The results
 // have the bits of Activation.EnqueueRMSNorm and Enqueue.
-func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, products ...Product) error {
+func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, capacity int, products ...Product) error {
 	if len(products) < 1 || len(products) > MaxProducts {
 		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
 	}
-	if err := k.checkRow(products...); err != nil {
+	r, err := k.checkRows(capacity, products...)
+	if err != nil {
 		return err
 	}
 	var each [MaxProducts]Product
@@ -77,34 +130,40 @@ func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, products ..
 		groups += blocksFor(p.W.Outputs, rowOutputs)
 	}
 	inputs := products[0].W.Inputs
-	return k.launchRow(to, k.row.norm, groups, inputs,
+	return k.launchRows(to, r, r.norm, groups, inputs,
 		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), n.X, n.W, n.Eps, int32(inputs), rows)
 }
 
-// EnqueueGated writes the image of the GLU g of the products n · gateᵀ and n · upᵀ, of one row: that of kind Image(1). The bits
-// are those of separate launches. The Dst of both products are not used.
-func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Ptr, gate, up Product) error {
-	if err := k.checkRow(gate, up); err != nil {
+// EnqueueGated writes the images of the GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of kind
+// Image(capacity). The bits are those of separate launches. The Dst of both products are not used.
+func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Ptr, capacity int, gate, up Product) error {
+	r, err := k.checkRows(capacity, gate, up)
+	if err != nil {
 		return err
 	}
 	if gate.W.Outputs != up.W.Outputs || g > SquaredReLU {
 		return fmt.Errorf("no kernel computes gate %d of products of %d and of %d outputs", g, gate.W.Outputs, up.W.Outputs)
 	}
-	return k.launchRow(to, k.row.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
+	return k.launchRows(to, r, r.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
 		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
 }
 
 // Overlaps reports whether EnqueueOne can compute a product of capacity rows of inputs activations, and begins while launches before
 // it are running.
 func (k *MatMul) Overlaps(inputs, capacity int) bool {
-	return capacity == 1 && k.row.one != nil && k.rowShared(inputs) <= mostRowShared
+	r := k.rowProduct(capacity)
+	if r == nil || r.one == nil {
+		return false
+	}
+	_, fits := k.rowStages(r, inputs, false)
+	return fits
 }
 
-// EnqueueOne computes what Enqueue does for one product of one row, with the same bits.
-func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, add bool, p Product) error {
-	if p.W.Type != k.weights || !k.Overlaps(p.W.Inputs, 1) {
-		return fmt.Errorf("no product of one row with %s weights has %d inputs of %s", k.weights, p.W.Inputs, p.W.Type)
+// EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits.
+func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, capacity int, add bool, p Product) error {
+	if p.W.Type != k.weights || !k.Overlaps(p.W.Inputs, capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights that overlaps has %d inputs of %s", capacity, k.weights, p.W.Inputs, p.W.Type)
 	}
 	if _, err := p.W.format(); err != nil {
 		return err
@@ -113,47 +172,74 @@ func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, add bool, p Product) error {
 	if add {
 		onto = 1
 	}
-	return k.launchRow(to, k.row.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs, p.Dst, p.Weights, int32(p.W.Outputs), x, int32(p.W.Inputs), onto, rows)
+	r := k.rowProduct(capacity)
+	return k.launchRows(to, r, r.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs,
+		p.Dst, p.Weights, int32(p.W.Outputs), x, int32(p.W.Inputs), onto, rows)
 }
 
-// checkRow returns an error if no launch computes products together from a row that it normalizes.
-func (k *MatMul) checkRow(products ...Product) error {
+// checkRows returns the kernels for products of capacity rows that they normalize, or an error if no launch computes these together.
+func (k *MatMul) checkRows(capacity int, products ...Product) (*rowProduct, error) {
 	inputs := products[0].W.Inputs
 	for _, p := range products {
 		if p.W.Type != k.weights || p.W.Inputs != inputs {
-			return fmt.Errorf("a product with %s weights of %d inputs was given %s of %d", k.weights, inputs, p.W.Type, p.W.Inputs)
+			return nil, fmt.Errorf("a product with %s weights of %d inputs was given %s of %d", k.weights, inputs, p.W.Type, p.W.Inputs)
 		}
 		if _, err := p.W.format(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if !CanNormalize(products[0].W.Outputs, inputs, 1) {
-		return fmt.Errorf("no product normalizes a row of %d", inputs)
+	if !k.CanNormalize(products[0].W.Outputs, inputs, capacity) {
+		return nil, fmt.Errorf("no product normalizes %d rows of %d", capacity, inputs)
 	}
-	return nil
+	return k.rowProduct(capacity), nil
 }
 
 // rowOutputs is GROUP_OUTPUTS of matmul_row.cu, the outputs that a block computes at a time.
 const rowOutputs = bandOutputs * threads / 32
 
-// rowShared returns the shared memory of a block in bytes: RowMemory of matmul_row.cu.
-func (k *MatMul) rowShared(inputs int) int {
+// rowShared returns the shared memory of a block in bytes: RowMemory of matmul_row.cu, without the ring.
+func (k *MatMul) rowShared(r *rowProduct, inputs int) int {
 	const results = 4 * 2 * 2 * rowOutputs
-	return normBytes + results + tilesFor(inputs)*imageBytes[k.image]
+	return r.rows * (normBytes + results + tilesFor(inputs)*imageBytes[k.image])
 }
 
-// launchRow launches as many blocks as can run at the same time, at most one for each group of outputs.
-func (k *MatMul) launchRow(to Queue, f *Function, groups, inputs int, args ...any) error {
-	shared := k.rowShared(inputs)
-	if f == k.row.one && groups <= k.row.multiprocessors {
-		shared = max(shared, k.row.spread) // one block on each multiprocessor
+// rowStages returns for how many tiles each warp has space in the ring, and whether the shared memory of a block suffices. Two
+// blocks run on a multiprocessor if it suffices for both, unless one is to be alone there.
+func (k *MatMul) rowStages(r *rowProduct, inputs int, alone bool) (stages int, fits bool) {
+	used := k.rowShared(r, inputs)
+	if r.one == nil || r.rows == 1 || k.tileBytes == 0 {
+		return 0, used <= r.shareable
+	}
+	const fewest, mostOfTwo, most = 2, 4, 6 // of Ring in matmul_row.cu
+	ring := k.tileBytes * threads / 32
+	if stages = ((r.shareable-reservedShared)/2 - used) / ring; !alone && stages >= fewest {
+		return min(stages, mostOfTwo), true
+	}
+	stages = (r.shareable - used) / ring
+	return min(stages, most), stages >= fewest
+}
+
+// spreads reports whether a launch of so many groups should have one block on each multiprocessor.
+func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <= r.multiprocessors }
+
+// launchRows launches as many blocks as can run at the same time, at most one for each group of outputs. args lack the last one, the
+// stages.
+func (k *MatMul) launchRows(to Queue, r *rowProduct, f *Function, groups, inputs int, args ...any) error {
+	alone := f == r.one && r.spreads(groups)
+	stages, _ := k.rowStages(r, inputs, alone)
+	shared := k.rowShared(r, inputs) + stages*k.tileBytes*threads/32
+	if alone {
+		shared = max(shared, r.spread)
 	}
 	blocks, err := f.Occupancy(threads, shared)
 	if err != nil {
 		return err
 	}
 	if blocks == 0 {
-		return errors.New("no block of a product of one row fits on a multiprocessor")
+		return errors.New("no block of a product of few rows fits on a multiprocessor")
 	}
-	return f.Launch(to, Dim3{X: min(groups, blocks*k.row.multiprocessors)}, Dim3{X: threads}, shared, args...)
+	return f.Launch(to, Dim3{X: min(groups, blocks*r.multiprocessors)}, Dim3{X: threads}, shared, append(args, int32(stages))...)
 }
+
+// reservedShared is the shared memory that a multiprocessor has for a second block beside what it has for one alone.
+const reservedShared = 1 << 10

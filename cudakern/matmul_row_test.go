@@ -11,9 +11,9 @@ import (
 	"m40-llm/infer/device/devicetest"
 )
 
-// TestProductsOfNormalizedRows compares products that normalize their row, and write the image of a GLU, with separate
-// launches, and products of one row that may overlap others with those that may not, bit for bit: with partial groups, blocks and tiles, more groups than blocks, no row, and rows with values that are huge
-// or not finite.
+// TestProductsOfNormalizedRows compares products that normalize their rows, and write the images of a GLU, with separate
+// launches, and products of few rows that may overlap others with those that may not, bit for bit: with partial groups, blocks and tiles, more groups than blocks, fewer rows than
+// there may be, no row, and rows with values that are huge or not finite.
 func TestProductsOfNormalizedRows(t *testing.T) {
 	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A} {
 		for _, name := range cudakern.WeightTypes() {
@@ -22,32 +22,34 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 				continue // floats have no such units
 			}
 			for _, c := range []struct {
-				outputs, inputs, rows int
-				x, weight             float64 // a value among those of the row and of the norm's weights
+				outputs, inputs, rows, capacity int
+				x, weight                       float64 // a value among those of the last row and of the norm's weights
 			}{
-				{37, 256, 1, 0, 0}, {165, 1280, 1, 1e4, 1}, {70, 2304, 1, 1, math.Inf(1)}, {5, 256, 0, 0, 0}, {40, 260, 1, 0, 0}, {33, 5632, 1, math.NaN(), 1},
+				{37, 256, 1, 1, 0, 0}, {165, 1280, 1, 1, 1e4, 1}, {70, 2304, 1, 1, 1, math.Inf(1)}, {5, 256, 0, 1, 0, 0}, {40, 260, 1, 1, 0, 0}, {33, 5632, 1, 1, math.NaN(), 1},
+				{165, 1280, 2, 2, 1e4, 1}, {33, 5632, 2, 2, math.NaN(), 1}, {40, 260, 1, 2, 0, 0}, {70, 2304, 4, 4, 1, math.Inf(1)}, {37, 3840, 3, 3, 1e4, 1}, {165, 256, 1, 4, 0, 0}, {5, 256, 0, 4, 0, 0},
 			} {
-				if c.inputs%int(elements) != 0 {
-					continue
+				if c.inputs%int(elements) != 0 || c.capacity > 1 && units == cudakern.UnitsXMAD && elements > 1 {
+					continue // devices of these units have kernels for one row alone
 				}
-				t.Run(fmt.Sprintf("%s %s (%d, %d) %d rows", units, name, c.outputs, c.inputs, c.rows), func(t *testing.T) {
+				units := units
+				if c.capacity > 1 {
+					units = cudakern.UnitsDP2A
+				}
+				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows", units, name, c.outputs, c.inputs, c.rows, c.capacity), func(t *testing.T) {
 					t.Setenv("M40_LLM_EMU_SMS", "1") // two blocks at the same time
 					r := newExactRig(t)
 					r.c.Units = units
 					k, err := cudakern.NewMatMul(r.c, name)
 					r.must(err)
-					image, err := cudakern.NewActivation(r.c, k.Image(1))
+					image, err := cudakern.NewActivation(r.c, k.Image(c.capacity))
 					r.must(err)
 					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
-					x, weight := make([]float32, c.inputs), make([]float32, c.inputs)
-					for i := range x {
-						x[i], weight[i] = float32(rng.NormFloat64()), float32(rng.NormFloat64())
-					}
-					x[100], weight[40] = float32(c.x), float32(c.weight)
+					x, weight := normal(rng, c.capacity*c.inputs, 1), normal(rng, c.inputs, 1)
+					x[max(c.rows-1, 0)*c.inputs+100], weight[40] = float32(c.x), float32(c.weight)
 					n := cudakern.Normalized{X: r.upload(bytesOf(x)), W: r.upload(bytesOf(weight)), Eps: 1e-5}
 					count := r.upload(int32Bytes(c.rows))
 					var products, fused []cudakern.Product
-					size := 4 * c.outputs
+					size := 4 * c.capacity * c.outputs
 					for range 2 {
 						w := cudakern.Weights{Type: name, Outputs: c.outputs, Inputs: c.inputs}
 						at := r.load(w, devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1))
@@ -55,33 +57,33 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 						products = append(products, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
 						fused = append(fused, cudakern.Product{Dst: r.upload(empty), Weights: at, W: w})
 					}
-					prepared := r.alloc(image.Bytes(c.inputs, 1))
-					r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, 1))
-					r.must(k.Enqueue(r.s, prepared, count, 1, false, products...))
-					r.must(k.EnqueueNormalized(r.s, n, count, fused...))
+					prepared := r.alloc(image.Bytes(c.inputs, c.capacity))
+					r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, c.capacity))
+					r.must(k.Enqueue(r.s, prepared, count, c.capacity, false, products...))
+					r.must(k.EnqueueNormalized(r.s, n, count, c.capacity, fused...))
 					for i := range products {
 						if want, got := r.download(products[i].Dst, size), r.download(fused[i].Dst, size); !bytes.Equal(got, want) {
 							t.Errorf("product %d differs from that of separate launches", i)
 						}
 					}
-					if !k.Overlaps(c.inputs, 1) {
+					if !k.Overlaps(c.inputs, c.capacity) {
 						if units != cudakern.UnitsXMAD {
 							t.Errorf("no product of %d inputs overlaps", c.inputs)
 						}
 					} else {
 						for _, add := range []bool{true, false} {
-							r.must(k.Enqueue(r.s, prepared, count, 1, add, products[0]))
-							r.must(k.EnqueueOne(r.s, prepared, count, add, fused[0]))
+							r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, products[0]))
+							r.must(k.EnqueueOne(r.s, prepared, count, c.capacity, add, fused[0]))
 							if want, got := r.download(products[0].Dst, size), r.download(fused[0].Dst, size); !bytes.Equal(got, want) {
 								t.Errorf("a product that overlaps differs, added: %v", add)
 							}
 						}
 					}
-					bytesOfImage := int(image.Bytes(c.outputs, 1))
+					bytesOfImage := int(image.Bytes(c.outputs, c.capacity))
 					images := []cudakern.Ptr{r.upload(make([]byte, bytesOfImage)), r.upload(make([]byte, bytesOfImage))}
 					for _, g := range []cudakern.Gate{cudakern.SiLU, cudakern.SquaredReLU} {
-						r.must(image.EnqueueGLU(r.s, images[0], products[0].Dst, products[1].Dst, g, c.outputs, count, 1))
-						r.must(k.EnqueueGated(r.s, images[1], n, g, count, products[0], products[1]))
+						r.must(image.EnqueueGLU(r.s, images[0], products[0].Dst, products[1].Dst, g, c.outputs, count, c.capacity))
+						r.must(k.EnqueueGated(r.s, images[1], n, g, count, c.capacity, products[0], products[1]))
 						if want, got := r.download(images[0], bytesOfImage), r.download(images[1], bytesOfImage); !bytes.Equal(got, want) {
 							t.Errorf("gate %d: the image differs from that of separate launches", g)
 						}

@@ -152,7 +152,7 @@ func (l *Launch) Enqueue(s *Stream) error { return s.launch(l) }
 
 func (s *Stream) launch(l *Launch) error {
 	g, b := l.Grid.extent(), l.Block.extent()
-	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params), l.Kernel.early())
+	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params), l.Kernel.begins())
 	runtime.KeepAlive(l)
 	if err := s.driver.check("cuLaunchKernel", code); err != nil {
 		return fmt.Errorf("kernel %s: %w", l.Kernel.name, err)
@@ -160,8 +160,18 @@ func (s *Stream) launch(l *Launch) error {
 	return nil
 }
 
-// early returns whether launches of f may begin before those before them have ended: 0 or 1.
-func (f *Function) early() C.int {
+// overlapRows is how many rows launches may have that overlap: with more, blocks that wait would take the place of others.
+const overlapRows = 4
+
+// early returns f for launches of capacity rows, which overlap if f does and they are few.
+func (f *Function) early(overlaps bool, capacity int) *Function {
+	k := *f
+	k.overlaps = overlaps && capacity <= overlapRows
+	return &k
+}
+
+// begins returns whether launches of f may begin before those before them have ended: 0 or 1.
+func (f *Function) begins() C.int {
 	const captures = 12030 // the first version that captures such launches in graphs
 	if f.overlaps && f.driver.version >= captures {
 		return 1

@@ -27,15 +27,27 @@ template <typename T> DEVICE float sum_squares(const T *x, int n)
 	return sum;
 }
 
-// Returns the sum over all threads of the block, which must all call it. partial is NORM_FLOATS floats
-// of shared memory.
+// Sums each value over all threads of the block, which must all call it. partial is N · NORM_FLOATS floats of
+// shared memory.
+template <int N> DEVICE void block_sums(float (&sums)[N], float *partial)
+{
+	UNROLL for (int i = 0; i < N; i++) {
+		const float sum = warp_sum(sums[i]);
+		if (lane_id() == 0)
+			partial[i * NORM_FLOATS + warp_id()] = sum;
+	}
+	syncthreads();
+	UNROLL for (int i = 0; i < N; i++) {
+		const float *const p = partial + i * NORM_FLOATS;
+		sums[i] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+	}
+}
+
 DEVICE float block_sum(float sum, float *partial)
 {
-	sum = warp_sum(sum);
-	if (lane_id() == 0)
-		partial[warp_id()] = sum;
-	syncthreads();
-	return ((partial[0] + partial[1]) + (partial[2] + partial[3])) + ((partial[4] + partial[5]) + (partial[6] + partial[7]));
+	float sums[1] = {sum};
+	block_sums(sums, partial);
+	return sums[0];
 }
 
 // Returns the scale. All threads of the block must call it.

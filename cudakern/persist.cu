@@ -175,6 +175,7 @@ DEVICE Number threads_of_phase(void) { return {place().parts == 0 ? 256u : unsig
 #include "kvcache.cuh"
 #include "math.cuh"
 #include "norm.cuh"
+#include "overlap.cuh"
 #include "tile.cuh"
 
 // rope.cuh serves blocks of both sizes.

@@ -1,5 +1,6 @@
-// Stores the keys and values of every row in the cache, at the row's position.
+// Stores the keys and values of every row in the cache, at the row's position. Launches may overlap (overlap.cuh).
 #include "kvcache.cuh"
+#include "overlap.cuh"
 #include "rope.cuh"
 
 // Returns the index of the first element of a head's key or value at a position.
@@ -12,6 +13,8 @@ DEVICE size_t position_index(const int *table, int pos, int layer, int layers, i
 KERNEL(CACHE_NAME(storekv), 256, 8)(element *cache, const float *keys, const float *values, int layer, int layers, int heads, int dim,
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
+	begin_next();
+	wait_for_previous();
 	int row = blockIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x, cols = heads * dim;
 	if (row >= *rows || col >= cols)
 		return;
@@ -30,10 +33,13 @@ KERNEL(CACHE_NAME(storekv_rope), 256, 4)(element *cache, float *queries, int que
 	const int *pos, const int *seq, const int *tables, int stride, const int *rows)
 {
 	SHARED(float2, cos_sin);
+	begin_next();
 	int row = blockIdx.y;
+	if (row < *rows)
+		rope_factors(cos_sin, pairs, frequencies, magnitude, pos[row]);
+	wait_for_previous();
 	if (row >= *rows)
 		return;
-	rope_factors(cos_sin, pairs, frequencies, magnitude, pos[row]);
 	int i = blockIdx.x * blockDim.x + threadIdx.x, head_threads = dim / 2, head = i / head_threads, pair = i % head_threads;
 	if (head >= query_heads + 2 * heads)
 		return;

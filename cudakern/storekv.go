@@ -3,7 +3,10 @@ package cudakern
 import "fmt"
 
 // StoreKV copies keys and values into a cache.
-type StoreKV struct{ store, rope *Function }
+type StoreKV struct {
+	store, rope *Function
+	overlaps    bool
+}
 
 // NewStoreKV loads the kernel for caches of float16 (half) or float32.
 func NewStoreKV(c *Context, half bool) (*StoreKV, error) {
@@ -13,7 +16,7 @@ func NewStoreKV(c *Context, half bool) (*StoreKV, error) {
 		return nil, err
 	}
 	rope, err := c.kernel(module, "storekv_rope_"+element(half))
-	return &StoreKV{store, rope}, err
+	return &StoreKV{store, rope, half && c.properties.overlaps()}, err
 }
 
 // Enqueue stores every row of keys and values, (KVHeads, HeadDim) float32 each, in layer layer
@@ -23,7 +26,7 @@ func (k *StoreKV) Enqueue(to Queue, cache Cache, layer int, keys, values Ptr, st
 	if err := checkLaunch("StoreKV", capacity, cols); err != nil {
 		return err
 	}
-	return k.store.Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
+	return k.store.early(k.overlaps, capacity).Launch(to, Dim3{X: blocksFor(cols, threads), Y: capacity}, Dim3{X: threads}, 0,
 		cache.Data, keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
 		step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }
@@ -39,7 +42,7 @@ func (k *StoreKV) EnqueueRoPE(to Queue, cache Cache, layer int, queries Ptr, col
 		return fmt.Errorf("StoreKV cannot rotate heads of %d elements", cache.HeadDim)
 	}
 	distance, pairStride := pairing(dims, neox)
-	return k.rope.Launch(to, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
+	return k.rope.early(k.overlaps, capacity).Launch(to, Dim3{X: blocksFor(all/2, threads), Y: capacity}, Dim3{X: threads}, 4*dims,
 		cache.Data, queries, int32(cols/cache.HeadDim), keys, values, int32(layer), int32(cache.Layers), int32(cache.KVHeads), int32(cache.HeadDim),
 		int32(dims/2), distance, pairStride, angleTable, magnitude, step.Pos, step.Seq, step.Tables, int32(step.Stride), step.Rows)
 }

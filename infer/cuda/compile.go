@@ -70,9 +70,13 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if err := d.kernels.load(p.Ops, progress); err != nil {
 		return nil, err
 	}
-	graph := d.decodeReason() != "" // the resident kernel has no phases for products of one row
+	graph := d.decodeReason() != "" // the resident kernel has no phases for products that compute norms
 	l := lowering{device: d, graph: graph, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
-	for _, op := range fuse(p, graph) {
+	canNormalize := func(op device.Op, rows int) bool {
+		product := d.kernels.products[op.W.Type]
+		return graph && product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows)
+	}
+	for _, op := range fuse(p, canNormalize) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}

@@ -20,7 +20,7 @@ type operation struct {
 	producer *device.Op
 	add      bool
 
-	// For MatMul of one row: whether the launch computes the producer, an RMSNorm, itself; and if it is of the gate and the up
+	// For MatMul of few rows: whether the launch computes the producer, an RMSNorm, itself; and if it is of the gate and the up
 	// projection, the GLU whose image it writes instead of their results.
 	normed bool
 	glu    *device.Op
@@ -39,11 +39,12 @@ type operation struct {
 	product *device.Op
 }
 
-// fuse returns the operations of a program, fused where kernels can. normalize: products of one row may compute norms.
+// fuse returns the operations of a program, fused where kernels can. canNormalize reports whether a product of so many rows can
+// compute their norm.
 //
 //	RMSNorm, MatMul          the norm writes the image that products read, if only products
 //	GLU, MatMul              read its result; the same for GLU
-//	RMSNorm, MatMul          of one row: each launch of products normalizes it
+//	RMSNorm, MatMul          of few rows: each launch of products normalizes it
 //	… MatMul, MatMul, GLU    and two products of a GLU that only one product reads write its image
 //	MatMul, MatMul, MatMul   with the same X and what cannot tell their order between them: one launch
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
@@ -56,7 +57,7 @@ type operation struct {
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
 // of float32.
-func fuse(p *device.Program, normalize bool) []operation {
+func fuse(p *device.Program, canNormalize func(product device.Op, rows int) bool) []operation {
 	ops, rows := untilUnread(p), p.Rows // rows: the most
 	var fused []operation
 	done := make([]bool, len(ops))
@@ -80,7 +81,7 @@ func fuse(p *device.Program, normalize bool) []operation {
 		case device.OpMatMul:
 			o.producer = producers[op.X.ID]
 			o.also = sharing(ops, i, done)
-			if o.normed = normalize && normalizes(o, rows); o.normed && isGated(o, ops[i+1:]) {
+			if o.normed = normalizes(o) && canNormalize(op, rows); o.normed && isGated(o, ops[i+1:]) {
 				gated = i + 2
 				o.glu, done[gated] = &ops[gated], true
 			}
@@ -161,16 +162,16 @@ func onlyMultiplied(ops []device.Op, op device.Op) bool {
 	return false
 }
 
-// normalizes reports whether the launch of o, a product of at most rows rows, can compute its RMSNorm: all results are other
-// tensors than the one that other blocks still read.
-func normalizes(o operation, rows int) bool {
-	if o.producer == nil || o.producer.Kind != device.OpRMSNorm || !cudakern.CanNormalize(o.W.Rows, o.W.Cols, rows) {
+// normalizes reports whether the launch of o, a product, may compute its RMSNorm: all results are other tensors than the one that
+// other blocks still read.
+func normalizes(o operation) bool {
+	if o.producer == nil || o.producer.Kind != device.OpRMSNorm {
 		return false
 	}
 	return !slices.ContainsFunc(append(slices.Clone(o.also), o.Op), func(p device.Op) bool { return p.Dst.ID == o.producer.X.ID })
 }
 
-// isGated reports whether o, a product of a row that it normalizes, shares its launch with the first of later, and their GLU and
+// isGated reports whether o, a product of rows that it normalizes, shares its launch with the first of later, and their GLU and
 // its product follow, which are the only ones that read the results.
 func isGated(o operation, later []device.Op) bool {
 	if len(o.also) != 1 || len(later) < 3 {

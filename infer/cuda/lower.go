@@ -364,12 +364,12 @@ func (l *lowering) matMul(op operation, at operands) error {
 		return err
 	}
 	if l.graph && len(products) == 1 && product.Overlaps(op.X.Cols, l.capacity) {
-		return product.EnqueueOne(&l.recording, image, l.rows, op.add, products[0])
+		return product.EnqueueOne(&l.recording, image, l.rows, l.capacity, op.add, products[0])
 	}
 	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
 }
 
-// normalizedMatMul adds the launch of products that normalize their row, and with op.glu write the image of its result.
+// normalizedMatMul adds the launch of products that normalize their rows, and with op.glu write the image of its result.
 func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, products []cudakern.Product) error {
 	at, err := l.operands(*op.producer)
 	if err != nil {
@@ -378,23 +378,23 @@ func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, prod
 	n := cudakern.Normalized{X: at.x, W: at.w, Eps: op.producer.Eps}
 	if op.glu == nil {
 		l.prepared = prepared{} // the image may be of one of the results
-		return product.EnqueueNormalized(&l.recording, n, l.rows, products...)
+		return product.EnqueueNormalized(&l.recording, n, l.rows, l.capacity, products...)
 	}
 	gate, err := gateOf(*op.glu)
 	if err != nil {
 		return err
 	}
-	kind := product.Image(1)
+	kind := product.Image(l.capacity)
 	activation, err := l.device.kernels.activation(kind)
 	if err != nil {
 		return err
 	}
-	image, err := l.device.workspace("image", activation.Bytes(op.glu.Dst.Cols, 1))
+	image, err := l.device.workspace("image", activation.Bytes(op.glu.Dst.Cols, l.capacity))
 	if err != nil {
 		return err
 	}
 	l.prepared = prepared{op.glu.Dst.ID, op.glu, kind, op.glu.Dst.Cols, cudakern.Groups{}}
-	return product.EnqueueGated(&l.recording, image, n, gate, l.rows, products[0], products[1])
+	return product.EnqueueGated(&l.recording, image, n, gate, l.rows, l.capacity, products[0], products[1])
 }
 
 // expertMatMul adds the launch of a product with the weights of experts, and before it the image
