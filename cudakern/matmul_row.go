@@ -8,29 +8,30 @@ import (
 
 // rowProduct are the kernels of matmul_row.cu, for products of one row.
 type rowProduct struct {
-	norm, glu       *Function
-	one             *Function // nil: launches do not overlap, and it would gain nothing over the kernel of matmul.cu
-	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	norm, glu, one  *Function
+	overlaps        bool // launches do
+	most            int  // shared memory that a block of one can have
+	spread          int  // more shared memory than two blocks on a multiprocessor can have; 0: not known
 	multiprocessors int
 }
 
 // newRowProduct loads the kernels; name is what their names begin with.
 func newRowProduct(c *Context, module, name string) (k rowProduct, err error) {
-	k.multiprocessors = c.Properties().SMs
-	if k.norm, err = c.kernel(module, name+"_norm"); err != nil {
-		return k, err
+	k.multiprocessors, k.most = c.Properties().SMs, min(mostRowShared, max(48<<10, c.properties.MaxShared))
+	k.overlaps = c.properties.overlaps() && !strings.HasSuffix(name, "_i16") // units xmad have no code for such devices
+	for to, what := range map[**Function]string{&k.norm: "_norm", &k.glu: "_glu", &k.one: "_one"} {
+		if *to, err = c.kernel(module, name+what); err != nil {
+			return k, err
+		}
+		(*to).divides, (*to).overlaps = true, k.overlaps
 	}
-	if k.glu, err = c.kernel(module, name+"_glu"); err != nil || !c.properties.overlaps() || strings.HasSuffix(name, "_i16") {
-		return k, err // path i16 has the units xmad, whose modules have no code for such devices
-	}
-	if k.one, err = c.kernel(module, name+"_one"); err != nil {
-		return k, err
-	}
-	k.norm.overlaps, k.glu.overlaps, k.one.overlaps = true, true, true
-	if c.properties.MaxShared >= spreadShared {
+	if k.overlaps && c.properties.MaxShared >= spreadShared {
 		k.spread = spreadShared
 	}
-	return k, k.one.SetMaxShared(max(k.spread, min(mostRowShared, c.properties.MaxShared)))
+	if most := max(k.spread, k.most); most > 48<<10 {
+		err = k.one.SetMaxShared(most)
+	}
+	return k, err
 }
 
 // mostRowShared is how much shared memory a block of a product of one row may have: two of them fit on a multiprocessor.
@@ -95,15 +96,17 @@ func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Pt
 		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
 }
 
-// Overlaps reports whether EnqueueOne can compute a product of capacity rows of inputs activations, and begins while launches before
-// it are running.
-func (k *MatMul) Overlaps(inputs, capacity int) bool {
-	return capacity == 1 && k.row.one != nil && k.rowShared(inputs) <= mostRowShared
+// TakesOne reports whether EnqueueOne can compute a product of capacity rows of inputs activations.
+func (k *MatMul) TakesOne(inputs, capacity int) bool {
+	return capacity == 1 && k.rowShared(inputs) <= k.row.most
 }
 
-// EnqueueOne computes what Enqueue does for one product of one row, with the same bits.
+// Overlaps reports whether launches of products of one row begin while launches before them are running.
+func (k *MatMul) Overlaps() bool { return k.row.overlaps }
+
+// EnqueueOne computes what Enqueue does for one product of one row, with the same bits. In a graph it takes as long, unless it overlaps.
 func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, add bool, p Product) error {
-	if p.W.Type != k.weights || !k.Overlaps(p.W.Inputs, 1) {
+	if p.W.Type != k.weights || !k.TakesOne(p.W.Inputs, 1) {
 		return fmt.Errorf("no product of one row with %s weights has %d inputs of %s", k.weights, p.W.Inputs, p.W.Type)
 	}
 	if _, err := p.W.format(); err != nil {
@@ -144,16 +147,16 @@ func (k *MatMul) rowShared(inputs int) int {
 
 // launchRow launches as many blocks as can run at the same time, at most one for each group of outputs.
 func (k *MatMul) launchRow(to Queue, f *Function, groups, inputs int, args ...any) error {
-	shared := k.rowShared(inputs)
+	shared, spread := k.rowShared(inputs), 0
 	if f == k.row.one && groups <= k.row.multiprocessors {
-		shared = max(shared, k.row.spread) // one block on each multiprocessor
+		spread = k.row.spread // one block on each multiprocessor
 	}
-	blocks, err := f.Occupancy(threads, shared)
+	blocks, err := f.Occupancy(threads, max(shared, spread))
 	if err != nil {
 		return err
 	}
 	if blocks == 0 {
 		return errors.New("no block of a product of one row fits on a multiprocessor")
 	}
-	return f.Launch(to, Dim3{X: min(groups, blocks*k.row.multiprocessors)}, Dim3{X: threads}, shared, args...)
+	return f.launch(to, Launch{Grid: Dim3{X: min(groups, blocks*k.row.multiprocessors)}, Block: Dim3{X: threads}, Shared: shared, Spread: spread}, args...)
 }

@@ -70,9 +70,9 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if err := d.kernels.load(p.Ops, progress); err != nil {
 		return nil, err
 	}
-	graph := d.decodeReason() != "" // the resident kernel has no phases for products of one row
-	l := lowering{device: d, graph: graph, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
-	for _, op := range fuse(p, graph) {
+	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
+	l.resident = p.Rows <= persistRows && d.decodeReason() == ""
+	for _, op := range fuse(p) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}

@@ -39,7 +39,7 @@ type operation struct {
 	product *device.Op
 }
 
-// fuse returns the operations of a program, fused where kernels can. normalize: products of one row may compute norms.
+// fuse returns the operations of a program, fused where kernels can.
 //
 //	RMSNorm, MatMul          the norm writes the image that products read, if only products
 //	GLU, MatMul              read its result; the same for GLU
@@ -56,7 +56,7 @@ type operation struct {
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
 // of float32.
-func fuse(p *device.Program, normalize bool) []operation {
+func fuse(p *device.Program) []operation {
 	ops, rows := untilUnread(p), p.Rows // rows: the most
 	var fused []operation
 	done := make([]bool, len(ops))
@@ -80,7 +80,7 @@ func fuse(p *device.Program, normalize bool) []operation {
 		case device.OpMatMul:
 			o.producer = producers[op.X.ID]
 			o.also = sharing(ops, i, done)
-			if o.normed = normalize && normalizes(o, rows); o.normed && isGated(o, ops[i+1:]) {
+			if o.normed = normalizes(o, rows); o.normed && isGated(o, ops[i+1:]) {
 				gated = i + 2
 				o.glu, done[gated] = &ops[gated], true
 			}

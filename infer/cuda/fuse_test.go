@@ -255,7 +255,7 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var got []string
-		for _, o := range fuse(p, true) {
+		for _, o := range fuse(p) {
 			got = append(got, describe(o))
 		}
 		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
@@ -275,47 +275,42 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 		p.MatMul(b, w, y)
 	}
 	for _, c := range []struct {
-		name    string
-		rows    int  // 0: 2 rows, of which one has logits
-		without bool // as a device that does not normalize in products
-		record  func(p *device.Program)
-		want    string
+		name   string
+		rows   int // 0: 2 rows, of which one has logits
+		record func(p *device.Program)
+		want   string
 	}{
-		{"each launch of products computes the norm", 1, false, func(p *device.Program) {
+		{"each launch of products computes the norm", 1, func(p *device.Program) {
 			pair(p)
 			p.MatMul(d, half, y)
 			p.Embed(y, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch; MatMul 7 of RMSNorm 1 in its launch; Embed 2"},
-		{"not of more rows", 2, false, func(p *device.Program) {
+		{"not of more rows", 2, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, a, b, device.SiLU)
 			p.MatMul(d, w, a)
 			p.Embed(y, w)
 			p.Embed(a, w)
 		}, "MatMul 4,5 of RMSNorm 1; MatMul 7 of GLU 4; Embed 2; Embed 4"},
-		{"not where the resident kernel may run", 1, true, func(p *device.Program) {
-			pair(p)
-			p.Embed(y, w)
-		}, "MatMul 4,5 of RMSNorm 1; Embed 2"},
-		{"not onto what the norm is of", 1, false, func(p *device.Program) {
+		{"not onto what the norm is of", 1, func(p *device.Program) {
 			p.RMSNorm(y, x, bias, 1)
 			p.MatMul(a, w, y)
 			p.MatMul(x, w, y)
 			p.Embed(y, w)
 		}, "MatMul 4,1 of RMSNorm 1; Embed 2"},
-		{"of the row that is left after others were dropped", 0, false, func(p *device.Program) {
+		{"of the row that is left after others were dropped", 0, func(p *device.Program) {
 			p.GatherRows(x, z)
 			pair(p)
 			p.RMSNorm(y, z, bias, 1)
 		}, "GatherRows 1; MatMul 4,5 of RMSNorm 1 in its launch; RMSNorm 2"},
-		{"a product that is added normalizes without adding", 1, false, func(p *device.Program) {
+		{"a product that is added normalizes without adding", 1, func(p *device.Program) {
 			p.RMSNorm(y, x, bias, 1)
 			p.MatMul(a, w, y)
 			p.Add(z, a)
 			p.Embed(y, w)
 			p.Embed(a, w)
 		}, "MatMul 4 of RMSNorm 1 in its launch; Add 3; Embed 2; Embed 4"},
-		{"with the GLU of two products that only a product reads", 1, false, func(p *device.Program) {
+		{"with the GLU of two products that only a product reads", 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, a, b, device.SiLU)
 			p.MatMul(d, w, a)
@@ -323,7 +318,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(a, w)
 			p.Embed(b, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 4; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
-		{"also in the place of the up projection", 1, false, func(p *device.Program) {
+		{"also in the place of the up projection", 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(b, a, b, device.SiLU)
 			p.MatMul(d, w, b)
@@ -331,7 +326,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(a, w)
 			p.Embed(b, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 5; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
-		{"not with the GLU if the operands change places", 1, false, func(p *device.Program) {
+		{"not with the GLU if the operands change places", 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, b, a, device.SiLU)
 			p.MatMul(d, w, a)
@@ -339,7 +334,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(a, w)
 			p.Embed(b, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch; MatMul 7 of GLU 5; Embed 2; Embed 4; Embed 5"},
-		{"not if something else reads a projection", 1, false, func(p *device.Program) {
+		{"not if something else reads a projection", 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, a, b, device.SiLU)
 			p.MatMul(d, w, a)
@@ -347,7 +342,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(y, w)
 			p.Embed(a, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch; MatMul 7 of GLU 4; Add 3; Embed 2; Embed 4"},
-		{"not if two launches read its result", 1, false, func(p *device.Program) {
+		{"not if two launches read its result", 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, a, b, device.SiLU)
 			p.MatMul(d, w, a)
@@ -356,7 +351,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(a, w)
 			p.Embed(b, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch; MatMul 7 of GLU 4; MatMul 3 of GLU 4; Embed 2; Embed 4; Embed 5"},
-		{"not if a bias is between", 1, false, func(p *device.Program) {
+		{"not if a bias is between", 1, func(p *device.Program) {
 			pair(p)
 			p.AddBias(b, bias)
 			p.GLU(a, a, b, device.SiLU)
@@ -372,7 +367,7 @@ func TestProductsOfOneRowComputeTheirNormAndGLU(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var got []string
-		for _, o := range fuse(p, !c.without) {
+		for _, o := range fuse(p) {
 			got = append(got, describe(o))
 		}
 		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
@@ -452,7 +447,7 @@ func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		var got []string
-		for _, o := range fuse(p, true) {
+		for _, o := range fuse(p) {
 			got = append(got, describe(o))
 		}
 		if text := strings.Join(got, "; "); !strings.HasPrefix(text, c.want+"; MatMul 1") {
