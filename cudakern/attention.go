@@ -178,14 +178,12 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }
 
-// EnqueueByHeads computes what Enqueue does, with the same bits. Up to 4 rows of most heads take less time; the resident kernel has no
-// phase for these launches.
+// EnqueueByHeads computes what Enqueue does, with the same bits. Up to 4 rows of heads that share keys and values take less time.
 func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
 	if a.byHeads == nil || capacity > headsRows {
 		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 	}
 	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, shared: headsMemory(a.dim, a.headsQueries)}
-	k.kernel.overlaps = a.overlaps
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }
 

@@ -48,6 +48,10 @@ template <int WIDTH, int QUERIES, int EACH> struct HeadsMemory {
 	int flag[4];
 };
 
+#ifndef READ_ONLY
+#define READ_ONLY "ld.global.nc"
+#endif
+
 // Loads through the read-only cache, not later than where it is called.
 DEVICE uint4 request(const uint4 *p)
 {
@@ -55,7 +59,7 @@ DEVICE uint4 request(const uint4 *p)
 	return ldg128(p);
 #else
 	uint4 v;
-	asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+	asm volatile(READ_ONLY ".v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
 	return v;
 #endif
 }
@@ -383,7 +387,7 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 // Kernels for up to queries query heads of dims elements; a warp computes each of them.
 #define HEADS(dims, queries, each) \
 	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries / each, 2)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
-		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
+		int layer, int layers, int heads, int kv_heads, int dim, [[maybe_unused]] int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
 		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
 		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
 		uint4 *image, int image_kind) \

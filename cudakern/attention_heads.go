@@ -17,7 +17,7 @@ func headsMemory(dim, queries int) int {
 // loadHeads loads the kernel of attention_heads.cu for a, if there is one.
 func (a *Attention) loadHeads(c *Context, half bool) error {
 	group := a.heads / a.kvHeads
-	if !half || a.latent > 0 || a.dim != 64 && a.dim != 128 || group < 2 {
+	if !half || a.latent > 0 || a.dim != 64 && a.dim != 128 {
 		return nil
 	}
 	a.headsPerBlock = blocksFor(group, blocksFor(group, mostHeads))
@@ -27,6 +27,10 @@ func (a *Attention) loadHeads(c *Context, half bool) error {
 	}
 	name := fmt.Sprintf("attention_heads_d%d_n%d", a.dim, queries)
 	kernel, err := c.kernel("attention_heads", name)
+	if err != nil {
+		return err
+	}
+	kernel.divides, kernel.overlaps = true, a.overlaps
 	a.byHeads, a.headsQueries = kernel, queries
-	return err
+	return nil
 }

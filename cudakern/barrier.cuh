@@ -5,9 +5,9 @@
 // it loaded before. In detail:
 //
 //  1. syncthreads orders the stores of the block's threads before thread 0.
-//  2. Thread 0 calls __threadfence and adds 1 to arrived. The fence is cumulative: the stores of the whole
+//  2. Thread 0 calls fence and adds 1 to arrived. The fence is cumulative: the stores of the whole
 //     block are visible to the device before the addition is.
-//  3. Thread 0 polls arrived with volatile loads until all blocks have added, and calls __threadfence, so
+//  3. Thread 0 polls arrived with volatile loads until all blocks have added, and calls fence, so
 //     that no load of the block after the barrier returns what was in memory or in the L1 cache before.
 //  4. syncthreads orders thread 0 before the other threads.
 //
@@ -31,11 +31,22 @@ struct Barrier {
 
 enum { BARRIER_BROKEN = 1 << 30 }; // far more than there are blocks
 
-// The barrier as a block sees it.
+// The barrier as thread 0 of a block sees it. All threads may have one, or share it.
 struct Grid {
 	Barrier *barrier;
 	uint32_t target; // of arrived, at the next barrier
 };
+
+// Orders what the block has stored and loaded before it, and stores and loads after it. A block has no use for the single order of
+// all fences that __threadfence has in addition, from compute capability 7.0 on.
+DEVICE void fence(void)
+{
+#if !defined(EMU) && __CUDA_ARCH__ >= 700
+	asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#else
+	__threadfence();
+#endif
+}
 
 DEVICE Grid join_grid(Barrier *b) { return {b, load_word(&b->base) + gridDim.x}; }
 
@@ -45,7 +56,7 @@ DEVICE void arrive(const Grid &grid CALLER)
 {
 	syncthreads(PASS_ONLY_CALLER);
 	if (threadIdx.x == 0) {
-		__threadfence();
+		fence();
 		atomicAdd(&grid.barrier->arrived, 1u);
 	}
 }
@@ -66,9 +77,9 @@ DEVICE bool wait_for_grid(Grid *grid, uint64_t nanoseconds CALLER)
 			__threadfence();
 			atomicAdd(&b->arrived, uint32_t(BARRIER_BROKEN));
 		}
-		__threadfence();
+		fence();
+		grid->target = target + gridDim.x;
 	}
-	grid->target += gridDim.x;
 	return !any_of_block(failed PASS_CALLER);
 }
 

@@ -10,10 +10,10 @@ import (
 // rowProduct are the kernels of matmul_row.cu, for products of up to rows rows.
 type rowProduct struct {
 	rows            int
-	norm, glu       *Function
-	one             *Function // nil: launches do not overlap, and it would gain nothing over the kernel of matmul.cu
-	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
-	shareable       int       // the most shared memory of a block
+	norm, glu, one  *Function
+	overlaps        bool // launches do
+	spread          int  // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	shareable       int  // the most shared memory of a block
 	multiprocessors int
 }
 
@@ -37,37 +37,31 @@ func newRowProducts(c *Context, module, name string) (all []rowProduct, err erro
 
 func newRowProduct(c *Context, module, name, suffix string, rows int) (k rowProduct, err error) {
 	k.rows, k.multiprocessors, k.shareable = rows, c.properties.SMs, max(c.properties.MaxShared, leastShared)
-	if k.norm, err = c.kernel(module, name+"_norm"+suffix); err != nil {
-		return k, err
+	k.overlaps = c.properties.overlaps() && !strings.HasSuffix(name, "_i16") // units xmad have no code for such devices
+	if k.overlaps && k.shareable >= spreadShared {
+		k.spread = spreadShared
 	}
-	if k.glu, err = c.kernel(module, name+"_glu"+suffix); err != nil {
-		return k, err
-	}
-	all := []*Function{k.norm, k.glu}
-	if c.properties.overlaps() && !strings.HasSuffix(name, "_i16") { // path i16 has the units xmad, whose modules have no code for such devices
-		if k.one, err = c.kernel(module, name+"_one"+suffix); err != nil {
+	for to, what := range map[**Function]string{&k.norm: "_norm", &k.glu: "_glu", &k.one: "_one"} {
+		f, err := c.kernel(module, name+what+suffix)
+		if err != nil {
 			return k, err
 		}
-		all = append(all, k.one)
-		for _, f := range all {
-			f.overlaps = true
-		}
-		if k.shareable >= spreadShared {
-			k.spread = spreadShared
-		}
-	}
-	if k.shareable > leastShared {
-		for _, f := range all {
+		if k.shareable > leastShared {
 			if err := f.SetMaxShared(k.shareable); err != nil {
 				return k, err
 			}
 		}
+		f.divides, f.overlaps = true, k.overlaps
+		*to = f
 	}
 	return k, nil
 }
 
 // leastShared is the shared memory that every block may have.
 const leastShared = 48 << 10
+
+// mostRowShared is how much shared memory a block of a product may have without a ring: two of them fit on a multiprocessor.
+const mostRowShared = 96 << 10
 
 // spreadShared is more than half of the shared memory of a multiprocessor of compute capability 9.0 and 10.0, 228 KB.
 const spreadShared = 115 << 10
@@ -149,21 +143,23 @@ func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Pt
 		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
 }
 
-// Overlaps reports whether EnqueueOne can compute a product of capacity rows of inputs activations, and begins while launches before
-// it are running.
-func (k *MatMul) Overlaps(inputs, capacity int) bool {
+// TakesOne reports whether EnqueueOne can compute a product of capacity rows of inputs activations.
+func (k *MatMul) TakesOne(inputs, capacity int) bool {
 	r := k.rowProduct(capacity)
-	if r == nil || r.one == nil {
+	if r == nil {
 		return false
 	}
 	_, fits := k.rowStages(r, inputs, false)
 	return fits
 }
 
-// EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits.
+// Overlaps reports whether launches of products of few rows begin while launches before them are running.
+func (k *MatMul) Overlaps() bool { return k.row[0].overlaps }
+
+// EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits. In a graph it takes as long, unless it overlaps.
 func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, capacity int, add bool, p Product) error {
-	if p.W.Type != k.weights || !k.Overlaps(p.W.Inputs, capacity) {
-		return fmt.Errorf("no product of %d rows with %s weights that overlaps has %d inputs of %s", capacity, k.weights, p.W.Inputs, p.W.Type)
+	if p.W.Type != k.weights || !k.TakesOne(p.W.Inputs, capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights has %d inputs of %s", capacity, k.weights, p.W.Inputs, p.W.Type)
 	}
 	if _, err := p.W.format(); err != nil {
 		return err
@@ -207,8 +203,8 @@ func (k *MatMul) rowShared(r *rowProduct, inputs int) int {
 // blocks run on a multiprocessor if it suffices for both, unless one is to be alone there.
 func (k *MatMul) rowStages(r *rowProduct, inputs int, alone bool) (stages int, fits bool) {
 	used := k.rowShared(r, inputs)
-	if r.one == nil || r.rows == 1 || k.tileBytes == 0 {
-		return 0, used <= r.shareable
+	if r.rows == 1 || !r.overlaps || k.tileBytes == 0 {
+		return 0, used <= min(r.shareable, mostRowShared)
 	}
 	const fewest, mostOfTwo, most = 2, 4, 6 // of Ring in matmul_row.cu
 	ring := k.tileBytes * threads / 32
@@ -227,18 +223,19 @@ func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <=
 func (k *MatMul) launchRows(to Queue, r *rowProduct, f *Function, groups, inputs int, args ...any) error {
 	alone := f == r.one && r.spreads(groups)
 	stages, _ := k.rowStages(r, inputs, alone)
-	shared := k.rowShared(r, inputs) + stages*k.tileBytes*threads/32
+	shared, spread := k.rowShared(r, inputs)+stages*k.tileBytes*threads/32, 0
 	if alone {
-		shared = max(shared, r.spread)
+		spread = r.spread
 	}
-	blocks, err := f.Occupancy(threads, shared)
+	blocks, err := f.Occupancy(threads, max(shared, spread))
 	if err != nil {
 		return err
 	}
 	if blocks == 0 {
 		return errors.New("no block of a product of few rows fits on a multiprocessor")
 	}
-	return f.Launch(to, Dim3{X: min(groups, blocks*r.multiprocessors)}, Dim3{X: threads}, shared, append(args, int32(stages))...)
+	grid := Dim3{X: min(groups, blocks*r.multiprocessors)}
+	return f.launch(to, Launch{Grid: grid, Block: Dim3{X: threads}, Shared: shared, Spread: spread}, append(args, int32(stages))...)
 }
 
 // reservedShared is the shared memory that a multiprocessor has for a second block beside what it has for one alone.

@@ -77,6 +77,7 @@ type Function struct {
 	name     string
 	function C.CUfunction
 	overlaps bool // waits itself for the launches before it: overlap.cuh
+	divides  bool // its blocks along X divide the work among them, however many there are
 }
 
 // Name returns the name of the kernel.
@@ -101,6 +102,7 @@ type Launch struct {
 	Kernel      *Function
 	Grid, Block Dim3
 	Shared      int // bytes of dynamic shared memory of a block
+	Spread      int // in a stream, a block gets at least so many bytes, so that few of them share a multiprocessor
 
 	values [8 * C.MAX_PARAMS]byte // parameters of the kernel, 8 bytes each
 	params int
@@ -121,7 +123,13 @@ func (r *Recording) launch(l *Launch) error {
 // memory. Zero extents count as 1. args are the kernel's parameters in order, of the types Ptr,
 // int32, uint32, float32, int64 and uint64.
 func (f *Function) Launch(to Queue, grid, block Dim3, shared int, args ...any) error {
-	l := &Launch{Kernel: f, Grid: grid, Block: block, Shared: shared, params: len(args)}
+	return f.launch(to, Launch{Grid: grid, Block: block, Shared: shared}, args...)
+}
+
+// launch enqueues launch, of which Kernel and the parameters are set.
+func (f *Function) launch(to Queue, launch Launch, args ...any) error {
+	l := &launch
+	l.Kernel, l.params = f, len(args)
 	if len(args) > C.MAX_PARAMS {
 		return fmt.Errorf("kernel %s: has %d parameters, the limit is %d", f.name, len(args), C.MAX_PARAMS)
 	}
@@ -152,7 +160,7 @@ func (l *Launch) Enqueue(s *Stream) error { return s.launch(l) }
 
 func (s *Stream) launch(l *Launch) error {
 	g, b := l.Grid.extent(), l.Block.extent()
-	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(l.Shared), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params), l.Kernel.begins())
+	code := C.launch(s.driver.calls, l.Kernel.function, &g[0], &b[0], C.uint(max(l.Shared, l.Spread)), s.stream, unsafe.Pointer(&l.values[0]), C.int(l.params), l.Kernel.begins())
 	runtime.KeepAlive(l)
 	if err := s.driver.check("cuLaunchKernel", code); err != nil {
 		return fmt.Errorf("kernel %s: %w", l.Kernel.name, err)

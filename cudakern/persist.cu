@@ -5,18 +5,23 @@
 // the sources included below, unchanged, so the results have the same bits.
 //
 // In here a kernel is a function: a phase. blockIdx is the block of its launch that it computes, and gridDim the
-// grid of the launch. Kernels for 128 threads run in the two halves of a block, which do not wait for each other.
+// grid of the launch. All have 256 threads.
 //
-// While blocks wait for others, they request the weights of the next products for the L2 cache. What the kernel
-// itself writes must not be loaded through the read-only path, which is not coherent: all ldg* are loads from the
+// Launches that may overlap in a stream (overlap.cuh) overlap here, too: such a phase begins while other blocks still compute
+// what it needs, requests its first weights, or keys and values of earlier steps, and meets the others in wait_for_previous. In front
+// of any other phase, blocks meet before it begins.
+//
+// What the kernel itself writes must not be loaded through the read-only path, which is not coherent: all ldg* are loads from the
 // L2 cache here, and a test looks for others in the compiled code.
 //
 // Compiled for one weight type, and a cache of float16.
 #ifndef EMU
 #include <cuda_fp16.h>
+#include <type_traits>
 #include <utility>
 #define __ldg(p) __ldcg(p)
 #endif
+#define READ_ONLY "ld.global.cg" // of request in attention_heads.cu
 
 #define CACHE_F16
 #include "barrier.cuh"
@@ -28,14 +33,12 @@
 struct Extent { uint32_t x, y, z; };
 
 struct Launch {
-	uint32_t kernel;                          // hash of its name
+	uint32_t kernel; // hash of its name
 	uint32_t flags;
-	uint32_t parts;                           // 0: its blocks have 256 threads; else 128, and so many of them run side by side
-	uint32_t part_bytes;                      // shared memory of each
 	Extent grid;
-	uint32_t blocks;                          // of the grid
-	struct { uint64_t begin, end; } ahead[4]; // memory to request for the L2 cache behind it
-	uint64_t values[40];                      // parameters
+	uint32_t blocks; // of the grid
+	uint32_t unused[2];
+	uint64_t values[40]; // parameters
 };
 
 enum {
@@ -69,20 +72,22 @@ enum {
 // ---------------------------------------------------------------------------------------
 // What phases see
 
-enum { WARPS_OF_BLOCK = 8, PART_THREADS = 128, PARTS = 2 };
+enum { BLOCK_THREADS = 256, WARPS_OF_BLOCK = BLOCK_THREADS / WARP };
 
-// What a warp computes: a block of the launch.
+// What a warp computes: a block of a launch.
 struct Place {
 	Extent block, grid;
-	uint32_t parts;  // as in Launch
-	uint32_t memory; // where the shared memory of the phase begins
+	uint32_t launch; // its number
+	uint32_t state;  // State
 };
+
+// How a warp stands to the last meeting of all blocks, of which the launch needs to know: what comes before it is done.
+enum State { MET, WAITS, BROKEN };
 
 // The first shared memory of a block; that of its phases follows.
 struct Head {
 	Place places[WARPS_OF_BLOCK];
-	struct { uint32_t arrived, generation; } barriers[PARTS]; // of halves, in the emulation
-	uint32_t padding[4];
+	Grid grid;          // of thread 0
 	Launch launches[2]; // the current and the next one, in turn
 	Program program;
 	Ring ring;        // of block 0
@@ -91,7 +96,7 @@ struct Head {
 };
 
 enum { HEAD_BYTES = sizeof(Head), LAUNCH_UNITS = sizeof(Launch) / 16 };
-static_assert(HEAD_BYTES == 1280 && sizeof(Program) == 96, "as persistHead and programBytes in persist.go");
+static_assert(HEAD_BYTES == 1136 && sizeof(Program) == 96, "as persistHead and programBytes in persist.go");
 static_assert(HEAD_BYTES % 16 == 0 && sizeof(Launch) % 16 == 0 && LAUNCH_UNITS <= int(WARP) && sizeof(Program) % 16 == 0, "a warp copies launches and programs in units of 16 bytes");
 
 DEVICE unsigned char *block_memory(void)
@@ -108,52 +113,6 @@ DEVICE Head &head(void) { return *reinterpret_cast<Head *>(block_memory()); }
 DEVICE Place &place(void) { return head().places[threadIdx.x / WARP]; }
 DEVICE unsigned own_block(void) { return blockIdx.x; } // of the resident kernel
 DEVICE unsigned all_blocks(void) { return gridDim.x; }
-
-// The half of the block that the thread belongs to.
-DEVICE unsigned part(void) { return threadIdx.x / PART_THREADS; }
-
-#ifdef EMU
-
-// Barrier for the threads of a half.
-inline void sync_part(EMU_CALLER)
-{
-	auto &b = head().barriers[part()];
-	const uint32_t generation = b.generation;
-	if (++b.arrived == PART_THREADS) {
-		b.arrived = 0;
-		b.generation++;
-	} else
-		emu::wait_word(&b.generation, [=](uint32_t g) { return g != generation; }, false, uint64_t(1) << 40, file, line);
-}
-
-// Barrier for the threads of the phase's block.
-inline void sync_phase(EMU_CALLER)
-{
-	if (place().parts == 0)
-		syncthreads(file, line);
-	else
-		sync_part(file, line);
-}
-
-#else
-
-DEVICE void sync_part(void) { asm volatile("bar.sync %0, 128;" ::"r"(1 + part()) : "memory"); }
-
-DEVICE void sync_phase(void)
-{
-	if (place().parts == 0)
-		syncthreads();
-	else
-		sync_part();
-}
-
-#endif
-
-// The index of a thread in its half, and in the phase's block, and the latter's number of threads.
-struct Number { unsigned x; };
-DEVICE Number thread_of_part(void) { return {threadIdx.x % PART_THREADS}; }
-DEVICE Number thread_of_phase(void) { return {place().parts == 0 ? threadIdx.x : threadIdx.x % PART_THREADS}; }
-DEVICE Number threads_of_phase(void) { return {place().parts == 0 ? 256u : unsigned(PART_THREADS)}; }
 
 #pragma push_macro("blockIdx")
 #pragma push_macro("gridDim")
@@ -176,20 +135,12 @@ DEVICE Number threads_of_phase(void) { return {place().parts == 0 ? 256u : unsig
 #include "math.cuh"
 #include "norm.cuh"
 #include "overlap.cuh"
+#include "rope.cuh"
 #include "tile.cuh"
 
-// rope.cuh serves blocks of both sizes.
-#pragma push_macro("threadIdx")
-#pragma push_macro("blockDim")
-#undef threadIdx
-#undef blockDim
-#define threadIdx thread_of_phase()
-#define blockDim threads_of_phase()
-#define syncthreads() sync_phase()
-#include "rope.cuh"
-#undef syncthreads
-#pragma pop_macro("blockDim")
-#pragma pop_macro("threadIdx")
+#define begin_next() static_cast<void>(0)
+#define wait_for_previous() wait_for_blocks()
+DEVICE void wait_for_blocks(void);
 
 namespace of_activations {
 #include "activation.cu"
@@ -212,28 +163,14 @@ namespace of_cache {
 }
 namespace of_weights {
 #include "embed.cu"
-#include "matmul.cu"
+#include "matmul_row.cu"
 }
-
-// Kernels for 128 threads.
-#pragma push_macro("threadIdx")
-#pragma push_macro("blockDim")
-#undef threadIdx
-#undef blockDim
-#undef SHARED
-#define SHARED(type, name) type *const name = reinterpret_cast<type *>(block_memory() + place().memory)
-#define threadIdx thread_of_part()
-#define blockDim (Number{PART_THREADS})
-#define syncthreads() sync_part()
-#define warp_id() int(thread_of_part().x / WARP)
 namespace of_attention {
-#include "attention.cu"
+#include "attention_heads.cu"
 }
-#undef warp_id
-#undef syncthreads
-#pragma pop_macro("blockDim")
-#pragma pop_macro("threadIdx")
 
+#undef wait_for_previous
+#undef begin_next
 #pragma pop_macro("SHARED")
 #pragma pop_macro("KERNEL")
 #pragma pop_macro("gridDim")
@@ -264,22 +201,19 @@ using namespace of_weights;
 
 #define JOIN(a, b, c, d) JOIN_NAMED(a, b, c, d)
 #define JOIN_NAMED(a, b, c, d) a##b##c##d
-#define PRODUCT_PHASES(X, weight, units) PRODUCT_PHASES_NAMED(X, weight, units)
-#define PRODUCT_PHASES_NAMED(X, weight, units) X(matmul_##weight##_##units##_n1) X(matmul_##weight##_##units##_n2) X(matmul_##weight##_##units##_n4)
-#define ATTENTION_PHASES(X, dims) X(attention_f16_d##dims##_n1) X(attention_f16_d##dims##_n2) X(attention_f16_d##dims##_n4) X(attention_f16_d##dims##_n8)
+#define PRODUCT_PHASE(what) PRODUCT_PHASE_OF(WEIGHT, UNITS, what)
+#define PRODUCT_PHASE_OF(weight, units, what) PRODUCT_PHASE_NAMED(weight, units, what)
+#define PRODUCT_PHASE_NAMED(weight, units, what) matmul_##weight##_##units##_##what
 
-// Heads of up to 32 elements: only small models of tests have them.
-#ifdef EMU
-#define TEST_PHASES(X) ATTENTION_PHASES(X, 32)
-#else
-#define TEST_PHASES(X)
-#endif
+// Those that call wait_for_previous.
+#define EARLY_PHASES(X) \
+	X(PRODUCT_PHASE(norm)) X(PRODUCT_PHASE(glu)) X(PRODUCT_PHASE(one)) \
+	X(attention_heads_d64_n2) X(attention_heads_d64_n4) X(attention_heads_d128_n2) X(attention_heads_d128_n4)
 
-#define PHASES(X) \
+#define OTHER_PHASES(X) \
 	X(JOIN(embed_, WEIGHT, , )) \
 	X(JOIN(activation_, IMAGE, , )) X(JOIN(activation_, IMAGE, _rmsnorm, )) X(JOIN(activation_, IMAGE, _glu, )) \
-	PRODUCT_PHASES(X, WEIGHT, UNITS) \
-	ATTENTION_PHASES(X, 64) ATTENTION_PHASES(X, 128) TEST_PHASES(X) \
+	X(PRODUCT_PHASE(n1)) X(PRODUCT_PHASE(n2)) X(PRODUCT_PHASE(n4)) \
 	X(storekv_f16) X(storekv_rope_f16) X(rope) X(rmsnorm) \
 	X(add_rows) X(add_bias) X(glu) X(scale_rows) X(gather_rows) \
 	X(candidates_part) X(candidates_merge)
@@ -299,68 +233,80 @@ DEVICE constexpr uint32_t hash_of(const char *name)
 #define CALLED static __device__ __noinline__
 #endif
 
+// The place of a value in shared memory, as an address that the compiler knows to be there.
+DEVICE unsigned place_of(const void *p) { return unsigned(static_cast<const unsigned char *>(p) - block_memory()); }
+
+// Returns a parameter, the first or second half of a unit.
+template <typename T> DEVICE T parameter(const uint4 &unit, bool second)
+{
+	const uint32_t low = second ? unit.z : unit.x, high = second ? unit.w : unit.y;
+	if constexpr (sizeof(T) == sizeof low) {
+		T v;
+		memcpy(&v, &low, sizeof v);
+		return v;
+	} else {
+		const uint64_t bits = uint64_t(high) << 32 | low;
+		if constexpr (std::is_pointer_v<T>)
+			return static_cast<T>(in_device_memory(bits));
+		else
+			return bits;
+	}
+}
+
 // The function that runs a phase with its parameters, which are in the block's shared memory from byte at on. It
 // is not inlined, so that the compiler gives registers to each phase by itself.
 template <auto F> struct Caller;
 
 template <typename... P, void (*F)(P...)> struct Caller<F> {
-	CALLED void run(unsigned at) { run_with(at, std::index_sequence_for<P...>()); }
+	CALLED void run(unsigned at) { run_with(reinterpret_cast<const uint4 *>(block_memory() + at), std::index_sequence_for<P...>()); }
 
 private:
-	template <size_t... I> DEVICE void run_with(unsigned at, std::index_sequence<I...>) { F(value<P>(at + 8 * I)...); }
-	template <typename T> DEVICE T value(unsigned at)
+	template <size_t... I> DEVICE void run_with(const uint4 *values, std::index_sequence<I...>)
 	{
-		T v;
-		memcpy(&v, block_memory() + at, sizeof v);
-		return v;
+		uint4 units[(sizeof...(P) + 1) / 2];
+		UNROLL for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+			units[i] = values[i];
+		F(parameter<P>(units[I / 2], I % 2)...);
 	}
 };
 
-DEVICE void run_phase(uint32_t kernel, unsigned values)
+// at: as for Caller.
+DEVICE void run_phase(uint32_t kernel, unsigned at)
 {
 	switch (kernel) {
 #define RUN(name) RUN_NAMED(name)
 #define RUN_NAMED(name) \
 	case hash_of(#name): \
-		Caller<name>::run(values); \
+		Caller<name>::run(at); \
 		break;
-		PHASES(RUN)
+		EARLY_PHASES(RUN)
+		OTHER_PHASES(RUN)
 	}
 }
 
-DEVICE bool is_phase(uint32_t kernel)
-{
-	switch (kernel) {
 #define IS(name) IS_NAMED(name)
 #define IS_NAMED(name) case hash_of(#name):
-		PHASES(IS)
+
+DEVICE bool begins_early(uint32_t kernel)
+{
+	switch (kernel) {
+		EARLY_PHASES(IS)
 		return true;
 	}
 	return false;
 }
 
+DEVICE bool is_phase(uint32_t kernel)
+{
+	switch (kernel) {
+		OTHER_PHASES(IS)
+		return true;
+	}
+	return begins_early(kernel);
+}
+
 // ---------------------------------------------------------------------------------------
 // The walk
-
-// Runs the block's share of a launch.
-DEVICE void run_launch(const Launch &l)
-{
-	const unsigned parts = max(l.parts, 1u), first = own_block() + (l.parts == 0 ? 0 : part()) * all_blocks();
-	const bool leads = threadIdx.x % WARP == 0;
-	const unsigned values = unsigned(reinterpret_cast<const unsigned char *>(l.values) - block_memory());
-	Place &p = place();
-	if (leads)
-		p.grid = l.grid, p.parts = l.parts, p.memory = HEAD_BYTES + (l.parts == 0 ? 0 : part()) * l.part_bytes;
-	if (l.parts > 0 && part() >= l.parts)
-		return;
-	for (unsigned block = first; block < l.blocks; block += parts * all_blocks()) {
-		if (leads)
-			p.block = {block % l.grid.x, block / l.grid.x % l.grid.y, block / l.grid.x / l.grid.y};
-		syncwarp();
-		run_phase(l.kernel, values);
-		sync_phase(); // shared memory may still be read
-	}
-}
 
 // Copies a launch or a program to shared memory, up to 512 bytes. A warp calls it.
 template <typename T> DEVICE void copy_record(T *to, const T *from)
@@ -368,18 +314,6 @@ template <typename T> DEVICE void copy_record(T *to, const T *from)
 	const int lane = threadIdx.x % WARP;
 	if (lane < int(sizeof(T) / 16))
 		reinterpret_cast<uint4 *>(to)[lane] = __ldcg(reinterpret_cast<const uint4 *>(from) + lane);
-}
-
-// Requests the block's share of what comes next.
-DEVICE void request_ahead([[maybe_unused]] const Launch &l)
-{
-#ifndef EMU
-	for (int i = 0; i < 4; i++) {
-		const uint64_t stride = uint64_t(all_blocks()) * blockDim.x * 128;
-		for (uint64_t at = l.ahead[i].begin + (uint64_t(own_block()) * blockDim.x + threadIdx.x) * 128; at < l.ahead[i].end; at += stride)
-			asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-	}
-#endif
 }
 
 // How long a block waits for the others, in nanoseconds, before all give up; before a command beside the time for which
@@ -409,6 +343,29 @@ DEVICE void beat(uint32_t at)
 	}
 }
 
+// Copies launch number i of the program to shared memory, if there is one. One warp does it.
+DEVICE void copy_launch(unsigned i)
+{
+	Head &h = head();
+	if (warp_id() == 1 && i < h.program.count) // warp 0 polls
+		copy_record(&h.launches[i % 2], h.program.launches + i);
+}
+
+// Meets all blocks, unless the warp has met them. All threads of the block call it. Meanwhile the next launch is copied.
+DEVICE void wait_for_blocks(void)
+{
+	Head &h = head();
+	Place &p = place();
+	if (p.state != WAITS)
+		return;
+	copy_launch(p.launch + 1);
+	const bool met = wait_for_grid(&h.grid, PATIENCE);
+	if (lane_id() == 0)
+		p.state = met ? MET : BROKEN;
+	syncwarp();
+	stamp(h.program, p.launch, 0);
+}
+
 // Copies the logits of rows rows: the host may read them while the next step is computed. The blocks that launch l leaves idle do it.
 DEVICE void keep_logits(const Launch &l, unsigned rows, unsigned slot)
 {
@@ -421,36 +378,56 @@ DEVICE void keep_logits(const Launch &l, unsigned rows, unsigned slot)
 		p.kept[slot][i] = __ldcg(p.logits + i);
 }
 
+// Runs the block's share of launch number i of the program. waits: blocks are to meet before. Returns false if they have waited for each
+// other for too long.
+DEVICE bool run_launch(const Launch &l, unsigned i, bool waits)
+{
+	Place &p = place();
+	const bool leads = lane_id() == 0;
+	if (leads)
+		p.grid = l.grid, p.launch = i, p.state = waits ? WAITS : MET;
+	syncwarp();
+	if (!waits)
+		stamp(head().program, i, 0);
+	if (!begins_early(l.kernel))
+		wait_for_blocks();
+	for (unsigned block = own_block(); block < l.blocks; block += all_blocks()) {
+		if (leads)
+			p.block = {block % l.grid.x, block / l.grid.x % l.grid.y, block / l.grid.x / l.grid.y};
+		syncwarp();
+		run_phase(l.kernel, place_of(l.values));
+		syncthreads(); // shared memory may still be read
+	}
+	wait_for_blocks();
+	return p.state != BROKEN;
+}
+
 // Runs the launches of the block's program. Returns false if blocks have waited for each other for too long.
-DEVICE bool walk(Grid *grid, unsigned outs, unsigned slot)
+DEVICE bool walk(unsigned outs, unsigned slot)
 {
 	Head &h = head();
-	const bool copies = warp_id() == 1, beats = own_block() == 0 && threadIdx.x == 0; // warp 0 polls
-	if (copies)
-		copy_record(&h.launches[0], h.program.launches);
+	const bool beats = own_block() == 0 && threadIdx.x == 0;
+	bool waits = false;
+	copy_launch(0);
 	syncthreads();
 	for (unsigned i = 0; i < h.program.count; i++) {
 		const Launch &l = h.launches[i % 2];
-		stamp(h.program, i, 0);
-		run_launch(l);
+		if (!run_launch(l, i, waits))
+			return false;
 		if (l.flags & KEEPS)
 			keep_logits(l, outs, slot);
 		stamp(h.program, i, 1);
-		if (l.flags & MEETS)
-			arrive(*grid);
+		if (!waits)
+			copy_launch(i + 1);
+		waits = l.flags & MEETS;
+		if (waits)
+			arrive(h.grid);
 		else
 			syncthreads();
-		if (copies && i + 1 < h.program.count)
-			copy_record(&h.launches[(i + 1) % 2], h.program.launches + i + 1);
-		request_ahead(l);
 		if (beats)
 			beat(i + 1);
-		if (!(l.flags & MEETS))
-			syncthreads();
-		else if (!wait_for_grid(grid, PATIENCE))
-			return false;
 	}
-	return true;
+	return !waits || wait_for_grid(&h.grid, PATIENCE);
 }
 
 // ---------------------------------------------------------------------------------------
@@ -492,29 +469,26 @@ DEVICE void answer_step(const Order *order, unsigned outs)
 #endif
 
 // Answers the commands of a ring. idle is for how long block 0 waits for one, in nanoseconds.
-RESIDENT(WALKER(), 256, 2)(void *ring, Barrier *barrier, Order *order, const Program *programs, uint64_t idle)
+RESIDENT(WALKER(), BLOCK_THREADS, 2)(void *ring, Barrier *barrier, Order *order, const Program *programs, uint64_t idle)
 {
 	Head &h = head();
-	Grid grid = join_grid(barrier);
+	if (threadIdx.x == 0)
+		h.grid = join_grid(barrier);
 	if (own_block() == 0 && threadIdx.x == 0)
 		h.ring = ring_open(ring);
-#ifdef EMU
-	if (threadIdx.x < PARTS)
-		h.barriers[threadIdx.x] = {0, 0};
-#endif
 	syncthreads();
 	uint32_t leave = 0;
 	while (leave == 0) {
 		if (own_block() == 0)
 			take_step(order, programs);
-		leave = meet(&grid, idle + PATIENCE) ? load_word(&order->leave) : uint32_t(LEFT_BROKEN);
+		leave = meet(&h.grid, idle + PATIENCE) ? load_word(&order->leave) : uint32_t(LEFT_BROKEN);
 		if (leave)
 			break;
 		const unsigned outs = load_word(&order->args[STEP_OUTS]), slot = load_word(&order->args[STEP_SLOT]);
 		if (warp_id() == 1)
 			copy_record(&h.program, programs + load_word(&order->program));
 		syncthreads();
-		if (!walk(&grid, outs, slot))
+		if (!walk(outs, slot))
 			leave = LEFT_BROKEN;
 		else if (own_block() == 0)
 			answer_step(order, outs);

@@ -60,25 +60,15 @@ const (
 // Phase is a launch of a step in a resident kernel.
 type Phase struct {
 	*Launch
-	Meets bool    // launches behind it may read what it writes: all blocks meet
-	Keeps bool    // the logits are complete, and are kept
-	Ahead []Range // memory that launches behind it read, to be requested for the L2 cache; at most MaxAhead
+	Meets bool // launches behind it may read what it writes: all blocks meet
+	Keeps bool // the logits are complete, and are kept
 }
-
-// Range is a range of device memory.
-type Range struct {
-	At    Ptr
-	Bytes int64
-}
-
-// MaxAhead is how many ranges of memory a phase can request.
-const MaxAhead = 4
 
 // The sizes of structs Launch, Program and Head of persist.cu, in bytes.
 const (
-	phaseBytes   = 8*4 + MaxAhead*16 + 40*8
+	phaseBytes   = 8*4 + 8*C.MAX_PARAMS
 	programBytes = 9*8 + 6*4
-	persistHead  = 8*32 + 2*8 + 16 + 2*phaseBytes + programBytes + 64
+	persistHead  = 8*32 + 16 + 2*phaseBytes + programBytes + 64
 )
 
 // Walk is a list of phases in device memory, a program of the kernel.
@@ -253,40 +243,35 @@ func (k *Persist) Memory() Ptr { return k.memory }
 // Kernel returns the kernel that the walk is a program of.
 func (w *Walk) Kernel() *Persist { return w.kernel }
 
-// reside decides how many blocks there are, and whether both halves of a block compute those of smaller kernels. It leaves what there
-// was if phases do not fit.
+// reside decides how many blocks there are. It leaves what there was if phases do not fit.
 func (k *Persist) reside(phases []Phase) error {
 	p := k.context.Properties()
 	if p.ExecTimeout {
 		return fmt.Errorf("%s drives a display, and kernels that run for seconds are killed", p.Name)
 	}
-	most := max(48<<10, p.MaxShared)
-	each, chosen := 0, 0
-	for parts := 2; parts >= 1 && each < persistBlocks; parts-- {
-		shared := k.shared
-		for _, phase := range phases {
-			shared = max(shared, persistHead+sharedOf(phase, parts))
+	shared := k.shared
+	for _, phase := range phases {
+		if phase.Block.X != threads {
+			return fmt.Errorf("the resident kernel cannot run %s, whose blocks have %d threads", phase.Kernel.name, phase.Block.X)
 		}
-		if shared > most {
-			continue
-		}
+		shared = max(shared, persistHead+phase.Shared)
+	}
+	blocks := 0
+	if shared <= max(48<<10, p.MaxShared) {
 		if shared > 48<<10 {
 			if err := k.walk.SetMaxShared(shared); err != nil {
 				return err
 			}
 		}
-		blocks, err := k.walk.Occupancy(threads, shared)
-		if err != nil {
+		var err error
+		if blocks, err = k.walk.Occupancy(threads, shared); err != nil {
 			return err
 		}
-		if blocks > each {
-			each, chosen = blocks, shared
-		}
 	}
-	if each == 0 {
+	if blocks == 0 {
 		return fmt.Errorf("no block of the resident kernel fits on a multiprocessor of %s", p.Name)
 	}
-	k.blocks, k.shared = min(each, persistBlocks), chosen
+	k.blocks, k.shared = min(blocks, persistBlocks), shared
 	return nil
 }
 
@@ -296,35 +281,11 @@ func (k *Persist) allBlocks() int { return k.blocks * k.context.Properties().SMs
 // persistBlocks is the number of blocks on a multiprocessor that the kernel is compiled for.
 const persistBlocks = 2
 
-// sharedOf returns the shared memory for a phase, if parts halves of a block compute those of smaller kernels.
-func sharedOf(p Phase, parts int) int {
-	if p.Block.X < threads {
-		return parts * halfBytes(p)
-	}
-	return p.Shared
-}
-
-// halfBytes is the shared memory of half a block, in whole units of 16 bytes.
-func halfBytes(p Phase) int { return (p.Shared + 15) / 16 * 16 }
-
-// parts returns how many halves of a block compute a phase; 0: it needs whole blocks.
-func (k *Persist) parts(p Phase) int {
-	switch {
-	case p.Block.X == threads:
-		return 0
-	case persistHead+sharedOf(p, 2) <= k.shared:
-		return 2
-	}
-	return 1
-}
-
 // record returns struct Launch of a phase.
 func (k *Persist) record(p Phase) []byte {
-	parts := k.parts(p)
 	grid := p.Grid.extent()
-	if strings.HasPrefix(p.Kernel.name, "attention_") {
-		// Blocks of one row divide its units among them: no more than there are.
-		grid[0] = min(grid[0], max(1, C.uint(k.allBlocks()*max(parts, 1))/(grid[1]*grid[2])))
+	if p.Kernel.divides {
+		grid[0] = min(grid[0], max(1, C.uint(k.allBlocks())/(grid[1]*grid[2]))) // no more blocks than there are
 	}
 	b := make([]byte, 0, phaseBytes)
 	word := func(v uint32) { b = binary.NativeEndian.AppendUint32(b, v) }
@@ -337,20 +298,12 @@ func (k *Persist) record(p Phase) []byte {
 		flags |= 2
 	}
 	word(flags)
-	word(uint32(parts))
-	word(uint32(halfBytes(p)))
 	for _, n := range grid {
 		word(uint32(n))
 	}
 	word(uint32(grid[0] * grid[1] * grid[2]))
-	for i := range MaxAhead {
-		r := Range{}
-		if i < len(p.Ahead) {
-			r = p.Ahead[i]
-		}
-		b = binary.NativeEndian.AppendUint64(b, uint64(r.At))
-		b = binary.NativeEndian.AppendUint64(b, uint64(r.At)+uint64(r.Bytes))
-	}
+	word(0)
+	word(0)
 	return append(b, p.values[:]...)
 }
 

@@ -48,6 +48,8 @@ inline void store_word(volatile uint32_t *p, uint32_t v) { __atomic_store_n(p, v
 inline uint4 load_units(const uint4 *p) { return emu::load(p); }
 inline uint64_t device_time(void) { return emu::nanoseconds(); }
 
+inline void *in_device_memory(uint64_t address) { return reinterpret_cast<void *>(address); }
+
 #else
 
 #define RESIDENT(name, threads, blocks) KERNEL(name, threads, blocks)
@@ -59,6 +61,10 @@ inline uint64_t device_time(void) { return emu::nanoseconds(); }
 // host. They order nothing else.
 DEVICE uint32_t load_word(const volatile uint32_t *p) { return *p; }
 DEVICE void store_word(volatile uint32_t *p, uint32_t v) { *p = v; }
+
+// Returns a pointer of which the compiler knows that it is to device or mapped host memory, and not to shared memory. Without that it knows so
+// of parameters of kernels alone.
+DEVICE void *in_device_memory(uint64_t address) { return __cvta_global_to_generic(address); }
 
 // Loads 16 bytes of mapped host memory, after the word was seen that says they are there.
 DEVICE uint4 load_units(const uint4 *p) { return __ldcv(p); }

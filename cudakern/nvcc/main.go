@@ -388,11 +388,11 @@ func readBudget(name string) (map[string]int, error) {
 	return budget, nil
 }
 
-// maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, parameters of attention take registers that they
+// maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
 // do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads.
 func maxSpill(kernel string) int {
 	if strings.HasPrefix(kernel, "persist_") {
-		return 320
+		return 384
 	}
 	return 0
 }

@@ -1,9 +1,9 @@
 // Command sass reads the SASS of the matrix products for sm_52 and computes an upper bound for their speed
-// on a Tesla M40 from the costs of instructions; it measures nothing. It fails if a product of one row could
+// on a Tesla M40 from the costs of instructions, and from that what tokens of some models would take there; it measures nothing. It fails if a product of one row could
 // not process weights at twice the memory bandwidth; some have a lower limit, see least. Run it in cudakern, after make kernels; it needs
 // cuobjdump of the CUDA toolkit.
 //
-// The hot loop of a kernel is the innermost loop that loads the most bytes. Its cycles are counted for one
+// The hot loop of a kernel is the innermost loop that loads the most bytes of weights. Its cycles are counted for one
 // of the four partitions of a multiprocessor: a warp instruction takes one cycle at full rate, two at half
 // rate (shifts, comparisons), four at quarter rate (conversions). The second instruction of a dual issue
 // takes no issue cycle. The unit with the most busy cycles sets the bound.
@@ -79,6 +79,7 @@ func run(out io.Writer) error {
 	fmt.Fprintln(out, "| kernel | instructions | issue | ALU | conversion | load/store | 16-byte loads | cap GB/s | of 288 |")
 	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|---|")
 	var slow []error
+	rates := map[string]float64{} // of the slowest product of one row
 	for _, w := range weights {
 		kernels, err := kernelsOf("matmul_"+w.name, "row_"+w.name)
 		if err != nil {
@@ -92,12 +93,17 @@ func run(out io.Writer) error {
 			rate := c.rate(w)
 			fmt.Fprintf(out, "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.0f %% | %.0f | %.1f x |\n", strings.TrimPrefix(k.name, "matmul_"),
 				c.perWeight(c.instructions), c.perWeight(c.issue), c.perWeight(c.alu), c.perWeight(c.conversion), c.perWeight(c.memory), 100*float64(c.wide)/float64(c.loaded), rate/1e9, rate/memory)
+			if k.isOfOneRow() {
+				if other, ok := rates[w.name]; !ok || rate < other {
+					rates[w.name] = rate
+				}
+			}
 			if k.isOfOneRow() && rate < w.least()*memory {
 				slow = append(slow, fmt.Errorf("%s can process at most %.0f GB/s of weights, less than %.1f times the memory bandwidth of %.0f GB/s", k.name, rate/1e9, w.least(), memory/1e9))
 			}
 		}
 	}
-	return errors.Join(slow...)
+	return errors.Join(append(slow, printTokens(out, rates))...)
 }
 
 // kernelsOf returns the kernels of modules.
@@ -171,7 +177,7 @@ type cost struct {
 	weights                        int
 	instructions                   int
 	issue, alu, conversion, memory int
-	loaded, wide                   int // bytes loaded from global memory, and of those by 16-byte loads
+	loaded, wide                   int // bytes of weights loaded from global memory, and of those by 16-byte loads
 }
 
 // perWeight returns cycles per weight.
@@ -254,7 +260,7 @@ func count(code []instruction) (c cost, err error) {
 		default:
 			return cost{}, fmt.Errorf("the throughput of instruction %s is unknown", i.op)
 		}
-		if base == "LDG" {
+		if strings.HasPrefix(i.op, "LDG.E.CI") { // weights: through the read-only cache
 			c.loaded += bytes
 			if bytes == 16 {
 				c.wide += bytes

@@ -587,7 +587,7 @@ func TestWorker_TakesItsResidentKernelWithIt(t *testing.T) {
 	t.Setenv("M40_LLM_EMU_SMS", "1")
 	t.Setenv(decodeVariable, string(device.DecodePersistent))
 	models := t.TempDir()
-	if err := os.WriteFile(filepath.Join(models, "tiny.gguf"), gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Context: 1024}), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(models, "tiny.gguf"), gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Context: 1024, Dim: 128, Heads: 2, KVHeads: 1}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny")

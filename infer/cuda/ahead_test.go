@@ -181,7 +181,7 @@ func checkStepsAhead(t *testing.T, how device.Decode) {
 	t.Setenv("M40_LLM_EMU_SMS", "2") // so that the emulation of a resident kernel is fast
 	d := openAlone(t)
 	d.(device.DecodeChooser).ChooseDecode(how)
-	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Heads: 2, KVHeads: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}

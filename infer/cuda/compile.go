@@ -70,11 +70,11 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if err := d.kernels.load(p.Ops, progress); err != nil {
 		return nil, err
 	}
-	graph := d.decodeReason() != "" // the resident kernel has no phases for products that compute norms
-	l := lowering{device: d, graph: graph, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
+	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
+	l.resident = p.Rows <= persistRows && d.decodeReason() == ""
 	canNormalize := func(op device.Op, rows int) bool {
 		product := d.kernels.products[op.W.Type]
-		return graph && product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows)
+		return product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows) && l.hasRows(rows)
 	}
 	for _, op := range fuse(p, canNormalize) {
 		if err := l.lower(op); err != nil {

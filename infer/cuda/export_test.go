@@ -42,18 +42,6 @@ const Reserve = reserve
 // KernelTypes returns the weight types that have kernels, without those that are converted.
 func KernelTypes() []gguf.Type { return kernelTypes }
 
-// Requests is requests for launches that read so many bytes of weights, which follow one another from address 0 on.
-func Requests(weights []int64, window int64) [][]cudakern.Range {
-	launches, at := make([]launch, len(weights)), int64(0)
-	for i, bytes := range weights {
-		if bytes > 0 {
-			launches[i].reads = []cudakern.Range{{At: cudakern.Ptr(at), Bytes: bytes}}
-		}
-		at += bytes
-	}
-	return requests(launches, window)
-}
-
 // Limit sets the limits of the resident kernels of programs that are compiled later.
 func Limit(d device.Device, limits cudakern.ResidenceLimits) { d.(*cuda).limits = limits }
 

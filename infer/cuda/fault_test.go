@@ -34,7 +34,7 @@ var faultCodes = []int{
 // call, and nothing stays open.
 func TestEveryCallOfAGenerationMayFail(t *testing.T) {
 	faults := emutest.NewFaults(t)
-	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1}))
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 1, Dim: 128, Heads: 2, KVHeads: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func loadFaulty(t *testing.T, how device.Decode) (*emutest.Faults, device.Device
 	t.Helper()
 	t.Setenv("M40_LLM_EMU_SMS", "1") // of the resident kernel's few blocks
 	faults := emutest.NewFaults(t)
-	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}))
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Heads: 2, KVHeads: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestTheEngineOutlivesAFaultOfTheDevice(t *testing.T) {
 func engineOutlivesFaults(t *testing.T, how device.Decode) {
 	faults := emutest.NewFaults(t)
 	engine, err := engine.Open(engine.Options{
-		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q4_0})},
+		Catalog: oneModel{gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q4_0, Dim: 128, Heads: 2, KVHeads: 1})},
 		OpenDevice: func(*gguf.File) (device.Device, error) {
 			driver, gpus, err := cuda.Find(faults.Library)
 			if err != nil {

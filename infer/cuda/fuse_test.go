@@ -306,7 +306,7 @@ func TestProductsOfFewRowsComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(y, w)
 			p.Embed(a, w)
 		}, "MatMul 4,5 of RMSNorm 1; MatMul 7 of GLU 4; Embed 2; Embed 4"},
-		{"not where the resident kernel may run", 1, 0, func(p *device.Program) {
+		{"not where the device does not", 1, 0, func(p *device.Program) {
 			pair(p)
 			p.Embed(y, w)
 		}, "MatMul 4,5 of RMSNorm 1; Embed 2"},

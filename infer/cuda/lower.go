@@ -23,7 +23,7 @@ type lowering struct {
 	capacity int
 	out      int // the maximum after GatherRows
 
-	graph bool // the launches are those of a graph, and none is a phase of the resident kernel
+	resident bool // the resident kernel shall run the launches
 
 	prepared prepared // the current content of the image workspace
 	grouped  grouped  // the current content of the workspace of groups
@@ -363,11 +363,14 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	if l.graph && len(products) == 1 && product.Overlaps(op.X.Cols, l.capacity) {
+	if len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.hasRows(l.capacity) && (product.Overlaps() || l.resident) {
 		return product.EnqueueOne(&l.recording, image, l.rows, l.capacity, op.add, products[0])
 	}
 	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
 }
+
+// hasRows reports whether a launch may compute products of so many rows as matmul_row.cu does: the resident kernel has phases for one.
+func (l *lowering) hasRows(rows int) bool { return rows == 1 || !l.resident }
 
 // normalizedMatMul adds the launch of products that normalize their rows, and with op.glu write the image of its result.
 func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, products []cudakern.Product) error {
@@ -568,9 +571,9 @@ func (l *lowering) attention(op operation, at operands) error {
 		}
 	}
 	before, after := a.Reach()
-	enqueue := attend.Enqueue
-	if l.graph {
-		enqueue = attend.EnqueueByHeads
+	enqueue := attend.EnqueueByHeads
+	if a.Heads == cache.KVHeads && !l.resident {
+		enqueue = attend.Enqueue // half of the warps by heads would have none
 	}
 	return enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
 }

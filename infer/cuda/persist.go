@@ -161,54 +161,15 @@ func refused(err error) error {
 
 // phases returns the launches for the resident kernel.
 func (d *cuda) phases(launches []launch) []cudakern.Phase {
-	ahead := requests(launches, d.window())
 	phases := make([]cudakern.Phase, len(launches))
 	since := 0 // first launch behind the last one at which blocks meet
 	for i := range launches {
-		phases[i] = cudakern.Phase{Launch: &launches[i].Launch, Ahead: ahead[i], Keeps: launches[i].keeps}
+		phases[i] = cudakern.Phase{Launch: &launches[i].Launch, Keeps: launches[i].keeps}
 		if i+1 == len(launches) || slices.ContainsFunc(launches[since:i+1], launches[i+1].touches.conflicts) {
 			phases[i].Meets, since = true, i+1
 		}
 	}
 	return phases
-}
-
-// window returns how many bytes of weights blocks request ahead: half of the L2 cache, which has the activations and the
-// code, too.
-func (d *cuda) window() int64 { return int64(d.context.Properties().L2) / 2 }
-
-// requests returns the weights that blocks request behind each launch: those that the launches after it read, at
-// most window bytes of them, without those that were requested before.
-func requests(launches []launch, window int64) [][]cudakern.Range {
-	ahead := make([][]cudakern.Range, len(launches))
-	var begins []int64 // where the weights of each launch are among all, in bytes
-	var all []cudakern.Range
-	total := int64(0)
-	for _, l := range launches {
-		begins = append(begins, total)
-		for _, r := range l.reads {
-			all = append(all, r)
-			total += r.Bytes
-		}
-	}
-	done, at, first := int64(0), int64(0), 0 // everything before done was requested or read; all[first] begins at at
-	for i := range launches {
-		next := total
-		if i+1 < len(launches) {
-			next = begins[i+1]
-		}
-		for done = max(done, next); done < min(total, next+window) && len(ahead[i]) < cudakern.MaxAhead; {
-			for at+all[first].Bytes <= done {
-				at += all[first].Bytes
-				first++
-			}
-			skip := done - at
-			bytes := min(all[first].Bytes-skip, next+window-done)
-			ahead[i] = append(ahead[i], cudakern.Range{At: all[first].At + cudakern.Ptr(skip), Bytes: bytes})
-			done += bytes
-		}
-	}
-	return ahead
 }
 
 // touches are what the launches of an operation read and write: IDs of activations, and the memory below.

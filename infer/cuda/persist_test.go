@@ -154,31 +154,3 @@ func TestGraphsDecodeWhatTheResidentKernelCannot(t *testing.T) {
 		d.Close()
 	}
 }
-
-// The list has all weights behind the first launch, each once and in order, and never more than the window behind
-// those of the launch that follows.
-func TestBlocksRequestWeightsInTheOrderOfLaunches(t *testing.T) {
-	weights := []int64{0, 10, 0, 5, 5, 0, 30, 0, 1, 0}
-	for window := int64(1); window < 60; window++ {
-		end, requested := int64(0), map[int64]bool{}
-		for i, list := range cuda.Requests(weights, window) {
-			next := int64(0)
-			for _, w := range weights[:min(i+1, len(weights))] {
-				next += w
-			}
-			for _, r := range list {
-				from, to := int64(r.At), int64(r.At)+r.Bytes
-				if from < end || from < next || to > next+window || r.Bytes <= 0 {
-					t.Fatalf("window %d, launch %d: requests %d to %d, after %d, where %d is next", window, i, from, to, end, next)
-				}
-				for at := from; at < to; at++ {
-					requested[at] = true
-				}
-				end = to
-			}
-		}
-		if window >= 30 && len(requested) != 51 {
-			t.Errorf("window %d: %d bytes of 51 are requested", window, len(requested))
-		}
-	}
-}

@@ -19,9 +19,8 @@ type launch struct {
 	state   int64      // bytes of the recurrent state of a sequence, which it reads and writes
 	attends *device.Op // the attention whose keys and values it reads, or nil
 
-	reads   []cudakern.Range // all weights that it reads, if not those of experts
-	touches touches          // of its operation
-	keeps   bool             // the logits are complete when it begins
+	touches touches // of its operation
+	keeps   bool    // the logits are complete when it begins
 }
 
 // addLaunches moves the recorded launches of op to the program's.
@@ -36,13 +35,6 @@ func (l *lowering) addLaunches(op operation) error {
 		return nil
 	}
 	last := &l.launches[len(l.launches)-1] // a product follows its image
-	if op.producer != nil && op.producer.Kind == device.OpRMSNorm && first < len(l.launches)-1 {
-		at, err := l.operands(*op.producer)
-		if err != nil {
-			return err
-		}
-		l.launches[first].reads = []cudakern.Range{{At: at.w, Bytes: 4 * int64(op.producer.W.Cols)}}
-	}
 	switch op.Kind {
 	case device.OpMatMul, device.OpExpertMatMul:
 		for _, product := range append([]device.Op{op.Op}, op.also...) {
@@ -51,15 +43,9 @@ func (l *lowering) addLaunches(op operation) error {
 				return err
 			}
 			last.weights += bytes
-			at, err := l.operands(product)
-			if err != nil {
-				return err
-			}
-			last.reads = append(last.reads, cudakern.Range{At: at.w, Bytes: bytes})
 		}
 		if op.Kind == device.OpExpertMatMul {
 			last.weights /= int64(op.Experts)
-			last.reads = nil
 			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
 		}
 	case device.OpCandidates:
