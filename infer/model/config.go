@@ -139,7 +139,10 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if bidirectional {
 		c.Pooling = cmp.Or(c.Pooling, PoolMean)
 	}
-	for _, l := range c.Layers {
+	for i, l := range c.Layers {
+		if !arch.hybrid && !l.feedsForward() {
+			m.fail(fmt.Errorf("%s is missing or 0, but layer %d has no experts instead", m.key("feed_forward_length"), i))
+		}
 		if l.Bidirectional && l.Window > 0 && !arch.encoder {
 			m.fail(fmt.Errorf("%s is false, but what its sliding window means then is not known in architecture %q", m.key("attention.causal"), name))
 		}
@@ -161,7 +164,7 @@ func (m *metadata) readLayer(c Config, hybrid bool) Layer {
 	if hybrid {
 		least = 0
 	}
-	l := Layer{FFNDim: m.integer("feed_forward_length", least, maxDim)}
+	l := Layer{FFNDim: m.optionalInteger("feed_forward_length", 0, maxDim, 0)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", least, maxHeads, l.Heads)

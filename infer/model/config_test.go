@@ -1,0 +1,69 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+)
+
+// configOf reads the configuration of a file with the keys of a small model, those in keys instead or
+// besides, and an embedding table; keys lack the name of the architecture. A key with the value nil is missing.
+func configOf(t *testing.T, architecture string, keys map[string]any) (Config, error) {
+	t.Helper()
+	all := map[string]any{
+		"context_length": 256, "embedding_length": 48, "block_count": 4, "feed_forward_length": 64,
+		"attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": float32(1e-6),
+	}
+	maps.Copy(all, keys)
+	b := gguftest.New().Set("general.architecture", architecture)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if all[key] != nil {
+			b.Set(architecture+"."+key, all[key])
+		}
+	}
+	b.Tensor("token_embd.weight", gguf.F32, []int{48, 8}, gguftest.Quantize(gguf.F32, make([]float32, 48*8)))
+	f, err := gguf.Parse(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ReadConfig(f)
+}
+
+// with returns the keys of both maps.
+func with(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+var (
+	mixture = map[string]any{"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 24}
+	deltas  = map[string]any{"ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 16, "ssm.time_step_rank": 4, "ssm.group_count": 2}
+)
+
+func TestAModelOfExpertsNeedsNoWidthOfAFeedForwardLayer(t *testing.T) {
+	none := map[string]any{"feed_forward_length": nil}
+	for name, c := range map[string]struct {
+		architecture string
+		keys         map[string]any
+		want         string // in the error
+	}{
+		"Qwen 3 with experts":                   {"qwen3moe", with(mixture, none), ""},
+		"Qwen 3.5 with experts":                 {"qwen35moe", with(with(mixture, deltas), none), ""},
+		"Qwen3-Next":                            {"qwen3next", with(with(mixture, deltas), none), ""},
+		"a dense model":                         {"qwen3", none, "qwen3.feed_forward_length is missing or 0, but layer 0 has no experts"},
+		"a dense model of width 0":              {"llama", map[string]any{"feed_forward_length": 0}, "llama.feed_forward_length is missing or 0"},
+		"a dense layer before those of experts": {"dots1", with(with(mixture, none), map[string]any{"leading_dense_block_count": 2}), "but layer 0 has no experts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := configOf(t, c.architecture, c.keys)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want it to say %q", err, c.want)
+			}
+		})
+	}
+}
