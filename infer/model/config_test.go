@@ -67,3 +67,30 @@ func TestAModelOfExpertsNeedsNoWidthOfAFeedForwardLayer(t *testing.T) {
 		})
 	}
 }
+
+// Families whose files state nothing about the sum of the weights differ.
+func TestWeightsOfExpertsAreNormalisedAsTheFamilyDoes(t *testing.T) {
+	for architecture, c := range map[string]struct {
+		keys map[string]any
+		want bool
+	}{
+		"glm4moe": {mixture, false}, "dots1": {mixture, false}, "qwen2moe": {mixture, false},
+		"nemotron_h_moe": {with(with(mixture, deltas), map[string]any{"attention.head_count_kv": []int32{0, 2, 0, 0}, "feed_forward_length": []int32{0, 0, 24, 24}}), false},
+		"qwen3moe":       {mixture, true}, "llama": {mixture, true}, "hunyuan-moe": {mixture, true}, "minimax-m2": {mixture, true}, "ernie4_5-moe": {mixture, true},
+		"qwen35moe": {with(mixture, deltas), true}, "qwen3next": {with(mixture, deltas), true},
+	} {
+		for _, key := range []any{nil, false, true} {
+			got, err := configOf(t, architecture, with(c.keys, map[string]any{"expert_weights_norm": key}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.want
+			if key != nil {
+				want = key.(bool)
+			}
+			if l := got.Layers[3]; l.Routing.Normalize != want {
+				t.Errorf("%s with the key %v: normalised is %t, want %t", architecture, key, l.Routing.Normalize, want)
+			}
+		}
+	}
+}
