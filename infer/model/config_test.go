@@ -94,3 +94,33 @@ func TestWeightsOfExpertsAreNormalisedAsTheFamilyDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFileSaysWhichLayersOfQwen35Recur(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys map[string]any
+		want []bool
+	}{
+		"all but each fourth, if it does not":  {nil, []bool{true, true, true, false}},
+		"by an interval":                       {map[string]any{"full_attention_interval": 2}, []bool{true, false, true, false}},
+		"layer by layer":                       {map[string]any{"attention.recurrent_layers": []bool{false, true, true, false}}, []bool{false, true, true, false}},
+		"layer by layer, against the interval": {map[string]any{"full_attention_interval": 2, "attention.recurrent_layers": []bool{true, true, false, false}}, []bool{true, true, false, false}},
+		"layer by layer, with the MTP block":   {map[string]any{"nextn_predict_layers": 1, "attention.recurrent_layers": []bool{true, false, true, false}}, []bool{true, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := configOf(t, "qwen35", with(deltas, c.keys))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var recurs []bool
+			for _, l := range got.Layers {
+				recurs = append(recurs, l.Recurs())
+				if l.Recurs() == l.Attends() {
+					t.Error("a layer has both attention and a recurrence, or neither")
+				}
+			}
+			if !slices.Equal(recurs, c.want) {
+				t.Errorf("got %v, want %v", recurs, c.want)
+			}
+		})
+	}
+}
