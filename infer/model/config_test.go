@@ -2,6 +2,7 @@ package model
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -122,5 +123,60 @@ func TestTheFileSaysWhichLayersOfQwen35Recur(t *testing.T) {
 				t.Errorf("got %v, want %v", recurs, c.want)
 			}
 		})
+	}
+}
+
+// The converters write the keys, and transformers' modelling code has the formulas.
+func TestRoPEIsScaledAsTheFileSays(t *testing.T) {
+	yarn := map[string]any{"rope.scaling.type": "yarn", "rope.scaling.factor": float32(8), "rope.scaling.original_context_length": 32}
+	latent := with(mixture, map[string]any{
+		"attention.kv_lora_rank": 24, "rope.dimension_count": 8, "attention.head_count_kv": 1, "attention.key_length": 32, "attention.value_length": 24,
+		"attention.key_length_mla": 24, "attention.value_length_mla": 16,
+	})
+	log := math.Log(8)
+	for name, c := range map[string]struct {
+		architecture            string
+		keys                    map[string]any
+		scale, magnitude, score float64 // score: the scale of scores times sqrt(width of a head)
+	}{
+		"a factor and no type is linear scaling":              {"llama", map[string]any{"rope.scaling.factor": float32(4)}, 0.25, 0, 1},
+		"old files have another key for the factor":           {"llama", map[string]any{"rope.scale_linear": float32(2)}, 0.5, 0, 1},
+		"a factor of 0 scales nothing":                        {"llama", map[string]any{"rope.scaling.type": "linear", "rope.scaling.factor": float32(0)}, 1, 0, 1},
+		"the type none ignores the factor":                    {"llama", map[string]any{"rope.scaling.type": "none", "rope.scaling.factor": float32(4)}, 1, 0, 1},
+		"YaRN enlarges rotated elements":                      {"llama", yarn, 0.125, 1 + 0.1*log, 1},
+		"YaRN with a stated magnitude has that":               {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1.5)}), 0.125, 1.5, 1},
+		"a stated magnitude of 1 is one too":                  {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1)}), 0.125, 1, 1},
+		"latent attention has the magnitude of a multiplier":  {"deepseek2", with(with(latent, yarn), map[string]any{"rope.scaling.yarn_log_multiplier": float32(0.1)}), 0.125, 1, math.Pow(1+0.1*log, 2)},
+		"latent attention without one enlarges rotated parts": {"deepseek2", with(latent, yarn), 0.125, 1 + 0.1*log, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := configOf(t, c.architecture, c.keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := got.Layers[0]
+			width := l.HeadDim
+			if l.Latent > 0 {
+				width = 24
+			}
+			if score := float64(l.Scale) * math.Sqrt(float64(width)); l.RoPE.Scale != c.scale || !near(float64(l.RoPE.Magnitude), c.magnitude) || !near(score, c.score) {
+				t.Errorf("got frequencies times %g, elements times %g and scores times %g, want %g, %g and %g", l.RoPE.Scale, l.RoPE.Magnitude, score, c.scale, c.magnitude, c.score)
+			}
+		})
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
+
+func TestAlphaScalesTheRoPEBaseOfHunyuan(t *testing.T) {
+	c, err := configOf(t, "hunyuan-dense", map[string]any{"rope.freq_base": float32(10000), "rope.scaling.alpha": float32(50), "attention.key_length": 32, "attention.value_length": 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Layers[3].RoPE.Base, 10000*math.Pow(50, 32./30); !near(got/want, 1) {
+		t.Errorf("got %g, want %g", got, want)
+	}
+	if _, err := configOf(t, "qwen3", map[string]any{"rope.scaling.alpha": float32(50)}); err == nil || !strings.Contains(err.Error(), "qwen3.rope.scaling.alpha is 50") {
+		t.Errorf("got %v for a model without alpha", err)
 	}
 }
