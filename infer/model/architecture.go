@@ -291,10 +291,12 @@ func logits(c *Config, _ *Layer) int {
 	return c.Vocab
 }
 
-// ropePairs is the number of pairs that RoPE rotates in a head.
+// ropePairs is the number of pairs that RoPE rotates in a head of the layers that use RoPE factors.
 func ropePairs(c *Config, _ *Layer) (pairs int) {
 	for _, l := range c.Layers {
-		pairs = max(pairs, l.RoPE.Dims/2)
+		if !l.NoRoPEFactors {
+			pairs = max(pairs, l.RoPE.Dims/2)
+		}
 	}
 	return pairs
 }

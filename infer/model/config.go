@@ -143,6 +143,9 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		if !arch.hybrid && !l.feedsForward() {
 			m.fail(fmt.Errorf("%s is missing or 0, but layer %d has no experts instead", m.key("feed_forward_length"), i))
 		}
+		if l.RoPE.Dims%2 != 0 {
+			m.fail(fmt.Errorf("%s is %d, want an even number", m.key("rope.dimension_count"), l.RoPE.Dims))
+		}
 		if l.Bidirectional && l.Window > 0 && !arch.encoder {
 			m.fail(fmt.Errorf("%s is false, but what its sliding window means then is not known in architecture %q", m.key("attention.causal"), name))
 		}

@@ -180,3 +180,26 @@ func TestAlphaScalesTheRoPEBaseOfHunyuan(t *testing.T) {
 		t.Errorf("got %v for a model without alpha", err)
 	}
 }
+
+func TestRoPEFactorsAreAsManyAsLayersThatUseThemNeed(t *testing.T) {
+	c, err := configOf(t, "gemma4", map[string]any{
+		"attention.key_length": 12, "attention.value_length": 12, "attention.key_length_swa": 20, "attention.value_length_swa": 20,
+		"attention.sliding_window": 16, "attention.sliding_window_pattern": []bool{true, true, true, false},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ropePairs(&c, nil); got != 6 {
+		t.Errorf("got %d, want 6: only the layer without a window uses factors", got)
+	}
+}
+
+func TestHeadsOfAnOddWidthAreRefusedOnlyWhereTheyRotate(t *testing.T) {
+	odd := map[string]any{"attention.key_length": 15, "attention.value_length": 15}
+	if _, err := configOf(t, "granite", with(odd, map[string]any{"rope.scaling.finetuned": false})); err != nil {
+		t.Error(err)
+	}
+	if _, err := configOf(t, "granite", odd); err == nil || !strings.Contains(err.Error(), "granite.rope.dimension_count is 15, want an even number") {
+		t.Errorf("got %v for heads that rotate", err)
+	}
+}

@@ -219,9 +219,6 @@ func (m *metadata) rope(headDim, original int) device.RoPE {
 		Base:    m.optionalFloat("rope.freq_base", 1, 1e12, 10000),
 		Scale:   1,
 	}
-	if r.Dims%2 != 0 {
-		m.fail(fmt.Errorf("%s is %d, want an even number", m.key("rope.dimension_count"), r.Dims))
-	}
 	kind, err := gguf.Optional(m.f.Str, m.key("rope.scaling.type"), "linear")
 	switch {
 	case err != nil:
