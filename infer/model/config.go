@@ -76,6 +76,7 @@ type Layer struct {
 	SparsityScale  float32
 	Routing        device.Routing // of the mixture of experts; no Experts: there is none
 	ExpertDim      int            // width of each expert
+	FusedExperts   bool           // the file has the gate and up weights of experts as one tensor
 	SharedDim      int            // width of all shared experts together
 	RoPE           device.RoPE    // Dims 0: no RoPE
 	NormAfterRoPE  bool           // queries and keys are normed after RoPE instead of before
@@ -228,8 +229,15 @@ func (m *metadata) experts(c *Config, defaults moeDefaults) {
 		l.Routing = r
 		l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, width)
 		l.SharedDim = m.optionalInteger("expert_shared_feed_forward_length", 0, maxDim, shared*l.ExpertDim)
+		l.FusedExperts = m.hasTensor(fmt.Sprintf("blk.%d.ffn_gate_up_exps.weight", i))
 		l.FFNDim = 0
 	}
+}
+
+// hasTensor reports whether the file has a tensor.
+func (m *metadata) hasTensor(name string) bool {
+	_, err := m.f.Tensor(name)
+	return err == nil
 }
 
 func (m *metadata) routing(defaults moeDefaults) device.Routing {
