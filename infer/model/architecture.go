@@ -272,6 +272,22 @@ func experts(_ *Config, l *Layer) int   { return l.Routing.Experts }
 func expertDim(_ *Config, l *Layer) int { return l.ExpertDim }
 func sharedDim(_ *Config, l *Layer) int { return l.SharedDim }
 
+// separateExpertDim is the width of an expert's gate and of its up weights, 0 if they are one tensor.
+func separateExpertDim(_ *Config, l *Layer) int {
+	if l.FusedExperts {
+		return 0
+	}
+	return l.ExpertDim
+}
+
+// fusedExpertDim is the width of an expert's gate and up weights together if they are one tensor.
+func fusedExpertDim(_ *Config, l *Layer) int {
+	if !l.FusedExperts {
+		return 0
+	}
+	return 2 * l.ExpertDim
+}
+
 // kvDim is the width of the keys of all heads, and of the values, 0 in layers without a cache of
 // their own.
 func kvDim(_ *Config, l *Layer) int {
@@ -291,10 +307,12 @@ func logits(c *Config, _ *Layer) int {
 	return c.Vocab
 }
 
-// ropePairs is the number of pairs that RoPE rotates in a head.
+// ropePairs is the number of pairs that RoPE rotates in a head of the layers that use RoPE factors.
 func ropePairs(c *Config, _ *Layer) (pairs int) {
 	for _, l := range c.Layers {
-		pairs = max(pairs, l.RoPE.Dims/2)
+		if !l.NoRoPEFactors {
+			pairs = max(pairs, l.RoPE.Dims/2)
+		}
 	}
 	return pairs
 }
@@ -369,8 +387,9 @@ var (
 		[]tensor{{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}}})
 	mixtureOfExperts = []tensor{
 		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
-		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, expertDim, dim}},
-		{slot: ffnUpExperts, name: "ffn_up_exps.weight", shape: shape{experts, expertDim, dim}},
+		{slot: ffnGateExperts, name: "ffn_gate_exps.weight", shape: shape{experts, separateExpertDim, dim}},
+		{slot: ffnUpExperts, name: "ffn_up_exps.weight", shape: shape{experts, separateExpertDim, dim}},
+		{slot: ffnGateUpExperts, name: "ffn_gate_up_exps.weight", shape: shape{experts, fusedExpertDim, dim}},
 		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
 	}
 	selectionBias = []tensor{{slot: ffnSelectionBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true}}

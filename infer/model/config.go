@@ -76,6 +76,7 @@ type Layer struct {
 	SparsityScale  float32
 	Routing        device.Routing // of the mixture of experts; no Experts: there is none
 	ExpertDim      int            // width of each expert
+	FusedExperts   bool           // the file has the gate and up weights of experts as one tensor
 	SharedDim      int            // width of all shared experts together
 	RoPE           device.RoPE    // Dims 0: no RoPE
 	NormAfterRoPE  bool           // queries and keys are normed after RoPE instead of before
@@ -139,7 +140,13 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if bidirectional {
 		c.Pooling = cmp.Or(c.Pooling, PoolMean)
 	}
-	for _, l := range c.Layers {
+	for i, l := range c.Layers {
+		if !arch.hybrid && !l.feedsForward() {
+			m.fail(fmt.Errorf("%s is missing or 0, but layer %d has no experts instead", m.key("feed_forward_length"), i))
+		}
+		if l.RoPE.Dims%2 != 0 {
+			m.fail(fmt.Errorf("%s is %d, want an even number", m.key("rope.dimension_count"), l.RoPE.Dims))
+		}
 		if l.Bidirectional && l.Window > 0 && !arch.encoder {
 			m.fail(fmt.Errorf("%s is false, but what its sliding window means then is not known in architecture %q", m.key("attention.causal"), name))
 		}
@@ -161,7 +168,7 @@ func (m *metadata) readLayer(c Config, hybrid bool) Layer {
 	if hybrid {
 		least = 0
 	}
-	l := Layer{FFNDim: m.integer("feed_forward_length", least, maxDim)}
+	l := Layer{FFNDim: m.optionalInteger("feed_forward_length", 0, maxDim, 0)}
 	l.Heads = m.integer("attention.head_count", 1, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", least, maxHeads, l.Heads)
@@ -222,8 +229,15 @@ func (m *metadata) experts(c *Config, defaults moeDefaults) {
 		l.Routing = r
 		l.ExpertDim = m.optionalInteger("expert_feed_forward_length", 1, maxDim, width)
 		l.SharedDim = m.optionalInteger("expert_shared_feed_forward_length", 0, maxDim, shared*l.ExpertDim)
+		l.FusedExperts = m.hasTensor(fmt.Sprintf("blk.%d.ffn_gate_up_exps.weight", i))
 		l.FFNDim = 0
 	}
+}
+
+// hasTensor reports whether the file has a tensor.
+func (m *metadata) hasTensor(name string) bool {
+	_, err := m.f.Tensor(name)
+	return err == nil
 }
 
 func (m *metadata) routing(defaults moeDefaults) device.Routing {

@@ -13,17 +13,14 @@ import (
 var gemma4 = architecture{
 	neox:       true,
 	activation: device.GELU,
-	tensors: slices.Concat(ends, norms, normedValues, postNorms, gatedFeedForward, perLayerTensors, []tensor{
+	tensors: slices.Concat(ends, norms, normedValues, postNorms, gatedFeedForward, mixtureOfExperts, perLayerTensors, []tensor{
 		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
 		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}, optional: true}, // if missing, keys are the values too
 		{slot: attnOutput, name: "attn_output.weight", shape: shape{dim, queryDim}},
 		{slot: layerScale, name: "layer_output_scale.weight", shape: shape{one}, optional: true},
-		{slot: ffnRouter, name: "ffn_gate_inp.weight", shape: shape{experts, dim}},
 		{slot: ffnRouterNorm, name: "ffn_gate_inp.scale", shape: shape{dimIfExperts}},
 		{slot: ffnExpertScales, name: "ffn_down_exps.scale", shape: shape{experts}, optional: true},
-		{slot: ffnGateUpExperts, name: "ffn_gate_up_exps.weight", shape: shape{experts, bothDim, dim}},
-		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
 		{slot: ffnMLPPostNorm, name: "post_ffw_norm_1.weight", shape: shape{dimIfExperts}},
 		{slot: ffnExpertsNorm, name: "pre_ffw_norm_2.weight", shape: shape{dimIfExperts}},
 		{slot: ffnExpertsPostNorm, name: "post_ffw_norm_2.weight", shape: shape{dimIfExperts}},
@@ -82,9 +79,6 @@ func (m *metadata) sharedCaches(c *Config, windowed []bool) {
 		c.Layers[i].KVLayersBack = i - from
 	}
 }
-
-// bothDim is the width of an expert's fused gate and up weights.
-func bothDim(_ *Config, l *Layer) int { return 2 * l.ExpertDim }
 
 // keyNormDim is the width of the norm of keys, 0 in layers without keys of their own.
 func keyNormDim(_ *Config, l *Layer) int {

@@ -17,6 +17,6 @@ var glm4MoE = architecture{
 	}),
 	read: func(m *metadata, c *Config) {
 		m.dropMTPBlocks(c)
-		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
+		m.experts(c, moeDefaults{score: device.ScoreSigmoid})
 	},
 }

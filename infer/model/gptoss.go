@@ -23,5 +23,8 @@ var gptOSS = architecture{
 	read: func(m *metadata, c *Config) {
 		m.windows(c, 2)
 		m.experts(c, moeDefaults{normalize: true, width: wholeFFNDim})
+		for i := range c.Layers {
+			c.Layers[i].FusedExperts = false // gates and ups have biases of their own
+		}
 	},
 }

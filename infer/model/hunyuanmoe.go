@@ -7,7 +7,7 @@ var hunyuanMoE = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, norms, attention, headNorms, mixtureOfExperts, sharedExperts),
 	read: func(m *metadata, c *Config) {
-		hunyuanDense.read(m, c)
+		normAfterRoPE(c)
 		m.experts(c, moeDefaults{normalize: true, width: wholeFFNDim})
 	},
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"math"
 
 	"m40-llm/infer/device"
@@ -22,10 +23,10 @@ func (m *metadata) latent(l *Layer) {
 	l.KVHeads, l.HeadDim = 1, l.Latent+rotated
 	l.RoPE.HeadDim, l.RoPE.Dims = rotated, rotated
 	scale := 1 / math.Sqrt(float64(key))
-	if l.RoPE.High > 0 { // YaRN, whose magnitude applies to the whole score, not only to rotated elements
-		magnitude := 1 + m.optionalFloat("rope.scaling.yarn_log_multiplier", 0, 1e3, 0)*math.Log(1/l.RoPE.Scale)
+	if multiplier := m.yarnLogMultiplier(); multiplier > 0 && l.RoPE.High > 0 { // YaRN whose magnitude applies to the whole score, not only to rotated elements
+		magnitude := 1 + multiplier*math.Log(1/l.RoPE.Scale)
 		scale *= magnitude * magnitude
-		l.RoPE.Magnitude = 1
+		l.RoPE.Magnitude = float32(cmp.Or(m.yarnMagnitude(), 1))
 	}
 	l.Scale = float32(scale)
 }

@@ -157,6 +157,7 @@ var computationKeys = map[string][]any{
 	"attention.sliding_window":         off,
 	"attention.sliding_window_pattern": off,
 	"attention.temperature_scale":      off,
+	"attention.value_scale":            offOrOne,
 	"activation_sparsity_scale":        off,
 	"altup.num_inputs":                 {uint64(0), uint64(1)},
 	"attn_logit_softcapping":           off,
@@ -169,16 +170,23 @@ var computationKeys = map[string][]any{
 	"expert_weights_scale":             offOrOne,
 	"final_logit_softcapping":          off,
 	"full_attention_interval":          off,
+	"kda.gate_lower_bound":             off,
 	"kda.head_dim":                     off,
+	"kda.safe_gate":                    off,
 	"leading_dense_block_count":        off,
 	"logit_scale":                      offOrOne,
+	"moe_latent_size":                  off,
 	"nextn_predict_layers":             off,
 	"residual_scale":                   offOrOne,
 	"router_logit_softcapping":         off,
+	"rope.scaling.alpha":               off,
 	"rope.scaling.yarn_attn_factor":    offOrOne,
 	"rope.scaling.yarn_ext_factor":     {float32(1)},
 	"shortconv.l_cache":                off,
+	"ssm.dt_b_c_rms":                   off,
 	"ssm.state_size":                   off,
+	"swiglu_clamp_exp":                 off,
+	"swiglu_clamp_shexp":               off,
 	"swin_norm":                        off,
 	"use_parallel_residual":            off,
 }
@@ -211,18 +219,13 @@ func (m *metadata) rope(headDim, original int) device.RoPE {
 		Base:    m.optionalFloat("rope.freq_base", 1, 1e12, 10000),
 		Scale:   1,
 	}
-	if r.Dims%2 != 0 {
-		m.fail(fmt.Errorf("%s is %d, want an even number", m.key("rope.dimension_count"), r.Dims))
-	}
-	kind, err := m.f.Str(m.key("rope.scaling.type"))
-	if errors.Is(err, gguf.ErrMissing) {
-		kind, err = "none", nil
-	}
+	kind, err := gguf.Optional(m.f.Str, m.key("rope.scaling.type"), "linear")
 	switch {
 	case err != nil:
 		m.fail(err)
-	case kind == "linear":
-		r.Scale = 1 / m.float("rope.scaling.factor", 1e-3, 1e6)
+	case kind == "linear": // old files have another key
+		factor := m.optionalFloat("rope.scaling.factor", 0, 1e6, m.optionalFloat("rope.scale_linear", 0, 1e6, 1))
+		r.Scale = 1 / cmp.Or(factor, 1)
 	case kind == "yarn":
 		m.yarn(&r, original)
 	case kind != "none" && kind != "longrope": // the factors of longrope are tensors
@@ -254,5 +257,15 @@ func (m *metadata) yarn(r *device.RoPE, original int) {
 	r.Low = max(low, 0)
 	r.High = max(min(high, float64(r.Dims-1)), r.Low+1e-3)
 	log := 0.1 * math.Log(factor)
-	r.Magnitude = float32((1 + log) / (1 + log*m.optionalFloat("rope.scaling.yarn_log_multiplier", 0, 1e3, 0)))
+	r.Magnitude = float32(cmp.Or(m.yarnMagnitude(), (1+log)/(1+log*m.yarnLogMultiplier())))
+}
+
+// yarnMagnitude returns the factor of rotated elements that a file states instead of the one that follows
+// from the frequency scaling; 0: none.
+func (m *metadata) yarnMagnitude() float64 {
+	return m.optionalFloat("rope.scaling.yarn_attn_factor", 0, 1e3, 0)
+}
+
+func (m *metadata) yarnLogMultiplier() float64 {
+	return m.optionalFloat("rope.scaling.yarn_log_multiplier", 0, 1e3, 0)
 }

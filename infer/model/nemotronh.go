@@ -22,7 +22,7 @@ var nemotronHMoE = architecture{
 	read: func(m *metadata, c *Config) {
 		readNemotronH(m, c)
 		others := slices.Clone(c.Layers)
-		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
+		m.experts(c, moeDefaults{score: device.ScoreSigmoid})
 		for i, l := range others {
 			if l.FFNDim == 0 {
 				c.Layers[i] = l

@@ -50,13 +50,14 @@ var (
 func readQwen35(m *metadata, c *Config) {
 	m.dropMTPBlocks(c)
 	interval := m.optionalInteger("full_attention_interval", 1, maxLayers, 4)
+	recurs := m.pattern("attention.recurrent_layers", m.layers, interval)
 	r := m.scan(deltaNet)
 	r.scan.Tiled = true
 	for i := range c.Layers {
-		if l := &c.Layers[i]; (i+1)%interval == 0 {
-			l.GatedAttention = true
-		} else {
+		if l := &c.Layers[i]; recurs[i] {
 			l.withoutAttention()
+		} else {
+			l.GatedAttention = true
 		}
 	}
 	c.recurWithoutAttention(r)

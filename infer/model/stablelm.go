@@ -15,8 +15,7 @@ var stableLM = architecture{
 		{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{dimUnlessParallel}, optional: true},
 	}),
 	read: func(m *metadata, c *Config) {
-		_, err := m.f.Tensor("blk.0.ffn_norm.weight")
-		c.Parallel = err != nil
+		c.Parallel = !m.hasTensor("blk.0.ffn_norm.weight")
 		if m.optionalBool("use_parallel_residual", c.Parallel) != c.Parallel {
 			m.fail(fmt.Errorf("%s is %t, but the norms in the file imply %t", m.key("use_parallel_residual"), !c.Parallel, c.Parallel))
 		}

@@ -56,6 +56,9 @@ const (
 	keyAddBOS         = "tokenizer.ggml.add_bos_token"
 	keyAddEOS         = "tokenizer.ggml.add_eos_token"
 	keySeparator      = "tokenizer.ggml.seperator_token_id" // spelled so in the format
+	keyCLS            = "tokenizer.ggml.cls_token_id"
+	keyLowercase      = "tokenizer.ggml.normalizer.lowercase"
+	keyStripAccents   = "tokenizer.ggml.normalizer.strip_accents"
 	keySpacePrefix    = "tokenizer.ggml.add_space_prefix"
 	keyCharsMap       = "tokenizer.ggml.precompiled_charsmap"
 	keyCollapseSpaces = "tokenizer.ggml.remove_extra_whitespaces"

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,10 +10,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wordPiece implements BERT's encoding: words are lower-cased, stripped of accents and
-// split into the longest tokens from the left. In GGUF files tokens that start a word begin
-// with ▁; the others continue one.
+// wordPiece implements BERT's encoding: words are lower-cased and stripped of accents, unless
+// the file says otherwise, and split into the longest tokens from the left. In GGUF files
+// tokens that start a word begin with ▁; the others continue one.
 type wordPiece struct {
+	lowercase    bool
+	stripAccents bool
+
 	ids     map[string]int32 // ordinary tokens by text
 	longest int              // length in bytes of the longest of them
 	unknown int32            // token for a word that the others cannot spell, -1 to omit it
@@ -23,14 +27,20 @@ const maxWordRunes = 100
 
 func loadWordPiece(t *Tokenizer, md Metadata) error {
 	v := t.vocab
-	if err := v.loadSpecials(md, specialDefaults{bos: 101, eos: -1, unknown: 100, addBOS: true}); err != nil {
+	first, err := v.tokenID(md, keyCLS, 101)
+	if err != nil {
 		return err
 	}
-	var err error
+	if err := v.loadSpecials(md, specialDefaults{bos: first, eos: -1, unknown: 100, addBOS: true}); err != nil {
+		return err
+	}
 	if v.suffix, err = v.tokenID(md, keySeparator, 102); err != nil {
 		return err
 	}
 	m := &wordPiece{unknown: v.unknown}
+	if err := m.loadNormaliser(md); err != nil {
+		return err
+	}
 	if m.ids, err = v.idsByText(); err != nil {
 		return err
 	}
@@ -51,6 +61,43 @@ func loadWordPiece(t *Tokenizer, md Metadata) error {
 	return nil
 }
 
+// loadNormaliser reads what is done to text before it is split into words. Accents are
+// stripped where words are lower-cased, unless the file says otherwise.
+func (m *wordPiece) loadNormaliser(md Metadata) (err error) {
+	m.lowercase = true
+	if md.Has(keyLowercase) {
+		if m.lowercase, err = md.Bool(keyLowercase); err != nil {
+			return fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	m.stripAccents = m.lowercase
+	if md.Has(keyStripAccents) {
+		if m.stripAccents, err = md.Bool(keyStripAccents); err != nil {
+			return fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	return nil
+}
+
+// segments yields the parts of text in order, decomposed where accents are stripped.
+func (m *wordPiece) segments(text string) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if m.stripAccents {
+			var decomposed norm.Iter
+			decomposed.InitString(norm.NFD, text)
+			for !decomposed.Done() && yield(decomposed.Next()) {
+			}
+			return
+		}
+		var one [utf8.UTFMax]byte
+		for _, r := range text {
+			if !yield(one[:utf8.EncodeRune(one[:], r)]) {
+				return
+			}
+		}
+	}
+}
+
 // encode appends the tokens of text.
 func (m *wordPiece) encode(e *encoder, text string) error {
 	var word []byte
@@ -61,10 +108,7 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 		}
 		word, runes = word[:0], 0
 	}
-	var iter norm.Iter
-	iter.InitString(norm.NFD, text)
-	for !iter.Done() {
-		segment := iter.Next()
+	for segment := range m.segments(text) {
 		if err := e.addSteps(len(segment)); err != nil {
 			return err
 		}
@@ -74,14 +118,17 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 			switch c := classOf(r); {
 			case c&space != 0:
 				finish()
-			case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Mn):
+			case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || m.stripAccents && unicode.Is(unicode.Mn, r):
 				// control characters and accents are removed
 			case c&punct != 0 || c&symbol != 0 && r < utf8.RuneSelf || isIdeograph(r):
 				finish()
 				word, runes = utf8.AppendRune(word, r), 1
 				finish()
 			default:
-				word = utf8.AppendRune(word, unicode.ToLower(r))
+				if m.lowercase {
+					r = unicode.ToLower(r)
+				}
+				word = utf8.AppendRune(word, r)
 				runes++
 			}
 		}

@@ -72,3 +72,52 @@ func TestWordPieceEncodesLongRuns(t *testing.T) {
 		t.Errorf("one long word: got %d tokens, want the unknown token", len(got))
 	}
 }
+
+// The defaults are those of llama.cpp; what the keys do is what BERT's normaliser does with
+// the options of the same names.
+func TestWordPieceNormalisesTextAsTheFileSays(t *testing.T) {
+	texts := []string{"[UNK]", "[CLS]", "[SEP]", "▁cafe", "▁Cafe", "▁café", "▁Café", "▁CAFÉ", "▁CAFE"}
+	types := []int32{3, 3, 3, 1, 1, 1, 1, 1, 1}
+	file := metadata{keyModel: "bert", keyTokens: texts, keyTypes: types, keyUnknown: uint64(0), keyBOS: uint64(1), keySeparator: uint64(2)}
+	for name, c := range map[string]struct {
+		file metadata
+		want []int32 // of "Café CAFÉ"
+	}{
+		"a file without options is for a model without capitals and accents": {file, []int32{3, 3}},
+		"lower-cased and stripped":   {file.with(keyLowercase, true).with(keyStripAccents, true), []int32{3, 3}},
+		"lower-cased, with accents":  {file.with(keyLowercase, true).with(keyStripAccents, false), []int32{5, 5}},
+		"with capitals and accents":  {file.with(keyLowercase, false), []int32{6, 7}},
+		"with capitals and stripped": {file.with(keyLowercase, false).with(keyStripAccents, true), []int32{4, 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := encode(t, mustNew(t, c.file), "Café CAFÉ", Options{}); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	if got := encode(t, mustNew(t, file.with(keyLowercase, false)), "Cafe\u0301", Options{}); !slices.Equal(got, []int32{0}) {
+		t.Errorf("got %v for an accent of its own, want the unknown token: without stripping nothing is composed or decomposed", got)
+	}
+	if _, err := New(file.with(keyLowercase, uint64(1))); err == nil {
+		t.Error("an option that is no bool was accepted")
+	}
+}
+
+func TestWordPieceBeginsWithTheTokenForClassification(t *testing.T) {
+	file := wordPieceFile()
+	delete(file, keyBOS)
+	for name, c := range map[string]struct {
+		file metadata
+		want []int32 // of "play"
+	}{
+		"which the file names":               {file.with(keyCLS, uint64(1)), []int32{1, 3, 2}},
+		"unless it names a beginning":        {file.with(keyCLS, uint64(5)).with(keyBOS, uint64(1)), []int32{1, 3, 2}},
+		"which is not in a vocabulary of 13": {file, []int32{3, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := encode(t, mustNew(t, c.file), "play", Options{AddSpecial: true}); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

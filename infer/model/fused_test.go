@@ -1,0 +1,106 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/ref"
+)
+
+// withFusedExperts returns a file of the same model in which the gate and up weights of each expert are one
+// tensor, gates first, as converters write it on request.
+func withFusedExperts(t *testing.T, f *gguf.File, architecture string, keys map[string]any, dim int) *gguf.File {
+	t.Helper()
+	b := gguftest.New().Set("general.architecture", architecture).Set(architecture+".embedding_length", dim)
+	for key, value := range keys {
+		b.Set(architecture+"."+key, value)
+	}
+	values := func(name string) (shape []int, list []float32) {
+		w, err := f.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = make([]float32, w.Elements())
+		if err := gguf.Dequantize(w.Type, w.Data, list); err != nil {
+			t.Fatal(err)
+		}
+		return w.Shape, list
+	}
+	fused := 0
+	for _, w := range f.Tensors() {
+		switch layer, isGate := strings.CutSuffix(w.Name, "ffn_gate_exps.weight"); {
+		case isGate:
+			shape, gates := values(w.Name)
+			_, ups := values(layer + "ffn_up_exps.weight")
+			var both []byte
+			for expert := range shape[2] {
+				size := shape[0] * shape[1]
+				for _, v := range slices.Concat(gates[expert*size:][:size], ups[expert*size:][:size]) {
+					both = binary.LittleEndian.AppendUint32(both, math.Float32bits(v))
+				}
+			}
+			b.Tensor(layer+"ffn_gate_up_exps.weight", gguf.F32, []int{shape[0], 2 * shape[1], shape[2]}, both)
+			fused++
+		case !strings.HasSuffix(w.Name, "ffn_up_exps.weight"):
+			b.Tensor(w.Name, w.Type, w.Shape, w.Data)
+		}
+	}
+	if fused == 0 {
+		t.Fatal("the model has no experts")
+	}
+	file, err := gguf.Parse(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestExpertsWithGatesAndUpsInOneTensorGiveTheSameLogits(t *testing.T) {
+	const dim, vocab = 36, 61
+	base := map[string]any{
+		"context_length": 64, "block_count": 3, "feed_forward_length": 44, "attention.head_count": 3, "attention.head_count_kv": 1, "attention.key_length": 14, "attention.value_length": 14,
+		"attention.layer_norm_rms_epsilon": float32(1e-6), "expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 11,
+	}
+	for architecture, keys := range map[string]map[string]any{
+		"qwen3moe": base,
+		"llama":    with(base, map[string]any{"feed_forward_length": 11, "expert_feed_forward_length": nil}),
+		"dots1":    with(base, map[string]any{"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2}),
+		"gemma4": with(base, map[string]any{
+			"attention.key_length_swa": 10, "attention.value_length_swa": 10, "attention.sliding_window": 7, "attention.sliding_window_pattern": []bool{true, true, false},
+		}),
+	} {
+		t.Run(architecture, func(t *testing.T) {
+			for key, value := range keys {
+				if value == nil {
+					delete(keys, key)
+				}
+			}
+			separate := random(t, architecture, keys, dim, vocab)
+			var tokens []int32
+			for i := range int32(30) {
+				tokens = append(tokens, i*7%vocab)
+			}
+			want := rowsOf(t, separate, ref.New(), tokens, 48)
+			got := rowsOf(t, withFusedExperts(t, separate, architecture, keys, dim), ref.New(), tokens, 48)
+			for i, row := range got {
+				if !slices.Equal(row, want[i]) {
+					t.Fatalf("row %d has other logits", i)
+				}
+			}
+		})
+	}
+	t.Run("gpt-oss has biases of each, and refuses them", func(t *testing.T) {
+		keys := with(base, map[string]any{"attention.sliding_window": 7})
+		fused := withFusedExperts(t, random(t, "gpt-oss", keys, dim, vocab), "gpt-oss", keys, dim)
+		_, err := Load(t.Context(), fused, ref.New(), Options{CacheType: gguf.F32, Blocks: 1, MaxRows: 2})
+		if want := fmt.Sprintf("%q", "blk.0.ffn_gate_exps.weight"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to name %s", err, want)
+		}
+	})
+}
