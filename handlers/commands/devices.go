@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,6 +25,7 @@ type deviceKind struct {
 	open  func(f *gguf.File, o cpu.Options, log *slog.Logger) (device.Device, error)
 	types []gguf.Type // weight formats that it has kernels for; nil: all
 	gpu   bool        // whether it uses a driver, which can crash the process
+	among []int       // the GPUs that it uses, by the driver's numbers; nil: the driver's, by their memory
 
 	// check returns why the device cannot be used on this machine; a server that was told
 	// to use it then does not start. nil: the device works on every machine.
@@ -58,9 +60,16 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	if *f.device == "auto" {
 		kind, known = auto(), true
 	}
+	if list, ok := strings.CutPrefix(*f.device, chosen); ok {
+		ordinals, err := ordinalsOf(list)
+		if err != nil {
+			return kind, err
+		}
+		kind, known = chosenGPUs(ordinals), true
+	}
 	switch {
 	case !known:
-		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda and ref", *f.device)
+		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda, cuda:0,1 … and ref", *f.device)
 	case !slices.Contains([]device.Decode{device.DecodeAuto, device.DecodeGraph, device.DecodePersistent}, device.Decode(*f.decode)):
 		return kind, cli.Usagef("--decode %q is none of auto, graph and persistent", *f.decode)
 	case *f.kv != "f16" && *f.kv != "f32":
@@ -95,6 +104,33 @@ func (f deviceFlags) choosing(list iter.Seq2[device.Device, error]) iter.Seq2[de
 			}
 		}
 	}
+}
+
+// chosen begins a value of --device that lists GPUs.
+const chosen = "cuda:"
+
+// ordinalsOf returns the numbers in list, as "0,1".
+func ordinalsOf(list string) (ordinals []int, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || slices.Contains(ordinals, n) {
+			return nil, cli.Usagef("--device cuda:%s does not list different numbers of GPUs, counted from 0, as cuda:0,1", list)
+		}
+		ordinals = append(ordinals, n)
+	}
+	return ordinals, nil
+}
+
+// chosenGPUs returns the kind of device that uses the GPUs with these numbers, in their order.
+func chosenGPUs(ordinals []int) deviceKind {
+	kind := devices["cuda"]
+	kind.among = ordinals
+	kind.open = func(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
+		d, err := cuda.OpenOrdinals(ordinals...)
+		return d, withAdvice(err)
+	}
+	kind.check = func() error { return withAdvice(cuda.Check(ordinals...)) }
+	return kind
 }
 
 func openCPU(_ *gguf.File, o cpu.Options, _ *slog.Logger) (device.Device, error) {
@@ -160,11 +196,15 @@ func fits(f *gguf.File, dev device.Device) error {
 	return nil
 }
 
-// moreDevices yields the devices for the layers that do not fit on the first GPU: the other
-// usable GPUs, then the CPU.
-func moreDevices(o cpu.Options, log *slog.Logger) iter.Seq2[device.Device, error] {
+// moreDevices yields the devices for the layers that are not on the first GPU: the other usable GPUs, or the others of among, then
+// the CPU.
+func moreDevices(among []int, o cpu.Options, log *slog.Logger) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
-		for gpu, err := range cuda.Devices(1) {
+		for gpu, err := range cuda.Devices(1, among...) {
+			if err != nil && among != nil {
+				yield(nil, err)
+				return
+			}
 			if err != nil {
 				log.Warn("ignoring a GPU that cannot be used", "reason", err)
 			} else if !yield(gpu, nil) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,19 +41,23 @@ func printBandwidth(w io.Writer, device string, threads int) error {
 		b.Host = bandwidthOf(cpu.Open(threads))
 	}
 	out := json.NewEncoder(w)
-	if err := out.Encode(b); err != nil || device != "auto" && device != "cuda" {
+	if err := out.Encode(b); err != nil || device == "cpu" || device == "ref" {
 		return err
 	}
-	b.GPU = gpuBandwidth()
+	b.GPU = gpuBandwidth(device)
 	return out.Encode(b)
 }
 
-// gpuBandwidth returns the read bandwidth of the first GPU; 0 if there is none that can be used.
-func gpuBandwidth() float64 {
+// gpuBandwidth returns the read bandwidth of the first GPU that device, a value of --device, names; 0 if there is none that can be used.
+func gpuBandwidth(device string) float64 {
 	if cuda.Installed() != nil {
 		return 0
 	}
-	return bandwidthOf(cuda.Open())
+	var ordinals []int
+	if list, ok := strings.CutPrefix(device, chosen); ok {
+		ordinals, _ = ordinalsOf(list) // the flag was checked
+	}
+	return bandwidthOf(cuda.OpenOrdinals(ordinals...))
 }
 
 // bandwidthOf returns the read bandwidth of a device that was just opened, and closes it; 0 if it could

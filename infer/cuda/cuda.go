@@ -117,8 +117,9 @@ const reserve = 192 << 20
 var stepRows = map[cudakern.Units]int{cudakern.UnitsMMA: 512}
 
 // Find loads the driver at path (empty: the one that cudakern.Load finds) and returns the GPUs that
-// the kernels support, the one with the most memory first. If there is none, the error says why.
-func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
+// the kernels support, the one with the most memory first. With ordinals, the numbers that the driver gives to GPUs, it returns these
+// in their order, or an error if one of them cannot be used. If there is none, the error says why.
+func Find(path string, ordinals ...int) (*cudakern.Driver, []cudakern.Properties, error) {
 	driver, err := cudakern.Load(path)
 	if err != nil {
 		return nil, nil, err
@@ -126,6 +127,20 @@ func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
 	list, err := driver.Devices()
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(ordinals) > 0 {
+		var chosen []cudakern.Properties
+		for _, n := range ordinals {
+			i := slices.IndexFunc(list, func(p cudakern.Properties) bool { return p.Ordinal == n })
+			if i < 0 {
+				return nil, nil, fmt.Errorf("there is no GPU %d: the driver lists %d, counted from 0", n, len(list))
+			}
+			if err := list[i].Usable(); err != nil {
+				return nil, nil, fmt.Errorf("GPU %d cannot be used: %w", n, err)
+			}
+			chosen = append(chosen, list[i])
+		}
+		return driver, chosen, nil
 	}
 	var usable []cudakern.Properties
 	var reasons []string
@@ -143,23 +158,31 @@ func Find(path string) (*cudakern.Driver, []cudakern.Properties, error) {
 	return driver, usable, nil
 }
 
-// Check returns nil if there is a GPU that Open can use, otherwise the reason. It loads neither
+// Check returns nil if there is a GPU that Open can use, and all of ordinals can be used, otherwise the reason. It loads neither
 // kernels nor weights.
-func Check() error {
-	driver, list, err := Find("")
+func Check(ordinals ...int) error {
+	driver, list, err := Find("", ordinals...)
 	if err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	context, err := driver.Open(list[0].Ordinal)
-	if err != nil {
-		return fmt.Errorf("cuda: cannot use %s: %w", list[0].Name, err)
+	for _, p := range list[:max(1, len(ordinals))] {
+		context, err := driver.Open(p.Ordinal)
+		if err != nil {
+			return fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
+		}
+		if err := context.Close(); err != nil {
+			return err
+		}
 	}
-	return context.Close()
+	return nil
 }
 
 // Open opens the first GPU that Find returns.
-func Open() (device.Device, error) {
-	driver, list, err := Find("")
+func Open() (device.Device, error) { return OpenOrdinals() }
+
+// OpenOrdinals opens the first GPU that Find returns for ordinals.
+func OpenOrdinals(ordinals ...int) (device.Device, error) {
+	driver, list, err := Find("", ordinals...)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
@@ -168,9 +191,9 @@ func Open() (device.Device, error) {
 
 // Devices opens the GPUs that Find returns, except the first skip, each when the loop reaches it. If
 // Find fails, Devices yields its error.
-func Devices(skip int) iter.Seq2[device.Device, error] {
+func Devices(skip int, ordinals ...int) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
-		driver, list, err := Find("")
+		driver, list, err := Find("", ordinals...)
 		if err != nil {
 			yield(nil, fmt.Errorf("cuda: %w", err))
 			return

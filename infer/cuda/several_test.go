@@ -17,18 +17,19 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// Two GPUs that are each too small for a model answer as one that is large enough.
+// Two GPUs that are each too small for a model, or that are both requested, answer as one that is large enough.
 func TestAnEngineDividesAModelAmongGPUs(t *testing.T) {
 	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
 	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 4, Context: 128})
 	const answers, rows = 2, 8
 
-	ask := func() (text string, status infer.Status) {
+	ask := func(ordinals ...int) (text string, status infer.Status) {
 		t.Helper()
 		e, err := engine.Open(engine.Options{
 			Catalog:     oneModel{file},
-			OpenDevice:  func(*gguf.File) (device.Device, error) { return cuda.Open() },
-			MoreDevices: func() iter.Seq2[device.Device, error] { return cuda.Devices(1) },
+			OpenDevice:  func(*gguf.File) (device.Device, error) { return cuda.OpenOrdinals(ordinals...) },
+			MoreDevices: func() iter.Seq2[device.Device, error] { return cuda.Devices(1, ordinals...) },
+			Among:       len(ordinals),
 			Model:       "tiny",
 			ChunkRows:   rows,
 			Parallel:    answers,
@@ -54,6 +55,18 @@ func TestAnEngineDividesAModelAmongGPUs(t *testing.T) {
 	want, whole := ask()
 
 	t.Setenv("M40_LLM_EMU_DEVICES", "2")
+	requested, status := ask(1, 0)
+	if n := status.Device.Notice; requested != want || !strings.Contains(n, "divided as requested: 2 of 4 layers are on") {
+		t.Errorf("two GPUs that are both requested say\n%s, notice %q, want what one says\n%s", requested, n, want)
+	}
+	if alone, status := ask(1); alone != want || status.Device.Notice != whole.Device.Notice {
+		t.Errorf("the second GPU says\n%s, notice %q, want what one says\n%s", alone, status.Device.Notice, want)
+	}
+	for _, missing := range [][]int{{2}, {0, 2}} {
+		if err := cuda.Check(missing...); err == nil || !strings.Contains(err.Error(), "there is no GPU 2: the driver lists 2") {
+			t.Errorf("a check of the GPUs %v says %v", missing, err)
+		}
+	}
 	t.Setenv("M40_LLM_EMU_MEMORY", fmt.Sprint(tooSmall(t, file, answers, rows)))
 	got, divided := ask()
 	if got != want || strings.Count(want, "\n") != 90 {

@@ -48,6 +48,10 @@ type Options struct {
 	// fits.
 	MoreDevices func() iter.Seq2[device.Device, error]
 
+	// Among is how many of these devices, the first ones, divide the layers of a model even if fewer could hold it; 0: as few as
+	// possible.
+	Among int
+
 	// FreeMemory returns the free bytes of main memory; 0, or a nil function: unknown. The
 	// engine calls it before a KV cache in main memory grows.
 	FreeMemory func() int64

@@ -281,7 +281,10 @@ func (l *loop) place(m *openModel, p *placed) error {
 			return err
 		}
 		sizes = append(sizes, size)
-		limits := placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: l.sched.limits.Rows}
+		limits := placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: l.sched.limits.Rows, Among: l.options.Among}
+		if len(sizes) < limits.Among && m.device == "" && size.Dedicated {
+			continue
+		}
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
@@ -334,7 +337,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 		sizes = append(sizes, size)
 	}
 	cache, _ := l.cacheOf(m)
-	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows})
+	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows, Among: l.options.Among})
 	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
 		return nil

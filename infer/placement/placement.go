@@ -55,6 +55,7 @@ type Limits struct {
 	Context int // of one answer, in positions; 0: the model's, or as much of it as fits
 	Answers int // at once
 	Rows    int // of a step; 0: the default
+	Among   int // devices, the first ones, among which the layers are divided even if fewer suffice; 0: as few as possible
 }
 
 // Plan says which part of a model goes where.
@@ -109,11 +110,16 @@ func (e *Error) Error() string { return e.Reason }
 
 // Place plans a model for devices in order of preference: those with memory of their own first,
 // then at most one that computes in main memory. As few of the first as possible hold the model;
-// if they are too small even together, main memory takes the first layers, or all. The error is
-// an *Error.
+// if they are too small even together, main memory takes the first layers, or all. If the limits ask for more
+// devices and all layers fit there, they are divided by the memory of the devices. The error is an *Error.
 func Place(m Model, devices []Device, l Limits) (Plan, error) {
 	p := newPlacer(m, devices, l)
 	var err error = &Error{"there is no device to compute on"}
+	if l.Among > 1 && l.Among <= len(devices) {
+		if plan, fits := p.among(l.Among); fits {
+			return plan, nil
+		}
+	}
 	for i, d := range devices {
 		host := i > 0 && !d.Dedicated
 		if host {
@@ -397,6 +403,47 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 	plan = p.plan(slices.Insert(slices.Clone(stages), 0, Stage{host, left}), least)
 	plan.Reason = fmt.Sprintf("%s, which has no room for more; the others are on %s", p.shares(stages), d.Name)
 	return plan, true, nil
+}
+
+// among plans the model for all of the first n devices, each with a share of the weights like its share of their memory. fits is false
+// if there are too few layers, or a share does not fit.
+func (p *placer) among(n int) (plan Plan, fits bool) {
+	memory, weights := int64(0), int64(0)
+	for _, d := range p.devices[:n] {
+		memory += d.Memory
+	}
+	layers := p.devices[0].Parts.Layers
+	for _, bytes := range layers {
+		weights += bytes
+	}
+	if memory == 0 || len(layers) != p.layers() {
+		return Plan{}, false
+	}
+	least, at, before := p.least(CommonContext), 0, int64(0)
+	var stages []Stage
+	for i, d := range p.devices[:n] {
+		from, share := at, before+d.Memory
+		for done := sum(layers[:at]); at < p.layers()-(n-1-i) && (i == n-1 || float64(done)+float64(layers[at])/2 < float64(weights)*float64(share)/float64(memory)); at++ {
+			done += layers[at]
+		}
+		if shared := p.model.Shared; i < n-1 && shared > 0 && at > shared {
+			at = shared // the others must not be parted
+		}
+		if at == from || p.room(d, p.need(d, from, at)) < least {
+			return Plan{}, false
+		}
+		stages, before = append(stages, Stage{i, at - from}), share
+	}
+	plan = p.plan(stages, least)
+	plan.Reason = "divided as requested: " + p.shares(stages)
+	return plan, true
+}
+
+func sum(list []int64) (total int64) {
+	for _, n := range list {
+		total += n
+	}
+	return total
 }
 
 // divideExperts plans the model for the devices before host, which is main memory and gets the experts of as

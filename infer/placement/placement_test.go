@@ -200,6 +200,40 @@ func gemmaLike() (c model.Config) {
 	return c
 }
 
+func TestAModelIsDividedAmongAllDevicesOnRequest(t *testing.T) {
+	card := func(name string, memory int64) Device {
+		return Device{Info: device.Info{Name: name, Memory: memory, Dedicated: true}, Weights: parts1B.Embedding + 16*64*mb, Parts: parts1B, Scratch: scratch1B}
+	}
+	host := Device{Info: device.Info{Name: "the CPU", Memory: 64 * gb}, Weights: parts1B.Embedding + 16*64*mb, Parts: parts1B, Scratch: scratch1B}
+	for _, c := range []struct {
+		name    string
+		devices []Device
+		among   int
+		shared  int
+		stages  []Stage
+		reason  string
+	}{
+		{"no request", []Device{card("A", 24*gb), card("B", 24*gb)}, 0, 0, []Stage{{0, 16}}, ""},
+		{"one device", []Device{card("A", 24*gb), card("B", 24*gb)}, 1, 0, []Stage{{0, 16}}, ""},
+		{"two of one size", []Device{card("A", 24*gb), card("B", 24*gb)}, 2, 0, []Stage{{0, 8}, {1, 8}}, "divided as requested: 8 of 16 layers are on A and 8 are on B"},
+		{"two of three", []Device{card("A", 24*gb), card("B", 24*gb), card("C", 24*gb)}, 2, 0, []Stage{{0, 8}, {1, 8}}, "8 are on B"},
+		{"three", []Device{card("A", 24*gb), card("B", 24*gb), card("C", 24*gb)}, 3, 0, []Stage{{0, 5}, {1, 6}, {2, 5}}, "and 5 are on C"},
+		{"shares are like those of the memory", []Device{card("A", 24*gb), card("B", 8*gb)}, 2, 0, []Stage{{0, 12}, {1, 4}}, "12 of 16 layers are on A"},
+		{"a device gets a layer at least", []Device{card("A", 800*gb), card("B", 2*gb)}, 2, 0, []Stage{{0, 15}, {1, 1}}, "1 are on B"},
+		{"layers that must not be parted", []Device{card("A", 24*gb), card("B", 24*gb)}, 2, 3, []Stage{{0, 3}, {1, 13}}, "13 are on B"},
+		{"where shares do not fit, as much as fits", []Device{card("A", 700*mb), card("B", 700*mb), host}, 2, 0, nil, "which has no room for more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := ModelOf(llama1B, gguf.F16)
+			m.Shared = c.shared
+			p, err := Place(m, c.devices, Limits{Answers: 1, Among: c.among})
+			if err != nil || c.stages != nil && !slices.Equal(p.Stages, c.stages) || !strings.Contains(p.Reason, c.reason) || (p.Reason == "") != (c.reason == "") {
+				t.Fatalf("%+v, %v; want stages %+v and the reason %q", p, err, c.stages, c.reason)
+			}
+		})
+	}
+}
+
 func TestLayersWithAWindowTakeTheMemoryOfTheirWindows(t *testing.T) {
 	windows := ModelOf(gemmaLike(), gguf.F16)
 	whole := windows
