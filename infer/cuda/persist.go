@@ -60,7 +60,8 @@ func (d *cuda) decodeReason() string {
 
 // faster is which way to decode was measured to be faster, by name of the GPU: docs/gpu.md has the figures.
 var faster = map[string]device.Decode{
-	"NVIDIA H200": device.DecodeGraph,
+	"NVIDIA H100 80GB HBM3": device.DecodeGraph,
+	"NVIDIA H200":           device.DecodeGraph,
 }
 
 // refusal is why a program cannot be run by the resident kernel.
