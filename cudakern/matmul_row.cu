@@ -225,27 +225,27 @@ template <int N> struct Place {
 };
 
 // Stores the results of a band, whose sums are in value order in the warp, and for the last pass of a GLU writes the
-// blocks of its images. All threads of the block call it.
+// blocks of its images. step counts passes, and begins again behind those of two groups. All threads of the block call it.
 template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group, int, float sum, const int *rows)
 {
 	int band;
 	const Product p = product_of(job, group, 0, &band); // again: fewer registers in the loop
 	const int output = (band + warp_id()) * BAND_OUTPUTS + Place<N>::output(), row = Place<N>::row();
-	if (!Place<N>::first() || output >= p.outputs || row >= *rows)
+	if (!Place<N>::first() || output >= p.outputs || N > 1 && row >= *rows)
 		return;
 	float *const dst = p.dst + row * p.outputs + output;
 	*dst = job.add ? *dst + sum : sum;
 }
 
-template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int pass, float sum, const int *rows)
+template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int step, float sum, const int *rows)
 {
-	const int lane = lane_id(), row = warp_id(), buffer = group / gridDim.x % 2;
+	const int lane = lane_id(), row = warp_id(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
 	if (Place<N>::first())
 		memory->results[buffer][pass][Place<N>::row()][warp_id() * BAND_OUTPUTS + Place<N>::output()] = sum;
 	if (pass == 0)
 		return;
 	syncthreads();
-	if (row < N && row < *rows) {
+	if (row < N && (N == 1 || row < *rows)) {
 		const float gate = memory->results[buffer][0][row][lane], up = memory->results[buffer][1][row][lane];
 		write_block(job, row, group, group * GROUP_OUTPUTS + lane < job.outputs ? glu_of(job.kind, gate, up) : 0);
 	}
@@ -279,8 +279,8 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 {
 	SHARED(RowMemory<1>, memory);
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), full_tiles = blocks / TILE_BLOCKS, groups = groups_of(job);
-	int group = blockIdx.x, pass = 0;
-	const uint8_t *tile_at = band_at(job, group, pass, blocks);
+	int group = blockIdx.x, step = 0;
+	const uint8_t *tile_at = band_at(job, group, 0, blocks);
 
 	// As in matmul; the first tile is on its way while the image is staged, the next band's while a band ends.
 	const bool prefetch = SCALE_BYTES > 0;
@@ -295,7 +295,7 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 	if (*rows == 0)
 		return; // checked this late so that no load above waits for rows
 	for (;;) {
-		const int next_pass = (pass + 1) % Job::PASSES, next_group = next_pass == 0 ? group + gridDim.x : group;
+		const int next_step = (step + 1) % (2 * Job::PASSES), next_pass = next_step % Job::PASSES, next_group = next_pass == 0 ? group + gridDim.x : group;
 		const uint8_t *const following_at = next_group < groups ? band_at(job, next_group, next_pass, blocks) : 0;
 		float acc[BAND_OUTPUTS] = {};
 		const uint4 *image = memory->image;
@@ -317,10 +317,10 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 		}
 		if (next_group >= groups)
 			begin_next(); // not before: its blocks would be on few multiprocessors, those that have room
-		finish<1>(job, memory, group, pass, warp_sums(acc), rows);
+		finish<1>(job, memory, group, step, warp_sums(acc), rows);
 		if (next_group >= groups)
 			break;
-		group = next_group, pass = next_pass, tile_at = following_at;
+		group = next_group, step = next_step, tile_at = following_at;
 	}
 	if (blockIdx.x == gridDim.x - 1)
 		pad(job, 1);
@@ -455,6 +455,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 #endif
 	request_band(a, band_at(job, blockIdx.x, 0, blocks), blocks / TILE_BLOCKS);
 	stage_rows<N>(memory->image, memory->partial, a, rows);
+	int step = 0;
 	for (int group = *rows > 0 ? blockIdx.x : groups; group < groups; group += gridDim.x)
 		for (int pass = 0; pass < Job::PASSES; pass++) {
 			float acc[N * BAND_OUTPUTS] = {};
@@ -485,7 +486,8 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 			}
 			if (group + int(gridDim.x) >= groups && pass == Job::PASSES - 1)
 				begin_next(); // not before, as in multiply_row
-			finish<N>(job, memory, group, pass, warp_sums(acc), rows);
+			finish<N>(job, memory, group, step, warp_sums(acc), rows);
+			step = (step + 1) % (2 * Job::PASSES);
 		}
 	if (blockIdx.x == gridDim.x - 1)
 		pad(job, *rows);

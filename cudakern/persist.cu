@@ -75,7 +75,7 @@ enum {
 enum { BLOCK_THREADS = 256, WARPS_OF_BLOCK = BLOCK_THREADS / WARP };
 
 // What a warp computes: a block of a launch.
-struct Place {
+struct Standing {
 	Extent block, grid;
 	uint32_t launch; // its number
 	uint32_t state;  // State
@@ -86,7 +86,7 @@ enum State { MET, WAITS, BROKEN };
 
 // The first shared memory of a block; that of its phases follows.
 struct Head {
-	Place places[WARPS_OF_BLOCK];
+	Standing places[WARPS_OF_BLOCK];
 	Grid grid;          // of thread 0
 	Launch launches[2]; // the current and the next one, in turn
 	Program program;
@@ -110,7 +110,7 @@ DEVICE unsigned char *block_memory(void)
 }
 
 DEVICE Head &head(void) { return *reinterpret_cast<Head *>(block_memory()); }
-DEVICE Place &place(void) { return head().places[threadIdx.x / WARP]; }
+DEVICE Standing &place(void) { return head().places[threadIdx.x / WARP]; }
 DEVICE unsigned own_block(void) { return blockIdx.x; } // of the resident kernel
 DEVICE unsigned all_blocks(void) { return gridDim.x; }
 
@@ -355,7 +355,7 @@ DEVICE void copy_launch(unsigned i)
 DEVICE void wait_for_blocks(void)
 {
 	Head &h = head();
-	Place &p = place();
+	Standing &p = place();
 	if (p.state != WAITS)
 		return;
 	copy_launch(p.launch + 1);
@@ -382,7 +382,7 @@ DEVICE void keep_logits(const Launch &l, unsigned rows, unsigned slot)
 // other for too long.
 DEVICE bool run_launch(const Launch &l, unsigned i, bool waits)
 {
-	Place &p = place();
+	Standing &p = place();
 	const bool leads = lane_id() == 0;
 	if (leads)
 		p.grid = l.grid, p.launch = i, p.state = waits ? WAITS : MET;
