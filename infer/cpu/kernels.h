@@ -43,6 +43,14 @@ INLINE uint32_t bits_of(float f)
 	return bits;
 }
 
+// Returns p. The compiler does not know that, so that it loads values at p again where it would otherwise
+// keep them from before: with 16 registers, it would store and load other values instead.
+INLINE const void *reloaded(const void *p)
+{
+	__asm__ volatile("" : "+r"(p));
+	return p;
+}
+
 // Distance of prefetches: in bytes, and the most in blocks of a panel, whose products take longer for each
 // byte the fewer bits they have. The hardware prefetcher stops at page boundaries.
 enum { AHEAD = 4096, BLOCKS_AHEAD = 14 };

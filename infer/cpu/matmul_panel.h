@@ -67,7 +67,7 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 			UNROLL for (int v = 0; v < VECTORS; v++) {
 				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
-					acc[r][v] = add_block(kind, acc[r][v], &w, x[r] + b);
+					acc[r][v] = add_block(kind, acc[r][v], &w, FEW_REGISTERS ? reloaded(x[r] + b) : x[r] + b);
 			}
 		}
 	}

@@ -125,6 +125,7 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 // Vectors of bytes, four for each lane.
 #define PANEL_ROWS 4 // rows of activations that share a load of a panel
 #define FLOAT_ROWS 2 // the same for float formats
+#define FEW_REGISTERS true // they do not hold the weights of a block and x: see reloaded
 
 typedef __m256i vb;
 
@@ -213,6 +214,7 @@ INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, 
 				q = _mm256_abs_epi8(q);
 			}
 			pairs = k == j ? _mm256_maddubs_epi16(q, a) : _mm256_add_epi16(pairs, _mm256_maddubs_epi16(q, a));
+			__asm__ volatile("" : "+x"(pairs)); // in this order: GCC would load all of x first, and unpack weights again for want of registers
 		}
 		sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
 	}

@@ -95,6 +95,7 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 // Vectors of bytes, four for each lane.
 #define PANEL_ROWS 4 // rows of activations that share a load of a panel
 #define FLOAT_ROWS 2 // the same for float formats
+#define FEW_REGISTERS false // see reloaded
 
 typedef uint8x16_t vb;
 

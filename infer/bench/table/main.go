@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -33,6 +34,7 @@ func main() {
 	flag.StringVar(&t.ours, "m40", "./m40-llm", "this program's binary")
 	peer := flag.String("peer", "", "llama-bench to compare with, as a command: env LD_PRELOAD=… llama-bench")
 	types := flag.String("types", "q4_0,q4_k,q5_k,q6_k,q8_0,f16,q2_k,q3_k,q5_0,iq4_xs,iq4_nl,iq3_s,iq2_xxs,mxfp4", "formats of weights")
+	tables := flag.String("tables", "formats,small,contexts,disturbed,load", "tables to print")
 	flag.StringVar(&t.shape, "shape", "llama-1b", "model that the formats are measured with")
 	flag.StringVar(&t.large, "large", "llama-3b", "model that loading is measured with")
 	flag.IntVar(&t.rounds, "r", 3, "rounds, of which the median is printed")
@@ -48,7 +50,7 @@ func main() {
 	t.peer = strings.Fields(*peer)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := t.run(ctx, strings.Split(*types, ",")); err != nil {
+	if err := t.run(ctx, strings.Split(*tables, ","), strings.Split(*types, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
@@ -66,13 +68,28 @@ type table struct {
 	dir string // of model files
 }
 
-// run prints all tables. A model's file exists only while it is measured.
-func (t *table) run(ctx context.Context, types []string) (err error) {
+// run prints tables. A model's file exists only while it is measured.
+func (t *table) run(ctx context.Context, tables, types []string) (err error) {
+	print := map[string]func(context.Context) error{
+		"formats":   func(ctx context.Context) error { return t.formats(ctx, types) },
+		"small":     t.small,
+		"contexts":  t.contexts,
+		"disturbed": t.disturbed,
+		"load":      t.load,
+	}
+	for _, name := range tables {
+		if print[name] == nil {
+			return fmt.Errorf("there is no table %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(print)), ", "))
+		}
+	}
 	if t.dir, err = os.MkdirTemp("", "m40-llm-bench"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(t.dir)
-	return errors.Join(t.formats(ctx, types), t.small(ctx), t.contexts(ctx), t.disturbed(ctx), t.load(ctx))
+	for _, name := range tables {
+		err = errors.Join(err, print[name](ctx))
+	}
+	return err
 }
 
 // start starts a table with a title and the names of its columns.

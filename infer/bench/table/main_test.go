@@ -75,3 +75,10 @@ func TestAProgramThatFailsEndsTheTable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAnUnknownTableIsRefused(t *testing.T) {
+	err := (&table{}).run(t.Context(), []string{"small", "smaller"}, nil)
+	if want := `there is no table "smaller"; there are contexts, disturbed, formats, load, small`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
