@@ -457,7 +457,7 @@ struct packing {
 	atomic_int next, lost;
 };
 
-static void pacsteppanels(void *arg, int thread)
+static void pack_panels_of_thread(void *arg, int thread)
 {
 	struct packing *p = arg;
 	fault_watch(&p->lost);
@@ -484,7 +484,7 @@ static void pacsteppanels(void *arg, int thread)
 int engine_pack(struct engine *e, int type, int outs, int cols, const uint8_t *w, uint8_t *panels)
 {
 	struct packing p = {e->kernels, type, outs, cols, w, panels, 0, 0};
-	pool_run(e->pool, pacsteppanels, &p);
+	pool_run(e->pool, pack_panels_of_thread, &p);
 	return !atomic_load(&p.lost);
 }
 
