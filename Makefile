@@ -93,12 +93,12 @@ test: lint
 # Of infer/cuda, only TestDeviceContract runs without the race detector: it takes longest and uses
 # one goroutine.
 test-race:
-	go test -race -timeout 30m -p $$(getconf _NPROCESSORS_ONLN) -skip '^TestDeviceContract$$' $(SLOW) \
+	go test -race -timeout 60m -p $$(getconf _NPROCESSORS_ONLN) -skip '^TestDeviceContract$$' $(SLOW) \
 		$$(go list ./... | grep -vxF "$$(go list $(ALONE))")
 
 test-alone:
-	go test -timeout 30m -p 1 $(ALONE)
-	go test -timeout 30m -run '^TestDeviceContract$$' ./infer/cuda
+	go test -timeout 60m -p 1 $(ALONE)
+	go test -timeout 60m -run '^TestDeviceContract$$' ./infer/cuda
 
 # infer/cpu on an emulated ARM processor: the path with NEON, and the portable one bit for bit like it.
 # Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user. ARM64_RUN=. runs all its tests,
@@ -108,7 +108,7 @@ QEMU_CPU ?= max
 
 test-arm64:
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc go test -c -o bin/cpu-arm64.test ./infer/cpu
-	cd infer/cpu && qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $(QEMU_CPU) ../../bin/cpu-arm64.test -test.timeout 20m -test.run '$(ARM64_RUN)'
+	cd infer/cpu && qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $(QEMU_CPU) ../../bin/cpu-arm64.test -test.timeout 40m -test.run '$(ARM64_RUN)'
 
 # vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
 lint:
