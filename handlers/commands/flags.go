@@ -104,7 +104,7 @@ type deviceFlags struct {
 func addDeviceFlags(f *cli.Flags) deviceFlags {
 	return deviceFlags{
 		folders:  folderFlags(f),
-		device:   f.String("device", "auto", "auto|cpu|cuda[:N,…]|ref", "where models run: on an NVIDIA GPU (cuda; cuda:1 is that with the number 1, and cuda:0,1 divides the layers among two), on the CPU's vector units (cpu), or in slow plain Go (ref); auto: on the GPU if possible, else on the CPU"),
+		device:   f.String("device", "auto", "auto|cpu|cuda|ref", "where models run: on an NVIDIA GPU (cuda; cuda:1 is that with the number 1, and cuda:0,1 divides the layers among two), on the CPU's vector units (cpu), or in slow plain Go (ref); auto: on the GPU if possible, else on the CPU"),
 		decode:   f.String("decode", "auto", "auto|graph|persistent", "how a GPU runs steps of up to 4 tokens, with the same bits: as a graph of kernels, or in one resident kernel where it can; auto: as is faster, if that was measured on the GPU, else graph"),
 		threads:  f.Int("threads", 0, "CPU threads; 0: one for each core"),
 		noRepack: f.Bool("no-repack", "compute on the CPU with the weights in the model file instead of a copy that is faster to read: saves memory, is slower; also done if the copy does not fit"),
