@@ -207,13 +207,16 @@ func (k *MatMul) rowStages(r *rowProduct, inputs int, alone bool) (stages int, f
 		return 0, used <= min(r.shareable, mostRowShared)
 	}
 	const fewest, mostOfTwo, most = 2, 4, 6 // of Ring in matmul_row.cu
-	ring := k.tileBytes * threads / 32
+	ring := k.stageBytes()
 	if stages = ((r.shareable-reservedShared)/2 - used) / ring; !alone && stages >= fewest {
 		return min(stages, mostOfTwo), true
 	}
 	stages = (r.shareable - used) / ring
 	return min(stages, most), stages >= fewest
 }
+
+// stageBytes returns what a tile for each warp takes in the ring.
+func (k *MatMul) stageBytes() int { return k.tileBytes * threads / 32 }
 
 // spreads reports whether a launch of so many groups should have one block on each multiprocessor.
 func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <= r.multiprocessors }
@@ -223,7 +226,7 @@ func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <=
 func (k *MatMul) launchRows(to Queue, r *rowProduct, f *Function, groups, inputs int, args ...any) error {
 	alone := f == r.one && r.spreads(groups)
 	stages, _ := k.rowStages(r, inputs, alone)
-	shared, spread := k.rowShared(r, inputs)+stages*k.tileBytes*threads/32, 0
+	shared, spread := k.rowShared(r, inputs)+stages*k.stageBytes(), 0
 	if alone {
 		spread = r.spread
 	}

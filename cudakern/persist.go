@@ -257,8 +257,8 @@ func (k *Persist) reside(phases []Phase) error {
 		shared = max(shared, persistHead+phase.Shared)
 	}
 	blocks := 0
-	if shared <= max(48<<10, p.MaxShared) {
-		if shared > 48<<10 {
+	if shared <= max(leastShared, p.MaxShared) {
+		if shared > leastShared {
 			if err := k.walk.SetMaxShared(shared); err != nil {
 				return err
 			}

@@ -34,7 +34,7 @@ type deviceKind struct {
 
 var devices = map[string]deviceKind{
 	"cpu":  {open: openCPU, types: cpu.WeightTypes()},
-	"cuda": {open: openGPU, types: cuda.WeightTypes(), gpu: true, check: checkGPU},
+	"cuda": gpus(),
 	"ref":  {open: openRef},
 }
 
@@ -60,14 +60,13 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	if *f.device == "auto" {
 		kind, known = auto(), true
 	}
-	if list, ok := strings.CutPrefix(*f.device, chosen); ok {
-		ordinals, err := ordinalsOf(list)
-		if err != nil {
-			return kind, err
-		}
-		kind, known = chosenGPUs(ordinals), true
+	ordinals, err := ordinalsOf(*f.device)
+	if ordinals != nil {
+		kind, known = gpus(ordinals...), true
 	}
 	switch {
+	case err != nil:
+		return kind, err
 	case !known:
 		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda, cuda:0,1 … and ref", *f.device)
 	case !slices.Contains([]device.Decode{device.DecodeAuto, device.DecodeGraph, device.DecodePersistent}, device.Decode(*f.decode)):
@@ -106,11 +105,12 @@ func (f deviceFlags) choosing(list iter.Seq2[device.Device, error]) iter.Seq2[de
 	}
 }
 
-// chosen begins a value of --device that lists GPUs.
-const chosen = "cuda:"
-
-// ordinalsOf returns the numbers in list, as "0,1".
-func ordinalsOf(list string) (ordinals []int, err error) {
+// ordinalsOf returns the numbers of GPUs that device, a value of --device, lists, as "cuda:0,1"; nil: it lists none.
+func ordinalsOf(device string) (ordinals []int, err error) {
+	list, lists := strings.CutPrefix(device, "cuda:")
+	if !lists {
+		return nil, nil
+	}
 	for text := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || slices.Contains(ordinals, n) {
@@ -121,28 +121,23 @@ func ordinalsOf(list string) (ordinals []int, err error) {
 	return ordinals, nil
 }
 
-// chosenGPUs returns the kind of device that uses the GPUs with these numbers, in their order.
-func chosenGPUs(ordinals []int) deviceKind {
-	kind := devices["cuda"]
-	kind.among = ordinals
-	kind.open = func(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
-		d, err := cuda.OpenOrdinals(ordinals...)
-		return d, withAdvice(err)
+// gpus returns the kind of device that uses the GPUs with these numbers, in their order; without numbers, GPUs by their memory.
+func gpus(ordinals ...int) deviceKind {
+	return deviceKind{
+		open: func(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
+			d, err := cuda.OpenOrdinals(ordinals...)
+			return d, withAdvice(err)
+		},
+		types: cuda.WeightTypes(),
+		gpu:   true,
+		among: ordinals,
+		check: func() error { return withAdvice(cuda.Check(ordinals...)) },
 	}
-	kind.check = func() error { return withAdvice(cuda.Check(ordinals...)) }
-	return kind
 }
 
 func openCPU(_ *gguf.File, o cpu.Options, _ *slog.Logger) (device.Device, error) {
 	return cpu.OpenWith(o)
 }
-
-func openGPU(*gguf.File, cpu.Options, *slog.Logger) (device.Device, error) {
-	d, err := cuda.Open()
-	return d, withAdvice(err)
-}
-
-func checkGPU() error { return withAdvice(cuda.Check()) }
 
 // withAdvice adds to err what to do if --device cuda does not work.
 func withAdvice(err error) error {
@@ -201,13 +196,9 @@ func fits(f *gguf.File, dev device.Device) error {
 func moreDevices(among []int, o cpu.Options, log *slog.Logger) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {
 		for gpu, err := range cuda.Devices(1, among...) {
-			if err != nil && among != nil {
-				yield(nil, err)
-				return
-			}
-			if err != nil {
+			if err != nil && among == nil {
 				log.Warn("ignoring a GPU that cannot be used", "reason", err)
-			} else if !yield(gpu, nil) {
+			} else if !yield(gpu, err) {
 				return
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,10 +52,7 @@ func gpuBandwidth(device string) float64 {
 	if cuda.Installed() != nil {
 		return 0
 	}
-	var ordinals []int
-	if list, ok := strings.CutPrefix(device, chosen); ok {
-		ordinals, _ = ordinalsOf(list) // the flag was checked
-	}
+	ordinals, _ := ordinalsOf(device) // the flag was checked
 	return bandwidthOf(cuda.OpenOrdinals(ordinals...))
 }
 

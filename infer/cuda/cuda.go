@@ -189,7 +189,7 @@ func OpenOrdinals(ordinals ...int) (device.Device, error) {
 	return OpenGPU(driver, list[0])
 }
 
-// Devices opens the GPUs that Find returns, except the first skip, each when the loop reaches it. If
+// Devices opens the GPUs that Find returns for ordinals, except the first skip, each when the loop reaches it. If
 // Find fails, Devices yields its error.
 func Devices(skip int, ordinals ...int) iter.Seq2[device.Device, error] {
 	return func(yield func(device.Device, error) bool) {

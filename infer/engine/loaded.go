@@ -281,9 +281,9 @@ func (l *loop) place(m *openModel, p *placed) error {
 			return err
 		}
 		sizes = append(sizes, size)
-		limits := placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: l.sched.limits.Rows, Among: l.options.Among}
+		limits := l.placementLimits(m, l.sched.limits.Rows)
 		if len(sizes) < limits.Among && m.device == "" && size.Dedicated {
-			continue
+			continue // all of these devices are needed
 		}
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
@@ -313,6 +313,11 @@ func (l *loop) place(m *openModel, p *placed) error {
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
 }
 
+// placementLimits returns the limits of the plan of m for steps of rows rows.
+func (l *loop) placementLimits(m *openModel, rows int) placement.Limits {
+	return placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows, Among: l.options.Among}
+}
+
 // placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
 // little memory would be left for the KV cache.
 func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
@@ -337,7 +342,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 		sizes = append(sizes, size)
 	}
 	cache, _ := l.cacheOf(m)
-	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows, Among: l.options.Among})
+	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, l.placementLimits(m, rows))
 	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
 		return nil

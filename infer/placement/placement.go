@@ -164,10 +164,7 @@ const (
 // stateSlots returns how many slots of recurrent state there are: as many as take a quarter of the
 // memory that weights leave, within bounds.
 func (p *placer) stateSlots() int {
-	slot, free, known := int64(0), int64(0), false
-	for _, bytes := range p.model.State {
-		slot += bytes
-	}
+	slot, free, known := sum(p.model.State), int64(0), false
 	if slot == 0 {
 		return 0
 	}
@@ -257,9 +254,7 @@ func (p *placer) need(d Device, from, to int) need {
 		return n
 	}
 	n.fixed -= d.Weights
-	for _, bytes := range d.Parts.Layers[from:to] {
-		n.fixed += bytes
-	}
+	n.fixed += sum(d.Parts.Layers[from:to])
 	if from == 0 {
 		n.fixed += d.Parts.Embedding
 	}
@@ -270,25 +265,19 @@ func (p *placer) need(d Device, from, to int) need {
 }
 
 // expertBytes returns what the experts of layers from to to-1 take of d.
-func (p *placer) expertBytes(d Device, from, to int) (total int64) {
+func (p *placer) expertBytes(d Device, from, to int) int64 {
 	if d.Parts.Experts == nil || from >= to {
 		return 0
 	}
-	for _, bytes := range d.Parts.Experts[from:to] {
-		total += bytes
-	}
-	return total
+	return sum(d.Parts.Experts[from:to])
 }
 
 // stateBytes returns the size of all slots of recurrent state in layers from to to-1.
-func (p *placer) stateBytes(from, to int) (total int64) {
+func (p *placer) stateBytes(from, to int) int64 {
 	if p.states == 0 {
 		return 0
 	}
-	for _, bytes := range p.model.State[from:to] {
-		total += int64(p.states) * bytes
-	}
-	return total
+	return int64(p.states) * sum(p.model.State[from:to])
 }
 
 // spare returns the bytes of d that have to stay free.
@@ -408,35 +397,43 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 // among plans the model for all of the first n devices, each with a share of the weights like its share of their memory. fits is false
 // if there are too few layers, or a share does not fit.
 func (p *placer) among(n int) (plan Plan, fits bool) {
-	memory, weights := int64(0), int64(0)
+	memory, layers := int64(0), p.devices[0].Parts.Layers
 	for _, d := range p.devices[:n] {
 		memory += d.Memory
-	}
-	layers := p.devices[0].Parts.Layers
-	for _, bytes := range layers {
-		weights += bytes
 	}
 	if memory == 0 || len(layers) != p.layers() {
 		return Plan{}, false
 	}
-	least, at, before := p.least(CommonContext), 0, int64(0)
+	least, from, passed := p.least(CommonContext), 0, int64(0) // passed: the memory of the devices so far
 	var stages []Stage
 	for i, d := range p.devices[:n] {
-		from, share := at, before+d.Memory
-		for done := sum(layers[:at]); at < p.layers()-(n-1-i) && (i == n-1 || float64(done)+float64(layers[at])/2 < float64(weights)*float64(share)/float64(memory)); at++ {
-			done += layers[at]
+		to := p.layers()
+		if passed += d.Memory; i < n-1 {
+			to = min(layersOf(layers, float64(passed)/float64(memory)), p.layers()-(n-1-i)) // the others get one at least
+			if shared := p.model.Shared; shared > 0 {
+				to = min(to, shared) // those behind must not be parted
+			}
 		}
-		if shared := p.model.Shared; i < n-1 && shared > 0 && at > shared {
-			at = shared // the others must not be parted
-		}
-		if at == from || p.room(d, p.need(d, from, at)) < least {
+		if to <= from || p.room(d, p.need(d, from, to)) < least {
 			return Plan{}, false
 		}
-		stages, before = append(stages, Stage{i, at - from}), share
+		stages, from = append(stages, Stage{i, to - from}), to
 	}
 	plan = p.plan(stages, least)
 	plan.Reason = "divided as requested: " + p.shares(stages)
 	return plan, true
+}
+
+// layersOf returns how many of the first layers have a share of all bytes, rounded to whole layers.
+func layersOf(layers []int64, share float64) int {
+	want, done := share*float64(sum(layers)), int64(0)
+	for i, bytes := range layers {
+		if float64(done)+float64(bytes)/2 >= want {
+			return i
+		}
+		done += bytes
+	}
+	return len(layers)
 }
 
 func sum(list []int64) (total int64) {
