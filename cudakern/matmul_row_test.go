@@ -13,7 +13,8 @@ import (
 
 // TestProductsOfNormalizedRows compares products that normalize their rows, and write the images of a GLU, with separate
 // launches, and products of the image of few rows with those of matmul.cu, bit for bit: with partial groups, blocks and tiles, more groups than blocks, fewer rows than
-// there may be, no row, and rows with values that are huge or not finite.
+// there may be, no row, and rows with values that are huge or not finite. Blocks of several rows have space for weights as on a device with 228 KB
+// of shared memory on a multiprocessor, and on one with 100.
 func TestProductsOfNormalizedRows(t *testing.T) {
 	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A} {
 		for _, name := range cudakern.WeightTypes() {
@@ -24,9 +25,10 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 			for _, c := range []struct {
 				outputs, inputs, rows, capacity int
 				x, weight                       float64 // a value among those of the last row and of the norm's weights
+				capability                      string
 			}{
-				{37, 256, 1, 1, 0, 0}, {165, 1280, 1, 1, 1e4, 1}, {70, 2304, 1, 1, 1, math.Inf(1)}, {5, 256, 0, 1, 0, 0}, {40, 260, 1, 1, 0, 0}, {33, 5632, 1, 1, math.NaN(), 1},
-				{165, 1280, 2, 2, 1e4, 1}, {33, 5632, 2, 2, math.NaN(), 1}, {40, 260, 1, 2, 0, 0}, {70, 2304, 4, 4, 1, math.Inf(1)}, {37, 3840, 3, 3, 1e4, 1}, {165, 256, 1, 4, 0, 0}, {5, 256, 0, 4, 0, 0},
+				{37, 256, 1, 1, 0, 0, "9.0"}, {165, 1280, 1, 1, 1e4, 1, "9.0"}, {70, 2304, 1, 1, 1, math.Inf(1), "9.0"}, {5, 256, 0, 1, 0, 0, "9.0"}, {40, 260, 1, 1, 0, 0, "9.0"}, {33, 5632, 1, 1, math.NaN(), 1, "9.0"},
+				{165, 1280, 2, 2, 1e4, 1, "9.0"}, {33, 5632, 2, 2, math.NaN(), 1, "12.0"}, {40, 260, 1, 2, 0, 0, "9.0"}, {70, 2304, 4, 4, 1, math.Inf(1), "12.0"}, {37, 3840, 3, 3, 1e4, 1, "9.0"}, {165, 256, 1, 4, 0, 0, "12.0"}, {5, 256, 0, 4, 0, 0, "9.0"},
 			} {
 				if c.inputs%int(elements) != 0 || c.capacity > 1 && units == cudakern.UnitsXMAD && elements > 1 {
 					continue // devices of these units have kernels for one row alone
@@ -35,9 +37,9 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 				if c.capacity > 1 {
 					units = cudakern.UnitsDP2A
 				}
-				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows", units, name, c.outputs, c.inputs, c.rows, c.capacity), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows, compute capability %s", units, name, c.outputs, c.inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
 					t.Setenv("M40_LLM_EMU_SMS", "1") // two blocks at the same time
-					r := newExactRig(t)
+					r := newExactRigOf(t, c.capability)
 					r.c.Units = units
 					k, err := cudakern.NewMatMul(r.c, name)
 					r.must(err)

@@ -204,8 +204,11 @@ func TestExactUnits(t *testing.T) {
 }
 
 // newExactRig is newRig on a device with all units.
-func newExactRig(t testing.TB) rig {
-	t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+func newExactRig(t testing.TB) rig { return newExactRigOf(t, "9.0") }
+
+// newExactRigOf is newExactRig; an emulated device has this compute capability.
+func newExactRigOf(t testing.TB, capability string) rig {
+	t.Setenv("M40_LLM_EMU_CAPABILITY", capability)
 	r := newRig(t)
 	if units := r.c.Properties().Units(); units != cudakern.UnitsMMA {
 		t.Skipf("the device has units %s", units)

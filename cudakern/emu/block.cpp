@@ -25,7 +25,7 @@ EMU_LOCAL Thread *self;
 
 namespace {
 
-enum { LANES = 32, MAX_WARPS = 32, MAX_THREADS = LANES * MAX_WARPS, MAX_SHARED = 100 << 10 }; // MAX_SHARED is whole pages: a guard page follows
+enum { LANES = 32, MAX_WARPS = 32, MAX_THREADS = LANES * MAX_WARPS, MAX_SHARED = 228 << 10 }; // MAX_SHARED is whole pages: a guard page follows
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t STACK = 128 << 10; // with red zones

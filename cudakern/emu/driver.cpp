@@ -379,15 +379,35 @@ const Launch *resident_kernel()
 	return nullptr;
 }
 
-constexpr size_t SM_THREADS = 2048, SM_SHARED = 96 << 10, SM_BLOCKS = 32;
+constexpr size_t SM_THREADS = 2048, SM_BLOCKS = 32;
+
+// The shared memory of a multiprocessor in bytes, what a block there can opt in to, and what the system takes for each
+// block, by compute capability.
+struct Shared {
+	size_t multiprocessor, block, system;
+};
+
+Shared shared_memory()
+{
+	int major = state().options.major, minor = state().options.minor;
+	if (major < 8)
+		return {96 << 10, 48 << 10, 0};
+	if (major == 8 && minor == 0)
+		return {164 << 10, 163 << 10, 1 << 10};
+	if (major == 8 || major == 12)
+		return {100 << 10, 99 << 10, 1 << 10};
+	return {228 << 10, 227 << 10, 1 << 10};
+}
 
 // Returns how many blocks of a kernel fit on a multiprocessor, of which some threads, shared memory and blocks
 // are used.
 size_t fitting(const emu::Kernel &k, size_t threads, size_t shared, size_t used_threads = 0, size_t used_shared = 0, size_t used_blocks = 0)
 {
 	size_t n = std::min((SM_THREADS - used_threads) / threads, SM_BLOCKS - used_blocks);
-	if (shared)
-		n = std::min(n, (SM_SHARED - used_shared) / shared);
+	Shared has = shared_memory();
+	used_shared += used_blocks * has.system;
+	if (shared += has.system)
+		n = std::min(n, (has.multiprocessor - used_shared) / shared);
 	size_t most = emu::resident_blocks(k);
 	return most ? std::min(n, most) : n;
 }
@@ -494,14 +514,10 @@ const std::map<int, int> attributes = {
 	{41, 1},          // unified addressing
 	{50, 0},          // PCI domain
 	{78, 1},          // stream priorities
-	{81, 96 << 10},   // shared memory per multiprocessor
 	{82, 65536},      // registers per multiprocessor
 	{90, 0},          // preemption
 	{95, 0},          // cooperative launch
 };
-
-// Returns the bytes of shared memory that a kernel can opt in to.
-int most_shared() { return state().options.major < 8 ? 48 << 10 : 99 << 10; }
 
 } // namespace
 
@@ -589,8 +605,10 @@ API cuDeviceGetAttribute(int *value, int attribute, int device)
 		*value = s.options.minor;
 	else if (attribute == 16)
 		*value = s.options.multiprocessors;
+	else if (attribute == 81)
+		*value = int(shared_memory().multiprocessor);
 	else if (attribute == 97)
-		*value = most_shared();
+		*value = int(shared_memory().block);
 	else {
 		auto found = attributes.find(attribute);
 		REQUIRE(found != attributes.end(), INVALID_VALUE);
@@ -1025,7 +1043,7 @@ API cuFuncSetAttribute(void *function, int attribute, int value)
 {
 	ENTER;
 	REQUIRE(kernel_of(function), INVALID_HANDLE);
-	REQUIRE(attribute == 8 && value >= 0 && value <= most_shared(), INVALID_VALUE);
+	REQUIRE(attribute == 8 && value >= 0 && size_t(value) <= shared_memory().block, INVALID_VALUE);
 	return SUCCESS;
 }
 
@@ -1072,7 +1090,7 @@ API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 	l->seed = state().options.seed;
 	REQUIRE(gx > 0 && gy > 0 && gz > 0 && gx <= 0x7fffffff && gy <= 65535 && gz <= 65535, INVALID_VALUE);
 	REQUIRE(bx > 0 && by > 0 && bz > 0 && bx <= 1024 && by <= 1024 && bz <= 64, INVALID_VALUE);
-	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= unsigned(most_shared()), INVALID_VALUE);
+	REQUIRE(l->shape.count() <= l->kernel->max_threads && shared <= shared_memory().block, INVALID_VALUE);
 	l->copy_arguments(arguments);
 	if (emu::resident_blocks(*l->kernel))
 		return launch_resident(stream, l);
