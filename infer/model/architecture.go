@@ -91,6 +91,7 @@ const (
 	outputNormBias
 	output
 	outputBias
+	suppression
 	dense2
 	dense3
 	ropeFreqs

@@ -25,7 +25,8 @@ type Config struct {
 	ResidualScale  float32 // of what a layer adds to the residual stream
 	LogitScale     float32
 
-	LogitCap float32 // soft cap: logits l become LogitCap · tanh(l / LogitCap); 0: no cap
+	LogitCap   float32 // soft cap: logits l become LogitCap · tanh(l / LogitCap); 0: no cap
+	Suppressed []int32 // tokens whose logits become -Inf, because the model chooses them by mistake
 
 	PerLayerDim int // width of per-layer embeddings; 0: none
 
@@ -158,6 +159,9 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if m.err == nil {
 		c.Vocab, m.err = vocabulary(f)
 	}
+	if m.err == nil {
+		c.Suppressed, m.err = suppressed(f, c.Vocab)
+	}
 	return c, m.err
 }
 
@@ -276,4 +280,16 @@ func vocabulary(f *gguf.File) (int, error) {
 		return 0, fmt.Errorf("tensor token_embd.weight has %d dimensions, want 2", len(t.Shape))
 	}
 	return t.Shape[1], nil
+}
+
+// suppressed returns the tokens of a vocabulary of vocab tokens that the model in f must never choose.
+func suppressed(f *gguf.File, vocab int) ([]int32, error) {
+	const key = "tokenizer.ggml.suppress_tokens"
+	ids, err := gguf.Optional(f.Ints, key, nil)
+	for _, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return nil, fmt.Errorf("%s has token %d; the last id of the vocabulary is %d", key, id, vocab-1)
+		}
+	}
+	return ids, err
 }

@@ -94,6 +94,9 @@ func (r *recording) record() {
 			r.AddBias(b.Logits, w[outputBias])
 		}
 		r.scale(b.Logits, c.LogitScale, c.LogitCap)
+		if !w[suppression].None() {
+			r.AddBias(b.Logits, w[suppression])
+		}
 		r.Candidates(b.Logits)
 	}
 }

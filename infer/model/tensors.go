@@ -124,18 +124,41 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 			return nil, fmt.Errorf("tensor %s is not supported in architecture %q; answers without it would be wrong", t.Name, c.Architecture)
 		}
 	}
+	if len(c.Suppressed) > 0 && !c.Embeds() {
+		list = append(list, c.suppression())
+	}
 	return list, nil
+}
+
+// suppression returns what is added to the logits: -Inf for suppressed tokens, 0 for the others.
+func (c *Config) suppression() found {
+	w := wanted{tensor: tensor{slot: suppression, name: "suppressed tokens", part: lastStage}, rows: 1, cols: c.Vocab}
+	return computed(w, func() []float32 {
+		bias := make([]float32, c.Vocab)
+		for _, id := range c.Suppressed {
+			bias[id] = float32(math.Inf(-1))
+		}
+		return bias
+	})
 }
 
 // filledTensor returns a tensor with w.fill in all elements, for a file that lacks it.
 func filledTensor(w wanted) found {
-	return found{wanted: w, Tensor: gguf.Tensor{Name: w.name, Type: gguf.F32}, data: func() ([]byte, error) {
-		var data []byte
-		for range w.rows * w.cols {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(w.fill))
-		}
-		return data, nil
-	}}
+	return computed(w, func() []float32 { return slices.Repeat([]float32{w.fill}, w.rows*w.cols) })
+}
+
+// computed returns a tensor with values that the file lacks.
+func computed(w wanted, values func() []float32) found {
+	return found{wanted: w, Tensor: gguf.Tensor{Name: w.name, Type: gguf.F32}, data: func() ([]byte, error) { return bytesOf(values()), nil }}
+}
+
+// bytesOf returns values as a file stores them in F32.
+func bytesOf(values []float32) []byte {
+	data := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	return data
 }
 
 // derive lets f's data be computed from tensor t of the file.
@@ -150,13 +173,13 @@ func (f *found) derive(c *Config, t gguf.Tensor) {
 		if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
 			return nil, err
 		}
+		values = build(c, layer, values)
+		if typ == gguf.F32 {
+			return bytesOf(values), nil
+		}
 		var data []byte
-		for _, v := range build(c, layer, values) {
-			if typ == gguf.F32 {
-				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-			} else {
-				data = binary.LittleEndian.AppendUint16(data, gguf.F32ToF16(v))
-			}
+		for _, v := range values {
+			data = binary.LittleEndian.AppendUint16(data, gguf.F32ToF16(v))
 		}
 		return data, nil
 	}
@@ -171,11 +194,7 @@ func (f *found) convert() {
 		if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
 			return nil, err
 		}
-		var data []byte
-		for _, v := range values {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-		}
-		return data, nil
+		return bytesOf(values), nil
 	}
 }
 
