@@ -33,6 +33,7 @@ func TestEmbed_ATextHasTheSameVectorWhateverSharesItsSteps(t *testing.T) {
 		"mean":                   gguftest.TinyBERT(gguftest.BERT{Pooling: 1}),
 		"cls":                    gguftest.TinyBERT(gguftest.BERT{Pooling: 2}),
 		"last":                   gguftest.TinyBERT(gguftest.BERT{Pooling: 3}),
+		"a unigram vocabulary":   gguftest.TinyBERT(gguftest.BERT{Unigram: true}),
 		"mean of a causal model": causal(1),
 		"last token of such":     causal(3),
 	} {

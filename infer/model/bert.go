@@ -6,8 +6,8 @@ import (
 	"m40-llm/infer/device"
 )
 
-// bert is BERT and relatives such as MiniLM, E5, BGE, GTE and Arctic Embed: encoders with learned
-// position embeddings and a norm of each residual sum.
+// bert is BERT and relatives such as MiniLM, E5, BGE, GTE, Arctic Embed and those of XLM-R: encoders with
+// learned position embeddings and a norm of each residual sum.
 var bert = architecture{
 	layerNorm:  true,
 	positions:  true,

@@ -51,6 +51,7 @@ func FuzzVocabulary(f *testing.F) {
 	f.Add("llama", "", "<unk>\n<s>\n</s>\n<0x-1>\n▁\na", "", "\x02\x03\x03\x06\x01\x01", uint64(1), uint64(2), "a a")
 	f.Add("llama", "", "a\n\n\na b", "", "\x04\x04\x00\x05", uint64(1<<63), uint64(9), "a b")
 	f.Add("gemma4", "", lines(gemma4File(), keyTokens), lines(gemma4File(), keyMerges), "\x03\x03\x03\x02", uint64(2), uint64(1), "a ab\n\né<pad>")
+	f.Add("t5", "", "<unk>\n<s>\n</s>\n▁\na\n▁a\nab\né", "", "\x02\x03\x03\x01\x01\x01", uint64(1), uint64(2), "a ab é ☃☃")
 	f.Add("gpt2", "default", "Ġ\nĠĠ\nĠ Ġ", "Ġ Ġ", "\x01\x01\x04", uint64(0), uint64(0), "    ")
 	f.Fuzz(func(t *testing.T, model, pre, tokens, merges, types string, bos, eos uint64, text string) {
 		md := metadata{

@@ -22,9 +22,7 @@ type sentencePiece struct {
 	byteTokens   [256]int32       // token id by byte, -1 for none
 	unknown      int32            // token for bytes without a byte token, -1 to omit them
 
-	charsMap       *charsMap // nil for none
-	collapseSpaces bool      // replace runs of spaces by one and trim spaces at both ends
-
+	normalizer
 	cache *pieceCache
 }
 
@@ -43,13 +41,10 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 		return err
 	}
 	m := &sentencePiece{unknown: v.unknown, ranks: rankDescending(scores), cache: newPieceCache()}
-	t.spacePrefix = true
-	if md.Has(keySpacePrefix) {
-		if t.spacePrefix, err = md.Bool(keySpacePrefix); err != nil {
-			return fmt.Errorf("tokenizer: %w", err)
-		}
+	if t.spacePrefix, err = boolOf(md, keySpacePrefix, true); err != nil {
+		return err
 	}
-	if err := m.loadNormalization(md); err != nil {
+	if err := m.normalizer.load(md); err != nil {
 		return err
 	}
 	if m.ids, err = v.idsByText(); err != nil {
@@ -84,32 +79,6 @@ func loadGemma4(t *Tokenizer, md Metadata) error {
 	m.merges = &merges
 	t.algorithm = m
 	return m.loadPieces(v)
-}
-
-func (m *sentencePiece) loadNormalization(md Metadata) (err error) {
-	if md.Has(keyCollapseSpaces) {
-		if m.collapseSpaces, err = md.Bool(keyCollapseSpaces); err != nil {
-			return fmt.Errorf("tokenizer: %w", err)
-		}
-	}
-	if !md.Has(keyCharsMap) {
-		return nil
-	}
-	numbers, err := md.Ints(keyCharsMap)
-	if err != nil {
-		return fmt.Errorf("tokenizer: cannot read the normalisation: %w", err)
-	}
-	data := make([]byte, len(numbers))
-	for i, n := range numbers {
-		if n < -128 || n > 255 {
-			return fmt.Errorf("tokenizer: %s: element %d is %d; want a byte, -128 to 255", keyCharsMap, i, n)
-		}
-		data[i] = byte(n)
-	}
-	if len(data) > 0 {
-		m.charsMap, err = parseCharsMap(data)
-	}
-	return err
 }
 
 // loadPieces sets the bytes of each token and removes from ids the tokens that ordinary
@@ -179,21 +148,9 @@ func nextWord(text string) int {
 
 // encode appends the tokens of text.
 func (m *sentencePiece) encode(e *encoder, text string) error {
-	if m.charsMap != nil {
-		var err error
-		if text, err = m.charsMap.normalize(e, text); err != nil {
-			return err
-		}
-	}
-	if m.collapseSpaces {
-		text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }), " ")
-	}
-	if text == "" {
-		return nil
-	}
-	text = strings.ReplaceAll(text, " ", spaceMark)
-	if e.atStart && e.spacePrefix {
-		text = spaceMark + text
+	text, err := m.normalize(e, text)
+	if err != nil {
+		return err
 	}
 	return m.preTokenizer().split(text, e.addSteps, func(piece string) error { return m.encodePiece(e, piece) })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMatchReturnsTheLongestSpecialToken(t *testing.T) {
-	s := newSpecials([]special{{"<a", 1, false}, {"<ab>", 2, true}, {"<ab>c", 3, false}, {"b", 4, false}, {"<a", 5, false}, {"\xff\xff", 6, false}})
+	s := newTokenIndex([]indexed{{"<a", 1, false}, {"<ab>", 2, true}, {"<ab>c", 3, false}, {"b", 4, false}, {"<a", 5, false}, {"\xff\xff", 6, false}})
 	for _, c := range []struct {
 		text      string
 		at        int
@@ -36,7 +36,7 @@ func TestMatchReturnsTheLongestSpecialToken(t *testing.T) {
 	if at := s.nextCandidate("xx<", 0); at != 2 {
 		t.Errorf("got candidate %d, want 2", at)
 	}
-	if at := newSpecials(nil).nextCandidate("xx", 0); at != 2 {
+	if at := newTokenIndex(nil).nextCandidate("xx", 0); at != 2 {
 		t.Errorf("without tokens got candidate %d, want 2", at)
 	}
 }
@@ -52,16 +52,16 @@ func TestMatchAgreesWithALinearSearch(t *testing.T) {
 		return string(b)
 	}
 	for range 300 {
-		var tokens []special
+		var tokens []indexed
 		for id := range int32(1 + r.IntN(20)) {
-			tokens = append(tokens, special{word(6), id, r.IntN(2) == 0})
+			tokens = append(tokens, indexed{word(6), id, r.IntN(2) == 0})
 		}
-		s := newSpecials(slices.Clone(tokens))
+		s := newTokenIndex(slices.Clone(tokens))
 		text := word(30)
 		for at := range len(text) {
 			parsedEnd := r.IntN(len(text) + 1)
 			wantID, wantEnd := int32(-1), 0
-			last := map[string]special{}
+			last := map[string]indexed{}
 			for _, tok := range tokens {
 				last[tok.text] = tok
 			}
@@ -79,14 +79,14 @@ func TestMatchAgreesWithALinearSearch(t *testing.T) {
 
 func TestLongSpecialTokensTakeLittleMoreMemoryThanTheirTexts(t *testing.T) {
 	const n = 20_000
-	tokens := make([]special, n)
+	tokens := make([]indexed, n)
 	for i := range tokens {
 		name := fmt.Sprintf("<|%d|", i)
-		tokens[i] = special{name + strings.Repeat("x", maxSpecialBytes-len(name)), int32(i), true}
+		tokens[i] = indexed{name + strings.Repeat("x", maxSpecialBytes-len(name)), int32(i), true}
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s := newSpecials(tokens)
+	s := newTokenIndex(tokens)
 	runtime.ReadMemStats(&after)
 	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(n*maxSpecialBytes/2); got > most {
 		t.Errorf("%d bytes were allocated for %d bytes of text, want at most %d", got, n*maxSpecialBytes, most)

@@ -1,12 +1,13 @@
 // Package tokenizer converts text to the token ids of a model and back, as the model's
 // GGUF file specifies: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
 // the pre-tokenizers listed in preTokenizers), SentencePiece's byte-pair encoding
-// ("llama"), SentencePiece with a list of merges ("gemma4") and BERT's WordPiece ("bert").
+// ("llama"), SentencePiece with a list of merges ("gemma4"), SentencePiece's unigram model
+// ("t5") and BERT's WordPiece ("bert").
 //
 // The ids equal those of the model family's own tokenizer, except for normalisation that
 // the GGUF file does not contain. The file is untrusted: New rejects inconsistent
 // vocabularies, and encoding any text of n bytes takes O(n log n) steps and constant
-// stack.
+// stack; with a unigram model, n times as many as tokens that begin alike have bytes.
 //
 // Three kinds of token are never produced by merges:
 //   - Control tokens (and the unknown token) are recognised only in text that the caller
@@ -88,7 +89,7 @@ func New(md Metadata) (*Tokenizer, error) {
 	}
 	load, ok := algorithms[model]
 	if !ok {
-		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; supported are bert, gemma4, gpt2, llama", keyModel, model)
+		return nil, fmt.Errorf("tokenizer: %s is %.80q, which is not supported; supported are %s", keyModel, model, strings.Join(slices.Sorted(maps.Keys(algorithms)), ", "))
 	}
 	t := &Tokenizer{}
 	if t.vocab, err = loadVocabulary(md); err != nil {
@@ -106,6 +107,7 @@ var algorithms = map[string]func(*Tokenizer, Metadata) error{
 	"gpt2":  loadBytePair,
 	"llama": loadSentencePiece,
 	"bert":  loadWordPiece,
+	"t5":    loadUnigram,
 	gemma4:  loadGemma4,
 }
 
@@ -155,7 +157,7 @@ func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bo
 		e.ids = append(e.ids, t.vocab.suffix)
 	}
 	ids := slices.Clone(e.ids)
-	if max(cap(e.ids), cap(e.merger.symbols)) <= maxPooledLength {
+	if max(cap(e.ids), cap(e.merger.symbols), cap(e.spellings)) <= maxPooledLength {
 		e.ctx = nil
 		t.encoders.Put(e)
 	}
@@ -165,11 +167,12 @@ func (t *Tokenizer) EncodeSpans(ctx context.Context, spans []Span, addSpecial bo
 // encoder holds the state of one call of EncodeSpans.
 type encoder struct {
 	*Tokenizer
-	ctx     context.Context
-	ids     []int32
-	merger  merger
-	starts  []int32 // offsets of the symbols in a SentencePiece piece
-	atStart bool    // the next text begins the prompt or follows a special token
+	ctx       context.Context
+	ids       []int32
+	merger    merger
+	starts    []int32    // offsets of the symbols in a SentencePiece piece
+	spellings []spelling // of a piece, by offset, for unigram models
+	atStart   bool       // the next text begins the prompt or follows a special token
 
 	steps     int // work done in this call: bytes read and queue keys visited
 	nextCheck int // number of steps at which ctx is checked again

@@ -25,7 +25,7 @@ type vocabulary struct {
 
 	bos, eos, unknown int32 // -1 for none
 	prefix, suffix    int32 // tokens that AddSpecial adds around a prompt, -1 for none
-	specials          *specials
+	specials          *tokenIndex
 }
 
 // loadVocabulary reads the texts and kinds of the tokens.
@@ -108,7 +108,7 @@ func (v *vocabulary) tokenID(md Metadata, key string, fallback int32) (int32, er
 // specialDefaults holds the values for keys that a file lacks; -1 for no token.
 type specialDefaults struct {
 	bos, eos, unknown int32
-	addBOS            bool
+	addBOS, addEOS    bool
 }
 
 func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
@@ -124,7 +124,7 @@ func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
 	if v.prefix, err = addedToken(md, keyAddBOS, d.addBOS, v.bos); err != nil {
 		return err
 	}
-	if v.suffix, err = addedToken(md, keyAddEOS, false, v.eos); err != nil {
+	if v.suffix, err = addedToken(md, keyAddEOS, d.addEOS, v.eos); err != nil {
 		return err
 	}
 	if err := v.loadEndTokens(md); err != nil {
@@ -133,17 +133,25 @@ func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
 	return v.indexSpecials()
 }
 
+// boolOf returns the value of key, or fallback if the file lacks the key.
+func boolOf(md Metadata, key string, fallback bool) (bool, error) {
+	if !md.Has(key) {
+		return fallback, nil
+	}
+	value, err := md.Bool(key)
+	if err != nil {
+		return fallback, fmt.Errorf("tokenizer: %w", err)
+	}
+	return value, nil
+}
+
 // addedToken returns id if prompts get the token, else -1. The boolean under key decides,
 // or fallback if the file lacks the key. It returns an error if key is true and id is -1.
 func addedToken(md Metadata, key string, fallback bool, id int32) (int32, error) {
-	add := fallback && id >= 0
-	if md.Has(key) {
-		var err error
-		if add, err = md.Bool(key); err != nil {
-			return -1, fmt.Errorf("tokenizer: %w", err)
-		}
-	}
+	add, err := boolOf(md, key, fallback && id >= 0)
 	switch {
+	case err != nil:
+		return -1, err
 	case !add:
 		return -1, nil
 	case id < 0:
@@ -190,7 +198,7 @@ func (v *vocabulary) loadEndTokens(md Metadata) error {
 }
 
 func (v *vocabulary) indexSpecials() error {
-	var found []special
+	var found []indexed
 	for id, text := range v.texts {
 		if !v.isSpecial(int32(id)) || text == "" {
 			continue
@@ -198,9 +206,9 @@ func (v *vocabulary) indexSpecials() error {
 		if len(text) > maxSpecialBytes {
 			return fmt.Errorf("tokenizer: special token %d is %d bytes long; the limit is %d", id, len(text), maxSpecialBytes)
 		}
-		found = append(found, special{text, int32(id), v.needsParsing(int32(id))})
+		found = append(found, indexed{text, int32(id), v.needsParsing(int32(id))})
 	}
-	v.specials = newSpecials(found)
+	v.specials = newTokenIndex(found)
 	return nil
 }
 

@@ -141,7 +141,7 @@ func TestNewRejectsInconsistentVocabularies(t *testing.T) {
 		want string
 	}{
 		"a file without a tokenizer":             {metadata{}, "kind of tokenizer"},
-		"an unknown kind of tokenizer":           {bpe.with(keyModel, "t5"), `"t5", which is not supported; supported are bert, gemma4, gpt2, llama`},
+		"an unknown kind of tokenizer":           {bpe.with(keyModel, "rwkv"), `"rwkv", which is not supported; supported are bert, gemma4, gpt2, llama, t5`},
 		"an unknown pre-tokenizer":               {bpe.with(keyPre, "gpt-9"), `"gpt-9", which is not supported: use another model, or set the key to one of these if its rules are the same: a.x-4.0, afmoe, bailingmoe, `},
 		"a pre-tokenizer that is not a string":   {bpe.with(keyPre, uint64(1)), keyPre},
 		"no tokens":                              {bpe.with(keyTokens, []string{}), "has 0 entries"},

@@ -64,19 +64,11 @@ func loadWordPiece(t *Tokenizer, md Metadata) error {
 // loadNormaliser reads what is done to text before it is split into words. Accents are
 // stripped where words are lower-cased, unless the file says otherwise.
 func (m *wordPiece) loadNormaliser(md Metadata) (err error) {
-	m.lowercase = true
-	if md.Has(keyLowercase) {
-		if m.lowercase, err = md.Bool(keyLowercase); err != nil {
-			return fmt.Errorf("tokenizer: %w", err)
-		}
+	if m.lowercase, err = boolOf(md, keyLowercase, true); err != nil {
+		return err
 	}
-	m.stripAccents = m.lowercase
-	if md.Has(keyStripAccents) {
-		if m.stripAccents, err = md.Bool(keyStripAccents); err != nil {
-			return fmt.Errorf("tokenizer: %w", err)
-		}
-	}
-	return nil
+	m.stripAccents, err = boolOf(md, keyStripAccents, m.lowercase)
+	return err
 }
 
 // segments yields the parts of text in order, decomposed where accents are stripped.

@@ -21,16 +21,20 @@ type BERT struct {
 	Type    gguf.Type // of the matrices, default F32; Dim and FFN must be multiples of its blocks
 	Pooling int       // 1: mean, 2: cls, 3: last; default 1
 	Seed    uint64
+	Unigram bool // the vocabulary is of this kind, and there is one token type, as in XLM-R
 }
 
-// TinyBERT returns a complete model file with random weights, and a WordPiece vocabulary of special
-// tokens, ASCII characters at the beginning of words, and inside them. The same options give the
+// TinyBERT returns a complete model file with random weights, and a WordPiece or unigram vocabulary of
+// special tokens, ASCII characters at the beginning of words, and inside them. The same options give the
 // same file.
 func TinyBERT(o BERT) []byte {
 	o.Dim, o.Layers, o.Heads, o.FFN = cmp.Or(o.Dim, 64), cmp.Or(o.Layers, 2), cmp.Or(o.Heads, 4), cmp.Or(o.FFN, 128)
 	o.Context, o.Pooling = cmp.Or(o.Context, 128), cmp.Or(o.Pooling, 1)
 	tokens := []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 	types := []int32{3, 3, 3, 3, 3} // control tokens
+	if o.Unigram {
+		tokens, types[1] = []string{"<pad>", "<unk>", "<s>", "</s>", "<mask>"}, 2
+	}
 	for c := '!'; c <= '~'; c++ {
 		tokens = append(tokens, "▁"+string(c), string(c))
 	}
@@ -52,14 +56,24 @@ func TinyBERT(o BERT) []byte {
 		Set("bert.attention.layer_norm_epsilon", float32(1e-12)).
 		Set("bert.attention.causal", false).
 		Set("bert.pooling_type", o.Pooling).
-		Set("tokenizer.ggml.model", "bert").
-		Set("tokenizer.ggml.pre", "jina-v2-en").
 		Set("tokenizer.ggml.tokens", tokens).
 		Set("tokenizer.ggml.token_type", types).
 		Set("tokenizer.ggml.bos_token_id", 2).
 		Set("tokenizer.ggml.eos_token_id", 3).
 		Set("tokenizer.ggml.seperator_token_id", 3).
 		Set("tokenizer.ggml.unknown_token_id", 1)
+	if o.Unigram {
+		b.Set("tokenizer.ggml.model", "t5").
+			Set("tokenizer.ggml.pre", "default").
+			Set("tokenizer.ggml.scores", make([]float32, len(tokens))).
+			Set("tokenizer.ggml.add_space_prefix", true).
+			Set("tokenizer.ggml.remove_extra_whitespaces", true).
+			Set("tokenizer.ggml.add_bos_token", true).
+			Set("tokenizer.ggml.add_eos_token", true)
+	} else {
+		b.Set("tokenizer.ggml.model", "bert").
+			Set("tokenizer.ggml.pre", "jina-v2-en")
+	}
 	o.addTensors(b)
 	return b.Bytes()
 }
@@ -87,7 +101,11 @@ func (o BERT) addTensors(b *Builder) {
 	}
 	random("token_embd.weight", o.Type, 1, 0, o.Dim, o.Vocab)
 	random("position_embd.weight", gguf.F32, 0.3, 0, o.Dim, o.Context)
-	random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, 2)
+	if o.Unigram {
+		random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, 1)
+	} else {
+		random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, 2)
+	}
 	norm("token_embd_norm")
 	for i := range o.Layers {
 		layer := fmt.Sprintf("blk.%d.", i)
