@@ -430,6 +430,17 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	run("the note goes away, the model stays and can be deleted", func(t *testing.T) {
 		b.click("[data-download] form[action$=cancel] button")
 		b.until("!document.querySelector('[data-download]')")
+		b.script(`
+			window.row = document.querySelector('#list a[href*=Remote]')
+			const get = window.fetch
+			window.fetch = async (...request) => {
+				const response = await get(...request), text = await response.text()
+				response.text = async () => (setTimeout(() => window.drawn = true), text) // when the page is up to date
+				return response
+			}
+			dispatchEvent(new PopStateEvent('popstate'))`)
+		b.until("window.drawn")
+		b.until("window.row.isConnected") // what did not change was not replaced under the pointer
 		b.click("#list a[href*=Remote]")
 		b.until("document.querySelector('#h-model')?.innerText === 'Remote-Q8_0'")
 		for _, want := range []string{remoteFile, "llama", "Tensors", "Metadata, "} {

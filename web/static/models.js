@@ -11,7 +11,7 @@ const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
 const live = ['summary', 'side', 'downloads', 'list', 'setup']
 const all = [...live, 'problem', 'details']
 
-// swap fetches the page and replaces the given parts of this one.
+// swap fetches the page and replaces those of the given parts of this one that differ.
 async function swap(address, parts, options) {
   const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
@@ -23,7 +23,10 @@ async function swap(address, parts, options) {
   const card = focused.closest('[data-download]')?.dataset.download
   const href = focused.getAttribute('href'), id = focused.id
   const unfolded = part(document, 'details').querySelector('details')?.open
-  for (const name of parts) part(document, name).replaceWith(part(page, name))
+  for (const name of parts) {
+    const before = part(document, name), now = part(page, name)
+    if (!before.isEqualNode(now)) before.replaceWith(now) // a click on what is replaced would be lost
+  }
   if (!focused.isConnected) {
     const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href ? $(`[href="${CSS.escape(href)}"]`) : id && document.getElementById(id)
     ;(again || $('#models')).focus({ preventScroll: true })
