@@ -40,6 +40,8 @@ struct engine {
 	atomic_int lost;  // a weight could not be read, see fault.h
 };
 
+volatile bool engine_fetch_near;
+
 uint8_t engine_codebooks[CODEBOOK_BYTES];
 
 void engine_set_codebooks(const uint8_t *points) { memcpy(engine_codebooks, points, CODEBOOK_BYTES); }
@@ -415,6 +417,10 @@ struct engine *engine_open(const char *path, int threads)
 	if (!e)
 		return NULL;
 	fault_install();
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+	engine_fetch_near = __builtin_cpu_is("amd");
+#endif
 	e->kernels = kernels;
 	e->threads = threads;
 	e->progress = aligned_alloc(LINE, sizeof *e->progress * (size_t)threads);

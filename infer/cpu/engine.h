@@ -215,6 +215,9 @@ struct weight_kernels {
 	void (*matmul)(const struct run *r, const struct op *op, const struct share *s);
 };
 
+// Whether fetch_block prefetches into L1. Volatile, so that the compiler does not make two copies of each loop.
+extern volatile bool engine_fetch_near;
+
 enum { CODEBOOK_BYTES = 2 * 4608 };
 
 // Points of 16 bits.

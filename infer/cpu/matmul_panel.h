@@ -63,7 +63,7 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 		struct block_at at = group_at(kind, panel, codes);
 		const uint8_t *ahead = panel + distance; // in the order of memory, unlike a block and its scales
 		for (int i = 0; i < together; i++, b++, at = next_block(kind, at), ahead += block) {
-			fetch_ahead(ahead, (int)block);
+			fetch_block(ahead, (int)block);
 			UNROLL for (int v = 0; v < VECTORS; v++) {
 				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
