@@ -7,7 +7,7 @@
 // The ids equal those of the model family's own tokenizer, except for normalisation that
 // the GGUF file does not contain. The file is untrusted: New rejects inconsistent
 // vocabularies, and encoding any text of n bytes takes O(n log n) steps and constant
-// stack; with a unigram model, n times as many as tokens that begin alike have bytes.
+// stack; with a unigram model it takes up to n times the bytes of the longest token.
 //
 // Three kinds of token are never produced by merges:
 //   - Control tokens (and the unknown token) are recognised only in text that the caller
