@@ -1,6 +1,6 @@
 // The page of what the engine does at this moment. The server renders the list; this script puts each
 // newer one into its place and stops answers without a reload. A hidden page asks for no list.
-import { fragment } from './html.js'
+import { fragment, replaceChanged } from './html.js'
 import { request } from './request.js'
 import { Link } from './socket.js'
 
@@ -26,8 +26,7 @@ function show(html) {
 
 function replaceParts(old, next) {
   for (const part of next.querySelectorAll(':scope > [data-part]')) {
-    const shown = old.querySelector(`:scope > [data-part="${part.dataset.part}"]`)
-    if (!shown.isEqualNode(part)) shown.replaceWith(part)
+    replaceChanged(old.querySelector(`:scope > [data-part="${part.dataset.part}"]`), part)
   }
 }
 

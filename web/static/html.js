@@ -22,6 +22,12 @@ export function fragment(html) {
   return holder.content
 }
 
+// replaceChanged replaces an element by the server's newer one, unless they are equal: what stays keeps the focus, and
+// a click during the update is not lost.
+export function replaceChanged(shown, newer) {
+  if (!shown.isEqualNode(newer)) shown.replaceWith(newer)
+}
+
 // codeBox returns the frame of a code block, and the element for its text.
 export function codeBox(language) {
   const box = copyOf('t-code')

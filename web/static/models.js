@@ -1,7 +1,7 @@
 // The models page. The server renders it; this script submits its forms without a reload, replaces
 // the changed parts, and shows the progress of downloads.
 import { showEngine } from './engine.js'
-import { fragment } from './html.js'
+import { fragment, replaceChanged } from './html.js'
 import { Picker } from './picker.js'
 import { Link } from './socket.js'
 import './toggle.js'
@@ -23,10 +23,7 @@ async function swap(address, parts, options) {
   const card = focused.closest('[data-download]')?.dataset.download
   const href = focused.getAttribute('href'), id = focused.id
   const unfolded = part(document, 'details').querySelector('details')?.open
-  for (const name of parts) {
-    const before = part(document, name), now = part(page, name)
-    if (!before.isEqualNode(now)) before.replaceWith(now) // a click on what is replaced would be lost
-  }
+  for (const name of parts) replaceChanged(part(document, name), part(page, name))
   if (!focused.isConnected) {
     const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href ? $(`[href="${CSS.escape(href)}"]`) : id && document.getElementById(id)
     ;(again || $('#models')).focus({ preventScroll: true })

@@ -1,6 +1,6 @@
 // The dialog for creating and ending links to a chat. It shows the content of the page /c/ID/share,
 // which works without scripts.
-import { fragment } from './html.js'
+import { fragment, replaceChanged } from './html.js'
 import { reply } from './reply.js'
 import { request } from './request.js'
 
@@ -41,10 +41,7 @@ async function updateReaders() {
   const now = [...fragment(html).querySelectorAll('.sharelink')], shown = [...dialog.querySelectorAll('.sharelink')]
   if (now.length !== shown.length) return
   shown.forEach((el, i) => {
-    for (const q of ['[data-readers]', '.dot', '[data-writers]']) {
-      const is = now[i].querySelector(q), was = el.querySelector(q)
-      if (was.outerHTML !== is.outerHTML) was.replaceWith(is)
-    }
+    for (const q of ['[data-readers]', '.dot', '[data-writers]']) replaceChanged(el.querySelector(q), now[i].querySelector(q))
   })
 }
 
