@@ -40,6 +40,13 @@ func valueOf(file []byte, key string) int {
 	return bytes.Index(file, name) + len(name) + 4
 }
 
+// suppress returns the file of TinyLlama that suppresses tokens.
+func suppress(ids ...int32) func([]byte) []byte {
+	return func([]byte) []byte {
+		return gguftest.TinyLlama(gguftest.Llama{Keys: map[string]any{"tokenizer.ggml.suppress_tokens": ids}})
+	}
+}
+
 // rename replaces a name by one of the same length.
 func rename(from, to string) func(file []byte) []byte {
 	return func(file []byte) []byte { return bytes.Replace(file, []byte(from), []byte(to), 1) }
@@ -65,6 +72,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a negative frequency base", setFloat("llama.rope.freq_base", -1), "llama.rope.freq_base is -1"},
 		{"shared experts beside no others", addUint("llama.expert_shared_count", 8), `llama.expert_shared_count is 8, which the architecture "llama" does not support`},
 		{"layers without an own KV cache", addUint("llama.attention.shared_kv_layers", 1), "llama.attention.shared_kv_layers is 1"},
+		{"a suppressed token before the first", suppress(-1), "tokenizer.ggml.suppress_tokens has token -1; the last id of the vocabulary is 319"},
+		{"a suppressed token behind the last", suppress(320), "tokenizer.ggml.suppress_tokens has token 320; the last id of the vocabulary is 319"},
 		{"a missing tensor", rename("blk.1.ffn_up.weight", "blk.1.ffn_xp.weight"), `"blk.1.ffn_up.weight"`},
 		{"a tensor of no use", rename("\x00output.weight", "\x000utput.weight"), `tensor 0utput.weight is not supported in architecture "llama"`},
 		{"a tensor of another shape", func(file []byte) []byte {

@@ -196,6 +196,16 @@ func TestEveryPreTokenizerEncodesALongWord(t *testing.T) {
 	}
 }
 
+// countSteps returns the steps of encoding a text.
+func countSteps(t *testing.T, tok *Tokenizer, text string, parse bool) int {
+	t.Helper()
+	e := encoder{Tokenizer: tok, ctx: context.Background()}
+	if err := e.encode([]Span{{text, parse}}); err != nil {
+		t.Fatal(err)
+	}
+	return e.steps
+}
+
 // TestStepsGrowAlmostLinearlyWithTheText counts steps instead of time: n log n grows by a
 // factor of 2.12 from 2^16 to 2^17.
 func TestStepsGrowAlmostLinearlyWithTheText(t *testing.T) {
@@ -205,13 +215,7 @@ func TestStepsGrowAlmostLinearlyWithTheText(t *testing.T) {
 		} {
 			t.Run(model+", "+name, func(t *testing.T) {
 				tok := mustNew(t, file)
-				steps := func(n int) float64 {
-					e := encoder{Tokenizer: tok, ctx: context.Background()}
-					if err := e.encode([]Span{{strings.Repeat(unit, n/len(unit)), true}}); err != nil {
-						t.Fatal(err)
-					}
-					return float64(e.steps)
-				}
+				steps := func(n int) float64 { return float64(countSteps(t, tok, strings.Repeat(unit, n/len(unit)), true)) }
 				steps(1 << 10) // fills the cache
 				before := steps(1 << 14)
 				for n := 1 << 15; n <= len(repeatTo("x", 1<<17)); n *= 2 {
@@ -228,7 +232,7 @@ func TestStepsGrowAlmostLinearlyWithTheText(t *testing.T) {
 
 // Steps do not include the runes that a rule reads ahead; BenchmarkLinearTime measures those.
 func TestStepsGrowAlmostLinearlyForEveryCategory(t *testing.T) {
-	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile()}
+	encoders := map[string]metadata{"SentencePiece": sentencePieceFile(), "Gemma 4": gemma4File(), "WordPiece": wordPieceFile(), "unigram": unigramModels(t)[0].file()}
 	for _, pre := range distinctPreTokenizers {
 		encoders[pre] = byteLevelFile().with(keyPre, pre)
 	}
@@ -237,13 +241,7 @@ func TestStepsGrowAlmostLinearlyForEveryCategory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tok := mustNew(t, file)
 			for category, text := range runs {
-				steps := func(text string) int {
-					e := encoder{Tokenizer: tok, ctx: context.Background(), nextCheck: stepsPerCheck}
-					if err := e.encode([]Span{{text, false}}); err != nil {
-						t.Fatal(err)
-					}
-					return e.steps
-				}
+				steps := func(text string) int { return countSteps(t, tok, text, false) }
 				const n = 2 << 10
 				steps(text[:n]) // fills the cache, which would favour the longer text
 				if half, whole := steps(text[:n]), steps(text[:2*n]); 10*whole > 23*half {

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -132,15 +131,8 @@ func TestUnigramKeepsSpecialTokensApart(t *testing.T) {
 func TestUnigramTakesStepsInProportionToTheText(t *testing.T) {
 	tok := mustNew(t, unigramModels(t)[0].file())
 	for name, text := range map[string]string{"one word": "lamp", "words": "the lamp ", "unknown": "☃", "invalid bytes": "\xff"} {
-		steps := func(n int) int {
-			e := &encoder{Tokenizer: tok, ctx: context.Background(), nextCheck: math.MaxInt}
-			if err := e.encode([]Span{{Text: repeatTo(text, n)}}); err != nil {
-				t.Fatal(err)
-			}
-			return e.steps
-		}
-		steps(1 << 12) // fills the cache
-		if once, twice := steps(1<<16), steps(1<<17); twice > once*21/10 {
+		countSteps(t, tok, repeatTo(text, 1<<12), false) // fills the cache
+		if once, twice := countSteps(t, tok, repeatTo(text, 1<<16), false), countSteps(t, tok, repeatTo(text, 1<<17), false); twice > once*21/10 {
 			t.Errorf("%s: %d steps for 64 KiB, %d for 128 KiB", name, once, twice)
 		}
 	}
