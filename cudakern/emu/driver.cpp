@@ -383,11 +383,11 @@ constexpr size_t SM_THREADS = 2048, SM_BLOCKS = 32;
 
 // The shared memory of a multiprocessor in bytes, what a block there can opt in to, and what the system takes for each
 // block, by compute capability.
-struct Shared {
+struct SharedMemory {
 	size_t multiprocessor, block, system;
 };
 
-Shared shared_memory()
+SharedMemory shared_memory()
 {
 	int major = state().options.major, minor = state().options.minor;
 	if (major < 8)
@@ -404,10 +404,11 @@ Shared shared_memory()
 size_t fitting(const emu::Kernel &k, size_t threads, size_t shared, size_t used_threads = 0, size_t used_shared = 0, size_t used_blocks = 0)
 {
 	size_t n = std::min((SM_THREADS - used_threads) / threads, SM_BLOCKS - used_blocks);
-	Shared has = shared_memory();
-	used_shared += used_blocks * has.system;
-	if (shared += has.system)
-		n = std::min(n, (has.multiprocessor - used_shared) / shared);
+	SharedMemory memory = shared_memory();
+	shared += memory.system;
+	used_shared += used_blocks * memory.system;
+	if (shared)
+		n = std::min(n, (memory.multiprocessor - used_shared) / shared);
 	size_t most = emu::resident_blocks(k);
 	return most ? std::min(n, most) : n;
 }

@@ -418,7 +418,6 @@ struct engine *engine_open(const char *path, int threads)
 		return NULL;
 	fault_install();
 #if defined(__x86_64__)
-	__builtin_cpu_init();
 	engine_fetch_near = __builtin_cpu_is("amd");
 #endif
 	e->kernels = kernels;

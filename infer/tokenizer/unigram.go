@@ -133,7 +133,7 @@ func (m *unigram) encodePiece(e *encoder, piece string) error {
 // appendSpelling appends the tokens of the best spelling of a whole piece.
 func (m *unigram) appendSpelling(ids []int32, best []spelling) []int32 {
 	first := len(ids)
-	unknown := false // the token behind is
+	unknown := false // the token to the right is
 	for at := len(best) - 1; at > 0; at = int(best[at].from) {
 		id := best[at].id
 		if id < 0 && !unknown && m.unknown >= 0 {

@@ -101,11 +101,11 @@ func (o BERT) addTensors(b *Builder) {
 	}
 	random("token_embd.weight", o.Type, 1, 0, o.Dim, o.Vocab)
 	random("position_embd.weight", gguf.F32, 0.3, 0, o.Dim, o.Context)
+	tokenTypes := 2
 	if o.Unigram {
-		random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, 1)
-	} else {
-		random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, 2)
+		tokenTypes = 1
 	}
+	random("token_types.weight", gguf.F32, 0.3, 0, o.Dim, tokenTypes)
 	norm("token_embd_norm")
 	for i := range o.Layers {
 		layer := fmt.Sprintf("blk.%d.", i)
