@@ -94,6 +94,12 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			})
 			b.until("document.querySelector('[data-recurrent]').hidden && [...document.querySelectorAll('.notes [data-decode], .notes [data-ahead]')].map(e => e.innerText).join() === 'Steps: graph,Drawn ahead: 1,000 tokens, 0.5 % wrong'")
 			at("on a GPU", "ready")
+			engine.set(func(s *infer.Status) { s.Packing = infer.Packing{Done: 430_000_000, Total: 1_000_000_000} })
+			b.until("document.querySelector('.notes [data-packing]')?.innerText === 'Weights arranged for this processor: 43 %. Until then answers are slower.'")
+			at("while weights are copied", "ready")
+			b.shot("panel-8-packing-" + fmt.Sprint(size.width))
+			engine.set(func(s *infer.Status) { s.Packing = infer.Packing{} })
+			b.until("document.querySelector('.notes [data-packing]').hidden")
 			engine.set(func(s *infer.Status) {
 				s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "model \"a-model\" ends early: it has 12 of 4,920 MB; download it again"}
 			})

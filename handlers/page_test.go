@@ -167,6 +167,10 @@ func TestPage_EngineInWords(t *testing.T) {
 			return e.Ahead == "none yet"
 		}},
 		{"another device says nothing about that", func(*infer.Status) {}, func(e web.Engine) bool { return e.Decode == "" && e.Ahead == "" }},
+		{"weights that are copied between steps have a progress", func(s *infer.Status) { s.Packing = infer.Packing{Done: 999, Total: 1000} }, func(e web.Engine) bool {
+			return e.Packing == "99 %"
+		}},
+		{"weights that are all copied say nothing", func(*infer.Status) {}, func(e web.Engine) bool { return e.Packing == "" }},
 		{"who waits is told for how long", func(s *infer.Status) { s.Running, s.Queued, s.WaitS = 2, 3, 40 }, func(e web.Engine) bool {
 			return e.Queue == "3 waiting about 40 s, 2 running"
 		}},

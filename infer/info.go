@@ -114,6 +114,7 @@ type Status struct {
 	ContextLength int         `json:"context_length"` // maximum positions of an answer, its prompt included
 	Cache         Cache       `json:"cache"`
 	LoadMS        float64     `json:"load_ms"`
+	Packing       Packing     `json:"packing,omitzero"`
 	Setup         Setup       `json:"setup"`                  // with which models are loaded
 	Reload        *Setup      `json:"reload,omitempty"`       // with which the model is loaded again when the running answers have ended; nil: it is not
 	SetupNotice   string      `json:"setup_notice,omitempty"` // why the last change of the setup was undone
@@ -166,6 +167,13 @@ type Cache struct {
 
 	Key   string `json:"key,omitempty"`   // identifies the KV caches in files that can be used: model, devices, format; empty: none are stored
 	Saves int    `json:"saves,omitempty"` // how often a KV cache was written to a file since the engine started
+}
+
+// Packing is the progress of copying weights into a layout that is faster to read, between steps of a model that is
+// ready: answers are slower until then. Zero: there is nothing to copy.
+type Packing struct {
+	Done  int64 `json:"done"`  // bytes
+	Total int64 `json:"total"` // bytes
 }
 
 // Reads counts what decode steps have read from the device's memory since the model was loaded: weights once

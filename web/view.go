@@ -203,6 +203,9 @@ type Engine struct {
 	// Decode is how a GPU runs steps of few tokens, "graph" or "persistent"; empty: no GPU does.
 	Decode string `json:"decode"`
 
+	// Packing is how much of the weights is copied into the layout that is faster to read, "43 %"; empty: all of them.
+	Packing string `json:"packing"`
+
 	// Ahead says how many tokens the device drew itself, "1,024 tokens, 0.3 % wrong"; empty: it draws none.
 	Ahead string `json:"ahead"`
 

@@ -31,6 +31,9 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 	}
 	row("memory", "%.1f GB/s read", r.ReadGBs)
 	row("load", "%.2f s, then %.2f s to the first token", r.LoadSeconds, r.PrepareSeconds)
+	if r.PackSeconds > 0.005 {
+		row("", "then %.2f s for copies of the weights that are faster to read, which a server makes between steps", r.PackSeconds)
+	}
 	speeds := r.Lengths
 	if speeds == nil {
 		speeds = []bench.Speed{r.Speed}

@@ -55,6 +55,7 @@ func Engine(s infer.Status) web.Engine {
 
 		RecurrentState: stateText(s.Cache),
 		Decode:         string(s.Device.Decode),
+		Packing:        packingText(s.Packing),
 		Ahead:          aheadText(s.Ahead),
 	}
 	larger := s.ContextLength < s.Model.ContextTrain
@@ -92,6 +93,14 @@ func Engine(s infer.Status) web.Engine {
 		e.Summary = Joined(" · ", name, e.Rate+" tok/s")
 	}
 	return e
+}
+
+// packingText says how much of the weights is packed; "": all of them.
+func packingText(p infer.Packing) string {
+	if p.Total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %%", 100*p.Done/p.Total)
 }
 
 // aheadText says how many tokens the device drew itself, and how many of them were wrong.

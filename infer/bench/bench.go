@@ -57,6 +57,7 @@ type Result struct {
 	Speed                     // with the first length of prompt
 	LoadSeconds    float64    `json:"load_seconds"`          // weights to the device, programs compiled
 	PrepareSeconds float64    `json:"prepare_seconds"`       // first prefill and token
+	PackSeconds    float64    `json:"pack_seconds"`          // for the copies of weights that are faster to read, if they are made after that
 	ReadGBs        float64    `json:"read_gb_s"`             // read bandwidth of the device's memory
 	PeakRSSMB      int64      `json:"peak_rss_mb,omitempty"` // of the process; 0: unknown
 	LogitsHash     string     `json:"logits_hash"`           // of the logits after the first prompt, to compare devices bit for bit
@@ -161,6 +162,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		MaxRows:   max(b.rows, o.Parallel),
 		MaxOut:    max(o.Parallel, 1+maxDraft),
 		Context:   longest + after,
+		PackLater: true,
 		Progress: func(p model.Progress) {
 			if p.KernelsTotal > 0 {
 				o.Progress(fmt.Sprintf("compiling kernels, %d of %d", p.Kernels, p.KernelsTotal), 0, 0)
@@ -232,6 +234,10 @@ func (b *rounds) run(r *Result) error {
 		return err
 	}
 	r.PrepareSeconds = time.Since(begin).Seconds()
+	var err error
+	if r.PackSeconds, err = timed(b.pack); err != nil {
+		return err
+	}
 	if b.o.Kernels {
 		b.o.Progress("measuring kernels", 0, 0)
 		list, err := b.kernels()
@@ -271,6 +277,19 @@ func (b *rounds) run(r *Result) error {
 		return b.drafts(r)
 	}
 	return nil
+}
+
+// pack copies the weights that the device has views of.
+func (b *rounds) pack() error {
+	const slice = 100 * time.Millisecond
+	total, err := b.model.Pack(0)
+	for missing := total; missing > 0 && err == nil; {
+		b.o.Progress("copying the weights", total-missing, total)
+		if missing, err = b.model.Pack(slice); err == nil {
+			err = b.ctx.Err()
+		}
+	}
+	return err
 }
 
 // drafts measures steps with drafts of several lengths, in turn.

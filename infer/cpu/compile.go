@@ -589,6 +589,7 @@ func (l *lowering) finish() error {
 		return err
 	}
 	l.exe.program.n_phases = C.int32_t(len(l.phases))
+	d.compiled = append(d.compiled, unsafe.Slice(l.exe.program.ops, len(l.ops)))
 	return nil
 }
 

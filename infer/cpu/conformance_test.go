@@ -20,7 +20,7 @@ var samePanel = []gguf.Type{gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.MXFP4}
 var twins = map[string]string{"avxvnni": "avx2", "portable": "neon"}
 
 // On every path of this machine: results near the reference's, and the same bits
-// for other numbers of threads, on its twin, and with weights that stay in the file.
+// for other numbers of threads, on its twin, and with weights that stay in the file or are packed later.
 func TestDeviceContract(t *testing.T) {
 	for _, path := range cpu.Paths() {
 		if slices.Contains(cpu.Paths(), twins[path]) {
@@ -34,7 +34,7 @@ func TestDeviceContract(t *testing.T) {
 			if path == cpu.Paths()[0] || os.Getenv("M40_LLM_TORTURE") == "1" { // the same code on every path
 				variants = append(variants, func() (device.Device, error) {
 					return cpu.OpenWith(cpu.Options{Threads: 2, Path: path, NoRepack: "the test says so"})
-				})
+				}, func() (device.Device, error) { return openPackingLater(2, path) })
 			}
 			for twin, of := range twins {
 				if of == path && slices.Contains(cpu.Paths(), twin) {

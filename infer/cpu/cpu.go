@@ -3,8 +3,8 @@
 //
 // A compiled program is a list of phases in C memory, replayed by one call into C: a pool of
 // threads runs one phase after another (progress.h). Upload packs a copy of each weight in the
-// layout of the kernels (panel.h); a step reads it once. Without repacking (Options.NoRepack), a step
-// packs each panel anew, in memory that stays in the cache.
+// layout of the kernels (panel.h); a step reads it once. Without repacking (Options.NoRepack), and until a
+// weight is packed after PackLater, a step packs each panel anew, in memory that stays in the cache.
 //
 // # Numerics
 //
@@ -80,6 +80,11 @@ type cpu struct {
 	weights arena
 	owned   []memory
 	views   runtime.Pinner // data of weights in Go's heap that are not packed
+
+	packsLater bool
+	unpacked   []unpacked      // weights that Pack has not copied, in the order of Upload
+	missing    int64           // bytes of their copies
+	compiled   [][]C.struct_op // of all programs
 
 	// Scratch that all programs share, of the size that the largest needs.
 	quant     memory
@@ -213,7 +218,7 @@ func (d *cpu) WorkBytes(programs ...*device.Program) int64 {
 // panelWork returns the bytes that a thread packs a panel in, for weights of any type with cols
 // columns that stay in the file.
 func (d *cpu) panelWork(cols int) int64 {
-	if d.info.InFile == "" {
+	if d.info.InFile == "" && !d.packsLater {
 		return 0
 	}
 	const widest = 2 // bytes of a value, in F16
@@ -232,19 +237,37 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
+	w := tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, weight: true}
 	if bytes == 0 {
-		d.views.Pin(unsafe.SliceData(data))
-		return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, data: unsafe.Pointer(unsafe.SliceData(data)), weight: true, inFile: true}), nil
+		return d.addView(w, data), nil
 	}
 	to, err := d.weights.alloc(bytes)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d): %w", t, rows, cols, err)
 	}
-	from, packed := (*C.uint8_t)(unsafe.SliceData(data)), (*C.uint8_t)(to)
-	if C.engine_pack(d.engine, C.int(t), C.int(rows), C.int(cols), from, packed) == 0 {
-		return device.Tensor{}, fmt.Errorf("cpu: %w", device.ErrUnreadable)
+	if d.packsLater && panelBytes(t, cols) > 0 {
+		view := d.addView(w, data)
+		d.unpacked = append(d.unpacked, unpacked{Tensor: view, data: data, to: to})
+		d.missing += bytes
+		return view, nil
 	}
-	return d.add(tensor{Tensor: device.Tensor{Type: t, Rows: rows, Cols: cols}, data: to, weight: true}), nil
+	w.data = to
+	return d.add(w), d.pack(w.Tensor, data, to)
+}
+
+// addView is add for a weight that stays in data.
+func (d *cpu) addView(w tensor, data []byte) device.Tensor {
+	d.views.Pin(unsafe.SliceData(data))
+	w.data, w.inFile = unsafe.Pointer(unsafe.SliceData(data)), true
+	return d.add(w)
+}
+
+// pack copies a weight, or some of its rows, from data to to.
+func (d *cpu) pack(w device.Tensor, data []byte, to unsafe.Pointer) error {
+	if C.engine_pack(d.engine, C.int(w.Type), C.int(w.Rows), C.int(w.Cols), (*C.uint8_t)(unsafe.SliceData(data)), (*C.uint8_t)(to)) == 0 {
+		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
+	}
+	return nil
 }
 
 func (d *cpu) Alloc(rows, cols int) (device.Tensor, error) {
@@ -362,7 +385,7 @@ func (d *cpu) Close() error {
 	for _, m := range append(d.owned, d.quant, d.attention, d.groups, d.panels) {
 		m.free()
 	}
-	d.owned, d.tensors, d.kvs, d.states = nil, nil, nil, nil
+	d.owned, d.tensors, d.kvs, d.states, d.unpacked, d.compiled = nil, nil, nil, nil, nil, nil
 	d.quant, d.attention, d.groups, d.panels = memory{}, memory{}, memory{}, memory{}
 	d.weights.free()
 	d.views.Unpin()

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"m40-llm/infer/gguf"
 )
@@ -269,6 +270,18 @@ type FileReader interface {
 	// KeepInFile makes Upload keep views of weights instead of copies, for the reason why, which
 	// Info().InFile then gives. It must be called before the first Upload.
 	KeepInFile(why string)
+}
+
+// Packer is implemented by devices that copy weights into a layout of their own, and can compute with them before that as
+// they are in the mapped model file: with the same bits, but slower.
+type Packer interface {
+	// PackLater makes Upload keep views of weights, which Pack replaces. It must be called before the first Upload.
+	PackLater()
+
+	// Pack copies weights for about limit, while no Run is in progress. It calls release with each view that is not read any
+	// more, and returns how many bytes of copies are still missing. If memory is too short for them, the weights stay in
+	// the file: then nothing is missing, and Info().InFile has the reason. Its errors are those of Upload.
+	Pack(limit time.Duration, release func(view []byte)) (missing int64, err error)
 }
 
 // Converter is implemented by devices that keep weights of some types in another type.

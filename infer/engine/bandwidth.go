@@ -16,7 +16,7 @@ const idleTime = 5 * time.Second
 // stepBytes returns how many bytes a step over plan reads from memory; 0 if that is not known, or if it
 // reads prompts too.
 func (r *loadedModel) stepBytes(plan []scheduled) int64 {
-	if r.reads == nil {
+	if r.reads == nil || r.packing.missing > 0 {
 		return 0
 	}
 	var positions []int

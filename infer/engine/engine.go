@@ -86,8 +86,9 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
 
-	freeMisses   int           // tokens that the device may draw wrong in each answer before they are counted; 0: 2
-	measureAfter time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
+	freeMisses    int           // tokens that the device may draw wrong in each answer before they are counted; 0: 2
+	packLaterFrom int64         // bytes of weights from which they are copied between steps; 0: packLaterFrom
+	measureAfter  time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
 
 // Engine answers requests. Its methods may be called by any goroutine.
@@ -111,6 +112,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
 	setDefault(&o.measureAfter, idleTime)
+	setDefault(&o.packLaterFrom, packLaterFrom)
 	setDefault(&o.freeMisses, freeMisses)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -31,6 +31,7 @@ type loadedModel struct {
 	forward forwarder
 	plan    placement.Plan
 	growth  growth
+	packing packing
 	buffers sample.Buffers // shared by all samplers
 	logits  []float32      // (vocab), the row that was copied last; nil: none yet
 	receipt record.Receipt // the fields that all its answers share
@@ -57,6 +58,7 @@ type forwarder interface {
 	StateBytes() int
 	ReadState(dst []byte, slot int32) error
 	WriteState(slot int32, src []byte) error
+	Pack(limit time.Duration) (missing int64, err error)
 }
 
 // states returns the slots of the model's recurrent state, nil if it has none.
@@ -212,7 +214,8 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 		sizes = append(sizes, groupSize{g.Blocks, g.Window})
 	}
 	b := newBlocks(device.BlockSize, rows, sizes...)
-	promised := func() (bytes int64) {
+	promised := func() int64 {
+		bytes := r.packing.missing
 		for i, p := range b.pools {
 			bytes += int64(p.granted-p.written) * r.plan.Groups[i].Block
 		}
@@ -437,6 +440,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 
 		GroupBlocks: p.plan.GroupBlocks(),
 		Experts:     p.experts,
+		PackLater:   l.packsLater(m, p),
 
 		Progress: func(p model.Progress) { l.progress(m, p) },
 	})
@@ -453,6 +457,10 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
 	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
+	if r.packing.missing, err = forward.Pack(0); err != nil {
+		return nil, err
+	}
+	r.packing.total = r.packing.missing
 	r.ahead = forward.Depth() > 1 && p.plan.States == 0 && (o.RunAhead == nil || *o.RunAhead)
 	r.receipt = record.Receipt{
 		Model:     m.info.Name,

@@ -433,30 +433,30 @@ func TestEngine_AnswersWithLookupAreTheSame(t *testing.T) {
 
 // TestRealModel_AnswersWithLookupAreTheSameBits checks on every device.
 func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
-	tiny := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
-	fixture := func(name string) []byte {
+	tiny := func(*testing.T) []byte { return gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0}) }
+	fixture := func(t *testing.T, name string) []byte {
 		return readFile(t, filepath.Join(fixtures.Path(t, "logits", name), "f32.gguf"))
 	}
 	openRef := func() (device.Device, error) { return ref.New(), nil }
 	tests := []struct {
 		name  string
-		file  func() []byte
+		file  func(*testing.T) []byte
 		open  func() (device.Device, error)
 		count int
 		none  bool // no lookup
 	}{
-		{"ref", func() []byte { return tiny }, openRef, torture(16, 500), false},
-		{"cpu", func() []byte { return tiny }, func() (device.Device, error) { return cpu.Open(2) }, torture(16, 500), false},
-		{"emulated cuda", func() []byte { return tiny }, func() (device.Device, error) { return cuda.Open() }, torture(4, 100), false},
-		{"sliding windows", func() []byte { return fixture("gemma3") }, openRef, torture(8, 500), false},
-		{"recurrent state, without lookup", func() []byte { return fixture("lfm2") }, openRef, torture(4, 100), true},
+		{"ref", tiny, openRef, torture(16, 500), false},
+		{"cpu", tiny, func() (device.Device, error) { return cpu.Open(2) }, torture(16, 500), false},
+		{"emulated cuda", tiny, func() (device.Device, error) { return cuda.Open() }, torture(4, 100), false},
+		{"sliding windows", func(t *testing.T) []byte { return fixture(t, "gemma3") }, openRef, torture(8, 500), false},
+		{"recurrent state, without lookup", func(t *testing.T) []byte { return fixture(t, "lfm2") }, openRef, torture(4, 100), true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if strings.Contains(tt.name, "cuda") {
 				t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
 			}
-			file := tt.file()
+			file := tt.file(t)
 			open := func() *bench {
 				return openReference(t, file, func(o *Options) {
 					o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit = 3, 24, 192, 600

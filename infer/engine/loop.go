@@ -79,7 +79,7 @@ func (l *loop) receive() bool {
 		if closed {
 			return false
 		}
-		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting)+len(l.flights) > 0 || l.setup != nil || l.kv.active()) {
+		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting)+len(l.flights) > 0 || l.setup != nil || l.kv.active()) || l.packs() {
 			return true
 		}
 		l.idle()
@@ -184,10 +184,13 @@ func (l *loop) looksUp(a *answer) bool {
 	return l.loaded.info.Kind == "cpu"
 }
 
-// iterate loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
+// iterate copies some weights, loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
 // Between the first two, steps ahead are submitted.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	if l.packs() {
+		return l.pack()
+	}
 	if len(l.flights) == 0 {
 		plan, err := l.plan()
 		if len(plan) == 0 || err != nil {
@@ -312,6 +315,7 @@ func (l *loop) collect() error {
 	}
 	l.steps, l.stepBytes, l.collected, l.failures = l.steps+1, f.bytes, now, 0
 	counted := l.countAhead(f)
+	l.loaded.packing.owed = packShare * took
 	l.sched.advance(counted, between)
 	l.status.recordReads(took, l.stepBytes) // before a client learns of its end
 	tokens := 0

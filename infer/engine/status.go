@@ -157,12 +157,15 @@ func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64)
 		}
 		now.Notice = strings.Trim(now.Notice+"; "+l.plan.Notice, "; ")
 		now.LoadMS = record.Milliseconds(took)
+		now.Packing = l.packing.progress()
 	})
 }
 
 // setUnloaded records that the model is not in memory any more.
 func (s *status) setUnloaded() {
-	s.update(func(now *infer.Status) { now.State, now.Cache, now.LoadMS = infer.StateUnloaded, infer.Cache{}, 0 })
+	s.update(func(now *infer.Status) {
+		now.State, now.Cache, now.LoadMS, now.Packing = infer.StateUnloaded, infer.Cache{}, 0, infer.Packing{}
+	})
 }
 
 // setUnload records when the model will be unloaded; the zero time: it will not.

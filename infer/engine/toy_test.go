@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -36,6 +37,7 @@ type toy struct {
 	submitted []*device.Batch // and not collected
 	fed       []int32         // tokens of the rows of the next step if it is ahead
 	drawn     []int32         // of the last collected step
+	unpacked  int64           // bytes of weights that Pack has not copied
 
 	bench *bench
 }
@@ -193,6 +195,24 @@ func (m *toy) WriteBlock(group int, id int32, src []byte) error {
 
 func (m *toy) BlockBytes() []int { return slices.Repeat([]int{16 * device.BlockSize}, len(m.groups)) }
 
+// Pack copies one byte, in a millisecond.
+func (m *toy) Pack(limit time.Duration) (int64, error) {
+	if limit == 0 || m.unpacked == 0 {
+		return m.unpacked, nil
+	}
+	if len(m.submitted) > 0 {
+		return 0, errors.New("weights are copied while a step is computed")
+	}
+	if hook := m.bench.onPack; hook != nil {
+		if err := hook(); err != nil {
+			return 0, err
+		}
+	}
+	time.Sleep(time.Millisecond)
+	m.unpacked--
+	return m.unpacked, nil
+}
+
 var errNoState = errors.New("the toy has no recurrent state")
 
 func (m *toy) CopyState(to, from int32) error          { return errNoState }
@@ -258,6 +278,8 @@ type bench struct {
 	onStep    func(step int, b *device.Batch) error
 	onLogits  func(logits []float32, pos int32)
 	onLoad    func(ctx context.Context, o model.Options) error
+	onPack    func() error
+	unpacked  int64 // bytes of weights that devices copy between steps, if they may
 }
 
 // toyDevice has memory and nothing else.
@@ -301,13 +323,17 @@ func (b *bench) OpenDevice(*gguf.File) (device.Device, error) {
 	return toyDevice{bench: b}, nil
 }
 
-// toyReader is a toyDevice that can leave weights in the file.
+// toyReader is a toyDevice that can leave weights in the file, and copy them later: the toy does so.
 type toyReader struct {
 	toyDevice
 	why string
 }
 
 func (d *toyReader) KeepInFile(why string) { d.why = why }
+
+func (d *toyReader) PackLater() {}
+
+func (d *toyReader) Pack(time.Duration, func([]byte)) (int64, error) { return 0, nil }
 
 func (d *toyReader) Info() device.Info {
 	info := d.toyDevice.Info()
@@ -365,6 +391,9 @@ func newBench(t testing.TB, set func(*bench, *Options)) *bench {
 		m := &toy{options: o, groups: c.CacheGroups(), bench: b}
 		for _, blocks := range o.GroupBlocks {
 			m.cache = append(m.cache, make([]cell, blocks*device.BlockSize))
+		}
+		if o.PackLater {
+			m.unpacked = b.unpacked
 		}
 		return m, err
 	})

@@ -189,17 +189,18 @@ func (f *File) Close() error {
 	return errors.Join(errs...)
 }
 
-// Release drops the pages of t's data from memory, if the file is mapped. They are read from
+// Release drops the pages of data from memory, if they are those of the mapped file. They are read from
 // the file again when they are used.
-func (f *File) Release(t Tensor) {
-	if len(f.maps) == 0 || len(t.Data) == 0 {
+func (f *File) Release(data []byte) {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	if len(data) == 0 || !slices.ContainsFunc(f.maps, func(m mapping) bool { return m.holds(at) }) {
 		return
 	}
 	page := unix.Getpagesize()
-	begin := int(uintptr(unsafe.Pointer(unsafe.SliceData(t.Data))) % uintptr(page)) // in its page
-	first, last := (begin+page-1)/page*page-begin, (begin+len(t.Data))/page*page-begin
+	begin := int(at % uintptr(page)) // in its page
+	first, last := (begin+page-1)/page*page-begin, (begin+len(data))/page*page-begin
 	if first < last {
-		_ = unix.Madvise(t.Data[first:last], unix.MADV_DONTNEED) // only a hint
+		_ = unix.Madvise(data[first:last], unix.MADV_DONTNEED) // only a hint
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -27,6 +28,10 @@ type Options struct {
 	// Experts is a device with the experts of the first Layers layers, in place of the stages that these are
 	// in; see Parts.Experts. 0 layers: the stages have all of them.
 	Experts Stage
+
+	// PackLater lets devices that can (device.Packer) keep views of weights until Model.Pack copies them. So the first steps
+	// are slower, and begin earlier.
+	PackLater bool
 
 	Progress func(Progress) // if set, called with the progress of Load
 }
@@ -61,6 +66,8 @@ type Model struct {
 	ticket    Ticket       // of the last submitted step
 
 	weightBytes int64 // of all weights in the file
+	file        *gguf.File
+	packers     []device.Packer // that have views of weights
 }
 
 // Stage is a part of a model on one device: Layers layers, following those of the stages before
@@ -153,14 +160,15 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		return nil, fmt.Errorf("a context of %d exceeds the %d positions of the model's position embeddings; choose a shorter context", o.Context, c.ContextLength)
 	}
 	o = o.withDefaults()
-	m := &Model{config: c, options: o, weightBytes: WeightBytes(f)}
-	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
+	m := &Model{config: c, options: o, weightBytes: WeightBytes(f), file: f}
+	l := loader{ctx: ctx, f: f, progress: o.Progress, packLater: o.PackLater, fetched: map[source]bool{}, total: m.weightBytes}
 	if l.tensors, err = c.find(f); err != nil {
 		return nil, err
 	}
 	if m.stages, err = cut(c, stages, o.Experts, c.expertLayers(l.tensors)); err != nil {
 		return nil, err
 	}
+	m.packLater()
 	for _, s := range m.stages {
 		if err := l.load(s); err != nil {
 			return nil, err
@@ -178,6 +186,29 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		}
 	}
 	return m, nil
+}
+
+// packLater makes the devices that can pack weights later do so, if the options say so.
+func (m *Model) packLater() {
+	for _, s := range m.stages {
+		if p, ok := s.dev.(device.Packer); ok && m.options.PackLater && !slices.Contains(m.packers, p) {
+			p.PackLater()
+			m.packers = append(m.packers, p)
+		}
+	}
+}
+
+// Pack lets devices copy weights for about limit, between two steps; see Options.PackLater. It returns how many bytes of
+// copies are still missing.
+func (m *Model) Pack(limit time.Duration) (missing int64, err error) {
+	for _, p := range m.packers {
+		left, err := p.Pack(limit, m.file.Release)
+		if err != nil {
+			return 0, err
+		}
+		missing += left
+	}
+	return missing, nil
 }
 
 func (m *Model) allocKV(s *stage) error {

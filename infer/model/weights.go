@@ -18,6 +18,8 @@ type loader struct {
 	tensors  []found
 	progress func(Progress)
 
+	packLater bool // see Options
+
 	fetched     map[source]bool
 	done, total int64 // bytes
 }
@@ -75,7 +77,9 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
 	}
-	l.f.Release(t.Tensor) // most devices have made a copy
+	if _, later := dev.(device.Packer); !later || !l.packLater {
+		l.f.Release(t.Data) // most devices have made a copy
+	}
 	return w, nil
 }
 

@@ -15,6 +15,7 @@ export function showEngine(e) {
   for (const el of all('[data-device-notice]')) el.hidden = !e.device_notice
   for (const el of all('[data-trouble]')) el.hidden = !e.trouble
   for (const el of all('[data-recurrent]')) el.hidden = !e.recurrent_state
+  for (const el of all('[data-packing]')) el.hidden = !e.packing
   for (const el of all('[data-decode]')) el.hidden = !e.decode
   for (const el of all('[data-ahead]')) el.hidden = !e.ahead
   for (const el of all('[data-demo]')) el.hidden = !e.demo

@@ -1,0 +1,81 @@
+package cpu
+
+// #include "engine.h"
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"m40-llm/infer/cpu/host"
+	"m40-llm/infer/device"
+)
+
+// packPiece is about how many bytes of a file are packed before Pack looks at the clock again: where the
+// system must clear pages first, a piece takes up to 40 ms.
+const packPiece = 8 << 20
+
+// unpacked is a weight that steps read from data until all of its panels are packed.
+type unpacked struct {
+	device.Tensor
+	data []byte
+	to   unsafe.Pointer
+	rows int // that are packed
+}
+
+// PackLater makes Upload keep views of weights, which Pack replaces; see device.Packer. The copies have
+// their addresses from the beginning, but take memory only when they are written.
+func (d *cpu) PackLater() { d.packsLater = true }
+
+// Pack packs weights in the order of Upload, using all threads; see device.Packer.
+func (d *cpu) Pack(limit time.Duration, release func(view []byte)) (missing int64, err error) {
+	if d.engine == nil {
+		return 0, errClosed
+	}
+	for begin := time.Now(); len(d.unpacked) > 0 && time.Since(begin) < limit; {
+		w := &d.unpacked[0]
+		if free := host.MemoryAvailable(); w.rows == 0 && free > 0 && free < d.missing {
+			d.KeepInFile(fmt.Sprintf("copies of them need %s more, but only %s are free", mebibytes(d.missing), mebibytes(free)))
+			d.unpacked, d.missing = nil, 0
+			break
+		}
+		if err := d.packPiece(w); err != nil {
+			return d.missing, err
+		}
+		if w.rows == w.Rows {
+			d.replace(w)
+			release(w.data)
+			d.unpacked = d.unpacked[1:]
+		}
+	}
+	return d.missing, nil
+}
+
+// packPiece packs the next panels of w.
+func (d *cpu) packPiece(w *unpacked) error {
+	rowBytes, panel := int(w.Type.RowBytes(w.Cols)), panelBytes(w.Type, w.Cols)
+	rows := min(max(packPiece/rowBytes/C.PANEL, 1)*C.PANEL, w.Rows-w.rows)
+	piece := w.Tensor
+	piece.Rows = rows
+	if err := d.pack(piece, w.data[w.rows*rowBytes:], unsafe.Add(w.to, int64(w.rows/C.PANEL)*panel)); err != nil {
+		return err
+	}
+	w.rows += rows
+	d.missing -= (int64(rows) + C.PANEL - 1) / C.PANEL * panel
+	return nil
+}
+
+// replace makes all programs read the copy of w.
+func (d *cpu) replace(w *unpacked) {
+	t := &d.tensors[w.ID-1]
+	t.data, t.inFile = w.to, false
+	from := (*C.uint8_t)(unsafe.SliceData(w.data))
+	for _, ops := range d.compiled {
+		for i := range ops {
+			if op := &ops[i]; op.w == from && op.in_file != 0 {
+				op.w, op.w_stride, op.in_file = (*C.uint8_t)(w.to), C.size_t(panelBytes(w.Type, w.Cols)), 0
+			}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/model"
+	"m40-llm/infer/placement"
+)
+
+// packingBench is an engine over toys whose weights have so many bytes to be copied between steps.
+func packingBench(t *testing.T, bytes int64, set func(*bench, *Options)) *bench {
+	return newBench(t, func(b *bench, o *Options) {
+		b.readsFile, b.unpacked = true, bytes
+		o.packLaterFrom, o.FreeMemory = 1, func() int64 { return 1 << 40 }
+		if set != nil {
+			set(b, o)
+		}
+	})
+}
+
+// waitPacked waits until nothing is left to be copied.
+func waitPacked(t *testing.T, b *bench) {
+	t.Helper()
+	for range 1000 {
+		if s := b.Status(); s.State == infer.StateReady && s.Packing == (infer.Packing{}) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("weights are still being copied: %+v", b.Status().Packing)
+}
+
+func TestEngine_CopiesWeightsWhileNothingIsToBeComputed(t *testing.T) {
+	const bytes = 20
+	var seen []infer.Packing
+	b := packingBench(t, bytes, func(b *bench, _ *Options) {
+		b.onPack = func() error { seen = append(seen, b.Status().Packing); return nil }
+	})
+	if err := b.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitPacked(t, b)
+	b.Close()
+	for i, p := range seen {
+		if want := (infer.Packing{Done: int64(i), Total: bytes}); p != want {
+			t.Errorf("before copy %d the status has %+v, want %+v", i, p, want)
+		}
+	}
+	if len(seen) != bytes {
+		t.Errorf("%d copies, want %d", len(seen), bytes)
+	}
+}
+
+func TestEngine_CopiesWeightsBetweenSteps(t *testing.T) {
+	var mu sync.Mutex
+	var order []byte // s: a step, p: a copy
+	note := func(what byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, what)
+	}
+	held := make(chan struct{})
+	var hold sync.Once
+	b := packingBench(t, 500, func(b *bench, _ *Options) {
+		b.onStep = func(int, *device.Batch) error { note('s'); time.Sleep(3 * time.Millisecond); return nil }
+		b.onPack = func() error {
+			hold.Do(func() { <-held }) // until the request is there
+			note('p')
+			return nil
+		}
+	})
+	if err := b.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	prompt := span(10, 20)
+	r := request(prompt, 20)
+	r.IgnoreEOS = true
+	asked := make(chan outcome)
+	go func() { asked <- b.ask(r) }()
+	for range 1000 {
+		b.inbox.mu.Lock()
+		n := b.inbox.count
+		b.inbox.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(held)
+	a := <-asked
+	if want := greedy(prompt, 20); a.err != nil || !slices.Equal(a.ids(), want) {
+		t.Errorf("got %v, %v, want %v", a.ids(), a.err, want)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	steps, copies := 0, 0
+	for i, what := range order {
+		if what == 's' {
+			steps++
+			if i > 0 && order[i-1] == 's' {
+				t.Errorf("no copy behind step %d", steps-1)
+			}
+		} else if steps > 0 && steps < 20 {
+			copies++
+		}
+	}
+	if first := slices.Index(order, 's'); first > 2 || steps != 20 || copies < 40 {
+		t.Errorf("the first step was behind %d copies; %d steps and %d copies between them", first, steps, copies)
+	}
+}
+
+func TestEngine_CopiesWeightsAtOnceWhereMemoryIsShortOrTheyAreFew(t *testing.T) {
+	for name, set := range map[string]func(*bench, *Options){
+		"short memory":   func(_ *bench, o *Options) { o.FreeMemory = func() int64 { return 1 } },
+		"unknown memory": func(_ *bench, o *Options) { o.FreeMemory = nil },
+		"few weights":    func(_ *bench, o *Options) { o.packLaterFrom = 0 },
+		"another device": func(b *bench, _ *Options) { b.readsFile = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			loads := 0
+			b := packingBench(t, 10, func(b *bench, o *Options) {
+				set(b, o)
+				b.onLoad = func(_ context.Context, o model.Options) error {
+					if loads++; o.PackLater {
+						t.Error("weights are copied between steps")
+					}
+					return nil
+				}
+			})
+			if err := b.WaitReady(t.Context()); err != nil || loads != 1 {
+				t.Errorf("%v after %d loads", err, loads)
+			}
+		})
+	}
+}
+
+func TestEngine_LoadsTheModelAgainAfterACopyHasFailed(t *testing.T) {
+	for _, tt := range []struct {
+		fails int
+		err   error
+		state infer.State
+		loads int
+	}{
+		{1, errors.New("a device"), infer.StateReady, 2},
+		{2, errors.New("a device"), infer.StateFailed, 2},
+		{1, device.ErrUnreadable, infer.StateFailed, 1},
+	} {
+		fails := tt.fails
+		b := packingBench(t, 10, func(b *bench, _ *Options) {
+			b.onPack = func() error {
+				if fails--; fails >= 0 {
+					return tt.err
+				}
+				return nil
+			}
+		})
+		for range 1000 {
+			if s := b.Status(); s.State == infer.StateFailed || s.State == infer.StateReady && s.Packing.Total == 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.mu.Lock()
+		loads := b.opened
+		b.mu.Unlock()
+		if s := b.Status(); s.State != tt.state || loads != tt.loads {
+			t.Errorf("after %d errors (%v): %s, %v, %d loads", tt.fails, tt.err, s.State, s.Error, loads)
+		}
+		if a := b.ask(request(span(10, 20), 5)); tt.err != device.ErrUnreadable && a.err != nil {
+			t.Errorf("after %d errors (%v): %v", tt.fails, tt.err, a.err)
+		}
+	}
+}
+
+func TestGrowth_LeavesMemoryForCopiesThatAreMissing(t *testing.T) {
+	const mb = int64(1) << 20
+	r := &loadedModel{plan: placement.Plan{Groups: []placement.Group{{Blocks: 8, Block: mb}}}}
+	r.growth = growth{free: func() int64 { return placement.Spare + 30*mb }}
+	b := r.newBlocks(4)
+	for _, tt := range []struct {
+		missing int64
+		blocks  bool
+	}{{40 * mb, false}, {20 * mb, true}} {
+		r.packing.missing, r.growth.refused = tt.missing, false
+		if _, _, got := b.open(span(0, 8), 0); got != tt.blocks {
+			t.Errorf("with %d bytes of copies missing there is memory for blocks: %v", tt.missing, got)
+		}
+	}
+}
+
+// TestRealModel_AnswersTheSameWhileWeightsAreCopied asks the built-in model, read from a file, on the CPU.
+func TestRealModel_AnswersTheSameWhileWeightsAreCopied(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "guide.gguf")
+	if err := os.WriteFile(path, guide.Model, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, from := range []int64{1 << 40, 1} {
+		var packer *countingPacker
+		b := &bench{t: t}
+		b.openReady(Options{
+			Catalog: fileCatalog(path),
+			OpenDevice: func(*gguf.File) (device.Device, error) {
+				d, err := cpu.Open(2)
+				if err == nil {
+					packer = &countingPacker{Device: d, Packer: d.(device.Packer)}
+				}
+				return packer, err
+			},
+			Model:         "guide",
+			packLaterFrom: from,
+			FreeMemory:    cpu.FreeMemory,
+		})
+		a := b.ask(request(span(10, 40), 100))
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		texts = append(texts, a.text)
+		waitPacked(t, b)
+		b.Close()
+		if later := packer.views > 50; later != (from == 1) {
+			t.Errorf("from %d bytes on, %d weights were copied between steps", from, packer.views)
+		}
+	}
+	if texts[0] != texts[1] {
+		t.Errorf("got %q and %q", texts[0], texts[1])
+	}
+}
+
+// countingPacker counts the views that are replaced.
+type countingPacker struct {
+	device.Device
+	device.Packer
+	views int
+}
+
+func (d *countingPacker) Pack(limit time.Duration, release func([]byte)) (int64, error) {
+	return d.Packer.Pack(min(limit, time.Microsecond), func(view []byte) { d.views++; release(view) })
+}
+
+// fileCatalog has one model, the file of this name.
+type fileCatalog string
+
+func (c fileCatalog) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
+
+func (c fileCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
+	f, err := gguf.Open(string(c))
+	return f, infer.ModelInfo{Name: name}, err
+}
