@@ -42,6 +42,17 @@ const Reserve = reserve
 // KernelTypes returns the weight types that have kernels, without those that are converted.
 func KernelTypes() []gguf.Type { return kernelTypes }
 
+// Launches returns how many launches a compiled program has, and at how many of them the blocks of the resident kernel meet.
+func Launches(compiled device.Executable) (launches, meetings int) {
+	x := compiled.(*executable)
+	for _, phase := range x.device.phases(x.launches) {
+		if phase.Meets {
+			meetings++
+		}
+	}
+	return len(x.launches), meetings
+}
+
 // Limit sets the limits of the resident kernels of programs that are compiled later.
 func Limit(d device.Device, limits cudakern.ResidenceLimits) { d.(*cuda).limits = limits }
 

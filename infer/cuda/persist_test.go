@@ -78,6 +78,58 @@ func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
 	}
 }
 
+// compiles keeps the programs that are compiled on a device, by their rows.
+type compiles struct {
+	device.Device
+	programs map[int]device.Executable
+}
+
+func (c compiles) Compile(p *device.Program) (device.Executable, error) {
+	x, err := c.Device.Compile(p)
+	c.programs[p.Rows] = x
+	return x, err
+}
+
+// A layer of a llama has five launches for one row, behind each of which the blocks of the resident kernel meet, and six for a few rows.
+func TestALayerHasFiveLaunchesAndMeetings(t *testing.T) {
+	t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+	g := residentGPU(t, 2, 0)
+	type counts struct{ launches, meetings int }
+	of := func(layers int) (one, few counts) {
+		f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: layers, Type: gguf.Q8_0}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.thread.Do(func() {
+			var d device.Device
+			if d, err = cuda.OpenIn(g.context); err != nil {
+				return
+			}
+			c := compiles{d, map[int]device.Executable{}}
+			if _, err = model.Load(context.Background(), f, c, model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 4, MaxOut: 4}); err == nil {
+				one.launches, one.meetings = cuda.Launches(c.programs[1])
+				few.launches, few.meetings = cuda.Launches(c.programs[4])
+			}
+			d.Close()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return one, few
+	}
+	one, few := of(1)
+	more, moreFew := of(4)
+	if got, want := (counts{more.launches - one.launches, more.meetings - one.meetings}), (counts{3 * 5, 3 * 5}); got != want {
+		t.Errorf("for one row three layers have %+v, want %+v", got, want)
+	}
+	if got, want := moreFew.launches-few.launches, 3*6; got != want {
+		t.Errorf("for 4 rows three layers have %d launches, want %d", got, want)
+	}
+	if want := (counts{10, 10}); one != want {
+		t.Errorf("for one row a model of one layer has %+v, want %+v", one, want)
+	}
+}
+
 // logits returns the logits of steps of several sizes, of two sequences.
 func (g *gpu) logits(t *testing.T, f *gguf.File, how device.Decode) (all [][]float32) {
 	t.Helper()
