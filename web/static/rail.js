@@ -25,6 +25,8 @@ export class Rail {
     this.view = location.search.slice(1) // query of the list shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
+    this.el.addEventListener('pointerdown', () => { this.pressed = true })
+    for (const kind of ['pointerup', 'pointercancel']) document.addEventListener(kind, () => setTimeout(() => this.released())) // behind the click
     this.el.addEventListener('keydown', e => this.moved(e))
     this.el.addEventListener('focusin', e => {
       if (e.target.closest('.rail-list')) this.rove(e.target)
@@ -57,7 +59,13 @@ export class Rail {
 
   get open() { return this.menu.matches(':popover-open') }
 
-  get busy() { return this.open || this.el.querySelector('.renaming') }
+  // busy: the list must stay as it is; a click on a row that has been replaced since it was pressed is lost.
+  get busy() { return this.open || this.pressed || this.el.querySelector('.renaming') }
+
+  released() {
+    this.pressed = false
+    if (this.stale && !this.busy) this.load()
+  }
 
   // rove implements a roving tabindex: the list is one tab stop, and the arrow keys move between
   // rows and between a row and its menu.
