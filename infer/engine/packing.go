@@ -59,7 +59,7 @@ func (l *loop) packs() bool {
 		return false
 	}
 	idle := len(l.sched.running)+len(l.sched.waiting) == 0 && l.setup == nil && !l.kv.active()
-	return idle || l.loaded.packing.owed > 0
+	return idle || len(l.sched.running) > 0 && l.loaded.packing.owed > 0
 }
 
 // pack makes some copies.
