@@ -82,31 +82,47 @@ func TestEngine_AnswersWithStepsAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// TestRealModel_AnswersWithStepsAheadAreTheSameBits checks on the GPU of tests.
+// TestRealModel_AnswersWithStepsAheadAreTheSameBits checks on the GPU of tests, with graphs and in the resident kernel.
 func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
 	t.Setenv("M40_LLM_LIBCUDA", emutest.Library(t))
-	file := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0})
-	open := func(on bool) *bench {
-		return openReference(t, file, func(o *Options) {
+	t.Setenv("M40_LLM_EMU_SMS", "2") // a resident kernel has few blocks then
+	file := gguftest.TinyLlama(gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 1, Type: gguf.Q8_0})
+	open := func(on bool, how device.Decode) *bench {
+		b := openReference(t, file, func(o *Options) {
 			o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit, o.freeMisses, o.RunAhead = 3, 24, 192, 600, 1000, &on
-			o.OpenDevice = func(*gguf.File) (device.Device, error) { return cuda.Open() }
+			o.OpenDevice = func(*gguf.File) (device.Device, error) {
+				d, err := cuda.Open()
+				if err == nil {
+					d.(device.DecodeChooser).ChooseDecode(how)
+				}
+				return d, err
+			}
 		})
+		if got := b.Status().Device; got.Decode != how {
+			t.Fatalf("the device decodes as %s: %s", got.Decode, got.DecodeReason)
+		}
+		return b
 	}
 	rng := rand.New(rand.NewPCG(17, 5))
-	alone := open(false)
+	alone := open(false, device.DecodeGraph)
 	requests, want := aheadRequests(rng, torture(6, 500), alone.ask)
 	if got := alone.Status().Ahead; got != (infer.Ahead{}) {
 		t.Errorf("%+v without steps ahead", got)
 	}
 	alone.Close()
-	b := open(true)
-	stormOfLookups(t, b, rng, requests, want)
-	for i, r := range requests[:torture(4, 250)] {
-		if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
-			t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
-		}
+	for how, count := range map[device.Decode]int{device.DecodeGraph: torture(6, 500), device.DecodePersistent: torture(2, 500)} {
+		t.Run(string(how), func(t *testing.T) {
+			b := open(true, how)
+			stormOfLookups(t, b, rng, requests[:count], want)
+			for i, r := range requests[:count/2] {
+				if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
+					t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
+				}
+			}
+			checkAhead(t, b)
+			b.Close()
+		})
 	}
-	checkAhead(t, b)
 }
 
 func TestEngine_StepsAheadEndWhereTheDeviceIsWrongTooOften(t *testing.T) {

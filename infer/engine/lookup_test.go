@@ -337,6 +337,7 @@ func (r outcome) essence() any {
 	if r.done != nil {
 		done = *r.done
 		done.Timings, done.Reads, done.Lookup, done.Usage.CachedTokens = record.Timings{}, record.Reads{}, record.Lookup{}, 0
+		done.Receipt.Decode = ""
 	}
 	return []any{r.prompt, r.tokens, r.text, done, r.err}
 }
