@@ -17,7 +17,7 @@ var samePanel = []gguf.Type{gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.MXFP4}
 
 // twins are paths that have the bits of another one: the same order of additions with other
 // instructions.
-var twins = map[string]string{"avxvnni": "avx2", "portable": "neon"}
+var twins = map[string]string{"avx512vnni": "avx512vbmi", "avxvnni": "avx2", "portable": "neon"}
 
 // On every path of this machine: results near the reference's, and the same bits
 // for other numbers of threads, on its twin, and with weights that stay in the file or are packed later.

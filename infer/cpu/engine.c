@@ -52,6 +52,7 @@ static const struct path {
 	const struct kernels *kernels;
 } paths[] = {
 #if defined(__x86_64__)
+	{"avx512vbmi", &kernels_avx512vbmi},
 	{"avx512vnni", &kernels_avx512},
 #if defined(HAVE_AVXVNNI)
 	{"avxvnni", &kernels_avxvnni},
@@ -78,10 +79,13 @@ static bool usable(const char *name)
 		return avx2;
 	if (strcmp(name, "avxvnni") == 0)
 		return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1 << 4;
+	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+	              __builtin_cpu_supports("avx512vnni");
 	if (strcmp(name, "avx512vnni") == 0)
-		return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-		       __builtin_cpu_supports("avx512vnni");
+		return avx512;
+	if (strcmp(name, "avx512vbmi") == 0)
+		return avx512 && __builtin_cpu_supports("avx512vbmi");
 #elif defined(__aarch64__)
 	if (strcmp(name, "neon") == 0)
 		return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;

@@ -27,7 +27,7 @@ enum {
 static inline size_t panel_group_bytes(int kind)
 {
 	const struct panel p = panel_of(kind);
-	return PANEL * ((size_t)p.units * 2 + (size_t)(p.values / BLOCK) * ((size_t)p.scales + BLOCK * (size_t)p.bits / 8));
+	return PANEL * ((size_t)p.units * 2 + (size_t)(p.values / BLOCK) * (size_t)(p.scales + BLOCK * p.bits) / 8);
 }
 
 // Bytes of a panel of a weight with cols columns. 0: weights of the type are not packed.
@@ -242,7 +242,7 @@ struct kernels {
 
 extern const struct kernels kernels_portable;
 #if defined(__x86_64__)
-extern const struct kernels kernels_avx2, kernels_avx512;
+extern const struct kernels kernels_avx2, kernels_avx512, kernels_avx512vbmi;
 #if __has_include(<avxvnniintrin.h>) // GCC 11, Clang 12
 #define HAVE_AVXVNNI
 extern const struct kernels kernels_avxvnni;
@@ -257,10 +257,10 @@ struct quant_block {
 	int8_t q[BLOCK];
 	float d;      // a value is d · q
 	float offset; // -d · Σ q
-	int32_t sum;     // -Σ q
-	int32_t half[2]; // -Σ q of each half
+	int32_t sum;       // -Σ q
+	int16_t half[2];   // -Σ q of each half
+	int16_t groups[4]; // -Σ q of each eight values
 	int32_t half32[2]; // 32 times that, what weights with six bits are corrected by
-	int32_t unused;
 };
 
 static inline size_t quant_bytes(int cols) { return (size_t)cols / BLOCK * sizeof(struct quant_block); }

@@ -67,6 +67,15 @@ INLINE void look_up(struct panel_block *w, struct block_at at)
 		w->q[j] = vb_lookup(at.codes->values, w->q[j]);
 }
 
+// Loads codes of three bits and looks them up.
+INLINE void look_up_sixes(struct panel_block *w, struct block_at at, const int v)
+{
+	vb sixes[4];
+	load_sixes(sixes, at.q + v * 4 * LANES);
+	UNROLL for (int j = 0; j < 8; j++)
+		w->q[j] = vb_lookup_bits(at.codes->values, sixes[j / 2], -3 * (j % 2), 7);
+}
+
 INLINE vf unit_of(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor)); }
 
 INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
@@ -100,10 +109,16 @@ INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
 	return w;
 }
 
-// Adds a block of codes that has one scale.
+// Adds a block that has one scale. start: Σ -bias · q_x
+INLINE vf add_one(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, vi start)
+{
+	return vf_fma(vb_dot(bits, 8, w->q, x->q, start), vf_mul(w->d[0], vf_set(x->d)), acc);
+}
+
+// The same for codes with a bias.
 INLINE vf add_codes(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
 {
-	return vf_fma(vb_dot(bits, 8, w->q, x->q, x->sum * bias), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return add_one(bits, acc, w, x, vi_set(x->sum * bias));
 }
 
 INLINE vf add_CODES_32(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(8, acc, w, x, BIAS); }
@@ -186,7 +201,7 @@ INLINE void unpack_CODES_4(struct block_at at, int o, float *y)
 }
 
 // CODES_3: super-blocks with a unit (F16), and for every 32 three-bit codes a byte with two four-bit
-// scales s, each for 16 values: (2s + 1) eighths. CODES_3_ONE has a byte with one scale instead: eighths.
+// scales s, each for 16 values: (2s + 1) eighths. CODES_3_ONE has one of them instead, in four bits.
 
 // IQ2_XXS: the unit, then for every 32 values four points and 32 bits as in IQ3_XXS.
 INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to)
@@ -198,7 +213,7 @@ INLINE void pack_IQ2_XXS(const uint8_t *w, uint8_t *to)
 		const uint32_t rest = load_u32(points + 4);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ2_XXS, points[g]), even_signs(rest >> 7 * g));
-		column_scales(PANEL_CODES_3_ONE, to, i)[0] = (uint8_t)(2 * (rest >> 28) + 1);
+		put_four_bits(PANEL_CODES_3_ONE, to, 0, i, rest >> 28);
 		put_values(3, column_values(PANEL_CODES_3_ONE, to, i), values);
 	}
 }
@@ -241,17 +256,16 @@ INLINE struct panel_block load_CODES_3(struct block_at at, const int v)
 	const vf one = unit_of(at, v), two = vf_add(one, one);
 	UNROLL for (int h = 0; h < 2; h++)
 		w.d[h] = vf_fma(vf_bits(at.scales + v * LANES, 4 * h, 15), two, one); // one · (2s + 1), which is exact
-	load_values(3, &w, at.q + v * 4 * LANES);
-	look_up(&w, at);
+	look_up_sixes(&w, at, v);
 	return w;
 }
 
 INLINE struct panel_block load_CODES_3_ONE(struct block_at at, const int v)
 {
+	static const float odd[16] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
 	struct panel_block w;
-	w.d[0] = vf_mul(unit_of(at, v), vf_int8(at.scales + v * LANES));
-	load_values(3, &w, at.q + v * 4 * LANES);
-	look_up(&w, at);
+	w.d[0] = vf_mul(unit_of(at, v), vf_lookup(odd, at.scales + v * 4 * LANES, at.shift));
+	look_up_sixes(&w, at, v);
 	return w;
 }
 
@@ -259,7 +273,7 @@ INLINE vf add_CODES_3_ONE(vf acc, const struct panel_block *w, const struct quan
 
 INLINE void unpack_CODES_3_ONE(struct block_at at, int o, float *y)
 {
-	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)at.scales[o];
+	const float d = load_half(at.units + 2 * o) * at.codes->factor * (float)(2 * four_bits(at, 0, o) + 1);
 	for (int k = 0; k < BLOCK; k++)
 		y[k] = d * code_value(at.codes, value_at(3, at.q, o, k));
 }
@@ -275,14 +289,20 @@ INLINE void unpack_CODES_3(struct block_at at, int o, float *y)
 	}
 }
 
-// TERNARY: super-blocks with a unit (F16), and two bytes for every 32 values: two four-bit scales, each for
-// 16 values, and four bits. Values t of 0, 1 or 2 mean t - 1, raised by an eighth if bit g is 1, for values
-// 8g … 8g+7, or else lowered by one. TERNARY_ONE has one byte instead: a scale in its high nibble, and
-// bit 1, for all 32 values. Products multiply eighths plus TERNARY_BIAS: 8 · t, and RAISED if the value is raised.
+// TERNARY: super-blocks with a unit (F16), and for every 32 values three times four bits: two scales s of three bits, each
+// for 16 values, 2s + 1; and bits that raise values. Values t of 0, 1 or 2 mean t - 1, raised by an eighth if bit g is 1,
+// for values 8g … 8g+7, or else lowered by one. TERNARY_ONE has four bits instead: a scale, and bit 3, for all 32 values.
+// Products multiply eighths plus TERNARY_BIAS: 8 · t, and RAISED if the value is raised.
 
 enum { TERNARY_BIAS = 9, TERNARY_BITS = 5, RAISED = 2 };
 
-INLINE int ternary_scale(uint32_t three) { return (int)(2 * (three & 7) + 1); }
+// Biases of two parts of a block: both lowered, the first or the second raised, both raised.
+enum { LOW = TERNARY_BIAS << 16 | TERNARY_BIAS, FIRST = LOW - RAISED, SECOND = LOW - (RAISED << 16), HIGH = FIRST - (RAISED << 16) };
+
+INLINE vi bias_of(const int32_t *table, const uint8_t *p, int shift) { return (vi)vf_lookup((const float *)table, p, shift); }
+
+// The scales of s, with bit 3 ignored.
+static const float ternary_scales[16] = {1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15};
 
 // IQ1_S: the unit, the low 8 bits of 32 points, and for every 32 values 16 bits: the upper three bits
 // of four points, three bits of the scale, and the shift.
@@ -294,7 +314,7 @@ INLINE void pack_IQ1_S(const uint8_t *w, uint8_t *to)
 		const uint32_t word = load_u16(w + 34 + 2 * i);
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[2 + 4 * i + g] | (word >> 3 * g & 7) << 8), 0);
-		column_scales(PANEL_TERNARY_ONE, to, i)[0] = (uint8_t)(ternary_scale(word >> 12) << 4 | !(word >> 15) << 1);
+		put_four_bits(PANEL_TERNARY_ONE, to, 0, i, word >> 12 ^ 8);
 		put_values(2, column_values(PANEL_TERNARY_ONE, to, i), values);
 	}
 }
@@ -310,67 +330,78 @@ INLINE void pack_IQ1_M(const uint8_t *w, uint8_t *to)
 		const uint32_t upper = load_u16(w + 32 + 2 * i), scales = load_u16(w + 48 + i / 2 * 2) >> i % 2 * 6;
 		for (int g = 0; g < 4; g++)
 			put_group(values + 8 * g, 2, point_of(BOOK_IQ1, w[4 * i + g] | (upper >> 4 * g & 7) << 8), 0);
-		int raised = 0;
+		uint32_t raised = 0;
 		for (int g = 0; g < 4; g++)
-			raised |= (int)(~upper >> (4 * g + 3) & 1) << g;
-		put_scales(PANEL_TERNARY, to, i, ternary_scale(scales) | ternary_scale(scales >> 3) << 4, raised);
+			raised |= (~upper >> (4 * g + 3) & 1) << g;
+		put_four_bits(PANEL_TERNARY, to, 0, i, scales & 7);
+		put_four_bits(PANEL_TERNARY, to, 1, i, scales >> 3 & 7);
+		put_four_bits(PANEL_TERNARY, to, 2, i, raised);
 		put_values(2, column_values(PANEL_TERNARY, to, i), values);
 	}
 }
 
-// Quad j of two-bit values t: 8 · t plus raised, which has no bits but RAISED.
-INLINE vb ternary_quad(vb pairs, const int j, vb raised) { return vb_select(vb_shift(pairs, 3 - j % 4 * 2), raised, 0x18); }
+// Loads 8 · t.
+INLINE void load_ternary(struct panel_block *w, struct block_at at, const int v)
+{
+	UNROLL for (int j = 0; j < 8; j++)
+		w->q[j] = vb_bits(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), 3 - j % 4 * 2, 0x18);
+}
 
 INLINE vf ternary_unit(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(0.125f)); }
 
-INLINE float ternary_value(struct block_at at, int o, int k, int scale, int raised)
+INLINE float ternary_value(struct block_at at, int o, int k, uint32_t s, uint32_t raised)
 {
-	const float d = load_half(at.units + 2 * o) * 0.125f * (float)scale;
-	return d * (float)(8 * value_at(2, at.q, o, k) + raised * RAISED - TERNARY_BIAS);
+	const float d = load_half(at.units + 2 * o) * 0.125f * ternary_scales[s];
+	return d * (float)(8 * value_at(2, at.q, o, k) + (int)(raised & 1) * RAISED - TERNARY_BIAS);
 }
 
 INLINE struct panel_block load_TERNARY(struct block_at at, const int v)
 {
-	static const uint8_t raised[4][16] = {
-		{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
-		{0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2},
-		{0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2},
-		{0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2},
+	static const int32_t bias[2][16] = { // by bits 0 and 1, and by bits 2 and 3
+		{LOW, FIRST, SECOND, HIGH, LOW, FIRST, SECOND, HIGH, LOW, FIRST, SECOND, HIGH, LOW, FIRST, SECOND, HIGH},
+		{LOW, LOW, LOW, LOW, FIRST, FIRST, FIRST, FIRST, SECOND, SECOND, SECOND, SECOND, HIGH, HIGH, HIGH, HIGH},
 	};
 	struct panel_block w;
-	const vb bits = vb_spread(at.scales + PANEL + v * LANES);
+	const uint8_t *scales = at.scales + v * 4 * LANES;
 	UNROLL for (int h = 0; h < 2; h++) {
-		const vb pairs = vb_load(at.q + v * 4 * LANES + h * QUAD);
-		w.d[h] = vf_mul(ternary_unit(at, v), vf_bits(at.scales + v * LANES, 4 * h, 15));
-		UNROLL for (int j = 4 * h; j < 4 * h + 4; j++)
-			w.q[j] = ternary_quad(pairs, j, vb_lookup(raised[j / 2], bits));
+		w.d[h] = vf_mul(ternary_unit(at, v), vf_lookup(ternary_scales, scales + h * QUAD, at.shift));
+		w.bias[h] = bias_of(bias[h], scales + 2 * QUAD, at.shift);
 	}
+	load_ternary(&w, at, v);
 	return w;
 }
 
-INLINE vf add_TERNARY(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(TERNARY_BITS, acc, w, x, TERNARY_BIAS); }
+INLINE vf add_TERNARY(vf acc, const struct panel_block *w, const struct quant_block *x)
+{
+	const vi start[2] = {vi_dot_pairs(w->bias[0], x->groups), vi_dot_pairs(w->bias[1], x->groups + 2)};
+	return add_two(TERNARY_BITS, acc, w, x, start);
+}
 
 INLINE void unpack_TERNARY(struct block_at at, int o, float *y)
 {
 	for (int k = 0; k < BLOCK; k++)
-		y[k] = ternary_value(at, o, k, at.scales[o] >> k / 16 * 4 & 15, at.scales[PANEL + o] >> k / 8 & 1);
+		y[k] = ternary_value(at, o, k, four_bits(at, k / 16, o), four_bits(at, 2, o) >> k / 8);
 }
 
 INLINE struct panel_block load_TERNARY_ONE(struct block_at at, const int v)
 {
+	static const int32_t bias[16] = {LOW, LOW, LOW, LOW, LOW, LOW, LOW, LOW, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH};
 	struct panel_block w;
-	const uint8_t *scales = at.scales + v * LANES;
-	const vb raised = vb_bits(vb_spread(scales), 0, RAISED);
-	w.d[0] = vf_mul(ternary_unit(at, v), vf_bits(scales, 4, 15));
-	UNROLL for (int j = 0; j < 8; j++)
-		w.q[j] = ternary_quad(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), j, raised);
+	const uint8_t *scales = at.scales + v * 4 * LANES;
+	w.d[0] = vf_mul(ternary_unit(at, v), vf_lookup(ternary_scales, scales, at.shift));
+	w.bias[0] = bias_of(bias, scales, at.shift);
+	load_ternary(&w, at, v);
 	return w;
 }
 
-INLINE vf add_TERNARY_ONE(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_codes(TERNARY_BITS, acc, w, x, TERNARY_BIAS); }
+INLINE vf add_TERNARY_ONE(vf acc, const struct panel_block *w, const struct quant_block *x)
+{
+	return add_one(TERNARY_BITS, acc, w, x, vi_dot_pairs(w->bias[0], x->half));
+}
 
 INLINE void unpack_TERNARY_ONE(struct block_at at, int o, float *y)
 {
+	const uint32_t bits = four_bits(at, 0, o);
 	for (int k = 0; k < BLOCK; k++)
-		y[k] = ternary_value(at, o, k, at.scales[o] >> 4, at.scales[o] >> 1 & 1);
+		y[k] = ternary_value(at, o, k, bits, bits >> 3);
 }

@@ -55,7 +55,7 @@ INLINE struct panel_block load_k(const int bits, struct block_at at, const int v
 
 INLINE vf add_k(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	acc = vf_fma(vb_dot(bits, 8, w->q, x->q, 0), vf_mul(w->d[0], vf_set(x->d)), acc);
+	acc = vf_fma(vb_dot(bits, 8, w->q, x->q, vi_set(0)), vf_mul(w->d[0], vf_set(x->d)), acc);
 	return vf_fma(w->m[0], vf_set(x->offset), acc);
 }
 
@@ -138,12 +138,21 @@ INLINE struct panel_block load_halves(const int bits, struct block_at at, const 
 	return w;
 }
 
-// Adds the two halves of the block, then multiplies by x's scale. bias is a constant.
+// Adds the two halves of the block, then multiplies by x's scale. start: Σ -bias · q_x of each half
+INLINE vf add_two(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const vi start[2])
+{
+	vf first = vb_dot(bits, 4, w->q, x->q, start[0]);
+	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, start[1]);
+	return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), vf_set(x->d), acc);
+}
+
+// The same for values with one bias, a constant.
 INLINE vf add_halves(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const int bias)
 {
-	vf first = vb_dot(bits, 4, w->q, x->q, bias == 32 ? x->half32[0] : x->half[0] * bias);
-	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, bias == 32 ? x->half32[1] : x->half[1] * bias);
-	return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), vf_set(x->d), acc);
+	vi start[2];
+	UNROLL for (int h = 0; h < 2; h++)
+		start[h] = vi_set(bias == 32 ? x->half32[h] : x->half[h] * bias);
+	return add_two(bits, acc, w, x, start);
 }
 
 INLINE void unpack_halves(const int bits, struct block_at at, int o, float *y)
@@ -195,8 +204,8 @@ INLINE vf add_Q2_K(vf acc, const struct panel_block *w, const struct quant_block
 {
 	vf sum = vf_mul(w->m[0], vf_set((float)x->half[0]));
 	sum = vf_fma(w->m[1], vf_set((float)x->half[1]), sum);
-	sum = vf_fma(vb_dot(2, 4, w->q, x->q, 0), w->d[0], sum);
-	sum = vf_fma(vb_dot(2, 4, w->q + 4, x->q + BLOCK / 2, 0), w->d[1], sum);
+	sum = vf_fma(vb_dot(2, 4, w->q, x->q, vi_set(0)), w->d[0], sum);
+	sum = vf_fma(vb_dot(2, 4, w->q + 4, x->q + BLOCK / 2, vi_set(0)), w->d[1], sum);
 	return vf_fma(sum, vf_set(x->d), acc);
 }
 

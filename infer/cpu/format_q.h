@@ -19,7 +19,7 @@ INLINE struct panel_block load_Q8_0(struct block_at at, const int v)
 
 INLINE vf add_Q8_0(vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	return vf_fma(vb_dot(8, 8, w->q, x->q, x->sum * 128), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return vf_fma(vb_dot(8, 8, w->q, x->q, vi_set(x->sum * 128)), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
 
 INLINE void unpack_Q8_0(struct block_at at, int o, float *y)
@@ -65,7 +65,7 @@ INLINE struct panel_block load_q(const int bits, const int units, struct block_a
 
 INLINE vf add_q(const int bits, const int units, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	vf dot = vb_dot(bits, 8, w->q, x->q, units == 2 ? 0 : x->sum << (bits - 1));
+	vf dot = vb_dot(bits, 8, w->q, x->q, vi_set(units == 2 ? 0 : x->sum << (bits - 1)));
 	acc = vf_fma(dot, vf_mul(w->d[0], vf_set(x->d)), acc);
 	return units == 2 ? vf_fma(w->m[0], vf_set(-x->offset), acc) : acc;
 }

@@ -18,7 +18,7 @@
 //
 //	values   columns of a group
 //	units    F16 numbers at the beginning of a group
-//	scales   bytes of the scales of a block
+//	scales   bits of the scales of a block
 //	bits     bits of a value
 //
 // Each kind NAME that has blocks has the kernels, where at locates a block:
@@ -71,17 +71,17 @@
 	PANEL(Q5_0, 32, 1, 0, 5) \
 	PANEL(Q5_1, 32, 2, 0, 5) \
 	PANEL(Q8_0, 32, 1, 0, 8) \
-	PANEL(Q2_K, 256, 2, 2, 2) \
-	PANEL(Q3_K, 256, 1, 2, 3) \
-	PANEL(Q4_K, 256, 2, 2, 4) \
-	PANEL(Q5_K, 256, 2, 2, 5) \
-	PANEL(Q6_K, 256, 1, 2, 6) \
+	PANEL(Q2_K, 256, 2, 16, 2) \
+	PANEL(Q3_K, 256, 1, 16, 3) \
+	PANEL(Q4_K, 256, 2, 16, 4) \
+	PANEL(Q5_K, 256, 2, 16, 5) \
+	PANEL(Q6_K, 256, 1, 16, 6) \
 	PANEL(CODES_32, 32, 2, 0, 4) \
-	PANEL(CODES_4, 256, 1, 1, 4) \
-	PANEL(CODES_3, 256, 1, 1, 3) \
-	PANEL(CODES_3_ONE, 256, 1, 1, 3) \
-	PANEL(TERNARY, 256, 1, 2, 2) \
-	PANEL(TERNARY_ONE, 256, 1, 1, 2)
+	PANEL(CODES_4, 256, 1, 8, 4) \
+	PANEL(CODES_3, 256, 1, 8, 3) \
+	PANEL(CODES_3_ONE, 256, 1, 4, 3) \
+	PANEL(TERNARY, 256, 1, 12, 2) \
+	PANEL(TERNARY_ONE, 256, 1, 4, 2)
 
 #define PANELS(PANEL) FLOAT_PANELS(PANEL) BLOCK_PANELS(PANEL)
 

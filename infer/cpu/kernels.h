@@ -29,6 +29,13 @@ INLINE uint16_t load_u16(const uint8_t *p)
 	return v;
 }
 
+INLINE uint32_t load_u32(const uint8_t *p)
+{
+	uint32_t v;
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
 INLINE float float_of(uint32_t bits)
 {
 	float f;
@@ -66,7 +73,9 @@ INLINE void fetch_ahead(const uint8_t *p, const int bytes)
 // The same for a block of a panel. On AMD's processors it comes into L1: from L2, products of formats with few bits were slower.
 INLINE void fetch_block(const uint8_t *p, const int bytes)
 {
-	if (!engine_fetch_near) {
+	bool near = engine_fetch_near;
+	__asm__("" : "+r"(near)); // or else GCC tests it in a mask register, which takes vector instructions
+	if (!near) {
 		fetch_ahead(p, bytes);
 		return;
 	}

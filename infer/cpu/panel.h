@@ -6,7 +6,8 @@
 // A panel is a sequence of groups. formats.h has their sizes for each kind of panel:
 //
 //	units    (units, PANEL) F16
-//	scales   (blocks of the group, scales, PANEL) bytes
+//	scales   (blocks of the group, scales / 8, PANEL) bytes; of 4 or 12 bits: (scales / 4, PANEL) words of
+//	         32 bits, each with four bits of block i from bit 4i on
 //	values   (blocks of the group, bits, QUAD) bytes
 //
 // Quad j of a block is (PANEL, 4) bytes: values 4j … 4j+3 of each output. Values of fewer than eight
@@ -30,6 +31,7 @@ enum { QUAD = 4 * PANEL, NIBBLES = 4 * QUAD, PAIRS = 2 * QUAD };
 // The location of a block, and the meaning of its codes.
 struct block_at {
 	const uint8_t *units, *scales, *q;
+	int shift; // first bit of the block in words of scales
 	const struct codes *codes;
 };
 
@@ -45,14 +47,8 @@ struct panel_block {
 	vb q[8];
 	vf d[2]; // scales, of the block or of its halves
 	vf m[2]; // offsets
+	vi bias[2]; // pairs of 16 bits: biases of halves, or of each eight values
 };
-
-INLINE uint32_t load_u32(const uint8_t *p)
-{
-	uint32_t v;
-	memcpy(&v, p, sizeof v);
-	return v;
-}
 
 INLINE void store_u32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
@@ -125,6 +121,9 @@ INLINE void put_values(const int bits, uint8_t *to, const uint8_t *values)
 		put_singles(to, values, bits & 6);
 }
 
+// The four bits of a word of scales of output o.
+INLINE uint32_t four_bits(struct block_at at, int word, int o) { return load_u32(at.scales + word * QUAD + 4 * o) >> at.shift & 15; }
+
 // Value k of output o.
 INLINE int value_at(const int bits, const uint8_t *q, int o, int k)
 {
@@ -147,20 +146,26 @@ INLINE int value_at(const int bits, const uint8_t *q, int o, int k)
 	return value;
 }
 
-INLINE void load_sixes(struct panel_block *w, const uint8_t *q)
+#if !defined(LOOKUP_VBMI)
+// table[b] for each byte b of vb_bits(a, shift, mask), bits 0-5 of a.
+INLINE vb vb_lookup_bits(const uint8_t *table, vb a, const int shift, int mask) { return vb_lookup(table, vb_bits(a, shift, mask)); }
+#endif
+
+// Loads vectors of bytes with two values each, in bits 0-5.
+INLINE void load_sixes(vb sixes[4], const uint8_t *q)
 {
-	vb sixes[4];
 	UNROLL for (int h = 0; h < 3; h++)
 		sixes[h] = vb_load(q + h * QUAD);
 	sixes[3] = vb_select(vb_select(vb_shift(sixes[0], -6), vb_shift(sixes[1], -4), 3), vb_shift(sixes[2], -2), 15);
-	UNROLL for (int j = 0; j < 8; j++)
-		w->q[j] = vb_bits(sixes[j / 2], -3 * (j % 2), 7);
 }
 
 INLINE void load_values(const int bits, struct panel_block *w, const uint8_t *q)
 {
 	if (bits == 3) {
-		load_sixes(w, q);
+		vb sixes[4];
+		load_sixes(sixes, q);
+		UNROLL for (int j = 0; j < 8; j++)
+			w->q[j] = vb_bits(sixes[j / 2], -3 * (j % 2), 7);
 		return;
 	}
 	if (bits & 4) {
@@ -189,13 +194,23 @@ INLINE void load_values(const int bits, struct panel_block *w, const uint8_t *q)
 INLINE uint8_t *column_scales(const int kind, uint8_t *column, int i)
 {
 	const struct panel p = panel_of(kind);
-	return column + p.units * 2 + i * p.scales;
+	return column + p.units * 2 + i * p.scales / 8;
 }
 
 INLINE uint8_t *column_values(const int kind, uint8_t *column, int i)
 {
 	const struct panel p = panel_of(kind);
 	return column_scales(kind, column, p.values / BLOCK) + i * p.bits * 4;
+}
+
+// Reports whether the scales of a kind of panel are in words.
+INLINE bool has_words(const struct panel p) { return p.scales % 8 != 0; }
+
+// Writes four bits of block i to a word of scales of a column.
+INLINE void put_four_bits(const int kind, uint8_t *column, int word, int i, uint32_t bits)
+{
+	uint8_t *two = column_scales(kind, column, 0) + 4 * word + i / 2;
+	*two = (uint8_t)(i % 2 ? *two | bits << 4 : bits);
 }
 
 #if __has_builtin(__builtin_shufflevector)
@@ -231,7 +246,7 @@ INLINE void interleave(const int kind, const uint8_t *columns, uint8_t *to)
 	const struct panel p = panel_of(kind);
 	const size_t stride = panel_group_bytes(kind) / PANEL;
 	const int units = kind == PANEL_CODES_32 ? 0 : p.units; // its unit is a float: a word
-	const size_t scales = (size_t)(p.values / BLOCK * p.scales), words = (size_t)(p.values / BLOCK * p.bits + (p.units - units) / 2);
+	const size_t scales = has_words(p) ? 0 : (size_t)(p.values / BLOCK * p.scales / 8), words = (stride - 2 * (size_t)units - scales) / 4;
 	for (int u = 0; u < units; u++, to += 2 * PANEL)
 		UNROLL for (int o = 0; o < PANEL; o++)
 			memcpy(to + 2 * o, columns + (size_t)o * stride + 2 * u, 2);
@@ -277,7 +292,7 @@ INLINE void pack_group(const int type, const uint8_t *w, uint8_t *to)
 
 // The largest group of a panel.
 union group {
-#define PANEL_KIND(name, values, units, scales, bits) uint8_t name[PANEL * (2 * (units) + ((values) + BLOCK - 1) / BLOCK * ((scales) + 4 * (bits)))];
+#define PANEL_KIND(name, values, units, scales, bits) uint8_t name[PANEL * (2 * (units) + ((values) + BLOCK - 1) / BLOCK * ((scales) + BLOCK * (bits)) / 8)];
 	PANELS(PANEL_KIND)
 #undef PANEL_KIND
 };
@@ -345,13 +360,17 @@ INLINE struct block_at group_at(const int kind, const uint8_t *group, const stru
 {
 	const struct panel p = panel_of(kind);
 	const uint8_t *scales = group + 2 * PANEL * p.units;
-	return (struct block_at){group, scales, scales + p.scales * PANEL * (p.values / BLOCK), codes};
+	return (struct block_at){group, scales, scales + p.values / BLOCK * p.scales / 8 * PANEL, 0, codes};
 }
 
 INLINE struct block_at next_block(const int kind, struct block_at at)
 {
-	at.scales += panel_of(kind).scales * PANEL;
-	at.q += panel_of(kind).bits * QUAD;
+	const struct panel p = panel_of(kind);
+	if (has_words(p))
+		at.shift += 4;
+	else
+		at.scales += p.scales / 8 * PANEL;
+	at.q += p.bits * QUAD;
 	return at;
 }
 

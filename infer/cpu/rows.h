@@ -282,12 +282,15 @@ static void quantize(const float *x, int cols, struct quant_block *to)
 			continue;
 		}
 		block_round(x, scale, to->q);
+		for (int g = 0; g < 4; g++) {
+			int sum = 0;
+			for (int k = 0; k < BLOCK / 4; k++)
+				sum += to->q[g * BLOCK / 4 + k];
+			to->groups[g] = (int16_t)-sum;
+		}
 		for (int h = 0; h < 2; h++) {
-			int32_t sum = 0;
-			for (int k = 0; k < BLOCK / 2; k++)
-				sum += to->q[h * BLOCK / 2 + k];
-			to->half[h] = -sum;
-			to->half32[h] = -sum * 32;
+			to->half[h] = (int16_t)(to->groups[2 * h] + to->groups[2 * h + 1]);
+			to->half32[h] = to->half[h] * 32;
 		}
 		to->sum = to->half[0] + to->half[1];
 		to->d = max / 127.0f;

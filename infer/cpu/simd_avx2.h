@@ -128,6 +128,7 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 #define FEW_REGISTERS true // they do not hold the weights of a block and x: see reloaded
 
 typedef __m256i vb;
+typedef __m256i vi;
 
 INLINE vb vb_load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE vb vb_low(vb a) { return _mm256_and_si256(a, _mm256_set1_epi8(0x0f)); }
@@ -155,13 +156,6 @@ INLINE vb vb_lookup(const uint8_t *table, vb a)
 	return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table)), a);
 }
 
-// Byte l at p, repeated four times, for each lane l.
-INLINE vb vb_spread(const uint8_t *p)
-{
-	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
-	return _mm256_shuffle_epi8(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), _mm256_broadcastsi128_si256(first));
-}
-
 INLINE vb vb_or(vb a, vb b) { return _mm256_or_si256(a, b); }
 
 // Each byte shifted right by shift and masked with mask.
@@ -173,6 +167,24 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
+// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+{
+	const __m256i i = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *)p), _mm_cvtsi32_si128(shift));
+	const vf low = _mm256_permutevar8x32_ps(vf_load(table), i), high = _mm256_permutevar8x32_ps(vf_load(table + 8), i);
+	return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28))); // by bit 3
+}
+
+INLINE vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
+
+// In each lane, w[0] · x[0] + w[1] · x[1] for pairs of 16 bits.
+INLINE vi vi_dot_pairs(vi w, const int16_t *x)
+{
+	int32_t two;
+	memcpy(&two, x, sizeof two);
+	return _mm256_madd_epi16(w, _mm256_set1_epi32(two));
+}
+
 INLINE __m256i four_bytes(const int8_t *x)
 {
 	int32_t four;
@@ -183,10 +195,10 @@ INLINE __m256i four_bytes(const int8_t *x)
 #if defined(DOT_VNNI)
 // In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
 {
 	(void)bits;
-	__m256i sum = _mm256_set1_epi32(start);
+	__m256i sum = start;
 	UNROLL for (int j = 0; j < quads; j++)
 		sum = _mm256_dpbusd_avx_epi32(sum, w[j], four_bytes(x + 4 * j));
 	return _mm256_cvtepi32_ps(sum);
@@ -199,10 +211,10 @@ INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, 
 // below 2^bits, 2^(7-bits) of its results can be added before they are widened. Eight-bit weights
 // would saturate: they are replaced by |w - 128| and x gets the sign of w - 128, since
 // 2 · 128 · 127 < 2^15. start must then be -128 · Σ x, which this computation already includes.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
 {
 	const __m256i ones = _mm256_set1_epi16(1);
-	__m256i sum = _mm256_set1_epi32(bits == 8 ? 0 : start);
+	__m256i sum = bits == 8 ? _mm256_setzero_si256() : start;
 	const int most = bits == 8 ? 1 : 1 << (7 - bits), together = most < quads ? most : quads;
 	UNROLL for (int j = 0; j < quads; j += together) {
 		__m256i pairs = _mm256_setzero_si256();

@@ -110,6 +110,7 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 #define FEW_REGISTERS false // see reloaded
 
 typedef __m512i vb;
+typedef __m512i vi;
 
 INLINE vb vb_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE vb vb_low(vb a) { return _mm512_and_si512(a, _mm512_set1_epi8(0x0f)); }
@@ -122,7 +123,25 @@ INLINE vb vb_shift(vb a, const int shift)
 }
 
 // The same, masked with mask.
-INLINE vb vb_bits(vb a, const int shift, int mask) { return _mm512_and_si512(vb_shift(a, shift), _mm512_set1_epi8((char)mask)); }
+INLINE vb shift_and_mask(vb a, const int shift, int mask) { return _mm512_and_si512(vb_shift(a, shift), _mm512_set1_epi8((char)mask)); }
+
+#if defined(LOOKUP_VBMI)
+// The same of 0 … 63: a table for VPERMB, which looks up the lower six bits of a byte.
+INLINE vb six_bits(const int shift, int mask)
+{
+	const vb all = _mm512_set_epi64(0x3f3e3d3c3b3a3938, 0x3736353433323130, 0x2f2e2d2c2b2a2928, 0x2726252423222120,
+	                                0x1f1e1d1c1b1a1918, 0x1716151413121110, 0x0f0e0d0c0b0a0908, 0x0706050403020100);
+	return shift_and_mask(all, shift, mask);
+}
+
+INLINE vb vb_bits(vb a, const int shift, int mask)
+{
+	const int from = shift > 0 ? mask >> shift : mask << -shift;
+	return shift == 0 || from > 63 ? shift_and_mask(a, shift, mask) : _mm512_permutexvar_epi8(a, six_bits(shift, mask));
+}
+#else
+INLINE vb vb_bits(vb a, const int shift, int mask) { return shift_and_mask(a, shift, mask); }
+#endif
 
 // Bits of a where mask has ones, and of b where it has zeros.
 INLINE vb vb_select(vb a, vb b, int mask) { return _mm512_ternarylogic_epi64(a, b, _mm512_set1_epi8((char)mask), 0xe4); }
@@ -133,12 +152,12 @@ INLINE vb vb_lookup(const uint8_t *table, vb a)
 	return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table)), a);
 }
 
-// Byte l at p, repeated four times, for each lane l.
-INLINE vb vb_spread(const uint8_t *p)
+#if defined(LOOKUP_VBMI)
+INLINE vb vb_lookup_bits(const uint8_t *table, vb a, const int shift, int mask) // see panel.h
 {
-	const __m128i first = _mm_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0);
-	return _mm512_shuffle_epi8(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), _mm512_broadcast_i32x4(first));
+	return _mm512_permutexvar_epi8(a, vb_lookup(table, six_bits(shift, mask)));
 }
+#endif
 
 INLINE vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 
@@ -151,16 +170,33 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
+// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+{
+	return _mm512_permutexvar_ps(_mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift)), _mm512_loadu_ps(table));
+}
+
+INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+
+// In each lane, w[0] · x[0] + w[1] · x[1] for pairs of 16 bits.
+INLINE vi vi_dot_pairs(vi w, const int16_t *x)
+{
+	int32_t two;
+	memcpy(&two, x, sizeof two);
+	return _mm512_madd_epi16(w, _mm512_set1_epi32(two));
+}
+
 // In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x. Quads 4 to 7 are
+// added separately, so that two chains of additions overlap.
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
 {
 	(void)bits;
-	__m512i sum = _mm512_set1_epi32(start);
+	__m512i sums[2] = {start, _mm512_setzero_si512()};
 	UNROLL for (int j = 0; j < quads; j++) {
 		int32_t four;
 		memcpy(&four, x + 4 * j, sizeof four);
-		sum = _mm512_dpbusd_epi32(sum, w[j], _mm512_set1_epi32(four));
+		sums[j / 4] = _mm512_dpbusd_epi32(sums[j / 4], w[j], _mm512_set1_epi32(four));
 	}
-	return _mm512_cvtepi32_ps(sum);
+	return _mm512_cvtepi32_ps(quads > 4 ? _mm512_add_epi32(sums[0], sums[1]) : sums[0]);
 }

@@ -98,6 +98,7 @@ INLINE void block_round(const float *x, float scale, int8_t *q)
 #define FEW_REGISTERS false // see reloaded
 
 typedef uint8x16_t vb;
+typedef int32x4_t vi;
 
 INLINE vb vb_load(const uint8_t *p) { return vld1q_u8(p); }
 INLINE vb vb_low(vb a) { return vandq_u8(a, vdupq_n_u8(15)); }
@@ -135,14 +136,33 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u8(vb_spread(p)), 24)); }
 
+// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+{
+	const uint32x4_t i = vandq_u32(vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(p)), vdupq_n_s32(-shift)), vdupq_n_u32(15));
+	const uint8x16_t bytes = vreinterpretq_u8_u32(vmlaq_n_u32(vdupq_n_u32(0x03020100), i, 0x04040404));
+	return vreinterpretq_f32_u8(vqtbl4q_u8(vld1q_u8_x4((const uint8_t *)table), bytes));
+}
+
+INLINE vi vi_set(int32_t x) { return vdupq_n_s32(x); }
+
+// In each lane, w[0] · x[0] + w[1] · x[1] for pairs of 16 bits.
+INLINE vi vi_dot_pairs(vi w, const int16_t *x)
+{
+	int32_t two;
+	memcpy(&two, x, sizeof two);
+	const int16x8_t a = vreinterpretq_s16_s32(w), b = vreinterpretq_s16_s32(vdupq_n_s32(two));
+	return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b));
+}
+
 // In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j. The sum is exact.
 //
 // SDOT multiplies signed bytes. Eight-bit weights are replaced by w - 128; start must then be
 // -128 · Σ x, which this computation already includes.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
 {
-	int32x4_t sum = vdupq_n_s32(bits == 8 ? 0 : start);
+	int32x4_t sum = bits == 8 ? vdupq_n_s32(0) : start;
 	UNROLL for (int j = 0; j < quads; j += 4) {
 		const int8x16_t a = vld1q_s8(x + 4 * j);
 		int8x16_t q[4];

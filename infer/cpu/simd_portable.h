@@ -192,15 +192,6 @@ INLINE vb vb_lookup(const uint8_t *table, vb a)
 	return b;
 }
 
-// Byte l at p, repeated four times, for each lane l.
-INLINE vb vb_spread(const uint8_t *p)
-{
-	vb b;
-	for (int i = 0; i < 4 * LANES; i++)
-		b[i] = p[i / 4];
-	return b;
-}
-
 INLINE vb vb_or(vb a, vb b) { return a | b; }
 
 // Each byte shifted right by shift and masked with mask.
@@ -211,16 +202,36 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return (vf){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
 
+// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+{
+	vf a;
+	for (int l = 0; l < LANES; l++)
+		a[l] = table[load_u32(p + 4 * l) >> shift & 15];
+	return a;
+}
+
+INLINE vi vi_set(int32_t x) { return (vi){x, x, x, x}; }
+
+// In each lane, w[0] · x[0] + w[1] · x[1] for pairs of 16 bits.
+INLINE vi vi_dot_pairs(vi w, const int16_t *x)
+{
+	vi a;
+	for (int l = 0; l < LANES; l++)
+		a[l] = (int16_t)w[l] * x[0] + (w[l] >> 16) * x[1];
+	return a;
+}
+
 // Not inlined and not unrolled, because the products of all formats would dominate the build time.
 #undef UNROLL
 #define UNROLL
 
 // In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
 // the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
-static __attribute__((noinline)) vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, int32_t start)
+static __attribute__((noinline)) vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
 {
 	(void)bits;
-	vi sum = {start, start, start, start};
+	vi sum = start;
 	for (int j = 0; j < quads; j++)
 		for (int l = 0; l < LANES; l++)
 			for (int t = 0; t < 4; t++)
