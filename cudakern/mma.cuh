@@ -8,7 +8,8 @@
 // A thread block computes 64 rows × 128 outputs, a warp 32 × 32 of them. It takes the blocks of inputs in the
 // order of the tree in which matmul.cu adds the sums of lanes: all blocks of lane 0, then 16, 8, 24, 4 … Then one
 // accumulator suffices for the lane at hand, and one sum for each level of the tree: the first three in registers, two
-// in shared memory. Blocks are copied to shared memory in pairs, one pair ahead.
+// in shared memory. The loop over leaves has four of them, so that sums of the first two levels need not move from register
+// to register. Blocks are copied to shared memory in pairs, one pair ahead.
 //
 // The image of activations has a unit of 16 rows and a block of inputs: activation.cuh. The rows of a block are those of
 // a batch, or a group of pairs of a row and an expert: experts.cuh.
@@ -160,17 +161,20 @@ DEVICE uint32_t shared_word(const uint8_t *p)
 	return *reinterpret_cast<const uint32_t *>(p);
 }
 
-// Returns a fragment from the 16 bytes of quants with it, at quants + 8 · half if CHUNKS is 1, and from the upper bits of
-// the output's block; both in shared memory.
+// Returns where a lane's inputs are in the 16 bytes of quants of an output.
+DEVICE int in_quants() { return lane_id() % 4 / 2 * (CHUNKS == 2 ? 8 : 4); }
+
+// Returns a fragment from a lane's part of 16 bytes of quants (in_quants), at quants + 8 · half if CHUNKS is 1, and from the
+// upper bits of the output's block; both in shared memory.
 DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_t *high, [[maybe_unused]] int half)
 {
-	const int group = lane_id() % 4 / 2;
+	[[maybe_unused]] const int group = lane_id() % 4 / 2;
 	const bool odd = lane_id() & 1;
 #if CHUNKS == 2
-	const uint2 words = *reinterpret_cast<const uint2 *>(quants + group * 8);
+	const uint2 words = *reinterpret_cast<const uint2 *>(quants);
 	return signed_bytes(__byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240));
 #else
-	const uint32_t word = shared_word(quants + half * 8 + group * 4);
+	const uint32_t word = shared_word(quants + half * 8);
 #if defined(CODES)
 	return __byte_perm(look_up(word, false), look_up(word, true), odd ? 0x7531 : 0x6420);
 #else
@@ -186,28 +190,34 @@ DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_
 #endif
 }
 
-DEVICE uint32_t fragment(const uint8_t *stage, int output, int half)
+// Where a lane's parts of a block are in a stage, behind the beginning of each array: see multiply_block.
+struct InStage {
+	int quants, high, values, rows, outputs;
+};
+
+// Returns the fragment of output n · 8 + lane / 4 of a warp's 32.
+DEVICE uint32_t fragment(const uint8_t *stage, const InStage &at, int n, int half)
 {
-	return fragment_of(stage + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + output) * 16, stage + STAGE_HIGH + output * HIGH_BYTES, half);
+	return fragment_of(stage + at.quants + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + n * 8) * 16, stage + at.high + STAGE_HIGH + n * 8 * HIGH_BYTES, half);
 }
 
 // ---------------------------------------------------------------------------------------
 // Copying blocks to shared memory
 
-// A block of inputs in the order in which they are added.
+// A block of inputs in the order in which they are added: all those of a leaf, which are a multiple of TILE_BLOCKS apart.
 struct Position {
-	int leaf, tile;
+	int leaf, block;
 };
 
-// Returns leaf with its five bits reversed.
+// Returns leaf with its five bits reversed: the first of its blocks.
 DEVICE int lane_of(int leaf) { return __brev(leaf) >> 27; }
 
 // Goes on to the next of blocks blocks.
 DEVICE void advance(Position &at, int blocks)
 {
-	at.tile++;
-	while (at.tile * TILE_BLOCKS + lane_of(at.leaf) >= blocks && at.leaf < 31)
-		at.leaf++, at.tile = 0;
+	at.block += TILE_BLOCKS;
+	while (at.block >= blocks && at.leaf < 31)
+		at.block = lane_of(++at.leaf);
 }
 
 // What a thread copies of every block.
@@ -227,26 +237,26 @@ struct Scales {
 // copies quants, the upper half scales, each thread of one output.
 DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, Scales &scales)
 {
-	const int thread = threadIdx.x, in_tile = blocks_in_tile(from.blocks, at.tile);
-	const size_t tile = size_t(at.tile) * tile_bytes(TILE_BLOCKS);
-	const int lane = lane_of(at.leaf), each = MMA_THREADS / ROW_TILES, part = thread % each; // each: threads of a row tile
-	const uint8_t *unit = from.units + size_t(at.tile * TILE_BLOCKS + lane) * S8_UNIT;
+	const int thread = threadIdx.x, in_tile = blocks_in_tile(from.blocks, at.block / TILE_BLOCKS), lane = at.block % TILE_BLOCKS;
+	const uint32_t tile = at.block / TILE_BLOCKS * tile_bytes(TILE_BLOCKS); // a band is smaller than 4 GB
+	const int each = MMA_THREADS / ROW_TILES, part = thread % each;         // each: threads of a row tile
+	const uint8_t *unit = from.units + uint32_t(at.block * S8_UNIT);
 	UNROLL for (int i = 0; i < S8_FRAGMENTS / 16; i += each)
 		copy_async<16>(stage + STAGE_VALUES + thread / each * S8_FRAGMENTS + part * 16 + i * 16, unit + i * 16);
 	if (part < X_PARTS * 4)
 		copy_async<16>(stage + STAGE_ROWS + (thread / each * X_PARTS * 4 + part) * 16, unit + S8_FRAGMENTS + X_FIRST * 64);
 	if (thread < MMA_OUTPUTS) {
 		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++)
-			copy_async<16>(stage + STAGE_QUANTS + (chunk * MMA_OUTPUTS + thread) * 16, from.band + tile + quants_at(in_tile, thread % BAND_OUTPUTS, chunk, lane));
+			copy_async<16>(stage + STAGE_QUANTS + (chunk * MMA_OUTPUTS + thread) * 16, from.band + (tile + quants_at(in_tile, thread % BAND_OUTPUTS, chunk, lane)));
 		return;
 	}
 #if HIGH_BYTES == 4
 	if (thread < MMA_OUTPUTS + MMA_OUTPUTS / BAND_OUTPUTS)
-		copy_async<16>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 16, from.high_band + tile + high_at(in_tile, 0, lane));
+		copy_async<16>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 16, from.high_band + (tile + high_at(in_tile, 0, lane)));
 #elif HIGH_BYTES == 8
-	copy_async<8>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 8, from.band + tile + high_at(in_tile, thread % BAND_OUTPUTS, lane));
+	copy_async<8>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 8, from.band + (tile + high_at(in_tile, thread % BAND_OUTPUTS, lane)));
 #endif
-	const uint8_t *scale = from.band + tile + scales_at(in_tile, lane) + thread % BAND_OUTPUTS * SCALE_BYTES;
+	const uint8_t *scale = from.band + (tile + scales_at(in_tile, lane) + thread % BAND_OUTPUTS * SCALE_BYTES);
 #if SCALE_BYTES == 1
 	scales.scale = ldg8(scale);
 #elif SCALE_BYTES == 2
@@ -255,9 +265,9 @@ DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, S
 	scales.scale = ldg32(scale);
 #endif
 #if SUPER_BYTES == 4
-	scales.super = ldg32(from.band + tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
+	scales.super = ldg32(from.band + (tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES));
 #elif SUPER_BYTES == 2
-	scales.super = ldg16(from.band + tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES);
+	scales.super = ldg16(from.band + (tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES));
 #endif
 }
 
@@ -284,19 +294,19 @@ DEVICE void store_scales(uint8_t *stage, const Scales &scales)
 
 // acc[row tile of 2][output tile of 4][4] += the block of a stage, as fragments: a lane has rows lane / 4 and 8 more, and outputs
 // 2 · (lane % 4) and the next.
-DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage)
+DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage, const InStage &at)
 {
-	const int lane = lane_id(), row_tile = warp_id() / WARPS_ACROSS * 2, first = warp_id() % WARPS_ACROSS * 32;
 	uint32_t b[4][2];
 	UNROLL for (int n = 0; n < 4; n++)
 		UNROLL for (int half = 0; half < 2; half++)
-			b[n][half] = fragment(stage, first + n * 8 + lane / 4, half);
-	const float *const of_outputs = reinterpret_cast<const float *>(stage + STAGE_OUTPUTS) + first + lane % 4 * 2;
+			b[n][half] = fragment(stage, at, n, half);
+	const float *const of_outputs = reinterpret_cast<const float *>(stage + at.outputs + STAGE_OUTPUTS);
 	UNROLL for (int m = 0; m < 2; m++) {
-		const uint4 *values = reinterpret_cast<const uint4 *>(stage + STAGE_VALUES) + (row_tile + m) * (S8_FRAGMENTS / 16) + lane;
-		const float *of_rows = reinterpret_cast<const float *>(stage + STAGE_ROWS) + (row_tile + m) * X_PARTS * 16 + lane / 4;
+		const uint4 *values = reinterpret_cast<const uint4 *>(stage + at.values + STAGE_VALUES) + m * (S8_FRAGMENTS / 16);
+		const float *of_rows = reinterpret_cast<const float *>(stage + at.rows + STAGE_ROWS) + m * X_PARTS * 16;
 		uint32_t upper[4], lower[4];
-		memcpy(upper, &values[0], 16), memcpy(lower, &values[32], 16);
+		const uint4 both[2] = {values[0], values[32]};
+		memcpy(upper, &both[0], 16), memcpy(lower, &both[1], 16);
 		float scale[2], sum[2][HALVES];
 		UNROLL for (int r = 0; r < 2; r++) {
 			scale[r] = of_rows[(1 - X_FIRST) * 16 + r * 8];
@@ -321,18 +331,18 @@ DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage)
 	}
 }
 
-// Adds sums of a finished leaf to those of the same level that wait, as long as there are any, and leaves the sum in
-// acc if it is the whole tree's. Sums of the first levels wait in registers, the others in shared memory.
-template <int LEVEL> DEVICE void add_leaf(float (&sums)[32], float (&waiting)[REGISTER_LEVELS][32], float4 *shared, int leaf)
+// Adds sums of four finished leaves, of which leaf is the first, or of more, to those of the same level that wait, as long as
+// there are any, and leaves the sum in sums if it is the whole tree's. Those of level 2 wait in registers, the others in shared memory.
+template <int LEVEL> DEVICE void add_leaves(float (&sums)[32], float (&waiting)[32], float4 *shared, int leaf)
 {
 	if constexpr (LEVEL < 5) {
 		const bool waits = !(leaf >> LEVEL & 1);
 		if constexpr (LEVEL < REGISTER_LEVELS) {
 			UNROLL for (int i = 0; i < 32; i++)
 				if (waits)
-					waiting[LEVEL][i] = sums[i];
+					waiting[i] = sums[i];
 				else
-					sums[i] = waiting[LEVEL][i] + sums[i];
+					sums[i] = waiting[i] + sums[i];
 		} else {
 			float4 *at = shared + (LEVEL - REGISTER_LEVELS) * 8 * MMA_THREADS + threadIdx.x;
 			UNROLL for (int i = 0; i < 8; i++)
@@ -344,7 +354,7 @@ template <int LEVEL> DEVICE void add_leaf(float (&sums)[32], float (&waiting)[RE
 				}
 		}
 		if (!waits)
-			add_leaf<LEVEL + 1>(sums, waiting, shared, leaf);
+			add_leaves<LEVEL + 1>(sums, waiting, shared, leaf);
 	}
 }
 
@@ -408,7 +418,7 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 	}
 
 	// Stage s % MMA_STAGES has block s of the order. Scales are stored when the pair before theirs has been multiplied.
-	Position ahead = {0, -1};
+	Position ahead = {0, -TILE_BLOCKS};
 	Scales scales[2] = {};
 	const auto copy = [&](unsigned block) {
 		UNROLL for (int i = 0; i < 2; i++)
@@ -420,11 +430,16 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 	};
 	copy(0);
 
-	float acc[32], waiting[REGISTER_LEVELS][32];
+	const int lane = lane_id(), row_tile = warp_id() / WARPS_ACROSS * 2, first = warp_id() % WARPS_ACROSS * 32 + lane / 4;
+	const InStage in_stage = {
+		again(first * 16 + in_quants()), again(first * HIGH_BYTES), again(row_tile * S8_FRAGMENTS + lane * 16),
+		again((row_tile * X_PARTS * 16 + lane / 4) * 4), again((warp_id() % WARPS_ACROSS * 32 + lane % 4 * 2) * 4),
+	};
+	float acc[32], second[32], odd[32], waiting[32];
 	unsigned block = 0;
-	for (int leaf = 0; leaf < 32; leaf++) {
+	const auto add_blocks = [&](float(&sums)[32], int leaf) {
 		UNROLL for (int i = 0; i < 32; i++)
-			acc[i] = 0;
+			sums[i] = 0;
 		for (int at = lane_of(leaf); at < from.blocks; at += TILE_BLOCKS, block++) {
 			if (block % 2 == 0) {
 				UNROLL for (int i = 0; i < 2; i++)
@@ -433,9 +448,21 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 				syncthreads();
 				copy(block + 2);
 			}
-			multiply_block(acc, shared + block % MMA_STAGES * STAGE_BYTES);
+			multiply_block(sums, shared + block % MMA_STAGES * STAGE_BYTES, in_stage);
 		}
-		add_leaf<0>(acc, waiting, reinterpret_cast<float4 *>(shared + MMA_SUMS), leaf);
+	};
+	const auto add_pair = [&](float(&sums)[32], int leaf) {
+		add_blocks(sums, leaf);
+		add_blocks(odd, leaf + 1);
+		UNROLL for (int i = 0; i < 32; i++)
+			sums[i] += odd[i];
+	};
+	for (int leaf = 0; leaf < 32; leaf += 4) {
+		add_pair(acc, leaf);
+		add_pair(second, leaf + 2);
+		UNROLL for (int i = 0; i < 32; i++)
+			acc[i] += second[i];
+		add_leaves<2>(acc, waiting, reinterpret_cast<float4 *>(shared + MMA_SUMS), leaf);
 	}
 
 	int band;
@@ -523,7 +550,7 @@ DEVICE void copy_rest(uint8_t *band_shared, const uint8_t *tile, int band, int b
 DEVICE uint32_t few_fragment(const uint8_t *bands, int output, int block, int half)
 {
 	const uint8_t *band = bands + output / BAND_OUTPUTS * FEW_BAND;
-	const uint8_t *quants = band + few_quants_at(output, CHUNKS == 2 ? half : 0, block);
+	const uint8_t *quants = band + few_quants_at(output, CHUNKS == 2 ? half : 0, block) + in_quants();
 #if HIGH_BYTES == 8
 	return fragment_of(quants, band + few_high_at(output, block), half);
 #else
