@@ -60,7 +60,7 @@ func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
 	}
 	b.script(`addEventListener('click', e => { window.clicked = e.target.closest('[data-conv]')?.innerText.split('\n')[0]; e.preventDefault() }, { capture: true })`)
 	mouse("mousePressed")
-	add("second") // above the first
+	add("second")                                // above the first
 	b.do(chromedp.Sleep(500 * time.Millisecond)) // longer than the list waits before it is fetched
 	if n := b.value(`String(document.querySelectorAll('#rail-list [data-conv]').length)`); n != "1" {
 		t.Errorf("the list has %s rows while one is pressed, want the 1 that it had", n)
