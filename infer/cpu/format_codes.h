@@ -299,7 +299,7 @@ enum { TERNARY_BIAS = 9, TERNARY_BITS = 5, RAISED = 2 };
 // Biases of two parts of a block: both lowered, the first or the second raised, both raised.
 enum { LOW = TERNARY_BIAS << 16 | TERNARY_BIAS, FIRST = LOW - RAISED, SECOND = LOW - (RAISED << 16), HIGH = FIRST - (RAISED << 16) };
 
-INLINE vi bias_of(const int32_t *table, const uint8_t *p, int shift) { return (vi)vf_lookup((const float *)table, p, shift); }
+INLINE vi bias_of(const int32_t *table, const uint8_t *p, int shift) { return (vi)vf_lookup(table, p, shift); }
 
 // The scales of s, with bit 3 ignored.
 static const float ternary_scales[16] = {1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15};

@@ -167,11 +167,11 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 
-// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
-INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+// In each lane l, table[w >> shift & 15], 32 bits of any type, for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const void *table, const uint8_t *p, int shift)
 {
 	const __m256i i = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *)p), _mm_cvtsi32_si128(shift));
-	const vf low = _mm256_permutevar8x32_ps(vf_load(table), i), high = _mm256_permutevar8x32_ps(vf_load(table + 8), i);
+	const vf low = _mm256_permutevar8x32_ps(vf_load(table), i), high = _mm256_permutevar8x32_ps(vf_load((const float *)table + 8), i);
 	return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(i, 28))); // by bit 3
 }
 

@@ -170,10 +170,10 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 
-// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
-INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+// In each lane l, table[w >> shift & 15], 32 bits of any type, for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const void *table, const uint8_t *p, int shift)
 {
-	return _mm512_permutexvar_ps(_mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift)), _mm512_loadu_ps(table));
+	return _mm512_permutexvar_ps(_mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift)), vf_load(table));
 }
 
 INLINE vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }

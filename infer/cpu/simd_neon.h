@@ -136,8 +136,8 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u8(vb_spread(p)), 24)); }
 
-// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
-INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+// In each lane l, table[w >> shift & 15], 32 bits of any type, for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const void *table, const uint8_t *p, int shift)
 {
 	const uint32x4_t i = vandq_u32(vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(p)), vdupq_n_s32(-shift)), vdupq_n_u32(15));
 	const uint8x16_t bytes = vreinterpretq_u8_u32(vmlaq_n_u32(vdupq_n_u32(0x03020100), i, 0x04040404));

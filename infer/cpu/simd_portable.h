@@ -202,13 +202,13 @@ INLINE vf vf_bits(const uint8_t *p, const int shift, int mask)
 INLINE vf vf_bytes(const uint8_t *p) { return vf_bits(p, 0, 255); }
 INLINE vf vf_int8(const uint8_t *p) { return (vf){(int8_t)p[0], (int8_t)p[1], (int8_t)p[2], (int8_t)p[3]}; }
 
-// In each lane l, table[w >> shift & 15] for word w of 32 bits at p + 4l.
-INLINE vf vf_lookup(const float *table, const uint8_t *p, int shift)
+// In each lane l, table[w >> shift & 15], 32 bits of any type, for word w of 32 bits at p + 4l.
+INLINE vf vf_lookup(const void *table, const uint8_t *p, int shift)
 {
-	vf a;
+	float a[LANES];
 	for (int l = 0; l < LANES; l++)
-		a[l] = table[load_u32(p + 4 * l) >> shift & 15];
-	return a;
+		memcpy(a + l, (const float *)table + (load_u32(p + 4 * l) >> shift & 15), sizeof *a);
+	return vf_load(a);
 }
 
 INLINE vi vi_set(int32_t x) { return (vi){x, x, x, x}; }
