@@ -1,5 +1,5 @@
 // The common part of all paths. A path (path_*.c) includes this header, switches the compiler to its
-// instruction set, and includes its simd_*.h and then the kernels: one source, compiled once for each
+// instruction set, and includes its simd_*.h and then the kernels, path.h: one source, compiled once for each
 // instruction set.
 #include "engine.h"
 

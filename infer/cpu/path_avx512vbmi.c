@@ -14,14 +14,8 @@
 #define LOOKUP_VBMI
 #include "simd_avx512.h"
 
-#include "panel.h"
-#include "matmul_float.h"
-#include "matmul_panel.h"
-#include "rows.h"
-#include "attention.h"
-#include "recurrent.h"
-
-const struct kernels kernels_avx512vbmi = {run_row, read_bytes, weight_kernels, run_attention, run_conv, run_scan};
+#define KERNELS kernels_avx512vbmi
+#include "path.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop

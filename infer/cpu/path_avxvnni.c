@@ -16,14 +16,8 @@
 #define DOT_VNNI
 #include "simd_avx2.h"
 
-#include "panel.h"
-#include "matmul_float.h"
-#include "matmul_panel.h"
-#include "rows.h"
-#include "attention.h"
-#include "recurrent.h"
-
-const struct kernels kernels_avxvnni = {run_row, read_bytes, weight_kernels, run_attention, run_conv, run_scan};
+#define KERNELS kernels_avxvnni
+#include "path.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -13,14 +13,8 @@
 
 #include "simd_neon.h"
 
-#include "panel.h"
-#include "matmul_float.h"
-#include "matmul_panel.h"
-#include "rows.h"
-#include "attention.h"
-#include "recurrent.h"
-
-const struct kernels kernels_neon = {run_row, read_bytes, weight_kernels, run_attention, run_conv, run_scan};
+#define KERNELS kernels_neon
+#include "path.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop
