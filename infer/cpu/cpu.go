@@ -251,8 +251,11 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 		d.missing += bytes
 		return view, nil
 	}
+	if err := d.pack(w.Tensor, data, to); err != nil {
+		return device.Tensor{}, err
+	}
 	w.data = to
-	return d.add(w), d.pack(w.Tensor, data, to)
+	return d.add(w), nil
 }
 
 // addView is add for a weight that stays in data.

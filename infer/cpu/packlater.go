@@ -35,8 +35,7 @@ func (d *cpu) Pack(limit time.Duration, release func(view []byte)) (missing int6
 	}
 	for begin := time.Now(); len(d.unpacked) > 0 && time.Since(begin) < limit; {
 		w := &d.unpacked[0]
-		if free := host.MemoryAvailable(); w.rows == 0 && free > 0 && free < d.missing {
-			d.KeepInFile(fmt.Sprintf("copies of them need %s more, but only %s are free", mebibytes(d.missing), mebibytes(free)))
+		if w.rows == 0 && d.lacksMemory() {
 			d.unpacked, d.missing = nil, 0
 			break
 		}
@@ -50,6 +49,17 @@ func (d *cpu) Pack(limit time.Duration, release func(view []byte)) (missing int6
 		}
 	}
 	return d.missing, nil
+}
+
+// lacksMemory reports whether memory is too short for the copies that are missing, and gives that as the reason why
+// weights stay in the file.
+func (d *cpu) lacksMemory() bool {
+	free := host.MemoryAvailable()
+	lacks := free > 0 && free < d.missing
+	if lacks {
+		d.KeepInFile(fmt.Sprintf("copies of them need %s more, but only %s are free", mebibytes(d.missing), mebibytes(free)))
+	}
+	return lacks
 }
 
 // packPiece packs the next panels of w.
