@@ -161,7 +161,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	}
 	o = o.withDefaults()
 	m := &Model{config: c, options: o, weightBytes: WeightBytes(f), file: f}
-	l := loader{ctx: ctx, f: f, progress: o.Progress, packLater: o.PackLater, fetched: map[source]bool{}, total: m.weightBytes}
+	l := loader{ctx: ctx, f: f, progress: o.Progress, fetched: map[source]bool{}, total: m.weightBytes}
 	if l.tensors, err = c.find(f); err != nil {
 		return nil, err
 	}
@@ -169,6 +169,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		return nil, err
 	}
 	m.packLater()
+	l.packers = m.packers
 	for _, s := range m.stages {
 		if err := l.load(s); err != nil {
 			return nil, err

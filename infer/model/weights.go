@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -18,7 +19,7 @@ type loader struct {
 	tensors  []found
 	progress func(Progress)
 
-	packLater bool // see Options
+	packers []device.Packer // that keep views of weights
 
 	fetched     map[source]bool
 	done, total int64 // bytes
@@ -77,7 +78,7 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
 	}
-	if _, later := dev.(device.Packer); !later || !l.packLater {
+	if p, _ := dev.(device.Packer); !slices.Contains(l.packers, p) {
 		l.f.Release(t.Data) // most devices have made a copy
 	}
 	return w, nil
