@@ -358,8 +358,8 @@ template <int LEVEL> DEVICE void add_leaves(float (&sums)[32], float (&waiting)[
 	}
 }
 
-// Returns v, which the compiler takes for another value, so that it computes what depends on it again instead of
-// keeping it in registers.
+// Returns v, which the compiler takes for another value: it computes what depends on it again instead of keeping it in
+// registers from before, and keeps the value itself instead of computing that again.
 DEVICE int again(int v)
 {
 #ifndef EMU

@@ -13,8 +13,8 @@ import (
 // takes up to a second, in which a request would wait.
 const idleTime = 5 * time.Second
 
-// stepBytes returns how many bytes a step over plan reads from memory; 0 if that is not known, or if it
-// reads prompts too.
+// stepBytes returns how many bytes a step over plan reads from memory; 0 if that is not known, if it reads
+// prompts too, or as long as weights are being copied.
 func (r *loadedModel) stepBytes(plan []scheduled) int64 {
 	if r.reads == nil || r.packing.missing > 0 {
 		return 0

@@ -85,13 +85,14 @@ func (l *loop) pack() error {
 func (l *loop) packed() {
 	r := l.loaded
 	log := l.options.Logger.With("model", r.model.info.Name)
-	log.Info("weights copied", "bytes", r.packing.total)
 	for _, dev := range r.devices {
 		if notice := (device.Info{InFile: dev.Info().InFile}).Notices(); notice != "" {
 			log.Warn("not all weights copied", "notice", notice)
 			r.info.Notice = strings.Trim(r.info.Notice+"; "+notice, "; ")
+			return
 		}
 	}
+	log.Info("weights copied", "bytes", r.packing.total)
 }
 
 // progress returns the progress for the status; zero if there is nothing to do.

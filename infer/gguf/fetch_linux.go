@@ -37,7 +37,7 @@ func readIn(data []byte) error {
 }
 
 // cached reports whether pages are in the page cache: mapping them here would take longer than page faults in the
-// threads that read them. For a file that this process may neither write nor owns, Linux always says so.
+// threads that read them. Of a file that this process neither owns nor may write, Linux says so in any case.
 func cached(pages []byte) bool {
 	states := make([]byte, (len(pages)+unix.Getpagesize()-1)/unix.Getpagesize())
 	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(pages))), uintptr(len(pages)), uintptr(unsafe.Pointer(unsafe.SliceData(states))))

@@ -205,7 +205,8 @@ func (f *File) Release(data []byte) {
 }
 
 // Fetch reads a tensor's data from disk into memory, so that later users do not wait for it. After
-// each piece of 16 MiB it calls read with the number of bytes in memory, and returns its error. For a File from Parse it calls read once.
+// each piece of 16 MiB it calls read with the number of bytes in memory, and returns its error. For
+// a File from Parse it calls read once.
 func (f *File) Fetch(t Tensor, read func(bytes int64) error) error {
 	const piece = 16 << 20
 	if len(f.maps) == 0 || len(t.Data) == 0 {
