@@ -136,6 +136,7 @@ struct Shared {
 	float *max, *sum;           // m and l of the units so far
 	float *scale, *unit_scale;  // set by rescale
 	int *first, *last;          // positions that the query attends to; none: last < first
+	int *common;                // of a prompt: (2) the first and last position that all queries attend to
 	float *q;                   // (q_stride)
 	float *out;                 // (WIDTH·32) a of the units so far
 	float *unit_out;            // (WIDTH·32) a of the unit, and before that its keys: attention_row.cuh
@@ -349,8 +350,8 @@ template <int WIDTH> DEVICE void write_image(const Params &a, const Shared &s, c
 	}
 }
 
-// Stores the results of n: s.out, with the sinks, divided by s.sum.
-template <int WIDTH> DEVICE void finish(const Params &a, const Shared &s, const Queries &n)
+// Adds the sinks to the sums of n. The results are a · s.scale / s.sum.
+DEVICE void finish_sums(const Params &a, const Shared &s, const Queries &n)
 {
 	const int t = threadIdx.x;
 	syncthreads(); // s.scale may still be read
@@ -360,6 +361,13 @@ template <int WIDTH> DEVICE void finish(const Params &a, const Shared &s, const 
 			add_sink(a.sinks[n.head + t % n.heads], &s.max[t], &s.sum[t], &s.scale[t]);
 	}
 	syncthreads();
+}
+
+// Stores the results of n: s.out, with the sinks, divided by s.sum.
+template <int WIDTH> DEVICE void finish(const Params &a, const Shared &s, const Queries &n)
+{
+	const int t = threadIdx.x;
+	finish_sums(a, s, n);
 	if (a.image_kind != NO_IMAGE) {
 		write_image<WIDTH>(a, s, n);
 		return;
@@ -371,11 +379,10 @@ template <int WIDTH> DEVICE void finish(const Params &a, const Shared &s, const 
 	}
 }
 
-// Computes the attention of n.
-template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, const Shared &s, Queries n)
+// Sets what s has of each of n's queries before the first unit.
+template <int QUERIES> DEVICE void begin_queries(const Params &a, const Shared &s, const Queries &n)
 {
-	int t = threadIdx.x;
-	syncthreads(); // the previous queries may still be in use
+	const int t = threadIdx.x;
 	if (t < QUERIES) {
 		int p = t < n.count ? a.pos[n.row + t / n.heads] : -1;
 		s.last[t] = t < n.count ? min(a.last[n.row + t / n.heads], p + a.after) : -1;
@@ -383,6 +390,31 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 		s.max[t] = MINUS_INFINITY;
 		s.sum[t] = 0.0f;
 	}
+}
+
+DEVICE void set_range(const Shared &s, Queries &n)
+{
+	n.low = s.first[0], n.high = s.last[0];
+	for (int i = 1; i < n.count; i++)
+		n.low = min(n.low, s.first[i]), n.high = max(n.high, s.last[i]);
+}
+
+// Adds m and l of a unit to those of the units before, and sets the factors of their values.
+template <int QUERIES> DEVICE void add_unit(const Shared &s)
+{
+	const int t = threadIdx.x;
+	if (t < QUERIES) {
+		rescale(&s.max[t], unit_max(s, t), &s.scale[t], &s.unit_scale[t]);
+		s.sum[t] = accumulate(s.sum[t], s.scale[t], unit_sum(s, t), s.unit_scale[t]);
+	}
+}
+
+// Computes the attention of n.
+template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, const Shared &s, Queries n)
+{
+	int t = threadIdx.x;
+	syncthreads(); // the previous queries may still be in use
+	begin_queries<QUERIES>(a, s, n);
 	for (int i = 0; i < QUERIES; i++) {
 		for (int d = t; d < a.dim; d += UNIT)
 			s.q[i * stride_of<WIDTH>(a.dim) + d] = i < n.count ? a.q[query_index(n, i, a.heads) * a.dim + d] : 0.0f;
@@ -390,16 +422,11 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 			s.out[i * WIDTH * WARP + d] = 0.0f;
 	}
 	syncthreads();
-	n.low = s.first[0], n.high = s.last[0];
-	for (int i = 1; i < n.count; i++)
-		n.low = min(n.low, s.first[i]), n.high = max(n.high, s.last[i]);
+	set_range(s, n);
 
 	for (int unit = n.low / UNIT; unit <= n.high / UNIT; unit++) {
 		attend_unit<WIDTH, QUERIES>(a, s, n, unit);
-		if (t < QUERIES) {
-			rescale(&s.max[t], unit_max(s, t), &s.scale[t], &s.unit_scale[t]);
-			s.sum[t] = accumulate(s.sum[t], s.scale[t], unit_sum(s, t), s.unit_scale[t]);
-		}
+		add_unit<QUERIES>(s);
 		syncthreads();
 		for (int i = 0; i < n.count; i++)
 			for (int d = t; d < a.value_dim; d += UNIT)
@@ -408,24 +435,34 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 	finish<WIDTH>(a, s, n);
 }
 
-template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params &a)
+// Calls attend with the queries of the block: once for each range of rows of one sequence. The last rows of a prompt, which attend to
+// most positions, come first.
+template <typename Attend> DEVICE void each_range(const Params &a, const Attend &attend)
 {
-	Shared s = shared_layout<WIDTH, QUERIES>(memory, stride_of<WIDTH>(a.dim));
 	int group = a.heads / a.kv_heads, parts = (group + a.block_heads - 1) / a.block_heads;
 	Queries n;
 	n.kv_head = blockIdx.y / parts;
 	n.head = n.kv_head * group + blockIdx.y % parts * a.block_heads;
 	n.heads = min(a.block_heads, (n.kv_head + 1) * group - n.head);
-	int row = blockIdx.z * a.block_rows, end = min(row + a.block_rows, *a.rows);
-	while (row < end) { // each range of rows of one sequence
+	int row = (gridDim.z - 1 - blockIdx.z) * a.block_rows, end = min(row + a.block_rows, *a.rows);
+	while (row < end) {
 		n.row = row++;
 		while (row < end && a.seq[row] == a.seq[n.row])
 			row++;
 		n.count = (row - n.row) * n.heads;
-		attend_queries<WIDTH, QUERIES>(a, s, n);
+		attend(n);
 	}
 }
 
+template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params &a)
+{
+	const Shared s = shared_layout<WIDTH, QUERIES>(memory, stride_of<WIDTH>(a.dim));
+	each_range(a, [&](const Queries &n) { attend_queries<WIDTH, QUERIES>(a, s, n); });
+}
+
+#if !defined(LATENT)
+#include "attention_prompt.cuh"
+#endif
 #include "attention_row.cuh"
 
 #define ATTENTION(name, blocks, ...) \
@@ -445,6 +482,7 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 // consecutive rows of a prompt.
 #define ROW(dims, queries, blocks) ATTENTION(NAME(d##dims##_n##queries), blocks, attend_row<dims / 32, queries>)
 #define ROWS(dims, queries, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend<dims / 32, queries>)
+#define PROMPT(dims, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend_prompt<dims>)
 
 ROW(32, 1, 4)
 ROW(32, 2, 4)
@@ -456,14 +494,16 @@ ROW(64, 1, 4)
 ROW(64, 2, 4)
 ROW(64, 4, sizeof(element) == 4 ? 3 : 4)
 ROW(64, 8, 2)
-ROWS(64, 16, 4)
+PROMPT(64, 4)
 #endif
 ROW(128, 1, 4)
 ROW(128, 2, 4)
 ROW(128, 4, 4)
 ROW(128, 8, 2)
+#if defined(LATENT)
 ROWS(128, 16, 3)
-#if !defined(LATENT)
+#else
+PROMPT(128, sizeof(element) == 4 ? 3 : 4)
 ROW(256, 1, 4)
 ROW(256, 2, 4)
 ROW(256, 4, 3)

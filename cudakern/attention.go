@@ -29,13 +29,15 @@ type Attention struct {
 }
 
 const (
-	unitPositions    = 128 // positions of a unit, the part of attention with one maximum: attention.cu
-	attentionThreads = 128 // a thread for each position of a unit
-	splitRows        = 16  // up to this many rows, the units of a row are divided among blocks
-	imageRows        = 4   // up to this many rows, the result may be written as an image
-	shareRows        = 128 // from this many rows on, consecutive rows share a block
-	prefillQueries   = 16  // query vectors of a shared block
-	wideDim          = 128 // wider values leave registers for only 8 query vectors, more than twice as wide for 4
+	unitPositions    = 128  // positions of a unit, the part of attention with one maximum: attention.cu
+	attentionThreads = 128  // a thread for each position of a unit
+	splitRows        = 16   // up to this many rows, the units of a row are divided among blocks
+	imageRows        = 4    // up to this many rows, the result may be written as an image
+	shareRows        = 128  // from this many rows on, consecutive rows share a block
+	promptQueries    = 32   // query vectors of a shared block, with keys and values of 33 to 128 elements: attention_prompt.cuh
+	prefillQueries   = 16   // of one with other values
+	wideDim          = 128  // wider values leave registers for only 8 query vectors, more than twice as wide for 4
+	promptSlice      = 4096 // bytes of keys or values that come to shared memory together: SLICE
 	maxDim           = 1024
 )
 
@@ -102,8 +104,13 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 	return a, err
 }
 
+// products reports whether rows of a prompt are computed by products of matrices: attention_prompt.cuh.
+func (a *Attention) products() bool { return a.latent == 0 && 1 < a.width && 32*a.width <= wideDim }
+
 func (a *Attention) prefillQueries() int {
 	switch {
+	case a.products():
+		return promptQueries
 	case a.values > 2*wideDim:
 		return 4
 	case a.values > wideDim:
@@ -171,6 +178,9 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 		k.kernel, k.rows, unit = *a.prefill, queries/a.perRow, 4*queries*32*a.width
 	}
 	k.shared = 4*queries*(unitPositions+a.stride+32*a.width+2*4+8) + unit
+	if capacity >= shareRows && a.products() {
+		k.shared = 4*queries*(unitPositions+a.stride+2*4+8) + 2*promptSlice
+	}
 	if rotation != nil {
 		k.kernel.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
 		k.shared += 4 * 32 * a.width
