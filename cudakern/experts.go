@@ -213,7 +213,7 @@ func (k *MatMul) EnqueueGrouped(to Queue, x Ptr, g Groups, p ExpertProduct) erro
 	if group.kernel == nil || p.Experts != g.Experts || p.Used != g.Used {
 		return fmt.Errorf("groups of %d rows of %d of %d experts do not fit a product with %d of %d", g.Each, g.Used, g.Experts, p.Used, p.Experts)
 	}
-	return group.kernel.Launch(to, Dim3{X: g.most(), Y: p.blocks(group.outputs)}, Dim3{X: threads}, group.shared(p.W.Inputs),
+	return group.kernel.Launch(to, Dim3{X: g.most(), Y: p.blocks(group.outputs)}, Dim3{X: group.threads}, group.shared(p.W.Inputs),
 		p.Dst, p.Weights, int32(p.W.Outputs), g.List, int32(g.most()), x, int32(p.W.Inputs))
 }
 

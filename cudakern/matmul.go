@@ -23,6 +23,7 @@ type productGroup struct {
 	from          int
 	rows, outputs int // of a block
 	image         string
+	threads       int // of a block
 	memory        int // shared memory of a block in bytes; 0: for images of the rows
 	kernel        *Function
 }
@@ -69,7 +70,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 			module, row, name = "exact_"+weights, "row_exact_"+weights, "dp2a"
 		}
 	}
-	few := productGroup{outputs: bandOutputs * threads / 32, image: k.image}
+	few := productGroup{outputs: bandOutputs * threads / 32, image: k.image, threads: threads}
 	for _, g := range []struct{ from, rows int }{{1, 1}, {2, 2}, {3, 4}} {
 		few.from, few.rows = g.from, g.rows
 		if few.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_n%d", weights, name, g.rows)); err != nil {
@@ -94,20 +95,24 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	return k, err
 }
 
-// addMatrixUnits adds the kernels of mma.cuh.
+// addMatrixUnits adds the kernels of mma_few.cuh and mma.cu.
 func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err error) {
 	from := minMatrixRows
 	if f.super > 0 {
 		from = 9 // up to 8 rows, computing factors from two scales takes matrix units longer than dp2a takes for all
 	}
 	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
+	many, size := productGroup{from: 64, rows: 64, outputs: 128, threads: threads, memory: mmaShared}, "mma"
+	if c.properties.MaxShared >= largeShared {
+		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
+	}
 	for _, g := range []struct {
-		name  string
-		group productGroup
-		pairs int // from, of pairs with the same expert
+		module, name string
+		group        productGroup
+		pairs        int // from, of pairs with the same expert
 	}{
-		{"few", productGroup{from: from, rows: 16, outputs: fewOutputs, memory: min(4, mmaShared/stage) * stage}, max(from, groupFrom[16])},
-		{"mma", productGroup{from: 64, rows: 64, outputs: 128, memory: mmaShared}, groupFrom[64]},
+		{module, "few", productGroup{from: from, rows: 16, outputs: fewOutputs, threads: threads, memory: min(4, mmaShared/stage) * stage}, max(from, groupFrom[16])},
+		{size + "_" + k.weights, size, many, groupFrom[64]},
 	} {
 		g.group.image = imageS8
 		for suffix, to := range map[string]*[]productGroup{"": &k.groups, "_grouped": &k.grouped} {
@@ -115,7 +120,7 @@ func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err 
 			if suffix != "" {
 				group.from = g.pairs
 			}
-			if group.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s%s", k.weights, g.name, suffix)); err != nil {
+			if group.kernel, err = c.kernel(g.module, fmt.Sprintf("matmul_%s_%s%s", k.weights, g.name, suffix)); err != nil {
 				return err
 			}
 			if err := group.kernel.SetMaxShared(group.memory); err != nil {
@@ -162,11 +167,14 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// minMatrixRows is the fewest rows that matrix units multiply. The others are FEW_OUTPUTS and MMA_SHARED of mma.cuh.
+// minMatrixRows is the fewest rows that matrix units multiply. largeShared is the shared memory that blocks may have on
+// multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS and MMA_SHARED of mma_few.cuh and mma.cu.
 const (
-	minMatrixRows = 5
-	fewOutputs    = 32
-	mmaShared     = 99 << 10
+	minMatrixRows    = 5
+	largeShared      = 227 << 10
+	fewOutputs       = 32
+	mmaShared        = 99 << 10
+	mmaSharedOfThree = 75 << 10
 )
 
 // shared returns the shared memory of a block for products of inputs inputs, in bytes.
@@ -215,7 +223,7 @@ func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, prod
 	if add {
 		onto = 1
 	}
-	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: threads}, group.shared(inputs),
+	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: group.threads}, group.shared(inputs),
 		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows)
 }

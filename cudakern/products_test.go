@@ -164,18 +164,18 @@ func TestProducts(t *testing.T) {
 // TestExactUnits compares the bits of products by newer units with those of sm_52's, for outputs and rows
 // that leave blocks of threads incomplete, lanes without blocks, and one more tile for some lanes than for others.
 func TestExactUnits(t *testing.T) {
-	for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
+	for _, d := range exactDevices {
 		for _, name := range cudakern.WeightTypes() {
 			elements, _ := weightTypes[name].Block()
 			if elements == 1 {
 				continue // floats have no such units
 			}
 			for _, c := range []struct{ outputs, inputs, rows int }{{5, 256, 3}, {9, 2304, 1}, {37, 1280, 5}, {70, 2304, 19}, {3, 9472, 12}, {133, 256, 64}, {37, 1280, 70}, {260, 2304, 67}, {4, 9472, 64}} {
-				if units == cudakern.UnitsMMA && c.rows < 5 || units == cudakern.UnitsDP2A && c.rows > 8 || testing.Short() && (c.outputs > 200 || c.inputs > 4096) {
+				if c.rows < d.from || d.units == cudakern.UnitsDP2A && c.rows > 8 || testing.Short() && (c.outputs > 200 || c.inputs > 4096) {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s %s (%d, %d) %d rows", units, name, c.outputs, c.inputs, c.rows), func(t *testing.T) {
-					r, w := newExactRig(t), cudakern.Weights{Type: name, Outputs: c.outputs, Inputs: c.inputs}
+				t.Run(fmt.Sprintf("%s %s (%d, %d) %d rows", d, name, c.outputs, c.inputs, c.rows), func(t *testing.T) {
+					r, w := newExactRigOf(t, d.capability), cudakern.Weights{Type: name, Outputs: c.outputs, Inputs: c.inputs}
 					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
 					weights := r.load(w, devicetest.RandomWeight(rng, weightTypes[name], w.Outputs, w.Inputs, 1))
 					x := make([]float32, c.rows*c.inputs)
@@ -186,7 +186,7 @@ func TestExactUnits(t *testing.T) {
 						}
 					}
 					var results [2][]float32
-					for i, units := range []cudakern.Units{cudakern.UnitsXMAD, units} {
+					for i, units := range []cudakern.Units{cudakern.UnitsXMAD, d.units} {
 						r.c.Units = units
 						k, err := cudakern.NewMatMul(r.c, name)
 						r.must(err)
@@ -202,6 +202,18 @@ func TestExactUnits(t *testing.T) {
 		}
 	}
 }
+
+// exactDevice has units that sm_52 has not got, for from rows or more.
+type exactDevice struct {
+	units      cudakern.Units
+	capability string
+	from       int
+}
+
+// exactDevices: products of 64 rows and more have another kernel where multiprocessors have 228 KB of shared memory.
+var exactDevices = []exactDevice{{cudakern.UnitsDP2A, "9.0", 1}, {cudakern.UnitsMMA, "9.0", 5}, {cudakern.UnitsMMA, "8.6", 64}}
+
+func (d exactDevice) String() string { return fmt.Sprintf("%s of %s", d.units, d.capability) }
 
 // newExactRig is newRig on a device with all units.
 func newExactRig(t testing.TB) rig { return newExactRigOf(t, "9.0") }

@@ -389,10 +389,13 @@ func readBudget(name string) (map[string]int, error) {
 }
 
 // maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
-// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads.
+// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack.
 func maxSpill(kernel string) int {
-	if strings.HasPrefix(kernel, "persist_") {
+	switch {
+	case strings.HasPrefix(kernel, "persist_"):
 		return 384
+	case strings.Contains(kernel, "_mma_large"):
+		return 96
 	}
 	return 0
 }

@@ -54,16 +54,15 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 {
 	const int together = panel_of(kind).values / BLOCK;
 	const size_t group = panel_group_bytes(kind), block = group / (size_t)together;
-	const size_t distance = BLOCKS_AHEAD * block < AHEAD ? BLOCKS_AHEAD * block : AHEAD;
 	vf acc[PANEL_ROWS][VECTORS];
 	UNROLL for (int r = 0; r < rows; r++)
 		UNROLL for (int v = 0; v < VECTORS; v++)
 			acc[r][v] = vf_zero();
 	for (int b = 0; b < blocks; panel += group) {
 		struct block_at at = group_at(kind, panel, codes);
-		const uint8_t *ahead = panel + distance; // in the order of memory, unlike a block and its scales
-		for (int i = 0; i < together; i++, b++, at = next_block(kind, at), ahead += block) {
-			fetch_block(ahead, (int)block);
+		const uint8_t *next = panel; // in the order of memory, unlike a block and its scales
+		for (int i = 0; i < together; i++, b++, at = next_block(kind, at), next += block) {
+			fetch_block(next, block);
 			UNROLL for (int v = 0; v < VECTORS; v++) {
 				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
