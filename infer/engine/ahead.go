@@ -13,7 +13,7 @@ import (
 // without, to the bits of its log-probabilities.
 //
 // A step is ahead of another one if it has the same sequences, one row each. So one sequence that must wait for its token makes
-// all wait. It must wait if the device cannot draw as its samplers do (see drawOf), if prompt lookup drafts its tokens, or if the
+// all wait. It must wait if the device cannot draw as its samplers do (see drawOf), while prompt lookup has a draft for it, or if the
 // device was wrong too often. No step is submitted ahead while anything else is to be done: requests wait, KV caches are copied,
 // a model is loaded. After a wrong token, those that were submitted are collected before the next one is planned.
 //
@@ -76,7 +76,7 @@ func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
 	for _, part := range plan {
 		a := l.answers[part.seq]
 		p := a.proposal
-		if p == nil || !p.holds() || a.lookup != nil || part.rows != 1 || part.from < len(a.tokens)-1 || a.length() >= a.limit {
+		if p == nil || !p.holds() || len(part.draft) > 0 || part.rows != 1 || part.from < len(a.tokens)-1 || a.length() >= a.limit {
 			return list[:0]
 		}
 		d := p.draw
@@ -108,7 +108,7 @@ func (l *loop) planAhead() (plan []scheduled) {
 	}
 	for i, part := range last.plan {
 		a := l.answers[part.seq]
-		if !l.counts(first, i) || a.length()+len(l.flights) >= a.limit {
+		if !l.counts(first, i) || a.length()+len(l.flights) >= a.limit || a.lookup != nil && a.lookup.due(a.tokens) {
 			return nil
 		}
 		if n := len(l.flights); l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {

@@ -33,12 +33,12 @@ func aheadParams(rng *rand.Rand, seed int64) sample.Params {
 	return p
 }
 
-// aheadRequests returns requests as lookupRequests does, most of them without lookup.
+// aheadRequests returns requests as lookupRequests does, half of them without lookup.
 func aheadRequests(rng *rand.Rand, count int, fresh func(infer.Request) outcome) (list []infer.Request, want []outcome) {
 	list, want = lookupRequests(rng, count, aheadParams, fresh)
 	off := false
 	for i := range list {
-		if rng.IntN(5) > 0 {
+		if rng.IntN(2) > 0 {
 			list[i].PromptLookup = &off
 		}
 	}
@@ -159,7 +159,7 @@ func TestEngine_StepsAheadAreForRequestsThatTheDeviceCanDrawFor(t *testing.T) {
 		{"mirostat", func(r *infer.Request, _ *Options) { r.Params.Mirostat = 2 }, false},
 		{"a bias", func(r *infer.Request, _ *Options) { r.Params.LogitBias = map[int32]float64{5: 1} }, false},
 		{"a grammar", func(r *infer.Request, _ *Options) { r.Grammar, r.IgnoreEOS = "root ::= [a-z]*", false }, false},
-		{"prompt lookup", func(r *infer.Request, _ *Options) { r.PromptLookup = &yes }, false},
+		{"prompt lookup that has no draft", func(r *infer.Request, _ *Options) { r.PromptLookup = &yes }, true},
 		{"the option off", func(_ *infer.Request, o *Options) { o.RunAhead = &no }, false},
 		{"no option", func(_ *infer.Request, o *Options) { o.RunAhead = nil }, true},
 	} {
@@ -172,5 +172,30 @@ func TestEngine_StepsAheadAreForRequestsThatTheDeviceCanDrawFor(t *testing.T) {
 		if a := b.ask(r); a.err != nil || (b.Status().Ahead.Tokens > 0) != tt.want {
 			t.Errorf("%s: %+v, want steps ahead: %v; error %v", tt.name, b.Status().Ahead, tt.want, a.err)
 		}
+	}
+}
+
+func TestEngine_StepsAheadEndWhilePromptLookupHasADraft(t *testing.T) {
+	on, off := true, false
+	open := func(depth int) *bench {
+		return newBench(t, func(b *bench, o *Options) {
+			b.depth, o.RunAhead = depth, &on
+			b.onLogits = func(logits []float32, pos int32) {
+				if pos > 60 && pos < 120 { // else the answer repeats nothing
+					logits[letterA+int(pos)%5] += 100
+				}
+			}
+		})
+	}
+	r := request(span(10, 20), 150)
+	r.IgnoreEOS, r.Params, r.PromptLookup = true, infer.DefaultRequest().Params, &off
+	r.Params.Seed = 1
+	plain := open(1).ask(r)
+	r.PromptLookup = &on
+	b := open(2)
+	a := b.ask(r)
+	ahead, lookup := b.Status().Ahead, a.done.Lookup
+	if a.err != nil || a.text != plain.text || ahead.Tokens < 60 || lookup.Accepted < 30 || int(ahead.Tokens)+lookup.Accepted > 150 {
+		t.Errorf("%d tokens ahead and %d of %d drafts accepted for 150 tokens; error %v", ahead.Tokens, lookup.Accepted, lookup.Drafted, a.err)
 	}
 }

@@ -73,6 +73,12 @@ func (l *lookup) draft(tokens []int32, most int) []int32 {
 	return l.guess[:most]
 }
 
+// due reports whether a draft for tokens would not be empty, so that it is worth more than a step ahead.
+func (l *lookup) due(tokens []int32) bool {
+	l.draft(tokens, 0)
+	return l.at > 0 && l.trust > 0
+}
+
 // learn compares the last guess with what followed, and reports whether that began as guessed. Each right token is
 // worth one more of the next draft, a wrong one halves it. So drafts grow from nothing while text is
 // copied, and stay short where guesses are right now and then.

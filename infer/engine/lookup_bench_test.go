@@ -10,6 +10,7 @@ import (
 	shapes "m40-llm/infer/bench"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -18,10 +19,24 @@ import (
 	"m40-llm/infer/record"
 )
 
-// BenchmarkPromptLookup writes answers without prompt lookup and with it, in turn: those of the built-in model to
-// requests that quote or edit text, and to others, and those of random weights in the shape of Llama 3.2 1B, which never
-// repeat anything, or have to copy a text as a grammar says.
+// BenchmarkPromptLookup writes answers without prompt lookup and with it, in turn, on the CPU and on a GPU if there is one: those of
+// the built-in model to requests that quote or edit text, and to others, and those of random weights in the shape of Llama 3.2 1B, on a GPU
+// also of 3.1 8B, which never repeat anything, or have to copy a text as a grammar says.
 func BenchmarkPromptLookup(b *testing.B) {
+	b.Run("cpu", func(b *testing.B) {
+		benchmarkLookups(b, func() (device.Device, error) { return cpu.Open(0) }, "llama-1b")
+	})
+	b.Run("cuda", func(b *testing.B) {
+		if err := cuda.Check(); err != nil {
+			b.Skip(err)
+		}
+		benchmarkLookups(b, func() (device.Device, error) { return cuda.Open() }, "llama-1b", "llama-8b")
+	})
+}
+
+type openDevice func() (device.Device, error)
+
+func benchmarkLookups(b *testing.B, open openDevice, models ...string) {
 	for _, name := range []string{"quote", "edit", "explain"} {
 		b.Run("guide/"+name, func(b *testing.B) {
 			var requests []infer.Request
@@ -30,19 +45,21 @@ func BenchmarkPromptLookup(b *testing.B) {
 				r.Messages, r.MaxTokens, r.Params.Temperature = []chat.Message{{Role: "user", Content: content}}, 160, 0
 				requests = append(requests, r)
 			}
-			benchmarkLookup(b, guide.Model, loadModel, 1, requests)
+			benchmarkLookup(b, open, guide.Model, loadModel, 1, requests)
 		})
 	}
-	b.Run("guide/copies", func(b *testing.B) { benchmarkLookup(b, guide.Model, loadModel, 1, []infer.Request{copying()}) })
-	for _, answers := range []int{1, 4} {
-		b.Run(fmt.Sprintf("llama-1b/never repeats, %d at once", answers), func(b *testing.B) {
-			r := request(span(10, 200), 64)
-			r.IgnoreEOS, r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Params.MinP = true, 1, 0, 1, 0
-			benchmarkRandom(b, answers, r)
-		})
-		b.Run(fmt.Sprintf("llama-1b/copies, %d at once", answers), func(b *testing.B) {
-			benchmarkRandom(b, answers, copying())
-		})
+	b.Run("guide/copies", func(b *testing.B) { benchmarkLookup(b, open, guide.Model, loadModel, 1, []infer.Request{copying()}) })
+	for _, shape := range models {
+		for _, answers := range []int{1, 4} {
+			b.Run(fmt.Sprintf("%s/never repeats, %d at once", shape, answers), func(b *testing.B) {
+				r := request(span(10, 200), 64)
+				r.IgnoreEOS, r.Params.Temperature, r.Params.TopK, r.Params.TopP, r.Params.MinP = true, 1, 0, 1, 0
+				benchmarkRandom(b, open, shape, answers, r)
+			})
+			b.Run(fmt.Sprintf("%s/copies, %d at once", shape, answers), func(b *testing.B) {
+				benchmarkRandom(b, open, shape, answers, copying())
+			})
+		}
 	}
 }
 
@@ -68,9 +85,9 @@ var guidePrompts = map[string][]string{
 	"explain": {"What does the temperature do?", "How can I get the same answer again?", "What is a KV cache?"},
 }
 
-// benchmarkRandom is benchmarkLookup for random weights in the shape of Llama 3.2 1B.
-func benchmarkRandom(b *testing.B, answers int, r infer.Request) {
-	weights, err := shapes.Synthetic("llama-1b", "q4_0", 1, 0)
+// benchmarkRandom is benchmarkLookup for random weights in Q4_0 with the shapes of a model.
+func benchmarkRandom(b *testing.B, open openDevice, shape string, answers int, r infer.Request) {
+	weights, err := shapes.Synthetic(shape, "q4_0", 1, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -79,18 +96,18 @@ func benchmarkRandom(b *testing.B, answers int, r infer.Request) {
 		b.Fatal(err)
 	}
 	file := gguftest.TinyLlama(gguftest.Llama{Dim: 32, Heads: 1, KVHeads: 1, FFN: 32, Rows: config.Vocab, Context: 512})
-	benchmarkLookup(b, file, func(ctx context.Context, _ *gguf.File, stages []model.Stage, o model.Options) (forwarder, error) {
+	benchmarkLookup(b, open, file, func(ctx context.Context, _ *gguf.File, stages []model.Stage, o model.Options) (forwarder, error) {
 		stages[0].Layers = len(config.Layers)
 		return model.LoadStages(ctx, weights, stages, o)
 	}, answers, []infer.Request{r})
 }
 
 // benchmarkLookup reports the speeds, so many answers to each request at once.
-func benchmarkLookup(b *testing.B, file []byte, load loadFunc, answers int, requests []infer.Request) {
+func benchmarkLookup(b *testing.B, openOn openDevice, file []byte, load loadFunc, answers int, requests []infer.Request) {
 	one := &bench{t: b, files: map[string][]byte{"m": file}}
 	e, err := open(Options{
 		Catalog:    catalog{one},
-		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(0) },
+		OpenDevice: func(*gguf.File) (device.Device, error) { return openOn() },
 		Model:      "m", ContextLength: 512, Parallel: answers,
 	}, load)
 	if err != nil {
