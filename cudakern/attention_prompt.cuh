@@ -19,7 +19,7 @@ enum { PROMPT_QUERIES = 32, SLICE = 8 * UNIT }; // SLICE: floats of a slice
 DEVICE int lane_position() { return (lane_id() & 1) | (lane_id() >> 3 & 3) << 1; } // of 8
 DEVICE int lane_queries() { return (lane_id() >> 1 & 3) * 8; }                     // the first of 8
 
-// Calls f with the mask of each exchange between the lanes that have the same queries: positions 4, 2 and 1 apart.
+// For the mask of each exchange between lanes that have the same queries: those with positions 4, 2 and 1 apart.
 #define EACH_POSITION_MASK(mask) UNROLL for (int mask = 16; mask > 0; mask = mask == 8 ? 1 : mask / 2)
 
 // Shared memory: see Shared, with q as (DIMS, PROMPT_QUERIES) and e as (UNIT, PROMPT_QUERIES); out is two slices.
@@ -147,8 +147,8 @@ template <int DIMS> DEVICE Eight load_values(const PromptSource &from, int first
 	return load_eight(at, from.n.low <= first + in_slice && first + in_slice <= from.n.high ? dim - d : 0, dim);
 }
 
-// score[query][position] = q·k for the thread's queries and positions of a unit. ahead is the first slice of keys, and becomes
-// that of the values from position first on. busy: whether any of the warp's positions counts
+// score[query][position] = q·k for the thread's queries and positions of a unit. ahead is the first slice of keys, those of the key at, and
+// becomes that of the values from position first on. busy: whether any query attends to one of the warp's positions
 template <int DIMS>
 DEVICE void prompt_scores(const PromptSource &from, const Shared &s, Eight &ahead, const element *&at, int first, bool busy, float (&score)[8][4])
 {
@@ -210,8 +210,8 @@ DEVICE void prompt_weights(const Params &a, const Shared &s, int start, float (&
 			*reinterpret_cast<float4 *>(s.e + (at + 8 * j) * PROMPT_QUERIES + first + i) = make_float4(score[i][j], score[i + 1][j], score[i + 2][j], score[i + 3][j]);
 }
 
-// unit[query][dimension] = Σ e·v over the unit's positions low to high, for the thread's queries and dimensions. ahead is the slice of low, and
-// becomes the first slice of keys of the unit next, at key, unless that is past the last one.
+// unit[query][dimension] = Σ e·v over the unit's positions low to high, for the thread's queries and dimensions. ahead is the slice of low, at
+// at, and becomes the first slice of keys of the unit next, unless that is past the last one.
 template <int DIMS>
 DEVICE void prompt_values(const PromptSource &from, const Shared &s, Eight &ahead, const element *&at, int low, int high, int next, float (&unit)[8][DIMS / 32])
 {
