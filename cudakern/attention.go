@@ -172,18 +172,19 @@ func CanWriteImage(heads, dim, capacity int) bool {
 // not "", dst becomes an image of this kind instead.
 func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
 	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads}
-	queries, unit := a.queries, max(a.keys, 4*a.queries*32*a.width)
+	each, queries := 4*32*a.width, a.queries            // each: bytes of a result
+	results := queries*each + max(a.keys, queries*each) // of the units so far, and of one, or its keys
 	if capacity >= shareRows {
 		queries = a.prefillQueries()
-		k.kernel, k.rows, unit = *a.prefill, queries/a.perRow, 4*queries*32*a.width
+		k.kernel, k.rows, results = *a.prefill, queries/a.perRow, 2*queries*each
+		if a.products() {
+			results = 2 * promptSlice // instead of results: those are in registers and dst
+		}
 	}
-	k.shared = 4*queries*(unitPositions+a.stride+32*a.width+2*4+8) + unit
-	if capacity >= shareRows && a.products() {
-		k.shared = 4*queries*(unitPositions+a.stride+2*4+8) + 2*promptSlice
-	}
+	k.shared = 4*queries*(unitPositions+a.stride+2*4+8) + results
 	if rotation != nil {
 		k.kernel.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
-		k.shared += 4 * 32 * a.width
+		k.shared += each
 	}
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }

@@ -73,7 +73,7 @@ func (l *lookup) draft(tokens []int32, most int) []int32 {
 	return l.guess[:most]
 }
 
-// due reports whether a draft for tokens would not be empty, so that it is worth more than a step ahead.
+// due reports whether a draft for tokens would not be empty, so that it is worth more than a step ahead. It learns from tokens as draft does.
 func (l *lookup) due(tokens []int32) bool {
 	l.draft(tokens, 0)
 	return l.at > 0 && l.trust > 0
