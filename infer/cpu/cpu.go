@@ -150,7 +150,7 @@ func OpenWith(o Options) (device.Device, error) {
 		engine: engine,
 		info: device.Info{
 			Kind: "cpu", Name: host.Processor(), Path: path, Threads: threads, Memory: host.MemoryAvailable(),
-			Notice: o.Notice, InFile: o.NoRepack,
+			Notice: o.Notice, InFile: o.NoRepack, Drafts: true,
 		},
 	}, nil
 }

@@ -231,7 +231,7 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 	d := &cuda{
 		info: device.Info{
 			Kind: "cuda", Name: p.Name, Path: cudakern.ProductPath, Units: string(context.Units), Memory: max(free-reserve, 1), Dedicated: true,
-			StepRows: stepRows[context.Units],
+			StepRows: stepRows[context.Units], Drafts: measured[p.Name].drafts,
 		},
 		context: context,
 		memory:  arena{context: context},

@@ -49,7 +49,7 @@ func (d *cuda) decodeReason() string {
 	case device.DecodeGraph:
 		return "chosen by --decode"
 	}
-	switch faster[d.info.Name] {
+	switch measured[d.info.Name].decode {
 	case device.DecodePersistent:
 		return ""
 	case device.DecodeGraph:
@@ -58,10 +58,14 @@ func (d *cuda) decodeReason() string {
 	return "the resident kernel was not measured on this GPU"
 }
 
-// faster is which way to decode was measured to be faster, by name of the GPU: docs/gpu.md has the figures.
-var faster = map[string]device.Decode{
-	"NVIDIA H100 80GB HBM3": device.DecodeGraph,
-	"NVIDIA H200":           device.DecodeGraph,
+// measured is what was measured, by name of the GPU: which way to decode is faster (docs/gpu.md), and whether answers gain by prompt lookup
+// (docs/performance.md).
+var measured = map[string]struct {
+	decode device.Decode
+	drafts bool
+}{
+	"NVIDIA H100 80GB HBM3": {device.DecodeGraph, true},
+	"NVIDIA H200":           {device.DecodeGraph, false},
 }
 
 // refusal is why a program cannot be run by the resident kernel.

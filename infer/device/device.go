@@ -133,6 +133,9 @@ type Info struct {
 	// default. Larger steps take more memory.
 	StepRows int `json:"-"`
 
+	// Drafts reports whether it was measured that answers gain if several drafted tokens are checked in one step.
+	Drafts bool `json:"-"`
+
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
 }

@@ -481,17 +481,17 @@ func TestEngine_LookupIsOnWhereItGainsUnlessSomebodyDecides(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		option, request *bool
-		kind            string
+		gains           bool
 		want            bool
 	}{
-		{"on the CPU", nil, nil, "cpu", true},
-		{"on a GPU", nil, nil, "cuda", false},
-		{"by the server's option", &yes, nil, "cuda", true},
-		{"by the server's option", &no, nil, "cpu", false},
-		{"by the request", &no, &yes, "cuda", true},
-		{"by the request", &yes, &no, "cpu", false},
+		{"where it gains", nil, nil, true, true},
+		{"where that was not measured", nil, nil, false, false},
+		{"by the server's option", &yes, nil, false, true},
+		{"by the server's option", &no, nil, true, false},
+		{"by the request", &no, &yes, false, true},
+		{"by the request", &yes, &no, true, false},
 	} {
-		l := &loop{loaded: &loadedModel{info: device.Info{Kind: tt.kind}}, options: Options{PromptLookup: tt.option}}
+		l := &loop{loaded: &loadedModel{info: device.Info{Drafts: tt.gains}}, options: Options{PromptLookup: tt.option}}
 		if got := l.looksUp(&answer{request: infer.Request{PromptLookup: tt.request}}); got != tt.want {
 			t.Errorf("%s: lookup is on: %v, want %v", tt.name, got, tt.want)
 		}

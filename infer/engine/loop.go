@@ -171,7 +171,7 @@ func (l *loop) fit(a *answer) {
 }
 
 // looksUp reports whether the next tokens of a are drafted by prompt lookup: if its request says so, or else the
-// options, or else on the CPU, where it was measured to gain.
+// options, or else where it was measured to gain.
 func (l *loop) looksUp(a *answer) bool {
 	switch on := a.request.PromptLookup; {
 	case a.embedding != nil || l.sched.states != nil:
@@ -181,7 +181,7 @@ func (l *loop) looksUp(a *answer) bool {
 	case l.options.PromptLookup != nil:
 		return *l.options.PromptLookup
 	}
-	return l.loaded.info.Kind == "cpu"
+	return l.loaded.info.Drafts
 }
 
 // iterate copies some weights, loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
