@@ -22,6 +22,7 @@
 // Fewer rows (attention_row.cuh): a block computes units of one row. Up to 16 rows share the device: the
 // blocks along gridDim.x divide the units of a row among them and store (m, l, a) of each unit to memory;
 // the last one combines them. Many rows of a prompt: a block computes all units of consecutive rows.
+#include "arrivals.cuh"
 #include "image.cuh"
 #include "kvcache.cuh"
 #include "math.cuh"

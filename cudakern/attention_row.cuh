@@ -320,19 +320,6 @@ template <int WIDTH, int QUERIES> DEVICE void merge_units(const Params &a, const
 	}
 }
 
-// Counts the blocks that have stored their partials in *arrivals, which returns to 0, and reports to all
-// threads whether this one is the last of blocks. flag is shared memory.
-DEVICE bool is_last(unsigned *arrivals, int blocks, int *flag)
-{
-	__threadfence();
-	syncthreads();
-	if (threadIdx.x == 0)
-		*flag = atomicInc(arrivals, blocks - 1) == unsigned(blocks - 1);
-	syncthreads();
-	__threadfence();
-	return *flag;
-}
-
 // Copies the queries to shared memory, rotated if cos_sin is not null; what no query has becomes zero.
 template <int WIDTH, int QUERIES> DEVICE void load_queries(const Params &a, const Shared &s, const Queries &n, const float2 *cos_sin)
 {

@@ -25,7 +25,40 @@ type productGroup struct {
 	image         string
 	threads       int // of a block
 	memory        int // shared memory of a block in bytes; 0: for images of the rows
+	places        int // how many blocks run at the same time, if several can compute parts of the same results; else 0
 	kernel        *Function
+}
+
+// Scratch is where blocks leave their parts of results for the one that adds them; launches at the same time need their own. Arrivals is zero, and
+// launches leave it so.
+type Scratch struct{ Sums, Arrivals Ptr }
+
+// parts returns how many blocks should compute parts of the same results, where one each would be blocks blocks: as many as make the
+// device busy for the shortest time, and the fewest of them.
+func (g productGroup) parts(blocks, inputs int) int {
+	best := 1
+	if g.places == 0 {
+		return best
+	}
+	time := func(parts int) float64 { return float64(blocksFor(blocks*parts, g.places)) / float64(parts) }
+	for _, parts := range []int{2, 4} {
+		if blocks*parts <= mostWaves*g.places && inputs >= parts*leastPart && time(parts) < time(best) {
+			best = parts
+		}
+	}
+	return best
+}
+
+// Parts of results are computed by at most mostWaves times the blocks that run at the same time, of at least leastPart inputs each.
+const mostWaves, leastPart = 3, 512
+
+// ScratchBytes returns the most that Scratch needs on a device with p for capacity rows.
+func (p Properties) ScratchBytes(units Units, capacity int) int64 {
+	if units != UnitsMMA || capacity < fromManyRows {
+		return 0
+	}
+	const sums = 4 * 64 * 64 * 3 // of a multiprocessor's blocks: three of 64 × 64 results, or one of 64 × 128
+	return int64(mostWaves*p.SMs) * (sums + 3*4)
 }
 
 // Units are the instructions for products on path i16. The bits of the results are the same with all.
@@ -91,7 +124,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
 		return nil, err
 	}
-	k.row, err = newRowProducts(c, row, fmt.Sprintf("matmul_%s_%s", weights, name))
+	k.row, err = k.newRowProducts(c, row, name)
 	return k, err
 }
 
@@ -101,8 +134,8 @@ func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err 
 	if f.super > 0 {
 		from = 9 // up to 8 rows, computing factors from two scales takes matrix units longer than dp2a takes for all
 	}
-	stage := fewOutputs / bandOutputs * blocksFor(int(f.bandBytes(tileBlocks*blockInputs)), 128) * 128
-	many, size := productGroup{from: 64, rows: 64, outputs: 128, threads: threads, memory: mmaShared}, "mma"
+	stage := k.fewStage()
+	many, size := productGroup{from: fromManyRows, rows: 64, outputs: 128, threads: threads, memory: mmaShared}, "mma"
 	if c.properties.MaxShared >= largeShared {
 		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
 	}
@@ -126,11 +159,21 @@ func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err 
 			if err := group.kernel.SetMaxShared(group.memory); err != nil {
 				return err
 			}
+			if g.module != module && suffix == "" {
+				blocks, err := group.kernel.Occupancy(group.threads, group.memory)
+				if err != nil {
+					return err
+				}
+				group.places = blocks * c.properties.SMs
+			}
 			*to = append(*to, group)
 		}
 	}
 	return nil
 }
+
+// fewStage returns what a tile of fewOutputs outputs takes in shared memory: FEW_STAGE of mma_tiles.cuh.
+func (k *MatMul) fewStage() int { return fewOutputs / bandOutputs * blocksFor(k.tileBytes, 128) * 128 }
 
 // group returns the kernel for launches of capacity rows.
 func (k *MatMul) group(capacity int) productGroup {
@@ -167,10 +210,11 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// minMatrixRows is the fewest rows that matrix units multiply. largeShared is the shared memory that blocks may have on
-// multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS and MMA_SHARED of mma_few.cuh and mma.cu.
+// minMatrixRows is the fewest rows that matrix units multiply, and fromManyRows that mma.cu does. largeShared is the shared memory that blocks may have on
+// multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh and MMA_SHARED of mma.cu.
 const (
 	minMatrixRows    = 5
+	fromManyRows     = 64
 	largeShared      = 227 << 10
 	fewOutputs       = 32
 	mmaShared        = 99 << 10
@@ -189,9 +233,23 @@ func (g productGroup) shared(inputs int) int {
 // MaxProducts is the maximum number of products in one launch.
 const MaxProducts = 3
 
+// Scratch returns the sizes in bytes of what Enqueue needs for these products, 0 if nothing.
+func (k *MatMul) Scratch(capacity int, products ...Product) (sums, arrivals int64) {
+	group, outputs := k.group(capacity), 0
+	for _, p := range products {
+		outputs += blocksFor(p.W.Outputs, group.outputs)
+	}
+	blocks := blocksFor(capacity, group.rows) * outputs
+	parts := group.parts(blocks, products[0].W.Inputs)
+	if parts == 1 {
+		return 0, 0
+	}
+	return int64(4*blocks*parts) * int64(group.rows*group.outputs), int64(4 * blocks)
+}
+
 // Enqueue computes Dst = x · wᵀ of every product, or Dst += x · wᵀ with add. x is the image
 // of rows of W.Inputs activations.
-func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, products ...Product) error {
+func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, scratch Scratch, products ...Product) error {
 	if len(products) < 1 || len(products) > MaxProducts {
 		return fmt.Errorf("cannot launch %d products together, want 1 to %d", len(products), MaxProducts)
 	}
@@ -223,7 +281,12 @@ func (k *MatMul) Enqueue(to Queue, x Ptr, rows Ptr, capacity int, add bool, prod
 	if add {
 		onto = 1
 	}
-	return group.kernel.Launch(to, Dim3{X: blocksFor(capacity, group.rows), Y: blocks}, Dim3{X: group.threads}, group.shared(inputs),
-		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
-		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows)
+	grid := Dim3{X: blocksFor(capacity, group.rows), Y: blocks}
+	args := []any{each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
+		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), x, int32(inputs), onto, rows}
+	if group.places > 0 {
+		grid.Z = group.parts(grid.X*grid.Y, inputs)
+		args = append(args, scratch.Sums, scratch.Arrivals)
+	}
+	return group.kernel.Launch(to, grid, Dim3{X: group.threads}, group.shared(inputs), args...)
 }

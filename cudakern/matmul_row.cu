@@ -12,8 +12,11 @@
 // With two rows and more, where launches overlap, tiles of quantized weights go to a ring in shared memory (Ring), of stages tiles for each
 // warp: so many are on their way without registers for them. Else stages is 0, and they go to registers.
 //
+// With MATRIX, norm and glu of up to 4 rows are computed by matrix units (mma_row.cuh), with the same bits.
+//
 // Grid: (at most the number of groups). Launch with blockDim.x = 256, the shared memory of RowMemory, and for norm and glu inputs
 // that are a multiple of 4 and fill at most MOST_TILES tiles, MOST_TILES_OF_4 with more than two rows.
+#include "copies.cuh"
 #include "image.cuh"
 #include "math.cuh"
 #include "norm.cuh"
@@ -34,15 +37,19 @@ static_assert(int(NORM_THREADS) == 32 * WARPS && 4 * NORM_THREADS == TILE_BLOCKS
 // ---------------------------------------------------------------------------------------
 // The images of the rows
 
-// write_fours writes four values of each lane to the image of a tile: those of inputs 4 · (lane % 8) … of block
-// first + lane / 8. write_one writes one of each lane. The results are those of write_f32 and write_i16.
+// write_fours writes four values of each lane and row to the images of count rows, each of tiles tiles: those of inputs 4 · (lane % 8) …
+// of block first + lane / 8 of a tile. write_one writes one of each lane to the image of a tile. The results are those of write_f32 and
+// write_i16.
 #if SCALE_BYTES == 0
 
 typedef F32 RowPath;
+typedef uint4 Staged; // of what images in shared memory are
 
-DEVICE void write_fours(uint4 *image, int first, float4 v)
+template <int N> DEVICE void write_fours(uint4 *images, int count, int tile, int tiles, int first, const float4 (&v)[N])
 {
-	memcpy(&image[lane_id() % 8 * TILE_BLOCKS + first + lane_id() / 8], &v, sizeof v);
+	UNROLL for (int row = 0; row < N; row++)
+		if (N == 1 || row < count)
+			memcpy(&images[(row * tiles + tile) * F32_UNITS + lane_id() % 8 * TILE_BLOCKS + first + lane_id() / 8], &v[row], sizeof v[row]);
 }
 
 DEVICE void write_one(uint4 *image, int block, float v) { write_f32(image, block, v); }
@@ -53,34 +60,101 @@ typedef I16 RowPath;
 
 DEVICE bool is_finite(float v) { return fabsf(v) <= 3.402823466e38f; }
 
-DEVICE void write_fours(uint4 *image, int first, float4 v)
+// What the eight lanes of a block have in common: of rows, of which lane_of gives those lanes that have them.
+struct OfBlock {
+	float scale;
+	int sum, low; // of the block, and of its first 16 values in lanes with lane % 8 < 4
+};
+
+// The lanes of eight that have what is of a row, of N, are lane_of and 4 more; row_of is the row of a lane.
+template <int N> DEVICE int lane_of(int row) { return N == 4 ? row % 2 * 2 + row / 2 : row; }
+template <int N> DEVICE int row_of(int lane) { return N == 4 ? lane % 2 * 2 + lane / 2 % 2 : lane % N; }
+
+// Returns the sum, by add, of four lanes: of the row that the lane has.
+template <int MASK = 1, typename T, int N, typename F> DEVICE T sum_of_four(const T (&v)[N], const F &add)
 {
-	const int lane = lane_id(), block = first + lane / 8;
-	float max_abs = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-	UNROLL for (int mask = 4; mask > 0; mask /= 2)
-		max_abs = fmaxf(max_abs, shfl_xor(max_abs, mask));
-	const bool all_finite = is_finite(v.x) && is_finite(v.y) && is_finite(v.z) && is_finite(v.w);
-	const bool finite = (warp_ballot(!all_finite) >> (lane & 24) & 255) == 0;
-	const bool zero = !finite || !(max_abs > 1e-30f);
-	const float inverse = 32512 / max_abs;
-	const int q[4] = {
-		zero ? 0 : __float2int_rn(v.x * inverse), zero ? 0 : __float2int_rn(v.y * inverse),
-		zero ? 0 : __float2int_rn(v.z * inverse), zero ? 0 : __float2int_rn(v.w * inverse),
-	};
-	const uint2 words = {uint32_t(q[0] & 0xffff) | uint32_t(q[1]) << 16, uint32_t(q[2] & 0xffff) | uint32_t(q[3]) << 16};
-	memcpy(reinterpret_cast<uint2 *>(&image[lane % 8 / 2 * TILE_BLOCKS + block]) + lane % 2, &words, sizeof words);
-	int half = q[0] + q[1] + q[2] + q[3];
-	half += shfl_xor(half, 1);
-	half += shfl_xor(half, 2);
-	const int sum = half + shfl_xor(half, 4);
-	if (lane % 8 == 0) {
-		float *const scales = reinterpret_cast<float *>(image + I16_SCALES);
-		int *const sums = reinterpret_cast<int *>(scales + TILE_BLOCKS);
-		scales[block] = finite ? zero ? 0 : max_abs / 32512 : __int_as_float(0x7fffffff);
-		sums[block] = sum;
-		sums[TILE_BLOCKS + block] = half;
+	if constexpr (N == 1) {
+		T sum = v[0];
+		UNROLL for (int mask = MASK; mask < 4; mask *= 2)
+			sum = add(sum, shfl_xor(sum, mask));
+		return sum;
+	} else {
+		const bool upper = lane_id() & MASK;
+		T half[N / 2];
+		UNROLL for (int i = 0; i < N / 2; i++)
+			half[i] = add(upper ? v[i + N / 2] : v[i], shfl_xor(upper ? v[i] : v[i + N / 2], MASK));
+		return sum_of_four<2 * MASK>(half, add);
 	}
 }
+
+// Quantizes four values of each lane and row to pairs of int16, as quantize in image.cuh does. Lanes share the divisions among the rows.
+template <int N> DEVICE OfBlock quantize_fours(uint2 (&pairs)[N], const float4 (&v)[N])
+{
+	const float infinite = __int_as_float(0x7f800000);
+	float maxima[N];
+	UNROLL for (int row = 0; row < N; row++) {
+		const float4 &x = v[row];
+		const bool finite = is_finite(x.x) & is_finite(x.y) & is_finite(x.z) & is_finite(x.w); // without branches
+		maxima[row] = finite ? fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))) : infinite;
+	}
+	float max_abs = sum_of_four(maxima, [](float a, float b) { return fmaxf(a, b); });
+	max_abs = fmaxf(max_abs, shfl_xor(max_abs, 4));
+	const bool finite = is_finite(max_abs), zero = !finite || !(max_abs > 1e-30f);
+	const float inverse = zero ? 0 : 32512 / max_abs;
+	int sums[N];
+	UNROLL for (int row = 0; row < N; row++) {
+		const float factor = N == 1 ? inverse : shfl(inverse, (lane_id() & 24) + lane_of<N>(row));
+		// The sum with 1.5 · 2²³ rounds to an integer, ties to even, and has it in its lower bits.
+		const auto rounded = [&](float x) { return factor == 0 ? 0 : __float_as_int(x * factor + 12582912.0f) - 0x4b400000; };
+		const int q[4] = {rounded(v[row].x), rounded(v[row].y), rounded(v[row].z), rounded(v[row].w)};
+		pairs[row] = make_uint2(__byte_perm(q[0], q[1], 0x5410), __byte_perm(q[2], q[3], 0x5410));
+		sums[row] = q[0] + q[1] + q[2] + q[3];
+	}
+	const int low = sum_of_four(sums, [](int a, int b) { return a + b; });
+	return {finite ? zero ? 0 : max_abs / 32512 : __int_as_float(0x7fffffff), low + shfl_xor(low, 4), low};
+}
+
+#ifdef MATRIX
+
+#include "mma_row.cuh"
+
+typedef uint8_t Staged;
+
+template <int N> DEVICE void write_fours(uint8_t *units, int, int tile, int, int first, const float4 (&v)[N])
+{
+	uint2 pairs[N];
+	const OfBlock all = quantize_fours(pairs, v);
+	uint8_t *const unit = units + (tile * TILE_BLOCKS + first + lane_id() / 8) * UNIT_BYTES;
+	UNROLL for (int row = 0; row < N; row++)
+		store_four(unit, row, pairs[row]);
+	if (lane_id() % 8 < N)
+		store_sums(unit, row_of<N>(lane_id()), all.scale, all.sum, all.low);
+}
+
+#else
+
+typedef uint4 Staged;
+
+template <int N> DEVICE void write_fours(uint4 *images, int count, int tile, int tiles, int first, const float4 (&v)[N])
+{
+	const int lane = lane_id(), block = first + lane / 8;
+	uint2 pairs[N];
+	const OfBlock all = quantize_fours(pairs, v);
+	const auto image = [&](int row) { return images + (row * tiles + tile) * I16_UNITS; };
+	UNROLL for (int row = 0; row < N; row++)
+		if (N == 1 || row < count)
+			memcpy(reinterpret_cast<uint2 *>(image(row) + lane % 8 / 2 * TILE_BLOCKS + block) + lane % 2, &pairs[row], sizeof pairs[row]);
+	const int own = row_of<N>(lane);
+	if (lane % 8 < N && (N == 1 || own < count)) {
+		float *const scales = reinterpret_cast<float *>(image(own) + I16_SCALES);
+		int *const sums = reinterpret_cast<int *>(scales + TILE_BLOCKS);
+		scales[block] = all.scale;
+		sums[block] = all.sum;
+		sums[TILE_BLOCKS + block] = all.low;
+	}
+}
+
+#endif
 
 DEVICE void write_one(uint4 *image, int block, float v) { write_i16(image, block, v); }
 
@@ -119,17 +193,22 @@ template <int N> DEVICE void stage_rows(uint4 *image, float *, const Imaged &a, 
 	syncthreads();
 }
 
-// Computes them. The norm's weights are loaded before the launch before has ended, if there are enough registers.
-template <int N> DEVICE void stage_rows(uint4 *image, float *partial, const Normalized &a, const int *rows)
+// Computes them. The norm's weights are loaded before the launch before has ended, if there are enough registers for all of them, else a
+// tile ahead.
+template <int N> DEVICE void stage_rows(Staged *image, float *partial, const Normalized &a, const int *rows)
 {
 	enum { MOST = N < 4 ? MOST_TILES : MOST_TILES_OF_4 };
 	const bool early = N < 4;
 	const int count = N == 1 ? 1 : *rows, fours = a.inputs / 4, tiles = tiles_of(blocks_of(a.inputs));
 	const float4 *const x = reinterpret_cast<const float4 *>(a.x), *const w = reinterpret_cast<const float4 *>(a.w);
 	float4 v[N][MOST] = {}, g[MOST];
-	UNROLL for (int tile = 0; tile < MOST; tile++)
-		if (early && tile * NORM_THREADS + int(threadIdx.x) < fours)
+	const auto load_weights = [&](int tile) {
+		if (tile * NORM_THREADS + int(threadIdx.x) < fours)
 			g[tile] = w[tile * NORM_THREADS + threadIdx.x];
+	};
+	UNROLL for (int tile = 0; tile < MOST; tile++)
+		if (early)
+			load_weights(tile);
 	wait_for_previous();
 	UNROLL for (int row = 0; row < N; row++)
 		UNROLL for (int tile = 0; tile < MOST; tile++)
@@ -140,6 +219,8 @@ template <int N> DEVICE void stage_rows(uint4 *image, float *partial, const Norm
 		UNROLL for (int tile = 0; tile < MOST; tile++)
 			sums[row] = add_squares(v[row][tile], sums[row]);
 	block_sums(sums, partial);
+	if (!early)
+		load_weights(0);
 	float scales[N];
 	UNROLL for (int row = 0; row < N; row++)
 		scales[row] = 1.0f / sqrtf(sums[row] / (float)a.inputs + a.eps);
@@ -147,17 +228,14 @@ template <int N> DEVICE void stage_rows(uint4 *image, float *partial, const Norm
 		if (tile >= tiles)
 			break;
 		const int i = tile * NORM_THREADS + int(threadIdx.x);
-		if (!early && i < fours)
-			g[tile] = w[i];
-		UNROLL for (int row = 0; row < N; row++) {
-			if (row >= count)
-				break;
-			float4 n = {};
+		if (!early && tile + 1 < MOST)
+			load_weights(tile + 1);
+		float4 n[N] = {};
+		UNROLL for (int row = 0; row < N; row++)
 			if (i < fours)
-				n = make_float4(v[row][tile].x * scales[row] * g[tile].x, v[row][tile].y * scales[row] * g[tile].y,
+				n[row] = make_float4(v[row][tile].x * scales[row] * g[tile].x, v[row][tile].y * scales[row] * g[tile].y,
 					v[row][tile].z * scales[row] * g[tile].z, v[row][tile].w * scales[row] * g[tile].w);
-			write_fours(image + (row * tiles + tile) * RowPath::UNITS, warp_id() * (TILE_BLOCKS / WARPS), n);
-		}
+		write_fours(image, count, tile, tiles, warp_id() * (TILE_BLOCKS / WARPS), n);
 	}
 	syncthreads();
 }
@@ -204,7 +282,12 @@ DEVICE void write_block(const Gating &job, int row, int block, float v)
 template <int N> struct RowMemory {
 	float partial[N * NORM_FLOATS];
 	float results[2][2][N][GROUP_OUTPUTS]; // of gate and up, of the group before and of this one in turn
-	uint4 image[RowPath::UNITS];           // and those of the other tiles and rows
+#ifdef MATRIX
+	float sums[WARPS][N * GROUP_OUTPUTS];
+	uint8_t image[UNIT_BYTES]; // of the first block
+#else
+	uint4 image[RowPath::UNITS]; // and those of the other tiles and rows
+#endif
 };
 
 // Returns where the weights of the warp's band of a group begin. A warp without a band repeats the last one, and its results are
@@ -216,32 +299,38 @@ template <typename Job> DEVICE const uint8_t *band_at(const Job &job, int group,
 	return p.weights + min(band + warp_id(), (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(blocks);
 }
 
-// Which row and output of a band a lane has the sum of, behind warp_sums.
-template <int N> struct Place {
-	enum { LANES = WARP / (N * BAND_OUTPUTS) }; // that have the same sum
-	DEVICE bool first(void) { return lane_id() % LANES == 0; }
-	DEVICE int row(void) { return lane_id() / LANES / BAND_OUTPUTS; }
-	DEVICE int output(void) { return lane_id() / LANES % BAND_OUTPUTS; }
+// Which row and output of a group a thread has the sum of, if it has one.
+struct Place {
+	bool has;
+	int row, output;
 };
 
-// Stores the results of a band, whose sums are in value order in the warp, and for the last pass of a GLU writes the
-// blocks of its images. step counts passes, and begins again behind those of two groups. All threads of the block call it.
-template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group, int, float sum, const int *rows)
+// Returns the place of what warp_sums returns for N rows of the warp's band.
+template <int N> DEVICE Place place_of_band(void)
+{
+	enum { LANES = WARP / (N * BAND_OUTPUTS) }; // that have the same sum
+	const int at = lane_id() / LANES;
+	return {lane_id() % LANES == 0, at / BAND_OUTPUTS, warp_id() * BAND_OUTPUTS + at % BAND_OUTPUTS};
+}
+
+// Stores the results of a group, and for the last pass of a GLU writes the blocks of its images. step counts passes, and begins again behind
+// those of two groups. All threads of the block call it.
+template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group, int, Place place, float sum, const int *rows)
 {
 	int band;
 	const Product p = product_of(job, group, 0, &band); // again: fewer registers in the loop
-	const int output = (band + warp_id()) * BAND_OUTPUTS + Place<N>::output(), row = Place<N>::row();
-	if (!Place<N>::first() || output >= p.outputs || N > 1 && row >= *rows)
+	const int output = band * BAND_OUTPUTS + place.output;
+	if (!place.has || output >= p.outputs || (N > 1 && place.row >= *rows))
 		return;
-	float *const dst = p.dst + row * p.outputs + output;
+	float *const dst = p.dst + place.row * p.outputs + output;
 	*dst = job.add ? *dst + sum : sum;
 }
 
-template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int step, float sum, const int *rows)
+template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int step, Place place, float sum, const int *rows)
 {
 	const int lane = lane_id(), row = warp_id(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
-	if (Place<N>::first())
-		memory->results[buffer][pass][Place<N>::row()][warp_id() * BAND_OUTPUTS + Place<N>::output()] = sum;
+	if (place.has)
+		memory->results[buffer][pass][place.row][place.output] = sum;
 	if (pass == 0)
 		return;
 	syncthreads();
@@ -273,6 +362,168 @@ DEVICE void request_band(const Imaged &, [[maybe_unused]] const uint8_t *tile_at
 		asm volatile("prefetch.global.L2 [%0];" ::"l"(tile_at + at));
 #endif
 }
+
+// RING: whether kernels for several rows have the ring; the emulation has both ways, and takes that for the device.
+#if SCALE_BYTES > 0 && (defined(EMU) || __CUDA_ARCH__ >= 900)
+#define RING
+#ifdef EMU
+DEVICE bool has_ring(int stages) { return stages > 0; }
+#else
+DEVICE bool has_ring(int) { return true; }
+#endif
+
+// SLOT: from a slot of a warp in the ring to the next. copy_to_slot copies a tile of the warp's band, of in_tile blocks.
+#ifdef MATRIX
+
+enum { SLOT = FEW_STAGE };
+DEVICE void copy_to_slot(uint8_t *to, const uint8_t *from, int in_tile) { copy_tile(to, from, warp_id(), in_tile, lane_id()); }
+
+#else
+
+// Loads to from shared memory in one load: T has 4, 8 or 16 bytes. A copy by memcpy from there would be one of bytes.
+template <typename T> DEVICE void load_shared(T &to, const uint8_t *p)
+{
+	if constexpr (sizeof(T) == 4) {
+		const uint32_t v = *reinterpret_cast<const uint32_t *>(p);
+		memcpy(&to, &v, sizeof v);
+	} else if constexpr (sizeof(T) == 8) {
+		const uint2 v = *reinterpret_cast<const uint2 *>(p);
+		memcpy(&to, &v, sizeof v);
+	} else {
+		const uint4 v = *reinterpret_cast<const uint4 *>(p);
+		memcpy(&to, &v, sizeof v);
+	}
+}
+
+// Loads what load_block does from a tile in shared memory.
+DEVICE void load_shared_block(Block &w, const uint8_t *tile, int blocks, int block)
+{
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
+			const uint4 v = *reinterpret_cast<const uint4 *>(tile + quants_at(blocks, output, chunk, block));
+			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
+		}
+	load_shared(w.scales, tile + scales_at(blocks, block));
+#if HIGH_BYTES == 4
+	load_shared(w.high, tile + high_at(blocks, 0, block));
+#elif HIGH_BYTES == 8
+	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
+		load_shared(w.high[output], tile + high_at(blocks, output, block));
+#endif
+#if SUPER_BYTES > 0
+	load_shared(w.super, tile + super_at(blocks, block));
+#endif
+}
+
+enum { SLOT = ((64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * TILE_BLOCKS + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16 }; // tile_bytes(TILE_BLOCKS)
+
+DEVICE void copy_to_slot(uint8_t *to, const uint8_t *from, int in_tile)
+{
+	UNROLL for (int first = 0; first < SLOT; first += 16 * WARP)
+		if (first + 16 * lane_id() < tile_bytes(in_tile))
+			copy_async<16>(to + first + 16 * lane_id(), from + first + 16 * lane_id());
+}
+
+#endif
+
+// The tiles of a warp, in the order in which it multiplies them: those of its band of a group, then those of the next pass or group.
+// The ring of shared memory has the next ones.
+template <typename Job> struct Ring {
+	uint8_t *slots;   // of the warp
+	int stages, slot; // the slot of the next tile
+	// The tile that is copied next:
+	const uint8_t *at;
+	int tile, group, pass; // group: past the last one if there is none
+
+	// Begins to copy a tile to the slot of the one that was multiplied last.
+	DEVICE void copy_next(Ring &r, const Job &job, int blocks, int slot)
+	{
+		if (r.group < groups_of(job)) {
+			if (r.tile == 0)
+				r.at = band_at(job, r.group, r.pass, blocks);
+			const int in_tile = min(blocks - r.tile * TILE_BLOCKS, int(TILE_BLOCKS));
+			copy_to_slot(r.slots + slot * SLOT, r.at, in_tile);
+			r.at += tile_bytes(in_tile);
+			if (++r.tile == tiles_of(blocks)) {
+				r.tile = 0, r.pass = (r.pass + 1) % Job::PASSES;
+				r.group += r.pass == 0 ? gridDim.x : 0;
+			}
+		}
+		copies_commit();
+	}
+};
+
+// Waits for all copies but those of the last so many tiles: comparisons are faster than the jump of a switch.
+DEVICE void wait_for_all_but(int tiles)
+{
+	if (tiles <= 1) {
+		if (tiles == 1)
+			copies_wait<1>();
+		else
+			copies_wait<0>();
+	} else if (tiles <= 3) {
+		if (tiles == 3)
+			copies_wait<3>();
+		else
+			copies_wait<2>();
+	} else if (tiles == 4)
+		copies_wait<4>();
+	else
+		copies_wait<5>();
+}
+
+#endif
+
+#ifdef MATRIX
+
+// Products of N rows: see mma_row.cuh.
+template <int N, typename Job, typename Source> DEVICE void multiply(const Job &job, const Source &a, const int *rows, int stages)
+{
+	SHARED(RowMemory<N>, memory);
+	const int lane = lane_id(), warp = warp_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
+	uint8_t *const slots = memory->image + tiles * TILE_BLOCKS * UNIT_BYTES;
+	typedef Ring<Job> Tiles;
+	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, int(blockIdx.x), 0};
+	for (int i = 0; i < stages - 1; i++)
+		Tiles::copy_next(ring, job, blocks, i);
+	stage_rows<N>(memory->image, memory->partial, a, rows);
+	int step = 0;
+	for (int group = *rows > 0 ? blockIdx.x : groups; group < groups; group += gridDim.x)
+		for (int pass = 0; pass < Job::PASSES; pass++) {
+			float acc[FEW_LANES][FEW_OUTPUTS / 16][2] = {};
+			for (int tile = 0; tile < tiles; tile++) {
+				const int in_tile = min(blocks - tile * TILE_BLOCKS, int(TILE_BLOCKS));
+				wait_for_all_but(stages - 2);
+				syncthreads(); // and all warps have multiplied the tile before
+				Tiles::copy_next(ring, job, blocks, (ring.slot == 0 ? stages : ring.slot) - 1);
+				const uint8_t *const weights = slots + ring.slot * FEW_STAGE, *const units = memory->image + tile * TILE_BLOCKS * UNIT_BYTES;
+				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, units + (i * WARPS + warp) * UNIT_BYTES, i * WARPS + warp); };
+				if (in_tile == TILE_BLOCKS) { // without branches, so that a block's loads do not wait for the products of the one before
+					UNROLL for (int i = 0; i < FEW_LANES; i++)
+						multiply(i);
+				} else {
+					UNROLL for (int i = 0; i < FEW_LANES; i++)
+						if (i * WARPS + warp < in_tile)
+							multiply(i);
+				}
+				ring.slot = ring.slot + 1 == stages ? 0 : ring.slot + 1;
+			}
+			UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++)
+				UNROLL for (int i = 0; i < 2; i++)
+					memory->sums[warp][(n * 2 + i) * WARP + lane] = (acc[0][n][i] + acc[2][n][i]) + (acc[1][n][i] + acc[3][n][i]);
+			syncthreads();
+			if (group + int(gridDim.x) >= groups && pass == Job::PASSES - 1)
+				begin_next(); // not before, as in multiply_row
+			const auto of = [&](int from) { return memory->sums[from][threadIdx.x % (N * GROUP_OUTPUTS)]; };
+			const float sum = ((of(0) + of(4)) + (of(2) + of(6))) + ((of(1) + of(5)) + (of(3) + of(7)));
+			finish<N>(job, memory, group, step, {threadIdx.x < N * GROUP_OUTPUTS, lane % N, warp * 8 + lane / N}, sum, rows);
+			step = (step + 1) % (2 * Job::PASSES);
+		}
+	if (blockIdx.x == gridDim.x - 1)
+		pad(job, *rows);
+}
+
+#else
 
 // Products of one row.
 template <typename Job, typename Source> DEVICE void multiply_row(const Job &job, const Source &a, const int *rows)
@@ -317,7 +568,7 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 		}
 		if (next_group >= groups)
 			begin_next(); // not before: its blocks would be on few multiprocessors, those that have room
-		finish<1>(job, memory, group, step, warp_sums(acc), rows);
+		finish<1>(job, memory, group, step, place_of_band<1>(), warp_sums(acc), rows);
 		if (next_group >= groups)
 			break;
 		group = next_group, step = next_step, tile_at = following_at;
@@ -326,122 +577,6 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 		pad(job, 1);
 }
 
-// RING: whether kernels for several rows have the ring; the emulation has both ways, and takes that for the device.
-#if SCALE_BYTES > 0 && (defined(EMU) || __CUDA_ARCH__ >= 900)
-#define RING
-#ifdef EMU
-DEVICE bool has_ring(int stages) { return stages > 0; }
-#else
-DEVICE bool has_ring(int) { return true; }
-#endif
-
-// Copies 16 bytes from global to shared memory; wait_for_copies waits for them.
-DEVICE void copy_async(uint8_t *to, const uint8_t *from)
-{
-#ifdef EMU
-	memcpy(to, from, 16);
-#else
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from) : "memory");
-#endif
-}
-
-DEVICE void commit_copies(void)
-{
-#ifndef EMU
-	asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Waits for all copies but those before the last PENDING calls of commit_copies.
-template <int PENDING> DEVICE void wait_for_copies(void)
-{
-#ifndef EMU
-	asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
-
-// Loads to from shared memory in one load: T has 4, 8 or 16 bytes. A copy by memcpy from there would be one of bytes.
-template <typename T> DEVICE void load_shared(T &to, const uint8_t *p)
-{
-	if constexpr (sizeof(T) == 4) {
-		const uint32_t v = *reinterpret_cast<const uint32_t *>(p);
-		memcpy(&to, &v, sizeof v);
-	} else if constexpr (sizeof(T) == 8) {
-		const uint2 v = *reinterpret_cast<const uint2 *>(p);
-		memcpy(&to, &v, sizeof v);
-	} else {
-		const uint4 v = *reinterpret_cast<const uint4 *>(p);
-		memcpy(&to, &v, sizeof v);
-	}
-}
-
-// Loads what load_block does from a tile in shared memory.
-DEVICE void load_shared_block(Block &w, const uint8_t *tile, int blocks, int block)
-{
-	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
-			const uint4 v = *reinterpret_cast<const uint4 *>(tile + quants_at(blocks, output, chunk, block));
-			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
-		}
-	load_shared(w.scales, tile + scales_at(blocks, block));
-#if HIGH_BYTES == 4
-	load_shared(w.high, tile + high_at(blocks, 0, block));
-#elif HIGH_BYTES == 8
-	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
-		load_shared(w.high[output], tile + high_at(blocks, output, block));
-#endif
-#if SUPER_BYTES > 0
-	load_shared(w.super, tile + super_at(blocks, block));
-#endif
-}
-
-enum { TILE_SIZE = ((64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * TILE_BLOCKS + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16 }; // tile_bytes(TILE_BLOCKS)
-
-// The tiles of a warp, in the order in which it multiplies them: those of its band of a group, then those of the next pass or group.
-// The ring of shared memory has the next ones.
-template <typename Job> struct Ring {
-	uint8_t *slots;
-	int stages, slot; // the slot of the next tile
-	// The tile that is copied next:
-	const uint8_t *at;
-	int tile, group, pass; // group: past the last one if there is none
-
-	// Begins to copy a tile to the slot of the one that was multiplied last.
-	DEVICE void copy_next(Ring &r, const Job &job, int blocks, int slot)
-	{
-		if (r.group < groups_of(job)) {
-			if (r.tile == 0)
-				r.at = band_at(job, r.group, r.pass, blocks);
-			const int in_tile = min(blocks - r.tile * TILE_BLOCKS, int(TILE_BLOCKS)), bytes = tile_bytes(in_tile);
-			uint8_t *const to = r.slots + slot * TILE_SIZE;
-			UNROLL for (int first = 0; first < TILE_SIZE; first += 16 * WARP)
-				if (first + 16 * lane_id() < bytes)
-					copy_async(to + first + 16 * lane_id(), r.at + first + 16 * lane_id());
-			r.at += bytes;
-			if (++r.tile == tiles_of(blocks)) {
-				r.tile = 0, r.pass = (r.pass + 1) % Job::PASSES;
-				r.group += r.pass == 0 ? gridDim.x : 0;
-			}
-		}
-		commit_copies();
-	}
-
-	// Waits for the next tile.
-	DEVICE void wait(const Ring &r)
-	{
-		switch (r.stages) {
-		case 2: wait_for_copies<1>(); break;
-		case 3: wait_for_copies<2>(); break;
-		case 4: wait_for_copies<3>(); break;
-		case 5: wait_for_copies<4>(); break;
-		default: wait_for_copies<5>();
-		}
-		syncwarp();
-	}
-};
-
-#endif
-
 // Products of N rows.
 template <int N, typename Job, typename Source> DEVICE void multiply_rows(const Job &job, const Source &a, const int *rows, [[maybe_unused]] int stages)
 {
@@ -449,7 +584,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job), stride = tiles * RowPath::UNITS;
 #ifdef RING
 	typedef Ring<Job> Tiles;
-	Tiles ring = {reinterpret_cast<uint8_t *>(memory->image + N * stride) + warp_id() * stages * TILE_SIZE, stages, 0, 0, 0, int(blockIdx.x), 0};
+	Tiles ring = {reinterpret_cast<uint8_t *>(memory->image + N * stride) + warp_id() * stages * SLOT, stages, 0, 0, 0, int(blockIdx.x), 0};
 	for (int i = 0; i < stages; i++)
 		Tiles::copy_next(ring, job, blocks, i);
 #endif
@@ -465,10 +600,11 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 				const uint4 *const image = memory->image + tile * RowPath::UNITS;
 #ifdef RING
 				if (has_ring(stages)) {
-					Tiles::wait(ring);
+					wait_for_all_but(stages - 1);
+					syncwarp();
 					if (lane < in_tile) {
 						Block w;
-						load_shared_block(w, ring.slots + ring.slot * TILE_SIZE, in_tile, lane);
+						load_shared_block(w, ring.slots + ring.slot * SLOT, in_tile, lane);
 						RowPath::template multiply<N>(acc, w, image, stride);
 					}
 					syncwarp();
@@ -486,7 +622,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 			}
 			if (group + int(gridDim.x) >= groups && pass == Job::PASSES - 1)
 				begin_next(); // not before, as in multiply_row
-			finish<N>(job, memory, group, step, warp_sums(acc), rows);
+			finish<N>(job, memory, group, step, place_of_band<N>(), warp_sums(acc), rows);
 			step = (step + 1) % (2 * Job::PASSES);
 		}
 	if (blockIdx.x == gridDim.x - 1)
@@ -501,8 +637,10 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 		multiply_rows<N>(job, a, rows, stages);
 }
 
-#define ROW_PRODUCT(weight, name, n, suffix) ROW_PRODUCT_NAMED(weight, name, n, suffix)
-#define ROW_PRODUCT_NAMED(weight, name, n, suffix) \
+#endif
+
+#define NORM_PRODUCT(weight, name, n, suffix) NORM_PRODUCT_NAMED(weight, name, n, suffix)
+#define NORM_PRODUCT_NAMED(weight, name, n, suffix) \
 	KERNEL(matmul_##weight##_##name##_norm##suffix, 32 * WARPS, 2) \
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
@@ -514,7 +652,10 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 	(uint4 *image, const uint8_t *gate, const uint8_t *up, int outputs, int kind_of_gate, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
 	{ \
 		multiply<n>(Gating{image, gate, up, outputs, kind_of_gate}, Normalized{x, w, eps, inputs}, rows, stages); \
-	} \
+	}
+
+#define ROW_PRODUCT(weight, name, n, suffix) NORM_PRODUCT(weight, name, n, suffix) ONE_PRODUCT_NAMED(weight, name, n, suffix)
+#define ONE_PRODUCT_NAMED(weight, name, n, suffix) \
 	KERNEL(matmul_##weight##_##name##_one##suffix, 32 * WARPS, 2) \
 	(float *dst, const uint8_t *weights, int outputs, const uint4 *image, int inputs, int add, const int *rows, int stages) \
 	{ \
@@ -525,6 +666,8 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 ROW_PRODUCT(WEIGHT, float, 1, )
 ROW_PRODUCT(WEIGHT, float, 2, _n2)
 ROW_PRODUCT(WEIGHT, float, 4, _n4)
+#elif defined(MATRIX)
+NORM_PRODUCT(WEIGHT, mma, 4, _n4)
 #elif defined(EXACT)
 ROW_PRODUCT(WEIGHT, dp2a, 1, )
 ROW_PRODUCT(WEIGHT, dp2a, 2, _n2)

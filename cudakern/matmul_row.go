@@ -4,21 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // rowProduct are the kernels of matmul_row.cu, for products of up to rows rows.
 type rowProduct struct {
 	rows            int
 	norm, glu, one  *Function
-	overlaps        bool // launches do
-	spread          int  // more shared memory than two blocks on a multiprocessor can have; 0: not known
-	shareable       int  // the most shared memory of a block
+	ofNorms, ofOne  rowMemory // of norm and glu, and of one
+	overlaps        bool      // launches do
+	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	shareable       int       // the most shared memory of a block
 	multiprocessors int
 }
 
-// newRowProducts loads the kernels, those for fewer rows first; name is what their names begin with.
-func newRowProducts(c *Context, module, name string) (all []rowProduct, err error) {
+// rowMemory is the shared memory of a block in bytes: for results, for each tile of activations, and, in the ring, for a tile of weights for
+// each warp.
+type rowMemory struct{ results, tile, stage int }
+
+// of returns the memory that a block needs without the ring.
+func (m rowMemory) of(inputs int) int { return m.results + m.tile*tilesFor(inputs) }
+
+// newRowProducts loads the kernels, those for fewer rows first. units is part of their names.
+func (k *MatMul) newRowProducts(c *Context, module, units string) (all []rowProduct, err error) {
 	for _, n := range []struct {
 		rows   int
 		suffix string
@@ -26,35 +33,47 @@ func newRowProducts(c *Context, module, name string) (all []rowProduct, err erro
 		if n.rows > 1 && c.Units == UnitsXMAD {
 			break // the limit would be arithmetic; the modules of path i16 lack these kernels
 		}
-		k, err := newRowProduct(c, module, name, n.suffix, n.rows)
+		r, err := k.newRowProduct(c, module, units, n.suffix, n.rows)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, k)
+		all = append(all, r)
 	}
 	return all, nil
 }
 
-func newRowProduct(c *Context, module, name, suffix string, rows int) (k rowProduct, err error) {
-	k.rows, k.multiprocessors, k.shareable = rows, c.properties.SMs, max(c.properties.MaxShared, leastShared)
-	k.overlaps = c.properties.overlaps() && !strings.HasSuffix(name, "_i16") // units xmad have no code for such devices
-	if k.overlaps && k.shareable >= spreadShared {
-		k.spread = spreadShared
+func (k *MatMul) newRowProduct(c *Context, module, units, suffix string, rows int) (r rowProduct, err error) {
+	r.rows, r.multiprocessors, r.shareable = rows, c.properties.SMs, max(c.properties.MaxShared, leastShared)
+	r.overlaps = c.properties.overlaps() && units != "i16" // units xmad have no code for such devices
+	if r.overlaps && r.shareable >= spreadShared {
+		r.spread = spreadShared
 	}
-	for to, what := range map[**Function]string{&k.norm: "_norm", &k.glu: "_glu", &k.one: "_one"} {
-		f, err := c.kernel(module, name+what+suffix)
+	const results = 4 * 2 * 2 * rowOutputs // of RowMemory in matmul_row.cu, for a row
+	r.ofOne = rowMemory{rows * (normBytes + results), rows * imageBytes[k.image], k.tileBytes * threads / 32}
+	r.ofNorms = r.ofOne
+	ofNorms, ofNormsUnits := module, units
+	if rows == 4 && units == "dp2a" && c.Units == UnitsMMA && c.properties.MaxShared >= largeShared {
+		const sums, unit = 4 * threads / 32 * rowOutputs, 304 // unit: UNIT_BYTES of mma_row.cuh
+		r.ofNorms = rowMemory{rows * (normBytes + results + sums), tileBlocks * unit, k.fewStage()}
+		ofNorms, ofNormsUnits = "row_mma_"+k.weights, "mma"
+	}
+	for _, kernel := range []struct {
+		to                  **Function
+		module, units, name string
+	}{{&r.norm, ofNorms, ofNormsUnits, "norm"}, {&r.glu, ofNorms, ofNormsUnits, "glu"}, {&r.one, module, units, "one"}} {
+		f, err := c.kernel(kernel.module, fmt.Sprintf("matmul_%s_%s_%s%s", k.weights, kernel.units, kernel.name, suffix))
 		if err != nil {
-			return k, err
+			return r, err
 		}
-		if k.shareable > leastShared {
-			if err := f.SetMaxShared(k.shareable); err != nil {
-				return k, err
+		if r.shareable > leastShared {
+			if err := f.SetMaxShared(r.shareable); err != nil {
+				return r, err
 			}
 		}
-		f.divides, f.overlaps = true, k.overlaps
-		*to = f
+		f.divides, f.overlaps = true, r.overlaps
+		*kernel.to = f
 	}
-	return k, nil
+	return r, nil
 }
 
 // leastShared is the shared memory that every block may have.
@@ -87,7 +106,7 @@ func (k *MatMul) CanNormalize(outputs, inputs, capacity int) bool {
 	if r == nil || outputs > 32768 || inputs <= 0 || inputs%4 != 0 || tilesFor(inputs) > mostTiles(r.rows) {
 		return false
 	}
-	_, fits := k.rowStages(r, inputs, false)
+	_, fits := r.stages(r.ofNorms, inputs, false)
 	return fits
 }
 
@@ -124,7 +143,7 @@ func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, capacity in
 		groups += blocksFor(p.W.Outputs, rowOutputs)
 	}
 	inputs := products[0].W.Inputs
-	return k.launchRows(to, r, r.norm, groups, inputs,
+	return r.launch(to, r.norm, groups, inputs,
 		each[0].Dst, each[0].Weights, int32(each[0].W.Outputs), each[1].Dst, each[1].Weights, int32(each[1].W.Outputs),
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), n.X, n.W, n.Eps, int32(inputs), rows)
 }
@@ -139,7 +158,7 @@ func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Pt
 	if gate.W.Outputs != up.W.Outputs || g > SquaredReLU {
 		return fmt.Errorf("no kernel computes gate %d of products of %d and of %d outputs", g, gate.W.Outputs, up.W.Outputs)
 	}
-	return k.launchRows(to, r, r.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
+	return r.launch(to, r.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
 		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
 }
 
@@ -149,7 +168,7 @@ func (k *MatMul) TakesOne(inputs, capacity int) bool {
 	if r == nil {
 		return false
 	}
-	_, fits := k.rowStages(r, inputs, false)
+	_, fits := r.stages(r.ofOne, inputs, false)
 	return fits
 }
 
@@ -169,7 +188,7 @@ func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, capacity int, add bool, p Pro
 		onto = 1
 	}
 	r := k.rowProduct(capacity)
-	return k.launchRows(to, r, r.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs,
+	return r.launch(to, r.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs,
 		p.Dst, p.Weights, int32(p.W.Outputs), x, int32(p.W.Inputs), onto, rows)
 }
 
@@ -193,40 +212,33 @@ func (k *MatMul) checkRows(capacity int, products ...Product) (*rowProduct, erro
 // rowOutputs is GROUP_OUTPUTS of matmul_row.cu, the outputs that a block computes at a time.
 const rowOutputs = bandOutputs * threads / 32
 
-// rowShared returns the shared memory of a block in bytes: RowMemory of matmul_row.cu, without the ring.
-func (k *MatMul) rowShared(r *rowProduct, inputs int) int {
-	const results = 4 * 2 * 2 * rowOutputs
-	return r.rows * (normBytes + results + tilesFor(inputs)*imageBytes[k.image])
-}
-
-// rowStages returns for how many tiles each warp has space in the ring, and whether the shared memory of a block suffices. Two
+// stages returns for how many tiles each warp has space in the ring, and whether the shared memory of a block suffices. Two
 // blocks run on a multiprocessor if it suffices for both, unless one is to be alone there.
-func (k *MatMul) rowStages(r *rowProduct, inputs int, alone bool) (stages int, fits bool) {
-	used := k.rowShared(r, inputs)
-	if r.rows == 1 || !r.overlaps || k.tileBytes == 0 {
+func (r *rowProduct) stages(m rowMemory, inputs int, alone bool) (stages int, fits bool) {
+	used := m.of(inputs)
+	if r.rows == 1 || !r.overlaps || m.stage == 0 {
 		return 0, used <= min(r.shareable, mostRowShared)
 	}
 	const fewest, mostOfTwo, most = 2, 4, 6 // of Ring in matmul_row.cu
-	ring := k.stageBytes()
-	if stages = ((r.shareable-reservedShared)/2 - used) / ring; !alone && stages >= fewest {
+	if stages = ((r.shareable-reservedShared)/2 - used) / m.stage; !alone && stages >= fewest {
 		return min(stages, mostOfTwo), true
 	}
-	stages = (r.shareable - used) / ring
+	stages = (r.shareable - used) / m.stage
 	return min(stages, most), stages >= fewest
 }
-
-// stageBytes returns what a tile for each warp takes in the ring.
-func (k *MatMul) stageBytes() int { return k.tileBytes * threads / 32 }
 
 // spreads reports whether a launch of so many groups should have one block on each multiprocessor.
 func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <= r.multiprocessors }
 
-// launchRows launches as many blocks as can run at the same time, at most one for each group of outputs. args lack the last one, the
+// launch launches as many blocks as can run at the same time, at most one for each group of outputs. args lack the last one, the
 // stages.
-func (k *MatMul) launchRows(to Queue, r *rowProduct, f *Function, groups, inputs int, args ...any) error {
-	alone := f == r.one && r.spreads(groups)
-	stages, _ := k.rowStages(r, inputs, alone)
-	shared, spread := k.rowShared(r, inputs)+stages*k.stageBytes(), 0
+func (r *rowProduct) launch(to Queue, f *Function, groups, inputs int, args ...any) error {
+	memory, alone := r.ofNorms, false
+	if f == r.one {
+		memory, alone = r.ofOne, r.spreads(groups)
+	}
+	stages, _ := r.stages(memory, inputs, alone)
+	shared, spread := memory.of(inputs)+stages*memory.stage, 0
 	if alone {
 		spread = r.spread
 	}

@@ -16,10 +16,10 @@ import (
 // there may be, no row, and rows with values that are huge or not finite. Blocks of several rows have space for weights as on a device with 228 KB
 // of shared memory on a multiprocessor, and on one with 100.
 func TestProductsOfNormalizedRows(t *testing.T) {
-	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A} {
+	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A, cudakern.UnitsMMA} {
 		for _, name := range cudakern.WeightTypes() {
 			elements, _ := weightTypes[name].Block()
-			if elements == 1 && units == cudakern.UnitsDP2A {
+			if elements == 1 && units != cudakern.UnitsXMAD {
 				continue // floats have no such units
 			}
 			for _, c := range []struct {
@@ -34,7 +34,12 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 					continue // devices of these units have kernels for one row alone
 				}
 				units := units
-				if c.capacity > 1 {
+				if units == cudakern.UnitsMMA {
+					if c.capacity <= 2 {
+						continue // the kernels of dp2a
+					}
+					c.capability = "9.0" // others have the kernels of dp2a
+				} else if c.capacity > 1 {
 					units = cudakern.UnitsDP2A
 				}
 				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows, compute capability %s", units, name, c.outputs, c.inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
@@ -61,7 +66,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 					}
 					prepared := r.alloc(image.Bytes(c.inputs, c.capacity))
 					r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, c.capacity))
-					r.must(k.Enqueue(r.s, prepared, count, c.capacity, false, products...))
+					r.must(k.Enqueue(r.s, prepared, count, c.capacity, false, cudakern.Scratch{}, products...))
 					r.must(k.EnqueueNormalized(r.s, n, count, c.capacity, fused...))
 					for i := range products {
 						if want, got := r.download(products[i].Dst, size), r.download(fused[i].Dst, size); !bytes.Equal(got, want) {
@@ -69,7 +74,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 						}
 					}
 					for _, add := range []bool{true, false} {
-						r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, products[0]))
+						r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, cudakern.Scratch{}, products[0]))
 						r.must(k.EnqueueOne(r.s, prepared, count, c.capacity, add, fused[0]))
 						if want, got := r.download(products[0].Dst, size), r.download(fused[0].Dst, size); !bytes.Equal(got, want) {
 							t.Errorf("a product of the image differs, added: %v", add)

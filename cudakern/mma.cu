@@ -10,7 +10,10 @@
 // and blocks that do not wait at the same barriers. More of the sums wait in shared memory. A few of the 96 that are left for registers
 // wait in local memory, once for four leaves.
 //
-// Launch with MMA_THREADS threads and MMA_SHARED bytes of shared memory.
+// Where there are too few thread blocks for all multiprocessors, 2 or 4 of them compute the same results, each a part of the leaves that is
+// a tree of its own. The last one that is done adds the sums of all parts, which is the rest of the tree: so the bits do not change.
+//
+// Grid: (blocks of rows, blocks of outputs of all products, parts), of _grouped (groups, blocks of outputs of an expert). Launch with MMA_THREADS threads and MMA_SHARED bytes of shared memory.
 #define EXACT
 #include "kernel.cuh"
 
@@ -21,6 +24,7 @@
 #include "matmul.cu"
 #pragma pop_macro("KERNEL")
 
+#include "arrivals.cuh"
 #include "mma.cuh"
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
@@ -77,6 +81,21 @@ struct Position {
 
 // Returns leaf with its five bits reversed: the first of its blocks.
 DEVICE int lane_of(int leaf) { return __brev(leaf) >> 27; }
+
+// What a thread block computes of the leaves, and where parts wait for the others: nowhere if there is one.
+struct Parts {
+	float4 *sums;       // [thread block of X and Y][part][8][thread]
+	unsigned *arrivals; // of thread blocks, 0 between launches
+};
+
+DEVICE int leaves_of_part() { return 32 / gridDim.z; }
+DEVICE int first_leaf() { return blockIdx.z * leaves_of_part(); }
+
+// Returns how many of blocks blocks of inputs the leaves of the part have: each gridDim.z-th block, from that of the first leaf on.
+DEVICE int blocks_of_part(int blocks)
+{
+	return (blocks + int(gridDim.z) - 1 - lane_of(first_leaf())) / int(gridDim.z);
+}
 
 // Goes on to the next of blocks blocks.
 DEVICE void advance(Position &at, int blocks)
@@ -224,8 +243,28 @@ template <int LEVEL> DEVICE void add_leaves(float (&sums)[32], float (&waiting)[
 	}
 }
 
-// Computes MMA_ROWS rows of MMA_OUTPUTS outputs. x has the image s8.
-template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x, int inputs, bool add)
+// Sets acc to the sum of all parts and returns true in the last thread block that has one; the others store theirs.
+DEVICE bool add_parts(float (&acc)[32], const Parts &parts, uint8_t *shared)
+{
+	const unsigned count = gridDim.z, block = blockIdx.y * gridDim.x + blockIdx.x;
+	float4 *const all = parts.sums + size_t(block) * count * 8 * MMA_THREADS + threadIdx.x;
+	UNROLL for (int i = 0; i < 8; i++)
+		all[(blockIdx.z * 8 + i) * MMA_THREADS] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+	if (!is_last(parts.arrivals + block, count, reinterpret_cast<int *>(shared)))
+		return false;
+	UNROLL for (int i = 0; i < 8; i++) {
+		const auto of_part = [&](int part) { return __ldcg(all + (part * 8 + i) * MMA_THREADS); };
+		const auto sum = [](float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); };
+		float4 v = sum(of_part(0), of_part(1));
+		if (count == 4)
+			v = sum(v, sum(of_part(2), of_part(3)));
+		acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
+	}
+	return true;
+}
+
+// Computes MMA_ROWS rows of MMA_OUTPUTS outputs, or the part of the sums. x has the image s8.
+template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x, int inputs, bool add, const Parts &parts)
 {
 	SHARED(uint8_t, shared);
 	Source from;
@@ -244,11 +283,11 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 	}
 
 	// Stage s % MMA_STAGES has block s of the order. Scales are stored when the pair before theirs has been multiplied.
-	Position ahead = {0, -TILE_BLOCKS};
+	Position ahead = {first_leaf(), lane_of(first_leaf()) - TILE_BLOCKS};
 	Scales scales[2] = {};
 	const auto copy = [&](unsigned block) {
 		UNROLL for (int i = 0; i < 2; i++)
-			if (int(block) + i < from.blocks) {
+			if (int(block) + i < blocks_of_part(from.blocks)) {
 				advance(ahead, from.blocks);
 				copy_block(shared + (block + i) % MMA_STAGES * STAGE_BYTES, from, ahead, scales[i]);
 			}
@@ -283,13 +322,15 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 		UNROLL for (int i = 0; i < 32; i++)
 			sums[i] += odd[i];
 	};
-	for (int leaf = 0; leaf < 32; leaf += 4) {
-		add_pair(acc, leaf);
-		add_pair(second, leaf + 2);
+	for (int leaf = 0; leaf < leaves_of_part(); leaf += 4) {
+		add_pair(acc, first_leaf() + leaf);
+		add_pair(second, first_leaf() + leaf + 2);
 		UNROLL for (int i = 0; i < 32; i++)
 			acc[i] += second[i];
 		add_leaves<2>(acc, waiting, reinterpret_cast<float4 *>(shared + MMA_SUMS), leaf);
 	}
+	if (gridDim.z > 1 && !add_parts(acc, parts, shared))
+		return;
 
 	int band;
 	const Product p = product_of(work, &band, MMA_OUTPUTS, again(blockIdx.y));
@@ -306,9 +347,27 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 }
 
 #if defined(LARGE)
-MMA_PRODUCT(WEIGHT, mma_large, matmul_mma, MMA_ROWS, MMA_THREADS, MMA_BLOCKS)
+#define NAME mma_large
 #else
-MMA_PRODUCT(WEIGHT, mma, matmul_mma, MMA_ROWS, MMA_THREADS, MMA_BLOCKS)
+#define NAME mma
 #endif
+
+#define MMA_KERNELS(weight, name) MMA_KERNELS_NAMED(weight, name)
+#define MMA_KERNELS_NAMED(weight, name) \
+	KERNEL(matmul_##weight##_##name, MMA_THREADS, MMA_BLOCKS) \
+	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
+		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows, float4 *sums, unsigned *arrivals) \
+	{ \
+		if (int(blockIdx.x) * MMA_ROWS < *rows) \
+			matmul_mma(Together{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, {rows}}, x, inputs, add, {sums, arrivals}); \
+	} \
+	KERNEL(matmul_##weight##_##name##_grouped, MMA_THREADS, MMA_BLOCKS) \
+	(float *dst, const uint8_t *weights, int outputs, const int *groups, int most, const uint4 *x, int inputs) \
+	{ \
+		if (int(blockIdx.x) < *groups) \
+			matmul_mma(Grouped{dst, weights, outputs, groups, {pairs_of(groups, most)}}, x, inputs, false, {}); \
+	}
+
+MMA_KERNELS(WEIGHT, NAME)
 
 #endif

@@ -10,44 +10,15 @@
 #pragma once
 
 #include "again.cuh"
+#include "copies.cuh"
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
 
-// Copies 8 or 16 bytes to shared memory while the thread continues, until copies_wait. commit ends a group of copies.
-template <int BYTES> DEVICE void copy_async(uint8_t *to, const uint8_t *from)
-{
-#ifdef EMU
-	emu::check_aligned(to, BYTES), emu::check_aligned(from, BYTES);
-	memcpy(to, from, BYTES);
-#else
-	const uint32_t at = uint32_t(__cvta_generic_to_shared(to));
-	if (BYTES == 16)
-		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-	else
-		asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(at), "l"(from) : "memory");
-#endif
-}
-
-DEVICE void copies_commit()
-{
-#ifndef EMU
-	asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Waits until at most the last LEFT groups are still being copied.
-template <int LEFT> DEVICE void copies_wait()
-{
-#ifndef EMU
-	asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-#endif
-}
-
 #ifdef EMU
 
-// One lane's part of the product of 16 rows × 4 · WORDS inputs with as many inputs × 8 outputs, the operands of
-// mma.m16n8k16 and k32 in the order of their fragments.
-template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int first)
+// One lane's part of the product of 16 rows × 4 · WORDS inputs with as many inputs × 8 columns, the operands of
+// mma.m16n8k16 and k32 in the order of their fragments. c has what is added in an even and in an odd column.
+template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const int (&c)[2], int first)
 {
 	uint32_t rows[2][2][4] = {}, outputs[2][2][4] = {}; // [k half][row or output][lane of the group]
 	const int group = lane_id() / 4, at = lane_id() % 4;
@@ -61,7 +32,7 @@ template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uin
 			memcpy(outputs[half][i], &all[(2 * at + i) * 4], 16);
 	}
 	for (int i = 0; i < 4; i++) {
-		d[i] = 0;
+		d[i] = c[i % 2];
 		for (int half = 0; half < WORDS; half++) {
 			A x[16];
 			int8_t w[16];
@@ -72,33 +43,34 @@ template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uin
 	}
 }
 
-#define MMA_ALL(type, A, d, a, b) mma_emulated<2, A>(d, a, b, 0)
-#define MMA_HALF(type, A, d, a, b, half) mma_emulated<1, A>(d, a, b, half)
+#define MMA_ALL(type, A, d, a, b, c) mma_emulated<2, A>(d, a, b, c, 0)
+#define MMA_HALF(type, A, d, a, b, c, half) mma_emulated<1, A>(d, a, b, c, half)
 
 #else
 
-#define MMA_ALL(type, A, d, a, b) \
-	asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};" \
-		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(0))
-#define MMA_HALF(type, A, d, a, b, half) \
-	asm("mma.sync.aligned.m16n8k16.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};" \
-		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[2 * (half)]), "r"(a[2 * (half) + 1]), "r"(b[half]), "r"(0))
+#define MMA_ALL(type, A, d, a, b, c) \
+	asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %10, %11};" \
+		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]))
+#define MMA_HALF(type, A, d, a, b, c, half) \
+	asm("mma.sync.aligned.m16n8k16.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %7, %8};" \
+		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[2 * (half)]), "r"(a[2 * (half) + 1]), "r"(b[half]), "r"(c[0]), "r"(c[1]))
 
 #endif
 
 // Sets dot to the sums of products of 16 rows × 8 outputs over one part of a block.
 DEVICE void mma(int (&dot)[4], const uint32_t (&upper)[4], const uint32_t (&lower)[4], const uint32_t (&b)[2], int half)
 {
+	const int none[2] = {};
 	int low[4];
 	if (HALVES == 1) {
-		MMA_ALL("s8", int8_t, dot, upper, b);
-		MMA_ALL("u8", uint8_t, low, lower, b);
+		MMA_ALL("s8", int8_t, dot, upper, b, none);
+		MMA_ALL("u8", uint8_t, low, lower, b, none);
 	} else if (half == 0) {
-		MMA_HALF("s8", int8_t, dot, upper, b, 0);
-		MMA_HALF("u8", uint8_t, low, lower, b, 0);
+		MMA_HALF("s8", int8_t, dot, upper, b, none, 0);
+		MMA_HALF("u8", uint8_t, low, lower, b, none, 0);
 	} else {
-		MMA_HALF("s8", int8_t, dot, upper, b, 1);
-		MMA_HALF("u8", uint8_t, low, lower, b, 1);
+		MMA_HALF("s8", int8_t, dot, upper, b, none, 1);
+		MMA_HALF("u8", uint8_t, low, lower, b, none, 1);
 	}
 	UNROLL for (int i = 0; i < 4; i++)
 		dot[i] = dot[i] * 256 + low[i];
@@ -135,15 +107,15 @@ DEVICE uint32_t shared_word(const uint8_t *p)
 // Returns where a lane's inputs are in the 16 bytes of quants of an output.
 DEVICE int in_quants() { return lane_id() % 4 / 2 * (CHUNKS == 2 ? 8 : 4); }
 
-// Returns a fragment from a lane's part of 16 bytes of quants (in_quants), at quants + 8 · half if CHUNKS is 1, and from the
-// upper bits of the output's block; both in shared memory.
-DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_t *high, [[maybe_unused]] int half)
+// Returns the quants of a fragment, or the values of codes, from a lane's part of 16 bytes of quants (in_quants), at quants + 8 · half if
+// CHUNKS is 1, and from the upper bits of the output's block; both in shared memory.
+DEVICE uint32_t quants_of(const uint8_t *quants, [[maybe_unused]] const uint8_t *high, [[maybe_unused]] int half)
 {
 	[[maybe_unused]] const int group = lane_id() % 4 / 2;
 	const bool odd = lane_id() & 1;
 #if CHUNKS == 2
 	const uint2 words = *reinterpret_cast<const uint2 *>(quants);
-	return signed_bytes(__byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240));
+	return __byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240);
 #else
 	const uint32_t word = shared_word(quants + half * 8);
 #if defined(CODES)
@@ -156,10 +128,13 @@ DEVICE uint32_t fragment_of(const uint8_t *quants, [[maybe_unused]] const uint8_
 #elif HIGH_BYTES == 8
 	q |= rotate(shared_word(high + half * 4), group ? (odd ? 4 : 2) : (odd ? 30 : 0)) & 0x30303030;
 #endif
-	return signed_bytes(q);
+	return q;
 #endif
 #endif
 }
+
+// Returns the fragment.
+DEVICE uint32_t fragment_of(const uint8_t *quants, const uint8_t *high, int half) { return signed_bytes(quants_of(quants, high, half)); }
 
 // What the thread blocks of a launch compute: up to three products of all rows, or a product of an expert's weights with
 // each group of rows.
@@ -190,25 +165,5 @@ DEVICE Product product_of(const Grouped &work, int *band, int each, int block)
 }
 
 DEVICE int last_band_of(const Product &p) { return (p.first + p.outputs - 1) / BAND_OUTPUTS; }
-
-// ---------------------------------------------------------------------------------------
-// Kernels
-
-// Grid: (blocks of rows, blocks of outputs of all products), of _grouped (groups, blocks of outputs of an expert).
-#define MMA_PRODUCT(weight, name, function, each_rows, threads, blocks) MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks)
-#define MMA_PRODUCT_NAMED(weight, name, function, each_rows, threads, blocks) \
-	KERNEL(matmul_##weight##_##name, threads, blocks) \
-	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
-		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
-	{ \
-		if (int(blockIdx.x) * each_rows < *rows) \
-			function(Together{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, {rows}}, x, inputs, add); \
-	} \
-	KERNEL(matmul_##weight##_##name##_grouped, threads, blocks) \
-	(float *dst, const uint8_t *weights, int outputs, const int *groups, int most, const uint4 *x, int inputs) \
-	{ \
-		if (int(blockIdx.x) < *groups) \
-			function(Grouped{dst, weights, outputs, groups, {pairs_of(groups, most)}}, x, inputs, false); \
-	}
 
 #endif

@@ -26,7 +26,7 @@ var llama8B = []struct {
 func BenchmarkProducts(b *testing.B) {
 	for _, name := range cudakern.WeightTypes() {
 		for _, shape := range llama8B {
-			for _, rows := range []int{1, 2, 4, 8, 512} {
+			for _, rows := range []int{1, 2, 4, 8, 16, 64, 128, 256, 512} {
 				w := cudakern.Weights{Type: name, Outputs: shape.outputs, Inputs: shape.inputs}
 				b.Run(fmt.Sprintf("%s/%s/rows=%d", name, shape.name, rows), func(b *testing.B) {
 					benchProduct(b, w, rows)
@@ -53,10 +53,11 @@ func benchProduct(b *testing.B, w cudakern.Weights, rows int) {
 	x, prepared := r.random(int64(4*rows*w.Inputs)), r.alloc(image.Bytes(w.Inputs, rows))
 	dst, count := r.alloc(int64(4*rows*w.Outputs)), r.upload(int32Bytes(rows))
 	r.must(image.Enqueue(r.s, prepared, x, w.Inputs, count, rows))
+	scratch := r.scratch(k, rows, cudakern.Product{W: w})
 	r.must(r.s.Sync())
 
 	each := r.each(b, copies, func(i int) {
-		r.must(k.Enqueue(r.s, prepared, count, rows, false, cudakern.Product{Dst: dst, Weights: weights + cudakern.Ptr(int64(i)*size), W: w}))
+		r.must(k.Enqueue(r.s, prepared, count, rows, false, scratch, cudakern.Product{Dst: dst, Weights: weights + cudakern.Ptr(int64(i)*size), W: w}))
 	})
 	plain, err := r.c.ReadBandwidth()
 	r.must(err)

@@ -115,12 +115,23 @@ func (r rig) product(k *cudakern.MatMul, weights cudakern.Ptr, w cudakern.Weight
 	count, prepared := r.upload(int32Bytes(rows)), r.alloc(image.Bytes(w.Inputs, capacity))
 	dst := r.upload(bytes.Repeat([]byte{0xff}, 4*(rows+1)*w.Outputs))
 	r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), w.Inputs, count, capacity))
-	r.must(k.Enqueue(r.s, prepared, count, capacity, false, cudakern.Product{Dst: dst, Weights: weights, W: w}))
+	product := cudakern.Product{Dst: dst, Weights: weights, W: w}
+	r.must(k.Enqueue(r.s, prepared, count, capacity, false, r.scratch(k, capacity, product), product))
 	out := r.download(dst, 4*(rows+1)*w.Outputs)
 	if past := out[4*rows*w.Outputs:]; !bytes.Equal(past, bytes.Repeat([]byte{0xff}, len(past))) {
 		r.Fatalf("a product of %d rows wrote past its last row", rows)
 	}
 	return floatsOf(out[:4*rows*w.Outputs])
+}
+
+// scratch returns the memory that a launch of products needs beside the products.
+func (r rig) scratch(k *cudakern.MatMul, capacity int, products ...cudakern.Product) cudakern.Scratch {
+	r.Helper()
+	sums, arrivals := k.Scratch(capacity, products...)
+	if sums == 0 {
+		return cudakern.Scratch{}
+	}
+	return cudakern.Scratch{Sums: r.alloc(sums), Arrivals: r.upload(make([]byte, arrivals))}
 }
 
 // TestProducts compares every kernel with the product of the dequantized weights in float64, and then checks
@@ -256,7 +267,7 @@ func TestProductsOfOneLaunch(t *testing.T) {
 			}
 			for number := 1; number <= len(products); number++ {
 				for _, add := range []bool{false, true} {
-					r.must(k.Enqueue(r.s, prepared, count, rows, add, products[:number]...))
+					r.must(k.Enqueue(r.s, prepared, count, rows, add, cudakern.Scratch{}, products[:number]...))
 					for i, p := range products[:number] {
 						got := floatsOf(r.download(p.Dst, 4*rows*p.W.Outputs))
 						for j, want := range alone[i] {
@@ -610,6 +621,74 @@ func TestUnitsFollowFromTheComputeCapability(t *testing.T) {
 	})
 }
 
+// TestPartsOfProducts compares products that several blocks compute parts of, on devices of few multiprocessors, with those of blocks that
+// compute all of a result, bit for bit: several products in a launch, fewer rows than there may be, added or not, and launch after launch with the
+// same memory.
+func TestPartsOfProducts(t *testing.T) {
+	for _, c := range []struct {
+		capability              string
+		multiprocessors         string
+		parts                   int64
+		outputs                 [2]int
+		inputs, rows, capacity  int
+		blockRows, blockOutputs int64
+	}{
+		{"9.0", "1", 2, [2]int{64, 0}, 1056, 64, 64, 64, 64},
+		{"9.0", "2", 4, [2]int{37, 0}, 2048, 50, 64, 64, 64},
+		{"9.0", "4", 2, [2]int{64, 1}, 1248, 65, 128, 64, 64},
+		{"8.6", "4", 2, [2]int{130, 0}, 1056, 64, 64, 64, 128},
+		{"8.6", "4", 4, [2]int{5, 0}, 2304, 64, 64, 64, 128},
+	} {
+		for _, name := range []string{"q4_0", "q5_k", "q6_k", "q8_0"} {
+			elements, _ := weightTypes[name].Block()
+			inputs := (c.inputs + int(elements) - 1) / int(elements) * int(elements)
+			t.Run(fmt.Sprintf("%s %v × %d, %d of %d rows, compute capability %s", name, c.outputs, inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
+				t.Setenv("M40_LLM_EMU_SMS", c.multiprocessors)
+				rng := rand.New(rand.NewPCG(uint64(inputs), uint64(c.rows)))
+				x := normal(rng, c.capacity*inputs, 1)
+				var weights [][]byte
+				for _, outputs := range c.outputs {
+					weights = append(weights, devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1))
+				}
+				var results [][]byte
+				for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
+					r := newExactRigOf(t, c.capability)
+					r.c.Units = units
+					k, err := cudakern.NewMatMul(r.c, name)
+					r.must(err)
+					image, err := cudakern.NewActivation(r.c, k.Image(c.capacity))
+					r.must(err)
+					count, prepared := r.upload(int32Bytes(c.rows)), r.alloc(image.Bytes(inputs, c.capacity))
+					r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, c.capacity))
+					var products []cudakern.Product
+					for i, outputs := range c.outputs {
+						if outputs > 0 {
+							w := cudakern.Weights{Type: name, Outputs: outputs, Inputs: inputs}
+							products = append(products, cudakern.Product{Dst: r.upload(make([]byte, 4*c.capacity*outputs)), Weights: r.load(w, weights[i]), W: w})
+						}
+					}
+					sums, arrivals := k.Scratch(c.capacity, products...)
+					if want := c.parts * arrivals * c.blockRows * c.blockOutputs; units == cudakern.UnitsMMA && (sums != want || arrivals == 0) {
+						t.Errorf("%d bytes for the sums of %d blocks, want %d of them for each result", sums, arrivals/4, c.parts)
+					}
+					scratch := r.scratch(k, c.capacity, products...)
+					var got []byte
+					for _, add := range []bool{false, true, true} {
+						r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, scratch, products...))
+						for _, p := range products {
+							got = append(got, r.download(p.Dst, 4*c.capacity*p.W.Outputs)...)
+						}
+					}
+					results = append(results, got)
+				}
+				if !bytes.Equal(results[0], results[1]) {
+					t.Error("results differ from those of units dp2a")
+				}
+			})
+		}
+	}
+}
+
 func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 	r := newRig(t)
 	l, err := cudakern.NewLoader(r.c)
@@ -624,7 +703,7 @@ func TestProductsRefuseWhatTheyCannotCompute(t *testing.T) {
 		for _, w := range of {
 			products = append(products, cudakern.Product{Dst: memory, Weights: memory, W: w})
 		}
-		return k.Enqueue(r.s, memory, memory, capacity, false, products...)
+		return k.Enqueue(r.s, memory, memory, capacity, false, cudakern.Scratch{}, products...)
 	}
 	for _, c := range []struct {
 		name string

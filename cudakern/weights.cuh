@@ -158,6 +158,19 @@ struct Block {
 
 DEVICE float value_of(int q); // of a quant
 
+// Returns a scale or minimum of a block as float. With MATRIX four lanes need that of the same block; conversions from 32 bits are faster than
+// those from 8, which the compiler would take.
+DEVICE float float_of(int scale)
+{
+#if defined(MATRIX) && !defined(EMU)
+	float f;
+	asm("cvt.rn.f32.s32 %0, %1;" : "=f"(f) : "r"(scale));
+	return f;
+#else
+	return float(scale);
+#endif
+}
+
 #endif
 
 #define WEIGHT_FILE(name) WEIGHT_FILE_NAMED(name)

@@ -119,12 +119,12 @@ type module struct {
 }
 
 // flags returns the options of nvcc for m. Words like compute_61 among its defines are the architectures
-// it is compiled for, otherwise compute_52: code for that architecture, and PTX that drivers compile for newer
-// devices at run time. Words like ptx_90 add PTX without code.
+// it is compiled for: code for that architecture, and PTX that drivers compile for newer devices at run time. Words like ptx_90
+// add PTX without code. Without any of them it is compute_52.
 func (m module) flags() []string {
 	flags := slices.Clone(commonFlags)
 	architectures := slices.DeleteFunc(slices.Clone(m.defines), func(d string) bool { return !strings.HasPrefix(d, "compute_") })
-	if len(architectures) == 0 {
+	if len(architectures) == 0 && !m.isPTX() {
 		architectures = []string{"compute_52"}
 	}
 	for _, a := range architectures {
@@ -139,6 +139,14 @@ func (m module) flags() []string {
 		}
 	}
 	return flags
+}
+
+// isPTX reports whether m has PTX but no code.
+func (m module) isPTX() bool {
+	has := func(prefix string) bool {
+		return slices.ContainsFunc(m.defines, func(d string) bool { return strings.HasPrefix(d, prefix) })
+	}
+	return has("ptx_") && !has("compute_")
 }
 
 func readModules(name string) ([]module, error) {
@@ -263,18 +271,25 @@ type compiled struct {
 // compileAll writes <module>.fatbin for every module to dir.
 func compileAll(modules []module, dir string, log io.Writer) error {
 	errs := make([]error, len(modules))
+	inParallel(len(modules), func(i int) {
+		fmt.Fprintln(log, "nvcc", modules[i].name)
+		errs[i] = modules[i].compile(modules[i].image(dir))
+	})
+	return errors.Join(errs...)
+}
+
+// inParallel calls f with every i below n, one call for each CPU at a time.
+func inParallel(n int, f func(i int)) {
 	slots := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup
-	for i, m := range modules {
+	for i := range n {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			fmt.Fprintln(log, "nvcc", m.name)
-			errs[i] = m.compile(m.image(dir))
+			f(i)
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
 }
 
 // compile writes the module's code to output, compressed as a whole, which takes half the bytes that nvcc's own compression
@@ -306,20 +321,56 @@ func (m module) compile(output string) error {
 }
 
 // resourcesOf returns the resources of the kernels in the images of modules in dir.
-func resourcesOf(modules []module, dir string) (results []compiled, err error) {
-	for _, m := range modules {
-		output, err := fatbin.Dump(m.image(dir), "-res-usage")
-		if err != nil {
-			return nil, fmt.Errorf("module %s: %w", m.name, err)
+func resourcesOf(modules []module, dir string) ([]compiled, error) {
+	results, errs := make([]compiled, len(modules)), make([]error, len(modules))
+	inParallel(len(modules), func(i int) {
+		m := modules[i]
+		output, err := m.usage(dir)
+		if err == nil {
+			results[i].module = m
+			results[i].registers, results[i].spills, err = parseResources(string(output))
 		}
-		registers, spills, err := parseResources(string(output))
 		if err != nil {
-			return nil, fmt.Errorf("module %s: %w", m.name, err)
+			errs[i] = fmt.Errorf("module %s: %w", m.name, err)
 		}
-		results = append(results, compiled{m, registers, spills})
-	}
-	return results, nil
+	})
+	return results, errors.Join(errs...)
 }
+
+// usage returns what cuobjdump -res-usage prints for the module's image in dir. PTX is compiled for the architecture that it names.
+func (m module) usage(dir string) ([]byte, error) {
+	if !m.isPTX() {
+		return fatbin.Dump(m.image(dir), "-res-usage")
+	}
+	output, err := fatbin.Dump(m.image(dir), "-ptx")
+	if err != nil {
+		return nil, err
+	}
+	_, text, _ := bytes.Cut(output, []byte("\n.version"))
+	target := ptxTarget.FindSubmatch(text)
+	if target == nil || bytes.Contains(text, []byte("\n.version")) {
+		return nil, errors.New("it should have PTX for one architecture")
+	}
+	temporary, err := os.MkdirTemp("", "nvcc")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temporary)
+	ptx, cubin := filepath.Join(temporary, "module.ptx"), filepath.Join(temporary, "module.cubin")
+	if err := os.WriteFile(ptx, append([]byte(".version"), text...), 0o666); err != nil {
+		return nil, err
+	}
+	if printed, err := exec.Command("ptxas", "-arch="+string(target[1]), "-o", cubin, ptx).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("ptxas: %w\n%s", err, printed)
+	}
+	output, err = exec.Command("cuobjdump", "-res-usage", cubin).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("cuobjdump: %w\n%s", err, output)
+	}
+	return output, err
+}
+
+var ptxTarget = regexp.MustCompile(`(?m)^\.target (sm_\d+)`)
 
 var resourceLine = regexp.MustCompile(`Function (\w+):\s+REG:(\d+) STACK:(\d+)`)
 
@@ -389,13 +440,18 @@ func readBudget(name string) (map[string]int, error) {
 }
 
 // maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
-// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack.
+// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows are normalized for a GLU,
+// up to 8 words do, once for all products.
 func maxSpill(kernel string) int {
 	switch {
 	case strings.HasPrefix(kernel, "persist_"):
 		return 384
 	case strings.Contains(kernel, "_mma_large"):
-		return 96
+		return 104
+	case strings.HasSuffix(kernel, "_mma_glu_n4"):
+		return 32
+	case strings.HasSuffix(kernel, "_few_grouped"):
+		return 8
 	}
 	return 0
 }

@@ -366,7 +366,21 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.hasRows(l.capacity) && (product.Overlaps() || l.resident) {
 		return product.EnqueueOne(&l.recording, image, l.rows, l.capacity, op.add, products[0])
 	}
-	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, products...)
+	scratch, err := l.scratch(product, products)
+	if err != nil {
+		return err
+	}
+	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, scratch, products...)
+}
+
+// scratch returns the workspaces for parts of products.
+func (l *lowering) scratch(product *cudakern.MatMul, products []cudakern.Product) (s cudakern.Scratch, err error) {
+	sums, arrivals := product.Scratch(l.capacity, products...)
+	if s.Sums, err = l.device.workspace("parts", sums); err != nil {
+		return s, err
+	}
+	s.Arrivals, err = l.device.zeroedWorkspace("arrivals of parts", arrivals)
+	return s, err
 }
 
 // hasRows reports whether a launch may compute products of so many rows as matmul_row.cu does: the resident kernel has phases for one.

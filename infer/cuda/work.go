@@ -22,7 +22,7 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 			}
 			switch op.Kind {
 			case device.OpMatMul:
-				grow(op.Kind, cudakern.MaxImageBytes(op.X.Cols, capacity))
+				grow(op.Kind, cudakern.MaxImageBytes(op.X.Cols, capacity)+d.context.Properties().ScratchBytes(d.context.Units, capacity))
 			case device.OpExpertMatMul:
 				used := op.Dst.Cols / (op.W.Rows / op.Experts)
 				grow(device.OpMatMul, cudakern.MaxExpertBytes(op.W.Cols, capacity, op.Experts, used, op.X.Cols > op.W.Cols))
