@@ -52,13 +52,19 @@ func (g productGroup) parts(blocks, inputs int) int {
 // Parts of results are computed by at most mostWaves times the blocks that run at the same time, of at least leastPart inputs each.
 const mostWaves, leastPart = 3, 512
 
-// ScratchBytes returns the most that Scratch needs on a device with p for capacity rows.
+// MostScratch returns the most that Scratch needs on a device with p, in bytes.
+func (p Properties) MostScratch() (sums, arrivals int64) {
+	const results = 64 * 64 * 3 // of a multiprocessor's blocks: three of 64 × 64, or one of 64 × 128
+	return int64(4 * mostWaves * p.SMs * results), int64(4 * mostWaves * p.SMs * 3)
+}
+
+// ScratchBytes returns how much of it products of capacity rows may need.
 func (p Properties) ScratchBytes(units Units, capacity int) int64 {
 	if units != UnitsMMA || capacity < fromManyRows {
 		return 0
 	}
-	const sums = 4 * 64 * 64 * 3 // of a multiprocessor's blocks: three of 64 × 64 results, or one of 64 × 128
-	return int64(mostWaves*p.SMs) * (sums + 3*4)
+	sums, arrivals := p.MostScratch()
+	return sums + arrivals
 }
 
 // Units are the instructions for products on path i16. The bits of the results are the same with all.

@@ -672,6 +672,9 @@ func TestPartsOfProducts(t *testing.T) {
 					if want := c.parts * arrivals * c.blockRows * c.blockOutputs; units == cudakern.UnitsMMA && r.c.Properties().SMs == c.multiprocessors && (sums != want || arrivals == 0) {
 						t.Errorf("%d bytes for the sums of %d blocks, want %d of them for each result", sums, arrivals/4, c.parts)
 					}
+					if most, mostArrivals := r.c.Properties().MostScratch(); sums > most || arrivals > mostArrivals {
+						t.Errorf("%d and %d bytes of scratch, the most should be %d and %d", sums, arrivals, most, mostArrivals)
+					}
 					scratch := r.scratch(k, c.capacity, products...)
 					var got []byte
 					for _, add := range []bool{false, true, true} {

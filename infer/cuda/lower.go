@@ -373,9 +373,12 @@ func (l *lowering) matMul(op operation, at operands) error {
 	return product.Enqueue(&l.recording, image, l.rows, l.capacity, op.add, scratch, products...)
 }
 
-// scratch returns the workspaces for parts of products.
+// scratch returns the workspaces for parts of products, if there are any: of the same size for all products, as fewer rows may need more.
 func (l *lowering) scratch(product *cudakern.MatMul, products []cudakern.Product) (s cudakern.Scratch, err error) {
-	sums, arrivals := product.Scratch(l.capacity, products...)
+	if sums, _ := product.Scratch(l.capacity, products...); sums == 0 {
+		return s, nil
+	}
+	sums, arrivals := l.device.context.Properties().MostScratch()
 	if s.Sums, err = l.device.workspace("parts", sums); err != nil {
 		return s, err
 	}
