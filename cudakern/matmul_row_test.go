@@ -44,12 +44,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s %s (%d, %d) %d of %d rows, compute capability %s", units, name, c.outputs, c.inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
 					t.Setenv("M40_LLM_EMU_SMS", "1") // two blocks at the same time
-					r := newExactRigOf(t, c.capability)
-					r.c.Units = units
-					k, err := cudakern.NewMatMul(r.c, name)
-					r.must(err)
-					image, err := cudakern.NewActivation(r.c, k.Image(c.capacity))
-					r.must(err)
+					r, k, image := newProductRig(t, c.capability, units, name, c.capacity)
 					rng := rand.New(rand.NewPCG(uint64(c.outputs), uint64(c.inputs)))
 					x, weight := normal(rng, c.capacity*c.inputs, 1), normal(rng, c.inputs, 1)
 					x[max(c.rows-1, 0)*c.inputs+100], weight[40] = float32(c.x), float32(c.weight)

@@ -240,6 +240,17 @@ func newExactRigOf(t testing.TB, capability string) rig {
 	return r
 }
 
+// newProductRig returns a rig with these units, and what computes products of capacity rows and their images in it.
+func newProductRig(t testing.TB, capability string, units cudakern.Units, weights string, capacity int) (rig, *cudakern.MatMul, *cudakern.Activation) {
+	r := newExactRigOf(t, capability)
+	r.c.Units = units
+	k, err := cudakern.NewMatMul(r.c, weights)
+	r.must(err)
+	image, err := cudakern.NewActivation(r.c, k.Image(capacity))
+	r.must(err)
+	return r, k, image
+}
+
 // TestProductsOfOneLaunch checks that products that share a launch have the same bits as separate ones, and
 // that adding to dst has the same bits as adding afterwards.
 func TestProductsOfOneLaunch(t *testing.T) {
@@ -627,18 +638,18 @@ func TestUnitsFollowFromTheComputeCapability(t *testing.T) {
 // same memory.
 func TestPartsOfProducts(t *testing.T) {
 	for _, c := range []struct {
-		capability              string
-		multiprocessors         int
-		parts                   int64
-		outputs                 [2]int
-		inputs, rows, capacity  int
-		blockRows, blockOutputs int64
+		capability             string
+		multiprocessors        int
+		parts                  int64
+		outputs                [2]int
+		inputs, rows, capacity int
+		blockOutputs           int64
 	}{
-		{"9.0", 1, 2, [2]int{64, 0}, 1056, 64, 64, 64, 64},
-		{"9.0", 2, 4, [2]int{37, 0}, 2048, 50, 64, 64, 64},
-		{"9.0", 4, 2, [2]int{64, 1}, 1248, 65, 128, 64, 64},
-		{"8.6", 4, 2, [2]int{130, 0}, 1056, 64, 64, 64, 128},
-		{"8.6", 4, 4, [2]int{5, 0}, 2304, 64, 64, 64, 128},
+		{"9.0", 1, 2, [2]int{64, 0}, 1056, 64, 64, 64},
+		{"9.0", 2, 4, [2]int{37, 0}, 2048, 50, 64, 64},
+		{"9.0", 4, 2, [2]int{64, 1}, 1248, 65, 128, 64},
+		{"8.6", 4, 2, [2]int{130, 0}, 1056, 64, 64, 128},
+		{"8.6", 4, 4, [2]int{5, 0}, 2304, 64, 64, 128},
 	} {
 		for _, name := range []string{"q4_0", "q5_k", "q6_k", "q8_0"} {
 			elements, _ := weightTypes[name].Block()
@@ -653,12 +664,7 @@ func TestPartsOfProducts(t *testing.T) {
 				}
 				var results [][]byte
 				for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
-					r := newExactRigOf(t, c.capability)
-					r.c.Units = units
-					k, err := cudakern.NewMatMul(r.c, name)
-					r.must(err)
-					image, err := cudakern.NewActivation(r.c, k.Image(c.capacity))
-					r.must(err)
+					r, k, image := newProductRig(t, c.capability, units, name, c.capacity)
 					count, prepared := r.upload(int32Bytes(c.rows)), r.alloc(image.Bytes(inputs, c.capacity))
 					r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, c.capacity))
 					var products []cudakern.Product
@@ -669,7 +675,7 @@ func TestPartsOfProducts(t *testing.T) {
 						}
 					}
 					sums, arrivals := k.Scratch(c.capacity, products...)
-					if want := c.parts * arrivals * c.blockRows * c.blockOutputs; units == cudakern.UnitsMMA && r.c.Properties().SMs == c.multiprocessors && (sums != want || arrivals == 0) {
+					if want := c.parts * arrivals * 64 * c.blockOutputs; units == cudakern.UnitsMMA && r.c.Properties().SMs == c.multiprocessors && (sums != want || arrivals == 0) {
 						t.Errorf("%d bytes for the sums of %d blocks, want %d of them for each result", sums, arrivals/4, c.parts)
 					}
 					if most, mostArrivals := r.c.Properties().MostScratch(); sums > most || arrivals > mostArrivals {
