@@ -4,7 +4,7 @@
 
 // Returns v, which the compiler takes for another value: it computes what depends on it again instead of keeping it in
 // registers from before, and keeps the value itself instead of computing that again.
-DEVICE int again(int v)
+template <typename T> DEVICE T again(T v)
 {
 #ifndef EMU
 	asm volatile("" : "+r"(v));

@@ -1,16 +1,15 @@
 // Copies from global to shared memory that go on while the thread continues, from compute capability 8.0 on. In the emulation they are done at once.
 #pragma once
 
-#include "kernel.cuh"
+#include "address.cuh"
 
 // Copies 8 or 16 bytes to shared memory while the thread continues, until copies_wait. commit ends a group of copies.
-template <int BYTES> DEVICE void copy_async(uint8_t *to, const uint8_t *from)
+template <int BYTES> DEVICE void copy_async(Address at, const uint8_t *from)
 {
 #ifdef EMU
-	emu::check_aligned(to, BYTES), emu::check_aligned(from, BYTES);
-	memcpy(to, from, BYTES);
+	emu::check_aligned(at, BYTES), emu::check_aligned(from, BYTES);
+	memcpy(at, from, BYTES);
 #else
-	const uint32_t at = uint32_t(__cvta_generic_to_shared(to));
 	if (BYTES == 16)
 		asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
 	else

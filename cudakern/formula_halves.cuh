@@ -11,5 +11,5 @@ DEVICE float dequantize(int q, int half, const uint8_t *scales, const uint8_t *s
 
 DEVICE float factor(const Block &w, int output, int half)
 {
-	return half_to_float(w.super[output]) * float_of(int8_t(w.scales[output] >> 8 * half));
+	return half_to_float(w.super[output]) * (float)(int8_t)(w.scales[output] >> 8 * half);
 }

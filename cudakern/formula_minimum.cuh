@@ -22,12 +22,12 @@ DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
 
 DEVICE float factor(const Block &w, int output, int)
 {
-	float d = half_to_float(uint16_t(w.super[output])), block_scale = float_of(uint8_t(w.scales[output]));
+	float d = half_to_float(uint16_t(w.super[output])), block_scale = (float)(uint8_t)w.scales[output];
 	return d * block_scale;
 }
 
 DEVICE float addend(const Block &w, int output, int)
 {
-	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = float_of(uint8_t(w.scales[output] >> 8));
-	return -(dmin * minimum);
+	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = (float)(uint8_t)(w.scales[output] >> 8);
+	return -dmin * minimum;
 }

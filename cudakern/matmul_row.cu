@@ -58,7 +58,17 @@ DEVICE void write_one(uint4 *image, int block, float v) { write_f32(image, block
 
 typedef I16 RowPath;
 
-DEVICE bool is_finite(float v) { return fabsf(v) <= 3.402823466e38f; }
+// Returns the larger one of |a| and |b|; if one is not finite, something that is not.
+DEVICE float largest(float a, float b)
+{
+#if !defined(EMU) && __CUDA_ARCH__ >= 800
+	float largest;
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(fabsf(a)), "f"(fabsf(b)));
+	return largest;
+#else
+	return __int_as_float(max(__float_as_int(fabsf(a)), __float_as_int(fabsf(b))));
+#endif
+}
 
 // What the eight lanes of a block have in common: of rows, of which lane_of gives those lanes that have them.
 struct OfBlock {
@@ -90,25 +100,23 @@ template <int MASK = 1, typename T, int N, typename F> DEVICE T sum_of_four(cons
 // Quantizes four values of each lane and row to pairs of int16, as quantize in image.cuh does. Lanes share the divisions among the rows.
 template <int N> DEVICE OfBlock quantize_fours(uint2 (&pairs)[N], const float4 (&v)[N])
 {
-	const float infinite = __int_as_float(0x7f800000);
 	float maxima[N];
-	UNROLL for (int row = 0; row < N; row++) {
-		const float4 &x = v[row];
-		const bool finite = is_finite(x.x) & is_finite(x.y) & is_finite(x.z) & is_finite(x.w); // without branches
-		maxima[row] = finite ? fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w))) : infinite;
-	}
-	float max_abs = sum_of_four(maxima, [](float a, float b) { return fmaxf(a, b); });
-	max_abs = fmaxf(max_abs, shfl_xor(max_abs, 4));
-	const bool finite = is_finite(max_abs), zero = !finite || !(max_abs > 1e-30f);
+	UNROLL for (int row = 0; row < N; row++)
+		maxima[row] = largest(largest(v[row].x, v[row].y), largest(v[row].z, v[row].w));
+	float max_abs = sum_of_four(maxima, largest);
+	max_abs = largest(max_abs, shfl_xor(max_abs, 4));
+	const bool finite = max_abs <= 3.402823466e38f, zero = !finite || !(max_abs > 1e-30f);
 	const float inverse = zero ? 0 : 32512 / max_abs;
 	int sums[N];
 	UNROLL for (int row = 0; row < N; row++) {
 		const float factor = N == 1 ? inverse : shfl(inverse, (lane_id() & 24) + lane_of<N>(row));
-		// The sum with 1.5 · 2²³ rounds to an integer, ties to even, and has it in its lower bits.
-		const auto rounded = [&](float x) { return factor == 0 ? 0 : __float_as_int(x * factor + 12582912.0f) - 0x4b400000; };
+		// The sum with 1.5 · 2²³, whose bits are MAGIC, rounds to an integer, ties to even: the difference of the bits. The lower half of
+		// MAGIC is 0.
+		const int MAGIC = 0x4b400000;
+		const auto rounded = [&](float x) { return factor == 0 ? MAGIC : __float_as_int(x * factor + 12582912.0f); };
 		const int q[4] = {rounded(v[row].x), rounded(v[row].y), rounded(v[row].z), rounded(v[row].w)};
 		pairs[row] = make_uint2(__byte_perm(q[0], q[1], 0x5410), __byte_perm(q[2], q[3], 0x5410));
-		sums[row] = q[0] + q[1] + q[2] + q[3];
+		sums[row] = int(unsigned(q[0]) + unsigned(q[1]) + unsigned(q[2]) + unsigned(q[3]) - 4 * unsigned(MAGIC));
 	}
 	const int low = sum_of_four(sums, [](int a, int b) { return a + b; });
 	return {finite ? zero ? 0 : max_abs / 32512 : __int_as_float(0x7fffffff), low + shfl_xor(low, 4), low};
@@ -376,31 +384,16 @@ DEVICE bool has_ring(int) { return true; }
 #ifdef MATRIX
 
 enum { SLOT = FEW_STAGE };
-DEVICE void copy_to_slot(uint8_t *to, const uint8_t *from, int in_tile) { copy_tile(to, from, warp_id(), in_tile, lane_id()); }
+DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile) { copy_tile(to, from, warp_id(), in_tile, lane_id()); }
 
 #else
 
-// Loads to from shared memory in one load: T has 4, 8 or 16 bytes. A copy by memcpy from there would be one of bytes.
-template <typename T> DEVICE void load_shared(T &to, const uint8_t *p)
-{
-	if constexpr (sizeof(T) == 4) {
-		const uint32_t v = *reinterpret_cast<const uint32_t *>(p);
-		memcpy(&to, &v, sizeof v);
-	} else if constexpr (sizeof(T) == 8) {
-		const uint2 v = *reinterpret_cast<const uint2 *>(p);
-		memcpy(&to, &v, sizeof v);
-	} else {
-		const uint4 v = *reinterpret_cast<const uint4 *>(p);
-		memcpy(&to, &v, sizeof v);
-	}
-}
-
 // Loads what load_block does from a tile in shared memory.
-DEVICE void load_shared_block(Block &w, const uint8_t *tile, int blocks, int block)
+DEVICE void load_shared_block(Block &w, Address tile, int blocks, int block)
 {
 	UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
 		UNROLL for (int chunk = 0; chunk < CHUNKS; chunk++) {
-			const uint4 v = *reinterpret_cast<const uint4 *>(tile + quants_at(blocks, output, chunk, block));
+			const uint4 v = load_shared<uint4>(tile + quants_at(blocks, output, chunk, block));
 			memcpy(&w.quants[output][4 * chunk], &v, sizeof v);
 		}
 	load_shared(w.scales, tile + scales_at(blocks, block));
@@ -415,9 +408,9 @@ DEVICE void load_shared_block(Block &w, const uint8_t *tile, int blocks, int blo
 #endif
 }
 
-enum { SLOT = ((64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * TILE_BLOCKS + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16 }; // tile_bytes(TILE_BLOCKS)
+enum { SLOT = TILE_BYTES };
 
-DEVICE void copy_to_slot(uint8_t *to, const uint8_t *from, int in_tile)
+DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile)
 {
 	UNROLL for (int first = 0; first < SLOT; first += 16 * WARP)
 		if (first + 16 * lane_id() < tile_bytes(in_tile))
@@ -429,7 +422,7 @@ DEVICE void copy_to_slot(uint8_t *to, const uint8_t *from, int in_tile)
 // The tiles of a warp, in the order in which it multiplies them: those of its band of a group, then those of the next pass or group.
 // The ring of shared memory has the next ones.
 template <typename Job> struct Ring {
-	uint8_t *slots;   // of the warp
+	Address slots;    // of the warp
 	int stages, slot; // the slot of the next tile
 	// The tile that is copied next:
 	const uint8_t *at;
@@ -481,7 +474,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 {
 	SHARED(RowMemory<N>, memory);
 	const int lane = lane_id(), warp = warp_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
-	uint8_t *const slots = memory->image + tiles * TILE_BLOCKS * UNIT_BYTES;
+	const Address image = again(address_of(memory->image)), slots = image + tiles * TILE_BLOCKS * UNIT_BYTES;
 	typedef Ring<Job> Tiles;
 	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, int(blockIdx.x), 0};
 	for (int i = 0; i < stages - 1; i++)
@@ -496,7 +489,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 				wait_for_all_but(stages - 2);
 				syncthreads(); // and all warps have multiplied the tile before
 				Tiles::copy_next(ring, job, blocks, (ring.slot == 0 ? stages : ring.slot) - 1);
-				const uint8_t *const weights = slots + ring.slot * FEW_STAGE, *const units = memory->image + tile * TILE_BLOCKS * UNIT_BYTES;
+				const Address weights = slots + ring.slot * FEW_STAGE, units = image + tile * TILE_BLOCKS * UNIT_BYTES;
 				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, units + (i * WARPS + warp) * UNIT_BYTES, i * WARPS + warp); };
 				if (in_tile == TILE_BLOCKS) { // without branches, so that a block's loads do not wait for the products of the one before
 					UNROLL for (int i = 0; i < FEW_LANES; i++)
@@ -584,7 +577,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job), stride = tiles * RowPath::UNITS;
 #ifdef RING
 	typedef Ring<Job> Tiles;
-	Tiles ring = {reinterpret_cast<uint8_t *>(memory->image + N * stride) + warp_id() * stages * SLOT, stages, 0, 0, 0, int(blockIdx.x), 0};
+	Tiles ring = {again(address_of(memory->image + N * stride)) + warp_id() * stages * SLOT, stages, 0, 0, 0, int(blockIdx.x), 0};
 	for (int i = 0; i < stages; i++)
 		Tiles::copy_next(ring, job, blocks, i);
 #endif

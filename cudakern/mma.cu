@@ -7,13 +7,15 @@
 // to register. Blocks are copied to shared memory in pairs, one pair ahead.
 //
 // With LARGE, for multiprocessors that have 228 KB of shared memory, three thread blocks are on one: a warp more for each scheduler,
-// and blocks that do not wait at the same barriers. More of the sums wait in shared memory. A few of the 96 that are left for registers
-// wait in local memory, once for four leaves.
+// and blocks that do not wait at the same barriers. More of the sums wait in shared memory. A few of the 96 that are left for
+// registers wait in local memory, once for four leaves.
 //
-// Where there are too few thread blocks for all multiprocessors, 2 or 4 of them compute the same results, each a part of the leaves that is
-// a tree of its own. The last one that is done adds the sums of all parts, which is the rest of the tree: so the bits do not change.
+// Where there are too few thread blocks for all multiprocessors, 2 or 4 of them compute the same results, each a part of the leaves
+// that is a tree of its own. The last one that is done adds the sums of all parts, which is the rest of the tree: so the bits do not
+// change.
 //
-// Grid: (blocks of rows, blocks of outputs of all products, parts), of _grouped (groups, blocks of outputs of an expert). Launch with MMA_THREADS threads and MMA_SHARED bytes of shared memory.
+// Grid: (blocks of rows, blocks of outputs of all products, parts), of _grouped (groups, blocks of outputs of an expert). Launch with
+// MMA_THREADS threads and MMA_SHARED bytes of shared memory.
 #define EXACT
 #include "kernel.cuh"
 
@@ -66,7 +68,7 @@ struct InStage {
 };
 
 // Returns the fragment of output n · 8 + lane / 4 of a warp's 32.
-DEVICE uint32_t fragment(const uint8_t *stage, const InStage &at, int n, int half)
+DEVICE uint32_t fragment(Address stage, const InStage &at, int n, int half)
 {
 	return fragment_of(stage + at.quants + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + n * 8) * 16, stage + at.high + STAGE_HIGH + n * 8 * HIGH_BYTES, half);
 }
@@ -76,7 +78,8 @@ DEVICE uint32_t fragment(const uint8_t *stage, const InStage &at, int n, int hal
 
 // A block of inputs in the order in which they are added: all those of a leaf, which are a multiple of TILE_BLOCKS apart.
 struct Position {
-	int leaf, block;
+	int leaf;
+	unsigned block;
 };
 
 // Returns leaf with its five bits reversed: the first of its blocks.
@@ -91,17 +94,11 @@ struct Parts {
 DEVICE int leaves_of_part() { return 32 / gridDim.z; }
 DEVICE int first_leaf() { return blockIdx.z * leaves_of_part(); }
 
-// Returns how many of blocks blocks of inputs the leaves of the part have: each gridDim.z-th block, from that of the first leaf on.
-DEVICE int blocks_of_part(int blocks)
-{
-	return (blocks + int(gridDim.z) - 1 - lane_of(first_leaf())) / int(gridDim.z);
-}
-
-// Goes on to the next of blocks blocks.
-DEVICE void advance(Position &at, int blocks)
+// Goes on to the next of blocks blocks, or to leaf 32, which has lane 0 and is past the last one.
+DEVICE void advance(Position &at, unsigned blocks)
 {
 	at.block += TILE_BLOCKS;
-	while (at.block >= blocks && at.leaf < 31)
+	while (at.block >= blocks)
 		at.block = lane_of(++at.leaf);
 }
 
@@ -120,9 +117,10 @@ struct Scales {
 
 // Copies a block of inputs to a stage, except scales of weights, which it loads to scales. The lower half of the threads
 // copies quants, the upper half scales, each thread of one output.
-DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, Scales &scales)
+DEVICE void copy_block(Address stage, const Source &from, const Position &at, Scales &scales)
 {
-	const int thread = threadIdx.x, in_tile = blocks_in_tile(from.blocks, at.block / TILE_BLOCKS), lane = at.block % TILE_BLOCKS;
+	const int thread = threadIdx.x, in_tile = blocks_in_tile(from.blocks, at.block / TILE_BLOCKS);
+	const unsigned lane = at.block % TILE_BLOCKS;
 	const uint32_t tile = at.block / TILE_BLOCKS * tile_bytes(TILE_BLOCKS); // a band is smaller than 4 GB
 	const int each = MMA_THREADS / ROW_TILES, part = thread % each;         // each: threads of a row tile
 	const uint8_t *unit = from.units + uint32_t(at.block * S8_UNIT);
@@ -157,7 +155,7 @@ DEVICE void copy_block(uint8_t *stage, const Source &from, const Position &at, S
 }
 
 // Stores what copy_block has loaded to scales.
-DEVICE void store_scales(uint8_t *stage, const Scales &scales)
+DEVICE void store_scales(Address stage, const Scales &scales)
 {
 	if (threadIdx.x < MMA_OUTPUTS)
 		return;
@@ -166,11 +164,11 @@ DEVICE void store_scales(uint8_t *stage, const Scales &scales)
 #if SUPER_BYTES > 0
 	w.super[0] = scales.super;
 #endif
-	float *to = reinterpret_cast<float *>(stage + STAGE_OUTPUTS) + threadIdx.x % MMA_OUTPUTS;
+	const Address to = stage + STAGE_OUTPUTS + threadIdx.x % MMA_OUTPUTS * 4;
 	UNROLL for (int half = 0; half < HALVES; half++) {
-		to[half * MMA_OUTPUTS] = factor(w, 0, half);
+		store_shared(to + half * MMA_OUTPUTS * 4, raised_factor(w, half));
 		if (HAS_ADDEND)
-			to[(HALVES + half) * MMA_OUTPUTS] = addend_of(w, 0, half);
+			store_shared(to + (HALVES + half) * MMA_OUTPUTS * 4, addend_of(w, 0, half));
 	}
 }
 
@@ -179,35 +177,34 @@ DEVICE void store_scales(uint8_t *stage, const Scales &scales)
 
 // acc[row tile of 2][output tile of 4][4] += the block of a stage, as fragments: a lane has rows lane / 4 and 8 more, and outputs
 // 2 · (lane % 4) and the next.
-DEVICE void multiply_block(float (&acc)[32], const uint8_t *stage, const InStage &at)
+DEVICE void multiply_block(float (&acc)[32], Address stage, const InStage &at)
 {
 	uint32_t b[4][2];
 	UNROLL for (int n = 0; n < 4; n++)
 		UNROLL for (int half = 0; half < 2; half++)
 			b[n][half] = fragment(stage, at, n, half);
-	const float *const of_outputs = reinterpret_cast<const float *>(stage + at.outputs + STAGE_OUTPUTS);
+	const Address of_outputs = stage + at.outputs + STAGE_OUTPUTS;
 	UNROLL for (int m = 0; m < 2; m++) {
-		const uint4 *values = reinterpret_cast<const uint4 *>(stage + at.values + STAGE_VALUES) + m * (S8_FRAGMENTS / 16);
-		const float *of_rows = reinterpret_cast<const float *>(stage + at.rows + STAGE_ROWS) + m * X_PARTS * 16;
+		const Address values = stage + at.values + STAGE_VALUES + m * S8_FRAGMENTS, of_rows = stage + at.rows + STAGE_ROWS + m * X_PARTS * 64;
 		uint32_t upper[4], lower[4];
-		const uint4 both[2] = {values[0], values[32]};
+		const uint4 both[2] = {load_shared<uint4>(values), load_shared<uint4>(values + S8_FRAGMENTS / 2)};
 		memcpy(upper, &both[0], 16), memcpy(lower, &both[1], 16);
 		float scale[2], sum[2][HALVES];
 		UNROLL for (int r = 0; r < 2; r++) {
-			scale[r] = of_rows[(1 - X_FIRST) * 16 + r * 8];
+			scale[r] = load_shared<float>(of_rows + (1 - X_FIRST) * 64 + r * 32);
 			if (HAS_ADDEND)
 				UNROLL for (int half = 0; half < HALVES; half++)
-					sum[r][half] = of_rows[(HALVES == 1 ? 0 : 1 + half) * 16 + r * 8];
+					sum[r][half] = load_shared<float>(of_rows + (HALVES == 1 ? 0 : 1 + half) * 64 + r * 32);
 		}
 		UNROLL for (int n = 0; n < 4; n++)
 			UNROLL for (int half = 0; half < HALVES; half++) {
 				int dot[4];
 				mma(dot, upper, lower, b[n], half);
-				const float2 factors = *reinterpret_cast<const float2 *>(of_outputs + half * MMA_OUTPUTS + n * 8);
+				const float2 factors = load_shared<float2>(of_outputs + (half * MMA_OUTPUTS + n * 8) * 4);
 				UNROLL for (int i = 0; i < 4; i++) {
 					float &to = acc[(m * 4 + n) * 4 + i];
 					if (HAS_ADDEND) {
-						const float2 addends = *reinterpret_cast<const float2 *>(of_outputs + (HALVES + half) * MMA_OUTPUTS + n * 8);
+						const float2 addends = load_shared<float2>(of_outputs + ((HALVES + half) * MMA_OUTPUTS + n * 8) * 4);
 						to = fmaf(i % 2 ? addends.y : addends.x, sum[i / 2][half], to);
 					}
 					to = fmaf((i % 2 ? factors.y : factors.x) * scale[i / 2], float(dot[i]), to);
@@ -267,6 +264,7 @@ DEVICE bool add_parts(float (&acc)[32], const Parts &parts, uint8_t *shared)
 template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x, int inputs, bool add, const Parts &parts)
 {
 	SHARED(uint8_t, shared);
+	const Address stages = again(address_of(shared));
 	Source from;
 	from.blocks = blocks_of(inputs);
 	{
@@ -283,14 +281,14 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 	}
 
 	// Stage s % MMA_STAGES has block s of the order. Scales are stored when the pair before theirs has been multiplied.
-	Position ahead = {first_leaf(), lane_of(first_leaf()) - TILE_BLOCKS};
+	Position ahead = {first_leaf(), unsigned(lane_of(first_leaf()) - TILE_BLOCKS)};
 	Scales scales[2] = {};
 	const auto copy = [&](unsigned block) {
-		UNROLL for (int i = 0; i < 2; i++)
-			if (int(block) + i < blocks_of_part(from.blocks)) {
-				advance(ahead, from.blocks);
-				copy_block(shared + (block + i) % MMA_STAGES * STAGE_BYTES, from, ahead, scales[i]);
-			}
+		UNROLL for (int i = 0; i < 2; i++) {
+			advance(ahead, from.blocks);
+			if (ahead.leaf < first_leaf() + leaves_of_part())
+				copy_block(stages + (block + i) % MMA_STAGES * STAGE_BYTES, from, ahead, scales[i]);
+		}
 		copies_commit();
 	};
 	copy(0);
@@ -308,12 +306,12 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 		for (int at = lane_of(leaf); at < from.blocks; at += TILE_BLOCKS, block++) {
 			if (block % 2 == 0) {
 				UNROLL for (int i = 0; i < 2; i++)
-					store_scales(shared + (block + i) % MMA_STAGES * STAGE_BYTES, scales[i]);
+					store_scales(stages + (block + i) % MMA_STAGES * STAGE_BYTES, scales[i]);
 				copies_wait<0>();
 				syncthreads();
 				copy(block + 2);
 			}
-			multiply_block(sums, shared + block % MMA_STAGES * STAGE_BYTES, in_stage);
+			multiply_block(sums, stages + block % MMA_STAGES * STAGE_BYTES, in_stage);
 		}
 	};
 	const auto add_pair = [&](float(&sums)[32], int leaf) {

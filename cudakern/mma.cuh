@@ -9,7 +9,6 @@
 // a batch, or a group of pairs of a row and an expert: experts.cuh.
 #pragma once
 
-#include "again.cuh"
 #include "copies.cuh"
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
@@ -17,8 +16,8 @@
 #ifdef EMU
 
 // One lane's part of the product of 16 rows × 4 · WORDS inputs with as many inputs × 8 columns, the operands of
-// mma.m16n8k16 and k32 in the order of their fragments. c has what is added in an even and in an odd column.
-template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const int (&c)[2], int first)
+// mma.m16n8k16 and k32 in the order of their fragments.
+template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int first)
 {
 	uint32_t rows[2][2][4] = {}, outputs[2][2][4] = {}; // [k half][row or output][lane of the group]
 	const int group = lane_id() / 4, at = lane_id() % 4;
@@ -32,7 +31,7 @@ template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uin
 			memcpy(outputs[half][i], &all[(2 * at + i) * 4], 16);
 	}
 	for (int i = 0; i < 4; i++) {
-		d[i] = c[i % 2];
+		d[i] = 0;
 		for (int half = 0; half < WORDS; half++) {
 			A x[16];
 			int8_t w[16];
@@ -43,34 +42,33 @@ template <int WORDS, typename A> DEVICE void mma_emulated(int (&d)[4], const uin
 	}
 }
 
-#define MMA_ALL(type, A, d, a, b, c) mma_emulated<2, A>(d, a, b, c, 0)
-#define MMA_HALF(type, A, d, a, b, c, half) mma_emulated<1, A>(d, a, b, c, half)
+#define MMA_ALL(type, A, d, a, b) mma_emulated<2, A>(d, a, b, 0)
+#define MMA_HALF(type, A, d, a, b, half) mma_emulated<1, A>(d, a, b, half)
 
 #else
 
-#define MMA_ALL(type, A, d, a, b, c) \
-	asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %10, %11};" \
-		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]))
-#define MMA_HALF(type, A, d, a, b, c, half) \
-	asm("mma.sync.aligned.m16n8k16.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %7, %8};" \
-		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[2 * (half)]), "r"(a[2 * (half) + 1]), "r"(b[half]), "r"(c[0]), "r"(c[1]))
+#define MMA_ALL(type, A, d, a, b) \
+	asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};" \
+		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(0))
+#define MMA_HALF(type, A, d, a, b, half) \
+	asm("mma.sync.aligned.m16n8k16.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};" \
+		: "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(a[2 * (half)]), "r"(a[2 * (half) + 1]), "r"(b[half]), "r"(0))
 
 #endif
 
 // Sets dot to the sums of products of 16 rows × 8 outputs over one part of a block.
 DEVICE void mma(int (&dot)[4], const uint32_t (&upper)[4], const uint32_t (&lower)[4], const uint32_t (&b)[2], int half)
 {
-	const int none[2] = {};
 	int low[4];
 	if (HALVES == 1) {
-		MMA_ALL("s8", int8_t, dot, upper, b, none);
-		MMA_ALL("u8", uint8_t, low, lower, b, none);
+		MMA_ALL("s8", int8_t, dot, upper, b);
+		MMA_ALL("u8", uint8_t, low, lower, b);
 	} else if (half == 0) {
-		MMA_HALF("s8", int8_t, dot, upper, b, none, 0);
-		MMA_HALF("u8", uint8_t, low, lower, b, none, 0);
+		MMA_HALF("s8", int8_t, dot, upper, b, 0);
+		MMA_HALF("u8", uint8_t, low, lower, b, 0);
 	} else {
-		MMA_HALF("s8", int8_t, dot, upper, b, none, 1);
-		MMA_HALF("u8", uint8_t, low, lower, b, none, 1);
+		MMA_HALF("s8", int8_t, dot, upper, b, 1);
+		MMA_HALF("u8", uint8_t, low, lower, b, 1);
 	}
 	UNROLL for (int i = 0; i < 4; i++)
 		dot[i] = dot[i] * 256 + low[i];
@@ -80,61 +78,70 @@ DEVICE void mma(int (&dot)[4], const uint32_t (&upper)[4], const uint32_t (&lowe
 // Weights as fragments: a lane has the values of an output's inputs 16 · half + 8 · (lane % 4 / 2) + {0, 4, 1, 5} if
 // lane is even, else + {2, 6, 3, 7}, as int8. The fragments of activations have the same order.
 
-// Returns the values of four unsigned quants of up to 7 bits, q - OFFSET, or of 8 bits if OFFSET is 128.
-DEVICE uint32_t signed_bytes(uint32_t q)
-{
-	if (OFFSET == 0)
-		return q;
-	if (OFFSET == 128)
-		return q ^ 0x80808080;
-	return (q + (128 - OFFSET) * 0x01010101u) ^ 0x80808080; // no byte carries
-}
+// Values in fragments are RAISED times those of weights, and factors as much smaller, which rounds nothing: it is a power of two. So a
+// quant with an offset is in the upper bits of its byte, and the offset is subtracted by turning the uppermost one.
+enum { RAISED = OFFSET == 0 ? 1 : 128 / OFFSET, RAISED_BITS = RAISED == 1 ? 0 : RAISED == 4 ? 2 : RAISED == 8 ? 3 : RAISED == 16 ? 4 : 5 };
 
+static_assert(RAISED == 1 << RAISED_BITS && (OFFSET == 0 || RAISED * OFFSET == 128), "an offset is a power of two, 4 or more");
+
+// Returns the factor of a part of w's first output.
+DEVICE float raised_factor(const Block &w, int half) { return factor(w, 0, half) * (1.0f / RAISED); }
+
+constexpr DEVICE uint32_t in_all_bytes(int b) { return (b & 255) * 0x01010101u; }
+
+// Returns raised quants as values.
+DEVICE uint32_t without_offset(uint32_t raised) { return OFFSET == 0 ? raised : raised ^ 0x80808080; }
+
+// Returns v rotated by some bits to the left; a negative number, to the right.
 DEVICE uint32_t rotate(uint32_t v, int by)
 {
 #ifdef EMU
-	return by == 0 ? v : v << by | v >> (32 - by);
+	return v << (by & 31) | v >> (-by & 31);
 #else
 	return __funnelshift_l(v, v, by);
 #endif
 }
 
-DEVICE uint32_t shared_word(const uint8_t *p)
-{
-	return *reinterpret_cast<const uint32_t *>(p);
-}
-
 // Returns where a lane's inputs are in the 16 bytes of quants of an output.
 DEVICE int in_quants() { return lane_id() % 4 / 2 * (CHUNKS == 2 ? 8 : 4); }
 
-// Returns the quants of a fragment, or the values of codes, from a lane's part of 16 bytes of quants (in_quants), at quants + 8 · half if
-// CHUNKS is 1, and from the upper bits of the output's block; both in shared memory.
-DEVICE uint32_t quants_of(const uint8_t *quants, [[maybe_unused]] const uint8_t *high, [[maybe_unused]] int half)
+#if CHUNKS == 1 && !defined(CODES)
+
+// Returns the values of the four quants whose lower bits begin at bit at, 0 or 4, of each byte of word. Their upper bits, if there are any,
+// are in high, and rotated by up bits above the lower ones.
+DEVICE uint32_t values_of(uint32_t word, int at, [[maybe_unused]] uint32_t high = 0, [[maybe_unused]] int up = 0)
 {
-	[[maybe_unused]] const int group = lane_id() % 4 / 2;
-	const bool odd = lane_id() & 1;
-#if CHUNKS == 2
-	const uint2 words = *reinterpret_cast<const uint2 *>(quants);
-	return __byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240);
+	const uint32_t lower = rotate(word, RAISED_BITS - at) & in_all_bytes(0x0f << RAISED_BITS);
+#if HIGH_BYTES > 0
+	return lower | without_offset(rotate(high, RAISED_BITS + up) & in_all_bytes((HIGH_BYTES == 4 ? 0x10 : 0x30) << RAISED_BITS));
 #else
-	const uint32_t word = shared_word(quants + half * 8);
-#if defined(CODES)
-	return __byte_perm(look_up(word, false), look_up(word, true), odd ? 0x7531 : 0x6420);
-#else
-	uint32_t q = word >> (odd ? 4 : 0) & 0x0f0f0f0f;
-#if HIGH_BYTES == 4
-	const int i = 2 * half + group; // byte_high of matmul.cu, without branches
-	q |= rotate(shared_word(high), odd ? 4 - i : (32 - i) % 32) & 0x10101010;
-#elif HIGH_BYTES == 8
-	q |= rotate(shared_word(high + half * 4), group ? (odd ? 4 : 2) : (odd ? 30 : 0)) & 0x30303030;
-#endif
-	return q;
-#endif
+	return without_offset(lower);
 #endif
 }
 
-// Returns the fragment.
-DEVICE uint32_t fragment_of(const uint8_t *quants, const uint8_t *high, int half) { return signed_bytes(quants_of(quants, high, half)); }
+#endif
+
+// Returns the fragment, from a lane's part of 16 bytes of quants (in_quants), at quants + 8 · half if CHUNKS is 1, and from the upper bits
+// of the output's block: P is Address or a pointer.
+template <typename P> DEVICE uint32_t fragment_of(P quants, [[maybe_unused]] P high, [[maybe_unused]] int half)
+{
+	[[maybe_unused]] const int group = lane_id() % 4 / 2, odd = lane_id() & 1;
+#if CHUNKS == 2
+	const uint2 words = load_shared<uint2>(quants);
+	return without_offset(__byte_perm(words.x, words.y, odd ? 0x7351 : 0x6240));
+#else
+	const uint32_t word = load_shared<uint32_t>(quants + half * 8);
+#if defined(CODES)
+	return __byte_perm(look_up(word, false), look_up(word, true), odd ? 0x7531 : 0x6420);
+#elif HIGH_BYTES == 4 // in the order of byte_high of matmul.cu
+	return values_of(word, odd * 4, load_shared<uint32_t>(high), odd * 4 - (2 * half + group));
+#elif HIGH_BYTES == 8
+	return values_of(word, odd * 4, load_shared<uint32_t>(high + half * 4), group ? 2 + odd * 2 : -odd * 2);
+#else
+	return values_of(word, odd * 4);
+#endif
+#endif
+}
 
 // What the thread blocks of a launch compute: up to three products of all rows, or a product of an expert's weights with
 // each group of rows.

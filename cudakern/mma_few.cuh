@@ -11,7 +11,6 @@
 
 enum {
 	FEW_ROWS = 16,
-	FEW_BLOCKS = HIGH_BYTES == 4 && HAS_ADDEND ? 1 : 2, // on a multiprocessor; with two, these types have too few registers
 	FEW_SHARED = 99 << 10, // the maximum of all GPUs but data center ones
 	FEW_STAGES = 4 * FEW_STAGE <= FEW_SHARED ? 4 : FEW_SHARED / FEW_STAGE,
 };
@@ -36,37 +35,29 @@ DEVICE void load_rows(RowsOfBlock &x, const uint8_t *unit)
 	}
 }
 
-// acc[output tile][4] += the activations · a block of 8 outputs of each tile.
+// acc[output tile][4] += the activations · a block of 8 outputs of each tile. All lanes call it.
 DEVICE void multiply_few(float (&acc)[FEW_BANDS / 2][4], const RowsOfBlock &x, const uint8_t *stage, int block)
 {
 	const int lane = lane_id();
 	uint32_t upper[4], lower[4];
 	memcpy(upper, &x.upper, 16), memcpy(lower, &x.lower, 16);
+	// Each lane computes the factors of one of the outputs n · 8 + lane % 4 · 2 + {0, 1}, for itself and the lanes that need the same ones.
+	const Formula own = formula_of(stage + (lane / 8 * 2 + lane % 4 / 2) * FEW_BAND, block, lane % 2 * 2 + lane / 4 % 2);
 	UNROLL for (int n = 0; n < FEW_BANDS / 2; n++) {
 		const uint8_t *bands = stage + n * 2 * FEW_BAND;
 		uint32_t b[2];
 		UNROLL for (int half = 0; half < 2; half++)
 			b[half] = few_fragment(bands, lane / 4, block, half);
-		Block w; // the lane's two outputs of the result
-		if (HALVES == 2) { // byte by byte, which takes fewer registers
-			const uint8_t *sides = bands + lane % 4 / 2 * FEW_BAND + TILE_QUANTS + TILE_HIGH;
-			const int output = lane % 2 * 2;
-			UNROLL for (int i = 0; i < 2; i++) {
-				memcpy(&w.scales[i], __builtin_assume_aligned(sides + (block * BAND_OUTPUTS + output + i) * SCALE_BYTES, SCALE_BYTES), SCALE_BYTES);
-#if SUPER_BYTES > 0
-				memcpy(&w.super[i], __builtin_assume_aligned(sides + TILE_SCALES + (block / 8 * BAND_OUTPUTS + output + i) * SUPER_BYTES, SUPER_BYTES), SUPER_BYTES);
-#endif
-			}
-		} else {
-			UNROLL for (int i = 0; i < 2; i++)
-				load_scales(w, i, bands + lane % 4 / 2 * FEW_BAND, block, lane % 2 * 2 + i);
-		}
 		UNROLL for (int half = 0; half < HALVES; half++) {
 			int dot[4];
 			mma(dot, upper, lower, b, half);
-			UNROLL for (int i = 0; i < 4; i++) {
-				acc[n][i] = HAS_ADDEND ? fmaf(addend_of(w, i % 2, half), x.sum[i / 2][half], acc[n][i]) : acc[n][i];
-				acc[n][i] = fmaf(factor(w, i % 2, half) * x.scale[i / 2], float(dot[i]), acc[n][i]);
+			UNROLL for (int j = 0; j < 2; j++) {
+				const int from = (n * 2 + j) * 4;
+				const float factor = shfl_among<3>(own.factor[half], from), addend = HAS_ADDEND ? shfl_among<3>(own.addend[half], from) : 0;
+				UNROLL for (int i = j; i < 4; i += 2) {
+					acc[n][i] = HAS_ADDEND ? fmaf(addend, x.sum[i / 2][half], acc[n][i]) : acc[n][i];
+					acc[n][i] = fmaf(factor * x.scale[i / 2], float(dot[i]), acc[n][i]);
+				}
 			}
 		}
 	}
@@ -95,7 +86,7 @@ template <typename Work> DEVICE void matmul_few(const Work &work, const uint4 *x
 	// A warp copies the band of its number; bands past the last one repeat it.
 	const uint8_t *own = p.weights + min(band + warp, last_band_of(p)) * band_bytes(blocks);
 	const auto copy = [&](int tile) {
-		uint8_t *to = shared + tile % FEW_STAGES * FEW_STAGE + warp * FEW_BAND;
+		const Address to = address_of(shared) + tile % FEW_STAGES * FEW_STAGE + warp * FEW_BAND;
 		const uint8_t *from = own + size_t(tile) * TILE_BYTES;
 		const int in_tile = blocks - tile * TILE_BLOCKS;
 		if (in_tile > 0)
@@ -144,14 +135,14 @@ template <typename Work> DEVICE void matmul_few(const Work &work, const uint4 *x
 // Grid: (blocks of rows, blocks of outputs of all products), of _grouped (groups, blocks of outputs of an expert).
 #define FEW_KERNELS(weight) FEW_KERNELS_NAMED(weight)
 #define FEW_KERNELS_NAMED(weight) \
-	KERNEL(matmul_##weight##_few, 32 * WARPS, FEW_BLOCKS) \
+	KERNEL(matmul_##weight##_few, 32 * WARPS, 2) \
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const uint4 *x, int inputs, int add, const int *rows) \
 	{ \
 		if (int(blockIdx.x) * FEW_ROWS < *rows) \
 			matmul_few(Together{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, {rows}}, x, inputs, add); \
 	} \
-	KERNEL(matmul_##weight##_few_grouped, 32 * WARPS, FEW_BLOCKS) \
+	KERNEL(matmul_##weight##_few_grouped, 32 * WARPS, 2) \
 	(float *dst, const uint8_t *weights, int outputs, const int *groups, int most, const uint4 *x, int inputs) \
 	{ \
 		if (int(blockIdx.x) < *groups) \

@@ -4,9 +4,9 @@
 // Activations are in shared memory as units, one for each block of inputs. A value is 256 · upper + lower, both signed: unlike in the image
 // s8, where lower bytes are unsigned, because all columns of an instruction have the same type.
 //
-//	values  [column][lane % 4][word]  4 bytes: of row column / 2, upper bytes if column is even; inputs_of says which
+//	values  [column][lane % 4][word]  4 bytes: of row column / 2, upper bytes if column is even; in_unit says which
 //	scale   [row]   float
-//	sum     [half][row]  of a part of a block that has its own scale: float, sum · scale, if the type has addends, else int, -OFFSET · sum
+//	sum     [half][row]  float: sum · scale of a part of a block that has its own addend
 //
 // Warp w of a thread block takes the blocks of lanes w, w + 8, w + 16 and w + 24 of every tile, with an accumulator for each lane, as in
 // mma_few.cuh, and the sums are added in the tree of matmul.cu.
@@ -45,7 +45,8 @@ DEVICE void store_sums(uint8_t *unit, int row, float scale, int sum, int low)
 	of_rows[0] = scale;
 	UNROLL for (int half = 0; half < HALVES; half++) {
 		const int of_half = HALVES == 1 ? sum : half == 0 ? low : sum - low;
-		of_rows[(1 + half) * UNIT_ROWS] = HAS_ADDEND ? scale * float(of_half) : __int_as_float(-OFFSET * of_half);
+		if (HAS_ADDEND)
+			of_rows[(1 + half) * UNIT_ROWS] = scale * float(of_half);
 	}
 }
 
@@ -62,72 +63,58 @@ DEVICE void store_four(uint8_t *unit, int row, uint2 pairs)
 	}
 }
 
-// Sets first and second to a lane's two words of quants of an output among eight of a pair of bands, or to their values if they are codes.
-DEVICE void row_fragment(uint32_t &first, uint32_t &second, const uint8_t *bands, int output, int block)
+// Sets first and second to a lane's two words of values of an output among eight of a pair of bands.
+DEVICE void row_fragment(uint32_t &first, uint32_t &second, Address bands, int output, int block)
 {
-	const uint8_t *const band = bands + output / BAND_OUTPUTS * FEW_BAND;
+	const Address band = bands + output / BAND_OUTPUTS * FEW_BAND;
 	[[maybe_unused]] const int lane = lane_id() % 4;
 #if CHUNKS == 2
-	first = shared_word(band + few_quants_at(output, 0, block) + lane * 4);
-	second = shared_word(band + few_quants_at(output, 1, block) + lane * 4);
+	first = without_offset(load_shared<uint32_t>(band + few_quants_at(output, 0, block) + lane * 4));
+	second = without_offset(load_shared<uint32_t>(band + few_quants_at(output, 1, block) + lane * 4));
 #else
 	if (HALVES == 2) {
-		const uint8_t *const quants = band + few_quants_at(output, 0, block) + in_quants(), *const high = band + few_high_at(output, block);
-		first = quants_of(quants, high, 0), second = quants_of(quants, high, 1);
+		const Address quants = band + few_quants_at(output, 0, block) + in_quants(), high = band + few_high_at(output, block);
+		first = fragment_of(quants, high, 0), second = fragment_of(quants, high, 1);
 		return;
 	}
-	const uint32_t word = shared_word(band + few_quants_at(output, 0, block) + lane * 4);
+	const uint32_t word = load_shared<uint32_t>(band + few_quants_at(output, 0, block) + lane * 4);
 #if defined(CODES)
 	const uint32_t low = look_up(word, false), high = look_up(word, true);
 	first = __byte_perm(low, high, 0x6420), second = __byte_perm(low, high, 0x7531);
 #else
-	first = word & 0x0f0f0f0f, second = word >> 4 & 0x0f0f0f0f;
-#if HIGH_BYTES == 4
-	const uint32_t high = shared_word(band + TILE_QUANTS + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES);
-	first |= rotate(high, (32 - lane) % 32) & 0x10101010, second |= rotate(high, 4 - lane) & 0x10101010;
-#endif
+	[[maybe_unused]] const uint32_t high = HIGH_BYTES == 4 ? load_shared<uint32_t>(band + TILE_HIGH + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES) : 0;
+	first = values_of(word, 0, high, -lane), second = values_of(word, 4, high, 4 - lane);
 #endif
 #endif
 }
 
-// The type of quants: unsigned, offsets are added as sums. Values of codes are signed.
-#if defined(CODES)
-#define QUANTS "s8"
-typedef int8_t Quant;
-#else
-#define QUANTS "u8"
-typedef uint8_t Quant;
-#endif
-
 // acc[output tile of 16][2] += the weights of a block · a unit: a lane has outputs lane / 4 and 8 more of row lane % 4.
-DEVICE void multiply_unit(float (&acc)[FEW_OUTPUTS / 16][2], const uint8_t *stage, const uint8_t *unit, int block)
+DEVICE void multiply_unit(float (&acc)[FEW_OUTPUTS / 16][2], Address stage, Address unit, int block)
 {
 	const int lane = lane_id();
-	const uint2 values = reinterpret_cast<const uint2 *>(unit)[lane];
+	const uint2 values = load_shared<uint2>(unit + lane * 8);
 	const uint32_t b[2] = {values.x, values.y};
-	const float *const of_rows = reinterpret_cast<const float *>(unit + UNIT_VALUES) + lane % UNIT_ROWS;
-	const float scale = of_rows[0];
+	const Address of_rows = unit + UNIT_VALUES + lane % UNIT_ROWS * 4;
+	const float scale = load_shared<float>(of_rows);
+	// Each lane computes the factors of one of four outputs, for itself and the three other lanes that need the same ones.
+	const Formula own = formula_of(stage + (lane % 4 * 2 + lane / 16) * FEW_BAND, block, lane / 4 % BAND_OUTPUTS);
 	UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++) {
 		uint32_t a[4];
-		Block w; // the lane's two outputs of the result
-		UNROLL for (int i = 0; i < 2; i++) {
-			const uint8_t *const bands = stage + (n * 4 + i * 2) * FEW_BAND;
-			row_fragment(a[i], a[2 + i], bands, lane / 4, block);
-			load_scales(w, i, bands + lane / 16 * FEW_BAND, block, lane / 4 % BAND_OUTPUTS);
-		}
+		UNROLL for (int i = 0; i < 2; i++)
+			row_fragment(a[i], a[2 + i], stage + (n * 4 + i * 2) * FEW_BAND, lane / 4, block);
 		UNROLL for (int half = 0; half < HALVES; half++) {
-			const float sum = of_rows[(1 + half) * UNIT_ROWS];
-			const int offsets[2] = {0, HAS_ADDEND || OFFSET == 0 ? 0 : __float_as_int(sum)};
 			int dot[4];
 			if (HALVES == 1)
-				MMA_ALL(QUANTS, Quant, dot, a, b, offsets);
+				MMA_ALL("s8", int8_t, dot, a, b);
 			else if (half == 0)
-				MMA_HALF(QUANTS, Quant, dot, a, b, offsets, 0);
+				MMA_HALF("s8", int8_t, dot, a, b, 0);
 			else
-				MMA_HALF(QUANTS, Quant, dot, a, b, offsets, 1);
+				MMA_HALF("s8", int8_t, dot, a, b, 1);
 			UNROLL for (int i = 0; i < 2; i++) {
-				acc[n][i] = HAS_ADDEND ? fmaf(addend_of(w, i, half), sum, acc[n][i]) : acc[n][i];
-				acc[n][i] = fmaf(factor(w, i, half) * scale, float(dot[2 * i] * 256 + dot[2 * i + 1]), acc[n][i]);
+				const float factor = shfl_among<28>(own.factor[half], n * 2 + i);
+				if (HAS_ADDEND)
+					acc[n][i] = fmaf(shfl_among<28>(own.addend[half], n * 2 + i), load_shared<float>(of_rows + (1 + half) * UNIT_ROWS * 4), acc[n][i]);
+				acc[n][i] = fmaf(factor * scale, float(dot[2 * i] * 256 + dot[2 * i + 1]), acc[n][i]);
 			}
 		}
 	}

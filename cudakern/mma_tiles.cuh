@@ -8,8 +8,7 @@
 
 enum {
 	FEW_OUTPUTS = 32, FEW_BANDS = FEW_OUTPUTS / BAND_OUTPUTS, FEW_LANES = TILE_BLOCKS / WARPS,
-	TILE_QUANTS = 64 * CHUNKS * TILE_BLOCKS, TILE_HIGH = 4 * HIGH_BYTES * TILE_BLOCKS, TILE_SCALES = 4 * SCALE_BYTES * TILE_BLOCKS,
-	TILE_BYTES = (TILE_QUANTS + TILE_HIGH + TILE_SCALES + TILE_BLOCKS / 8 * 4 * SUPER_BYTES + 15) / 16 * 16,
+	TILE_HIGH = high_at(TILE_BLOCKS, 0, 0), TILE_SCALES = scales_at(TILE_BLOCKS, 0), TILE_SUPER = super_at(TILE_BLOCKS, 0),
 	FEW_BAND = (TILE_BYTES + 127) / 128 * 128, // of a band in shared memory: a multiple of all banks
 	FEW_STAGE = FEW_BANDS * FEW_BAND,
 };
@@ -26,49 +25,49 @@ DEVICE int few_quants_at(int output, int chunk, int block)
 // The same for the 8 bytes of upper bits.
 DEVICE int few_high_at(int output, int block)
 {
-	return TILE_QUANTS + (output % BAND_OUTPUTS * TILE_BLOCKS + (block ^ output * 2)) * 8;
+	return TILE_HIGH + (output % BAND_OUTPUTS * TILE_BLOCKS + (block ^ output * 2)) * 8;
 }
 
 // Copies a full tile of a band. Eight warps copy FEW_BANDS bands together: unit counts the 16 bytes of a tile.
-DEVICE void copy_unit(uint8_t *band_shared, const uint8_t *tile, int band, int unit)
+DEVICE void copy_unit(Address band_shared, const uint8_t *tile, int band, int unit)
 {
 	int to = unit * 16;
 	const int first = band % 2 * BAND_OUTPUTS; // output of the band among eight
-	if (unit < TILE_QUANTS / 16)
+	if (unit < TILE_HIGH / 16)
 		to = few_quants_at(unit / TILE_BLOCKS / CHUNKS + first, unit / TILE_BLOCKS % CHUNKS, unit % TILE_BLOCKS);
-	else if (HIGH_BYTES == 8 && unit < (TILE_QUANTS + TILE_HIGH) / 16) {
-		const int pair = unit - TILE_QUANTS / 16;
+	else if (HIGH_BYTES == 8 && unit < TILE_SCALES / 16) {
+		const int pair = unit - TILE_HIGH / 16;
 		to = few_high_at(pair / (TILE_BLOCKS / 2) + first, pair % (TILE_BLOCKS / 2) * 2);
 	}
 	copy_async<16>(band_shared + to, tile + unit * 16);
 }
 
 // Copies the last tile of a band, which has fewer blocks, to where they are in a full one.
-DEVICE void copy_rest(uint8_t *band_shared, const uint8_t *tile, int band, int blocks, int lane)
+DEVICE void copy_rest(Address band_shared, const uint8_t *tile, int band, int blocks, int lane)
 {
 	const int first = band % 2 * BAND_OUTPUTS;
-	const auto word = [&](int to, int from) { *reinterpret_cast<uint32_t *>(band_shared + to) = ldg32(tile + from); };
+	const auto word = [&](int to, int from) { store_shared(band_shared + to, ldg32(tile + from)); };
 	for (int i = lane; i < BAND_OUTPUTS * CHUNKS * blocks; i += WARP) {
 		const int output = i / blocks / CHUNKS, chunk = i / blocks % CHUNKS, block = i % blocks;
 		copy_async<16>(band_shared + few_quants_at(output + first, chunk, block), tile + quants_at(blocks, output, chunk, block));
 	}
 #if HIGH_BYTES == 4
 	for (int i = lane; i < BAND_OUTPUTS * blocks; i += WARP)
-		word(TILE_QUANTS + i * 4, high_at(blocks, 0, 0) + i * 4);
+		word(TILE_HIGH + i * 4, high_at(blocks, 0, 0) + i * 4);
 #elif HIGH_BYTES == 8
 	for (int i = lane; i < BAND_OUTPUTS * blocks * 2; i += WARP)
 		word(few_high_at(i / 2 / blocks + first, i / 2 % blocks) + i % 2 * 4, high_at(blocks, i / 2 / blocks, i / 2 % blocks) + i % 2 * 4);
 #endif
 	for (int i = lane; i < SCALE_BYTES * blocks; i += WARP)
-		word(TILE_QUANTS + TILE_HIGH + i * 4, scales_at(blocks, 0) + i * 4);
+		word(TILE_SCALES + i * 4, scales_at(blocks, 0) + i * 4);
 #if SUPER_BYTES > 0
 	for (int i = lane; i < SUPER_BYTES * (blocks / 8); i += WARP)
-		word(TILE_QUANTS + TILE_HIGH + TILE_SCALES + i * 4, super_at(blocks, 0) + i * 4);
+		word(TILE_SUPER + i * 4, super_at(blocks, 0) + i * 4);
 #endif
 }
 
 // Copies the next tile of a band, which has in_tile blocks or more.
-DEVICE void copy_tile(uint8_t *band_shared, const uint8_t *tile, int band, int in_tile, int lane)
+DEVICE void copy_tile(Address band_shared, const uint8_t *tile, int band, int in_tile, int lane)
 {
 	if (in_tile < TILE_BLOCKS) {
 		copy_rest(band_shared, tile, band, in_tile, lane);
@@ -87,19 +86,40 @@ DEVICE uint32_t few_fragment(const uint8_t *bands, int output, int block, int ha
 #if HIGH_BYTES == 8
 	return fragment_of(quants, band + few_high_at(output, block), half);
 #else
-	return fragment_of(quants, band + TILE_QUANTS + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES, half);
+	return fragment_of(quants, band + TILE_HIGH + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES, half);
 #endif
 }
 
-// Sets the scales of w's output i to those of a block and output of a band. Copies by memcpy from shared memory would be of single bytes.
-DEVICE void load_scales(Block &w, int i, const uint8_t *band, int block, int output)
+// What a lane knows of an output and a block: see raised_factor and addend_of.
+struct Formula {
+	float factor[HALVES], addend[HALVES];
+};
+
+// Returns that of a block and output of a band.
+template <typename P> DEVICE Formula formula_of(P band, int block, int output)
 {
-	const uint8_t *const scales = band + TILE_QUANTS + TILE_HIGH;
-	w.scales[i] = reinterpret_cast<const Scale *>(scales)[block * BAND_OUTPUTS + output];
+	Block w;
+	w.scales[0] = load_shared<Scale>(band + TILE_SCALES + (block * BAND_OUTPUTS + output) * SCALE_BYTES);
 #if SUPER_BYTES == 4
-	w.super[i] = reinterpret_cast<const uint32_t *>(scales + TILE_SCALES)[block / 8 * BAND_OUTPUTS + output];
+	w.super[0] = load_shared<uint32_t>(band + TILE_SUPER + (block / 8 * BAND_OUTPUTS + output) * SUPER_BYTES);
 #elif SUPER_BYTES == 2
-	w.super[i] = reinterpret_cast<const uint16_t *>(scales + TILE_SCALES)[block / 8 * BAND_OUTPUTS + output];
+	w.super[0] = load_shared<uint16_t>(band + TILE_SUPER + (block / 8 * BAND_OUTPUTS + output) * SUPER_BYTES);
+#endif
+	Formula f;
+	UNROLL for (int half = 0; half < HALVES; half++)
+		f.factor[half] = raised_factor(w, half), f.addend[half] = addend_of(w, 0, half);
+	return f;
+}
+
+// Returns v of the lane whose number has this lane's bits in SAME, and those of lane elsewhere. With a constant lane that takes no register.
+template <int SAME> DEVICE float shfl_among(float v, int lane)
+{
+#ifdef EMU
+	return shfl(v, (lane_id() & SAME) | lane);
+#else
+	float of_lane;
+	asm volatile("shfl.sync.idx.b32 %0, %1, %2, %3, 0xffffffff;" : "=f"(of_lane) : "f"(v), "r"(lane), "n"(SAME << 8 | 31));
+	return of_lane;
 #endif
 }
 

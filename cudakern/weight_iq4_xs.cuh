@@ -23,5 +23,5 @@ DEVICE float dequantize(int q, int, const uint8_t *scales, const uint8_t *super)
 
 DEVICE float factor(const Block &w, int output, int)
 {
-	return half_to_float(w.super[output]) * float_of(int8_t(w.scales[output]));
+	return half_to_float(w.super[output]) * (float)(int8_t)w.scales[output];
 }

@@ -16,12 +16,12 @@ DEVICE float dequantize(int q, int half, const uint8_t *scales, const uint8_t *s
 
 DEVICE float factor(const Block &w, int output, int half)
 {
-	float d = half_to_float(uint16_t(w.super[output])), half_scale = float_of(w.scales[output] >> 8 * half & 15);
+	float d = half_to_float(uint16_t(w.super[output])), half_scale = (float)(w.scales[output] >> 8 * half & 15);
 	return d * half_scale;
 }
 
 DEVICE float addend(const Block &w, int output, int half)
 {
-	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = float_of(w.scales[output] >> (8 * half + 4) & 15);
-	return -(dmin * minimum);
+	float dmin = half_to_float(uint16_t(w.super[output] >> 16)), minimum = (float)(w.scales[output] >> (8 * half + 4) & 15);
+	return -dmin * minimum;
 }

@@ -48,14 +48,16 @@
 enum { BAND_OUTPUTS = 4 };
 
 // Offsets of the parts of a tile of blocks blocks, in bytes.
-DEVICE int quants_at(int blocks, int output, int chunk, int block) { return ((output * CHUNKS + chunk) * blocks + block) * 16; }
-DEVICE int high_at(int blocks, int output, int block)
+constexpr DEVICE int quants_at(int blocks, int output, int chunk, int block) { return ((output * CHUNKS + chunk) * blocks + block) * 16; }
+constexpr DEVICE int high_at(int blocks, int output, int block)
 {
 	return 64 * CHUNKS * blocks + (HIGH_BYTES == 4 ? (block * 4 + output) * 4 : (output * blocks + block) * HIGH_BYTES);
 }
-DEVICE int scales_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES) * blocks + block * 4 * SCALE_BYTES; }
-DEVICE int super_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * blocks + block / 8 * 4 * SUPER_BYTES; }
-DEVICE int tile_bytes(int blocks) { return (super_at(blocks, blocks) + 15) / 16 * 16; }
+constexpr DEVICE int scales_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES) * blocks + block * 4 * SCALE_BYTES; }
+constexpr DEVICE int super_at(int blocks, int block) { return (64 * CHUNKS + 4 * HIGH_BYTES + 4 * SCALE_BYTES) * blocks + block / 8 * 4 * SUPER_BYTES; }
+constexpr DEVICE int tile_bytes(int blocks) { return (super_at(blocks, blocks) + 15) / 16 * 16; }
+
+enum { TILE_BYTES = tile_bytes(TILE_BLOCKS) };
 
 // Returns the size of a band of 4 outputs with blocks blocks each, in bytes.
 DEVICE size_t band_bytes(int blocks)
@@ -157,19 +159,6 @@ struct Block {
 };
 
 DEVICE float value_of(int q); // of a quant
-
-// Returns a scale or minimum of a block as float. With MATRIX four lanes need that of the same block; conversions from 32 bits are faster than
-// those from 8, which the compiler would take.
-DEVICE float float_of(int scale)
-{
-#if defined(MATRIX) && !defined(EMU)
-	float f;
-	asm("cvt.rn.f32.s32 %0, %1;" : "=f"(f) : "r"(scale));
-	return f;
-#else
-	return float(scale);
-#endif
-}
 
 #endif
 
