@@ -1,10 +1,10 @@
 // Shared memory by its address instead of by a pointer.
 #pragma once
 
-#include "again.cuh"
+#include "kernel.cuh"
 
-// An address in shared memory. What the compiler knows of a pointer to the block's memory it computes again for every use, in several
-// instructions; again(address_of(…)) stays in a register.
+// An address in shared memory. The compiler recomputes a pointer to the block's memory for every use, in several instructions;
+// again(address_of(…)) stays in a register.
 #ifdef EMU
 typedef uint8_t *Address;
 #else
@@ -20,7 +20,7 @@ DEVICE Address address_of(void *shared)
 #endif
 }
 
-// Loads v, of 1, 2, 4, 8 or 16 bytes, in one load: a copy by memcpy from a pointer would be one of bytes.
+// Loads v, which has 1, 2, 4, 8 or 16 bytes, in one load; memcpy from a pointer would load single bytes.
 template <typename T> DEVICE void load_shared(T &v, Address at)
 {
 #ifdef EMU
@@ -61,7 +61,7 @@ template <typename T> DEVICE T load_shared(Address at)
 // The same from a pointer.
 template <typename T> DEVICE T load_shared(const uint8_t *p) { return *reinterpret_cast<const T *>(p); }
 
-// Stores T of 4 bytes.
+// Stores v, which has 4 bytes.
 template <typename T> DEVICE void store_shared(Address at, T v)
 {
 #ifdef EMU

@@ -16,6 +16,7 @@
 //
 // Grid: (at most the number of groups). Launch with blockDim.x = 256, the shared memory of RowMemory, and for norm and glu inputs
 // that are a multiple of 4 and fill at most MOST_TILES tiles, MOST_TILES_OF_4 with more than two rows.
+#include "again.cuh"
 #include "copies.cuh"
 #include "image.cuh"
 #include "math.cuh"
@@ -58,7 +59,7 @@ DEVICE void write_one(uint4 *image, int block, float v) { write_f32(image, block
 
 typedef I16 RowPath;
 
-// Returns the larger one of |a| and |b|; if one is not finite, something that is not.
+// Returns the larger of |a| and |b|, or infinity or NaN if one of them is infinite or NaN.
 DEVICE float largest(float a, float b)
 {
 #if !defined(EMU) && __CUDA_ARCH__ >= 800
@@ -110,8 +111,8 @@ template <int N> DEVICE OfBlock quantize_fours(uint2 (&pairs)[N], const float4 (
 	int sums[N];
 	UNROLL for (int row = 0; row < N; row++) {
 		const float factor = N == 1 ? inverse : shfl(inverse, (lane_id() & 24) + lane_of<N>(row));
-		// The sum with 1.5 · 2²³, whose bits are MAGIC, rounds to an integer, ties to even: the difference of the bits. The lower half of
-		// MAGIC is 0.
+		// Adding 1.5 · 2²³, whose bits are MAGIC, rounds to an integer, ties to even, and the bits of the sum are MAGIC plus the integer.
+		// The lower half of MAGIC is 0, so pairs need no subtraction.
 		const int MAGIC = 0x4b400000;
 		const auto rounded = [&](float x) { return factor == 0 ? MAGIC : __float_as_int(x * factor + 12582912.0f); };
 		const int q[4] = {rounded(v[row].x), rounded(v[row].y), rounded(v[row].z), rounded(v[row].w)};

@@ -79,7 +79,7 @@ DEVICE uint32_t fragment(Address stage, const InStage &at, int n, int half)
 // A block of inputs in the order in which they are added: all those of a leaf, which are a multiple of TILE_BLOCKS apart.
 struct Position {
 	int leaf;
-	unsigned block;
+	unsigned block; // unsigned, so that dividing it is a shift
 };
 
 // Returns leaf with its five bits reversed: the first of its blocks.
@@ -165,10 +165,11 @@ DEVICE void store_scales(Address stage, const Scales &scales)
 	w.super[0] = scales.super;
 #endif
 	const Address to = stage + STAGE_OUTPUTS + threadIdx.x % MMA_OUTPUTS * 4;
+	const Formula f = formula_of(w);
 	UNROLL for (int half = 0; half < HALVES; half++) {
-		store_shared(to + half * MMA_OUTPUTS * 4, raised_factor(w, half));
+		store_shared(to + half * MMA_OUTPUTS * 4, f.factor[half]);
 		if (HAS_ADDEND)
-			store_shared(to + (HALVES + half) * MMA_OUTPUTS * 4, addend_of(w, 0, half));
+			store_shared(to + (HALVES + half) * MMA_OUTPUTS * 4, f.addend[half]);
 	}
 }
 

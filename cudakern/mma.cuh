@@ -9,6 +9,7 @@
 // a batch, or a group of pairs of a row and an expert: experts.cuh.
 #pragma once
 
+#include "again.cuh"
 #include "copies.cuh"
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
@@ -78,21 +79,32 @@ DEVICE void mma(int (&dot)[4], const uint32_t (&upper)[4], const uint32_t (&lowe
 // Weights as fragments: a lane has the values of an output's inputs 16 · half + 8 · (lane % 4 / 2) + {0, 4, 1, 5} if
 // lane is even, else + {2, 6, 3, 7}, as int8. The fragments of activations have the same order.
 
-// Values in fragments are RAISED times those of weights, and factors as much smaller, which rounds nothing: it is a power of two. So a
-// quant with an offset is in the upper bits of its byte, and the offset is subtracted by turning the uppermost one.
+// Values in fragments are RAISED times those of weights, a power of two, and factors are divided by RAISED. So a quant with an offset is in
+// the upper bits of its byte, and flipping the most significant bit subtracts the offset.
 enum { RAISED = OFFSET == 0 ? 1 : 128 / OFFSET, RAISED_BITS = RAISED == 1 ? 0 : RAISED == 4 ? 2 : RAISED == 8 ? 3 : RAISED == 16 ? 4 : 5 };
 
 static_assert(RAISED == 1 << RAISED_BITS && (OFFSET == 0 || RAISED * OFFSET == 128), "an offset is a power of two, 4 or more");
 
-// Returns the factor of a part of w's first output.
-DEVICE float raised_factor(const Block &w, int half) { return factor(w, 0, half) * (1.0f / RAISED); }
+// The factors and addends of an output and a block, for values in fragments.
+struct Formula {
+	float factor[HALVES], addend[HALVES];
+};
+
+// Returns the formula of the first output of w.
+DEVICE Formula formula_of(const Block &w)
+{
+	Formula f;
+	UNROLL for (int half = 0; half < HALVES; half++)
+		f.factor[half] = factor(w, 0, half) * (1.0f / RAISED), f.addend[half] = addend_of(w, 0, half);
+	return f;
+}
 
 constexpr DEVICE uint32_t in_all_bytes(int b) { return (b & 255) * 0x01010101u; }
 
-// Returns raised quants as values.
+// Returns the values of four raised quants.
 DEVICE uint32_t without_offset(uint32_t raised) { return OFFSET == 0 ? raised : raised ^ 0x80808080; }
 
-// Returns v rotated by some bits to the left; a negative number, to the right.
+// Returns v rotated left by so many bits, or right if by is negative.
 DEVICE uint32_t rotate(uint32_t v, int by)
 {
 #ifdef EMU
@@ -107,8 +119,8 @@ DEVICE int in_quants() { return lane_id() % 4 / 2 * (CHUNKS == 2 ? 8 : 4); }
 
 #if CHUNKS == 1 && !defined(CODES)
 
-// Returns the values of the four quants whose lower bits begin at bit at, 0 or 4, of each byte of word. Their upper bits, if there are any,
-// are in high, and rotated by up bits above the lower ones.
+// Returns the values of the four quants whose lower four bits begin at bit at, 0 or 4, of each byte of word. Rotating high left by up moves
+// their upper bits, if there are any, to bit 4.
 DEVICE uint32_t values_of(uint32_t word, int at, [[maybe_unused]] uint32_t high = 0, [[maybe_unused]] int up = 0)
 {
 	const uint32_t lower = rotate(word, RAISED_BITS - at) & in_all_bytes(0x0f << RAISED_BITS);

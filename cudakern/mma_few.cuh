@@ -41,7 +41,7 @@ DEVICE void multiply_few(float (&acc)[FEW_BANDS / 2][4], const RowsOfBlock &x, c
 	const int lane = lane_id();
 	uint32_t upper[4], lower[4];
 	memcpy(upper, &x.upper, 16), memcpy(lower, &x.lower, 16);
-	// Each lane computes the factors of one of the outputs n · 8 + lane % 4 · 2 + {0, 1}, for itself and the lanes that need the same ones.
+	// The eight lanes with the same lane % 4 need the factors of the same eight outputs, n · 8 + lane % 4 · 2 + j: each lane computes those of one.
 	const Formula own = formula_of(stage + (lane / 8 * 2 + lane % 4 / 2) * FEW_BAND, block, lane % 2 * 2 + lane / 4 % 2);
 	UNROLL for (int n = 0; n < FEW_BANDS / 2; n++) {
 		const uint8_t *bands = stage + n * 2 * FEW_BAND;

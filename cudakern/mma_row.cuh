@@ -96,7 +96,7 @@ DEVICE void multiply_unit(float (&acc)[FEW_OUTPUTS / 16][2], Address stage, Addr
 	const uint32_t b[2] = {values.x, values.y};
 	const Address of_rows = unit + UNIT_VALUES + lane % UNIT_ROWS * 4;
 	const float scale = load_shared<float>(of_rows);
-	// Each lane computes the factors of one of four outputs, for itself and the three other lanes that need the same ones.
+	// The four lanes with the same lane / 4 need the factors of the same four outputs: each lane computes those of one.
 	const Formula own = formula_of(stage + (lane % 4 * 2 + lane / 16) * FEW_BAND, block, lane / 4 % BAND_OUTPUTS);
 	UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++) {
 		uint32_t a[4];

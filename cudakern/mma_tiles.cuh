@@ -90,12 +90,7 @@ DEVICE uint32_t few_fragment(const uint8_t *bands, int output, int block, int ha
 #endif
 }
 
-// What a lane knows of an output and a block: see raised_factor and addend_of.
-struct Formula {
-	float factor[HALVES], addend[HALVES];
-};
-
-// Returns that of a block and output of a band.
+// Returns the formula of a block and an output of a band.
 template <typename P> DEVICE Formula formula_of(P band, int block, int output)
 {
 	Block w;
@@ -105,13 +100,10 @@ template <typename P> DEVICE Formula formula_of(P band, int block, int output)
 #elif SUPER_BYTES == 2
 	w.super[0] = load_shared<uint16_t>(band + TILE_SUPER + (block / 8 * BAND_OUTPUTS + output) * SUPER_BYTES);
 #endif
-	Formula f;
-	UNROLL for (int half = 0; half < HALVES; half++)
-		f.factor[half] = raised_factor(w, half), f.addend[half] = addend_of(w, 0, half);
-	return f;
+	return formula_of(w);
 }
 
-// Returns v of the lane whose number has this lane's bits in SAME, and those of lane elsewhere. With a constant lane that takes no register.
+// Returns v of the lane that has this lane's bits in the mask SAME, and the bits of lane elsewhere. A constant lane takes no register.
 template <int SAME> DEVICE float shfl_among(float v, int lane)
 {
 #ifdef EMU

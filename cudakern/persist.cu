@@ -129,6 +129,7 @@ DEVICE unsigned all_blocks(void) { return gridDim.x; }
 
 // Headers that are the same for all.
 #include "activation.cuh"
+#include "again.cuh"
 #include "copies.cuh"
 #include "experts.cuh"
 #include "image.cuh"

@@ -441,7 +441,7 @@ func readBudget(name string) (map[string]int, error) {
 
 // maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
 // do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows are normalized for a GLU,
-// up to 8 words do, once for all products. In products of some rows, addresses of shared memory do, which are computed once.
+// up to 8 words do, once for all products. In products of 16 rows with Q2_K, Q5_K and Q6_K, addresses in shared memory do, which are computed once.
 func maxSpill(kernel string) int {
 	switch {
 	case strings.HasPrefix(kernel, "persist_"):
@@ -450,8 +450,10 @@ func maxSpill(kernel string) int {
 		return 104
 	case strings.HasSuffix(kernel, "_mma_glu_n4"):
 		return 32
-	case strings.HasSuffix(kernel, "_few"), strings.HasSuffix(kernel, "_few_grouped"):
-		return 96
+	case strings.HasPrefix(kernel, "matmul_q5_k_few"), strings.HasPrefix(kernel, "matmul_q6_k_few"):
+		return 88
+	case kernel == "matmul_q2_k_few_grouped":
+		return 16
 	}
 	return 0
 }
