@@ -2,7 +2,7 @@
 //
 //	i16   q = round(v / scale), scale = max |v| of the block / 32512
 //	f32   v itself
-//	s8    as i16, arranged for matrix units
+//	s8    as i16, arranged for matrix units; s8_columns as well
 //
 // The activations v are x, RMSNorm(x) · w or a GLU; the fused forms have the same bits as rmsnorm.cu and
 // rows.cu. A thread block writes one image, a warp 4 of its blocks, a lane one input of each. The
@@ -63,12 +63,16 @@ template <typename Source> DEVICE void image_i16(uint4 *image, const Operands &r
 		write_i16(image, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
 
-template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &row)
+template <typename Source> DEVICE void image_of_units(uint4 *image, const Operands &row, const InS8 &at)
 {
 	uint8_t *units = reinterpret_cast<uint8_t *>(image) + (size_t(blockIdx.x / 16) * gridDim.y + blockIdx.y) * TILE_BLOCKS * S8_UNIT;
 	UNROLL for (int i = 0; i < BLOCKS_PER_WARP; i++)
-		write_s8(units, blockIdx.x % 16, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
+		write_s8(units, at, warp_id() * BLOCKS_PER_WARP + i, input<Source>(row, warp_id() * BLOCKS_PER_WARP + i));
 }
+
+template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &row) { image_of_units<Source>(image, row, in_s8(blockIdx.x % 16)); }
+
+template <typename Source> DEVICE void image_s8_columns(uint4 *image, const Operands &row) { image_of_units<Source>(image, row, in_s8_columns(blockIdx.x % 16)); }
 
 #define IMAGES(kind) \
 	KERNEL(activation_##kind, 32 * WARPS, 1)(uint4 *image, const float *x, int inputs, const int *rows) \
@@ -108,3 +112,4 @@ template <typename Source> DEVICE void image_s8(uint4 *image, const Operands &ro
 IMAGES(f32)
 IMAGES(i16)
 IMAGES(s8)
+IMAGES(s8_columns)

@@ -14,19 +14,23 @@ type Activation struct {
 	overlaps                     bool
 }
 
-// Kinds of images: int16 with a scale for every 32 values, the same in the order of matrix units, or
-// float32.
+// Kinds of images: int16 with a scale for every 32 values, the same in the orders of matrix units that have rows of activations as rows or as
+// columns, or float32.
 const (
-	imageI16 = "i16"
-	imageS8  = "s8"
-	imageF32 = "f32"
+	imageI16       = "i16"
+	imageS8        = "s8"
+	imageS8Columns = "s8_columns"
+	imageF32       = "f32"
 )
 
 // imageBytes is the size of the image of a tile of 32 blocks of a row: 16 · I16_UNITS and 16 · F32_UNITS of
 // activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have unitRows rows.
-var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageF32: 16 * 256}
+var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageS8Columns: 32 * 1280 / unitRows, imageF32: 16 * 256}
 
 const unitRows = 16
+
+// hasUnits reports whether images of a kind are of units.
+func hasUnits(kind string) bool { return kind == imageS8 || kind == imageS8Columns }
 
 // NewActivation loads the kernels that write images of a kind; see MatMul.Image.
 func NewActivation(c *Context, image string) (*Activation, error) {
@@ -52,7 +56,7 @@ func (k *Activation) Bytes(cols, capacity int) int64 {
 }
 
 func bytesOfImage(kind string, cols, capacity int) int64 {
-	if kind == imageS8 {
+	if hasUnits(kind) {
 		capacity = blocksFor(capacity, unitRows) * unitRows
 	}
 	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[kind])
@@ -61,7 +65,7 @@ func bytesOfImage(kind string, cols, capacity int) int64 {
 // MaxImageBytes is Activation.Bytes for the largest kind of image that products read.
 func MaxImageBytes(cols, capacity int) (most int64) {
 	for kind := range imageBytes {
-		if kind != imageS8 || capacity >= minMatrixRows {
+		if !hasUnits(kind) || capacity >= minMatrixRows {
 			most = max(most, bytesOfImage(kind, cols, capacity))
 		}
 	}

@@ -47,8 +47,27 @@ DEVICE void write_i16(uint4 *image, int block, float v)
 	}
 }
 
-// Writes a block of row in_unit of the units of 16 rows at units, those of a tile.
-DEVICE void write_s8(uint8_t *units, int in_unit, int block, float v)
+// Where a row's numbers are in a unit of the images for matrix units, in bytes.
+struct InS8 {
+	int upper, lower; // the first word of each kind
+	int later;        // from a word to that of the inputs 16 later
+	int all, scale, low, high;
+};
+
+DEVICE InS8 in_s8(int row)
+{
+	const int values = row % 8 * 64 + row / 8 * 4, sums = S8_FRAGMENTS + row * 4;
+	return {values, values + S8_FRAGMENTS / 2, 8, sums, sums + 64, sums + 128, sums + 192};
+}
+
+DEVICE InS8 in_s8_columns(int row)
+{
+	const int eight = row / 8 * S8_EIGHT, values = eight + row % 8 * 64, sums = eight + S8_EIGHT_FRAGMENTS + row % 8 / 2 * 16 + row % 2 * 4;
+	return {values, values + 8, 4, sums, sums + 8, sums + 64, sums + 72};
+}
+
+// Writes a block of a row of the units of 16 rows at units, those of a tile.
+DEVICE void write_s8(uint8_t *units, const InS8 &at, int block, float v)
 {
 	const int lane = lane_id();
 	uint8_t *const unit = units + block * S8_UNIT;
@@ -61,15 +80,13 @@ DEVICE void write_s8(uint8_t *units, int in_unit, int block, float v)
 	uint32_t bytes = 0;
 	UNROLL for (int j = 0; j < 4; j++)
 		bytes |= (uint32_t(shfl(q, first + j % 2 * 4 + j / 2)) >> (lane % 2 ? 8 : 0) & 255) << 8 * j;
-	if (lane < 16) {
-		const int at = (lane % 2 ? 0 : 512) + (in_unit % 8 * 4 + word) * 16 + (2 * last + in_unit / 8) * 4;
-		*reinterpret_cast<uint32_t *>(unit + at) = bytes;
-	}
-	float *const rows = reinterpret_cast<float *>(unit + S8_FRAGMENTS) + in_unit;
+	if (lane < 16)
+		*reinterpret_cast<uint32_t *>(unit + (lane % 2 ? at.upper : at.lower) + word * 16 + last * at.later) = bytes;
+	const auto store = [&](int to, float value) { *reinterpret_cast<float *>(unit + to) = value; };
 	if (lane == 0) {
-		rows[0] = scale * float(sum);
-		rows[16] = scale;
-		rows[32] = scale * float(low);
-		rows[48] = scale * float(sum - low);
+		store(at.all, scale * float(sum));
+		store(at.scale, scale);
+		store(at.low, scale * float(low));
+		store(at.high, scale * float(sum - low));
 	}
 }

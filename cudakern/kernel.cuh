@@ -99,6 +99,7 @@ DEVICE uint32_t ldg32(const void *p) { return __ldg(static_cast<const unsigned i
 DEVICE uint16_t ldg16(const void *p) { return __ldg(static_cast<const unsigned short *>(p)); }
 DEVICE uint8_t ldg8(const void *p) { return __ldg(static_cast<const unsigned char *>(p)); }
 DEVICE float ldg_float(const float *p) { return __ldg(p); }
+DEVICE float2 ldg_float2(const float *p) { return __ldg(reinterpret_cast<const float2 *>(p)); }
 DEVICE float4 ldg_float4(const float *p) { return __ldg(reinterpret_cast<const float4 *>(p)); }
 
 // Conversions between the bits of a half and float; float_to_half rounds to nearest, ties to even.

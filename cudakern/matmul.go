@@ -123,7 +123,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	}
 	k.grouped = append(k.grouped, few)
 	if name == "dp2a" && c.Units == UnitsMMA {
-		if err := k.addMatrixUnits(c, module, format); err != nil {
+		if err := k.addMatrixUnits(c, format); err != nil {
 			return nil, err
 		}
 	}
@@ -134,52 +134,56 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	return k, err
 }
 
-// addMatrixUnits adds the kernels of mma_few.cuh and mma.cu.
-func (k *MatMul) addMatrixUnits(c *Context, module string, f weightFormat) (err error) {
-	from := minMatrixRows
+// addMatrixUnits adds the kernels of mma_few.cu and mma.cu. Those of 8 rows are for all rows of a step, not for groups of pairs.
+func (k *MatMul) addMatrixUnits(c *Context, f weightFormat) (err error) {
+	fromGrouped := groupFrom[16]
 	if f.super > 0 {
-		from = 9 // up to 8 rows, computing factors from two scales takes matrix units longer than dp2a takes for all
+		fromGrouped = 9 // up to 8 rows, computing factors from two scales took 16 rows of matrix units longer than dp2a takes for all
 	}
-	stage := k.fewStage()
-	many, size := productGroup{from: fromManyRows, rows: 64, outputs: 128, threads: threads, memory: mmaShared}, "mma"
+	few := func(from, rows int) productGroup {
+		stages := min(4, mmaShared/k.fewStage()) // FEW_STAGES of mma_few.cu
+		return productGroup{from: from, rows: rows, outputs: fewOutputs, image: imageS8Columns, threads: threads, memory: stages * k.fewStage()}
+	}
+	many, size := productGroup{from: fromManyRows, rows: 64, outputs: 128, image: imageS8, threads: threads, memory: mmaShared}, "mma"
 	if c.properties.MaxShared >= largeShared {
 		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
 	}
+	manyGrouped := many
+	manyGrouped.from = groupFrom[many.rows]
 	for _, g := range []struct {
-		module, name string
+		to           *[]productGroup
 		group        productGroup
-		pairs        int // from, of pairs with the same expert
+		module, name string
 	}{
-		{module, "few", productGroup{from: from, rows: 16, outputs: fewOutputs, threads: threads, memory: min(4, mmaShared/stage) * stage}, max(from, groupFrom[16])},
-		{size + "_" + k.weights, size, many, groupFrom[64]},
+		{&k.groups, few(minMatrixRows, 8), "few_" + k.weights, "few_n8"},
+		{&k.groups, few(9, 16), "few_" + k.weights, "few_n16"},
+		{&k.groups, many, size + "_" + k.weights, size},
+		{&k.grouped, few(fromGrouped, 16), "few_" + k.weights, "few_grouped"},
+		{&k.grouped, manyGrouped, size + "_" + k.weights, size + "_grouped"},
 	} {
-		g.group.image = imageS8
-		for suffix, to := range map[string]*[]productGroup{"": &k.groups, "_grouped": &k.grouped} {
-			group := g.group
-			if suffix != "" {
-				group.from = g.pairs
-			}
-			if group.kernel, err = c.kernel(g.module, fmt.Sprintf("matmul_%s_%s%s", k.weights, g.name, suffix)); err != nil {
-				return err
-			}
-			if err := group.kernel.SetMaxShared(group.memory); err != nil {
-				return err
-			}
-			if g.module != module && suffix == "" {
-				blocks, err := group.kernel.Occupancy(group.threads, group.memory)
-				if err != nil {
-					return err
-				}
-				group.places = blocks * c.properties.SMs
-			}
-			*to = append(*to, group)
+		if g.group.kernel, err = c.kernel(g.module, fmt.Sprintf("matmul_%s_%s", k.weights, g.name)); err != nil {
+			return err
 		}
+		if err := g.group.kernel.SetMaxShared(g.group.memory); err != nil {
+			return err
+		}
+		if g.name == size { // several blocks can compute parts of the same results
+			blocks, err := g.group.kernel.Occupancy(g.group.threads, g.group.memory)
+			if err != nil {
+				return err
+			}
+			g.group.places = blocks * c.properties.SMs
+		}
+		*g.to = append(*g.to, g.group)
 	}
 	return nil
 }
 
 // fewStage returns what a tile of fewOutputs outputs takes in shared memory: FEW_STAGE of mma_tiles.cuh.
-func (k *MatMul) fewStage() int { return fewOutputs / bandOutputs * blocksFor(k.tileBytes, 128) * 128 }
+func (k *MatMul) fewStage() int {
+	const bands, shift = fewOutputs / bandOutputs, 16 // shift: SHIFT
+	return bands * blocksFor(k.tileBytes+(bands-1)*shift, 128) * 128
+}
 
 // group returns the kernel for launches of capacity rows.
 func (k *MatMul) group(capacity int) productGroup {

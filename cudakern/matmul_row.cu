@@ -22,13 +22,7 @@
 #include "math.cuh"
 #include "norm.cuh"
 #include "overlap.cuh"
-
-// The products of matmul.cu, without its kernels: those are functions here, which nothing calls.
-#pragma push_macro("KERNEL")
-#undef KERNEL
-#define KERNEL(name, threads, blocks) DEVICE void name
-#include "matmul.cu"
-#pragma pop_macro("KERNEL")
+#include "products.cuh"
 
 enum { GROUP_OUTPUTS = WARPS * BAND_OUTPUTS, MOST_TILES = 6, MOST_TILES_OF_4 = 4 };
 
@@ -359,17 +353,33 @@ DEVICE void pad(const Gating &job, int rows)
 			write_block(job, row, block, 0);
 }
 
-// Requests tiles of a band for the L2 cache, up to REQUESTED bytes, where there is time for it because launches overlap: a
-// product of an image follows attention, which hardly reads memory.
-DEVICE void request_band(const Normalized &, const uint8_t *, int) {}
-DEVICE void request_band(const Imaged &, [[maybe_unused]] const uint8_t *tile_at, [[maybe_unused]] int tiles)
+// Requests bytes for the L2 cache.
+DEVICE void request([[maybe_unused]] const uint8_t *at, [[maybe_unused]] int bytes)
 {
 #if !defined(EMU) && __CUDA_ARCH__ >= 900
-	enum { REQUESTED = 12288, LINE = 128 };
-	const int bytes = min(tiles * tile_bytes(TILE_BLOCKS), int(REQUESTED));
-	for (int at = lane_id() * LINE; at < bytes; at += WARP * LINE)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"(tile_at + at));
+	enum { LINE = 128 };
+	for (int i = lane_id() * LINE; i < bytes; i += WARP * LINE)
+		asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
 #endif
+}
+
+// Requests tiles of a band, up to REQUESTED bytes, where there is time for it because launches overlap: a product of an image follows
+// attention, which hardly reads memory.
+DEVICE void request_band(const Normalized &, const uint8_t *, int) {}
+DEVICE void request_band(const Imaged &, const uint8_t *tile_at, int tiles)
+{
+	enum { REQUESTED = 12288 };
+	request(tile_at, min(tiles * tile_bytes(TILE_BLOCKS), int(REQUESTED)));
+}
+
+// Requests the tile that is AHEAD tiles behind tile_at, the first of left ones, in bands so long that these bytes are on their way for some
+// time. With more than four bits for a quant, enough bytes are on their way without it.
+DEVICE void request_ahead(const Normalized &, const uint8_t *, int, int) {}
+DEVICE void request_ahead(const Imaged &, const uint8_t *tile_at, int left, int tiles)
+{
+	enum { AHEAD = 4 };
+	if (SCALE_BYTES > 0 && CHUNKS == 1 && HIGH_BYTES == 0 && tiles > 2 * AHEAD && left > AHEAD)
+		request(tile_at + AHEAD * tile_bytes(TILE_BLOCKS), tile_bytes(TILE_BLOCKS));
 }
 
 // RING: whether kernels for several rows have the ring; the emulation has both ways, and takes that for the device.
@@ -476,6 +486,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 	SHARED(RowMemory<N>, memory);
 	const int lane = lane_id(), warp = warp_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
 	const Address image = again(address_of(memory->image)), slots = image + tiles * TILE_BLOCKS * UNIT_BYTES;
+	const InTile at = in_tile(a.inputs);
 	typedef Ring<Job> Tiles;
 	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, int(blockIdx.x), 0};
 	for (int i = 0; i < stages - 1; i++)
@@ -490,8 +501,8 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 				wait_for_all_but(stages - 2);
 				syncthreads(); // and all warps have multiplied the tile before
 				Tiles::copy_next(ring, job, blocks, (ring.slot == 0 ? stages : ring.slot) - 1);
-				const Address weights = slots + ring.slot * FEW_STAGE, units = image + tile * TILE_BLOCKS * UNIT_BYTES;
-				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, units + (i * WARPS + warp) * UNIT_BYTES, i * WARPS + warp); };
+				const Address weights = slots + ring.slot * FEW_STAGE, units = image + (tile * TILE_BLOCKS + warp) * UNIT_BYTES;
+				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, at, units + i * WARPS * UNIT_BYTES, i); };
 				if (in_tile == TILE_BLOCKS) { // without branches, so that a block's loads do not wait for the products of the one before
 					UNROLL for (int i = 0; i < FEW_LANES; i++)
 						multiply(i);
@@ -552,6 +563,7 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 			const uint8_t *const from = left > 1 ? tile_at : following_at;
 			if (prefetch && from)
 				load_block(next, from, TILE_BLOCKS, lane);
+			request_ahead(a, tile_at, left - 1, full_tiles);
 			RowPath::template multiply<1>(acc, w, image, 0);
 			image += RowPath::UNITS;
 		}

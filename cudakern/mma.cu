@@ -19,14 +19,9 @@
 #define EXACT
 #include "kernel.cuh"
 
-// The products of matmul.cu, without its kernels: those are functions here, which nothing calls.
-#pragma push_macro("KERNEL")
-#undef KERNEL
-#define KERNEL(name, threads, blocks) DEVICE void name
-#include "matmul.cu"
-#pragma pop_macro("KERNEL")
-
 #include "arrivals.cuh"
+#include "products.cuh"
+
 #include "mma.cuh"
 
 #if defined(EMU) || __CUDA_ARCH__ >= 800
@@ -65,12 +60,13 @@ static_assert(MMA_SUMS + (5 - REGISTER_LEVELS) * 32 * 4 * MMA_THREADS <= MMA_SHA
 // Where a lane's parts of a block are in a stage, behind the beginning of each array: see multiply_block.
 struct InStage {
 	int quants, high, values, rows, outputs;
+	uint32_t offset; // bits_of_offset
 };
 
 // Returns the fragment of output n · 8 + lane / 4 of a warp's 32.
 DEVICE uint32_t fragment(Address stage, const InStage &at, int n, int half)
 {
-	return fragment_of(stage + at.quants + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + n * 8) * 16, stage + at.high + STAGE_HIGH + n * 8 * HIGH_BYTES, half);
+	return fragment_of(stage + at.quants + STAGE_QUANTS + ((CHUNKS == 2 ? half * MMA_OUTPUTS : 0) + n * 8) * 16, stage + at.high + STAGE_HIGH + n * 8 * HIGH_BYTES, half, at.offset);
 }
 
 // ---------------------------------------------------------------------------------------
@@ -199,8 +195,10 @@ DEVICE void multiply_block(float (&acc)[32], Address stage, const InStage &at)
 		}
 		UNROLL for (int n = 0; n < 4; n++)
 			UNROLL for (int half = 0; half < HALVES; half++) {
-				int dot[4];
-				mma(dot, upper, lower, b[n], half);
+				int dot[4], low[4];
+				mma_signed(dot, upper, b[n], half);
+				mma_unsigned_rows(low, lower, b[n], half);
+				add_lower(dot, low);
 				const float2 factors = load_shared<float2>(of_outputs + (half * MMA_OUTPUTS + n * 8) * 4);
 				UNROLL for (int i = 0; i < 4; i++) {
 					float &to = acc[(m * 4 + n) * 4 + i];
@@ -297,7 +295,7 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 	const int lane = lane_id(), row_tile = warp_id() / WARPS_ACROSS * 2, first = warp_id() % WARPS_ACROSS * 32 + lane / 4;
 	const InStage in_stage = {
 		again(first * 16 + in_quants()), again(first * HIGH_BYTES), again(row_tile * S8_FRAGMENTS + lane * 16),
-		again((row_tile * X_PARTS * 16 + lane / 4) * 4), again((warp_id() % WARPS_ACROSS * 32 + lane % 4 * 2) * 4),
+		again((row_tile * X_PARTS * 16 + lane / 4) * 4), again((warp_id() % WARPS_ACROSS * 32 + lane % 4 * 2) * 4), bits_of_offset(inputs),
 	};
 	float acc[32], second[32], odd[32], waiting[32];
 	unsigned block = 0;

@@ -9,7 +9,7 @@
 //	sum     [half][row]  float: sum · scale of a part of a block that has its own addend
 //
 // Warp w of a thread block takes the blocks of lanes w, w + 8, w + 16 and w + 24 of every tile, with an accumulator for each lane, as in
-// mma_few.cuh, and the sums are added in the tree of matmul.cu.
+// mma_few.cu, and the sums are added in the tree of matmul.cu.
 #pragma once
 
 #include "mma_tiles.cuh"
@@ -63,58 +63,52 @@ DEVICE void store_four(uint8_t *unit, int row, uint2 pairs)
 	}
 }
 
-// Sets first and second to a lane's two words of values of an output among eight of a pair of bands.
-DEVICE void row_fragment(uint32_t &first, uint32_t &second, Address bands, int output, int block)
+// Sets first and second to a lane's two words of values of output lane / 4 of the eight of a pair of bands, in block i of the warp.
+DEVICE void row_fragment(uint32_t &first, uint32_t &second, Address tile, const InTile &at, int pair, int i)
 {
-	const Address band = bands + output / BAND_OUTPUTS * FEW_BAND;
 	[[maybe_unused]] const int lane = lane_id() % 4;
+	[[maybe_unused]] const Address quants = quants_of(tile, at, pair, 0, i), high = high_of(tile, at, pair, i);
 #if CHUNKS == 2
-	first = without_offset(load_shared<uint32_t>(band + few_quants_at(output, 0, block) + lane * 4));
-	second = without_offset(load_shared<uint32_t>(band + few_quants_at(output, 1, block) + lane * 4));
+	first = load_shared<uint32_t>(quants + lane * 4) ^ at.offset;
+	second = load_shared<uint32_t>(quants_of(tile, at, pair, 1, i) + lane * 4) ^ at.offset;
 #else
 	if (HALVES == 2) {
-		const Address quants = band + few_quants_at(output, 0, block) + in_quants(), high = band + few_high_at(output, block);
-		first = fragment_of(quants, high, 0), second = fragment_of(quants, high, 1);
+		first = fragment_of(quants + in_quants(), high, 0, at.offset), second = fragment_of(quants + in_quants(), high, 1, at.offset);
 		return;
 	}
-	const uint32_t word = load_shared<uint32_t>(band + few_quants_at(output, 0, block) + lane * 4);
+	const uint32_t word = load_shared<uint32_t>(quants + lane * 4);
 #if defined(CODES)
-	const uint32_t low = look_up(word, false), high = look_up(word, true);
-	first = __byte_perm(low, high, 0x6420), second = __byte_perm(low, high, 0x7531);
+	const uint32_t low = look_up(word, false), upper = look_up(word, true);
+	first = __byte_perm(low, upper, 0x6420), second = __byte_perm(low, upper, 0x7531);
 #else
-	[[maybe_unused]] const uint32_t high = HIGH_BYTES == 4 ? load_shared<uint32_t>(band + TILE_HIGH + (block * BAND_OUTPUTS + output % BAND_OUTPUTS) * HIGH_BYTES) : 0;
-	first = values_of(word, 0, high, -lane), second = values_of(word, 4, high, 4 - lane);
+	const uint32_t bits = HIGH_BYTES == 4 ? load_shared<uint32_t>(high) : 0;
+	first = values_of(word, 0, bits, -lane, at.offset), second = values_of(word, 4, bits, 4 - lane, at.offset);
 #endif
 #endif
 }
 
-// acc[output tile of 16][2] += the weights of a block · a unit: a lane has outputs lane / 4 and 8 more of row lane % 4.
-DEVICE void multiply_unit(float (&acc)[FEW_OUTPUTS / 16][2], Address stage, Address unit, int block)
+// acc[output tile of 16][2] += the weights of block i of the warp · a unit: a lane has outputs lane / 4 and 8 more of row lane % 4.
+DEVICE void multiply_unit(float (&acc)[FEW_OUTPUTS / 16][2], Address tile, const InTile &at, Address unit, int i)
 {
 	const int lane = lane_id();
 	const uint2 values = load_shared<uint2>(unit + lane * 8);
 	const uint32_t b[2] = {values.x, values.y};
 	const Address of_rows = unit + UNIT_VALUES + lane % UNIT_ROWS * 4;
 	const float scale = load_shared<float>(of_rows);
-	// The four lanes with the same lane / 4 need the factors of the same four outputs: each lane computes those of one.
-	const Formula own = formula_of(stage + (lane % 4 * 2 + lane / 16) * FEW_BAND, block, lane / 4 % BAND_OUTPUTS);
+	const Formula own = formula_of_lane(tile, at, i);
 	UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++) {
 		uint32_t a[4];
-		UNROLL for (int i = 0; i < 2; i++)
-			row_fragment(a[i], a[2 + i], stage + (n * 4 + i * 2) * FEW_BAND, lane / 4, block);
+		UNROLL for (int eight = 0; eight < 2; eight++)
+			row_fragment(a[eight], a[2 + eight], tile, at, n * 2 + eight, i);
 		UNROLL for (int half = 0; half < HALVES; half++) {
 			int dot[4];
-			if (HALVES == 1)
-				MMA_ALL("s8", int8_t, dot, a, b);
-			else if (half == 0)
-				MMA_HALF("s8", int8_t, dot, a, b, 0);
-			else
-				MMA_HALF("s8", int8_t, dot, a, b, 1);
-			UNROLL for (int i = 0; i < 2; i++) {
-				const float factor = shfl_among<28>(own.factor[half], n * 2 + i);
+			mma_signed(dot, a, b, half);
+			UNROLL for (int eight = 0; eight < 2; eight++) {
+				float &to = acc[n][eight];
+				const float factor = of_output(own.factor[half], n * 2 + eight);
 				if (HAS_ADDEND)
-					acc[n][i] = fmaf(shfl_among<28>(own.addend[half], n * 2 + i), load_shared<float>(of_rows + (1 + half) * UNIT_ROWS * 4), acc[n][i]);
-				acc[n][i] = fmaf(factor * scale, float(dot[2 * i] * 256 + dot[2 * i + 1]), acc[n][i]);
+					to = fmaf(of_output(own.addend[half], n * 2 + eight), load_shared<float>(of_rows + (1 + half) * UNIT_ROWS * 4), to);
+				to = fmaf(factor * scale, float(dot[2 * eight] * 256 + dot[2 * eight + 1]), to);
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func TestExactUnits(t *testing.T) {
 			if elements == 1 {
 				continue // floats have no such units
 			}
-			for _, c := range []struct{ outputs, inputs, rows int }{{5, 256, 3}, {9, 2304, 1}, {37, 1280, 5}, {70, 2304, 19}, {3, 9472, 12}, {133, 256, 64}, {37, 1280, 70}, {260, 2304, 67}, {4, 9472, 64}} {
+			for _, c := range []struct{ outputs, inputs, rows int }{{5, 256, 3}, {9, 2304, 1}, {37, 1280, 5}, {70, 2304, 8}, {70, 2304, 19}, {3, 9472, 12}, {133, 256, 64}, {37, 1280, 70}, {260, 2304, 67}, {4, 9472, 64}} {
 				if c.rows < d.from || d.units == cudakern.UnitsDP2A && c.rows > 8 || testing.Short() && (c.outputs > 200 || c.inputs > 4096) {
 					continue
 				}

@@ -62,6 +62,15 @@ func run(updateRegisters bool, log io.Writer) error {
 	if err := compileAll(changed, "fatbin", log); err != nil {
 		return err
 	}
+	manifest := manifest{version: version, modules: map[string]hashes{}}
+	for _, m := range modules {
+		if manifest.modules[m.name], err = m.hashes(version); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(manifestName, manifest.format(), 0o666); err != nil {
+		return err
+	}
 	results, err := resourcesOf(modules, "fatbin")
 	if err != nil {
 		return err
@@ -79,16 +88,7 @@ func run(updateRegisters bool, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(overBudget(results, budget)...); err != nil {
-		return err
-	}
-	manifest := manifest{version: version, modules: map[string]hashes{}}
-	for _, m := range modules {
-		if manifest.modules[m.name], err = m.hashes(version); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(manifestName, manifest.format(), 0o666)
+	return errors.Join(overBudget(results, budget)...)
 }
 
 // changedModules returns the modules that the manifest does not have as they are.
@@ -440,20 +440,20 @@ func readBudget(name string) (map[string]int, error) {
 }
 
 // maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
-// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows are normalized for a GLU,
-// up to 8 words do, once for all products. In products of 16 rows with Q2_K, Q5_K and Q6_K, addresses in shared memory do, which are computed once.
+// do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows of a product of few
+// rows are normalized, up to 10 words do, once for all products. In products of 16 rows, addresses do, which are computed once.
 func maxSpill(kernel string) int {
 	switch {
 	case strings.HasPrefix(kernel, "persist_"):
 		return 384
 	case strings.Contains(kernel, "_mma_large"):
 		return 104
-	case strings.HasSuffix(kernel, "_mma_glu_n4"):
+	case strings.HasSuffix(kernel, "_mma_glu_n4"), strings.HasSuffix(kernel, "_mma_norm_n4"):
+		return 40
+	case strings.HasPrefix(kernel, "matmul_q2_k_few"), strings.HasPrefix(kernel, "matmul_q6_k_few"):
+		return 72
+	case strings.HasSuffix(kernel, "_few_n16"), strings.HasSuffix(kernel, "_few_grouped"):
 		return 32
-	case strings.HasPrefix(kernel, "matmul_q5_k_few"), strings.HasPrefix(kernel, "matmul_q6_k_few"):
-		return 88
-	case kernel == "matmul_q2_k_few_grouped":
-		return 16
 	}
 	return 0
 }
