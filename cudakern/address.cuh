@@ -20,7 +20,7 @@ DEVICE Address address_of(void *shared)
 #endif
 }
 
-// Loads v, which has 1, 2, 4, 8 or 16 bytes, in one load; memcpy from a pointer would load single bytes.
+// Loads v, which has 1, 2, 4, 8 or 16 bytes, in one load.
 template <typename T> DEVICE void load_shared(T &v, Address at)
 {
 #ifdef EMU
@@ -57,9 +57,6 @@ template <typename T> DEVICE T load_shared(Address at)
 	load_shared(v, at);
 	return v;
 }
-
-// The same from a pointer.
-template <typename T> DEVICE T load_shared(const uint8_t *p) { return *reinterpret_cast<const T *>(p); }
 
 // Stores v, which has 4 bytes.
 template <typename T> DEVICE void store_shared(Address at, T v)

@@ -106,8 +106,8 @@ DEVICE Formula formula_of(const Block &w)
 
 constexpr DEVICE uint32_t in_all_bytes(int b) { return (b & 255) * 0x01010101u; }
 
-// Returns what subtracts the offset of four raised quants when it is flipped. What the compiler does not know, that some is not negative, keeps
-// it in a register: so one instruction takes bits by a constant and flips them, which cannot have two constants.
+// Returns the bits of four raised quants that are flipped to subtract their offset. some is not negative, which the compiler does not know, so
+// the result stays in a register: then one instruction takes bits by a constant and flips these, while it cannot have two constants.
 DEVICE uint32_t bits_of_offset(int some) { return OFFSET == 0 ? 0 : 0x80808080u + (uint32_t(some) >> 31); }
 
 // Returns v rotated left by so many bits, or right if by is negative.

@@ -20,17 +20,17 @@ enum {
 // The activations of a block, as a lane loads them: the values of row lane / 4 of each eight, and the scales, and sums for an addend, of rows
 // lane % 4 · 2 and the next. Those of 16 rows would take too many registers: then a lane loads one of each, and passes it on.
 template <int ROWS> struct RowsOfBlock {
-	enum { EIGHTS = ROWS / 8, SHARED = ROWS == 16 };
+	enum { EIGHTS = ROWS / 8, SPREAD = ROWS == 16 };
 	uint4 values[EIGHTS];
-	float4 scales[SHARED ? 1 : EIGHTS], halves[SHARED ? 1 : EIGHTS]; // as in the unit
-	float own[2];                                                    // with SHARED, of them
+	float4 scales[SPREAD ? 1 : EIGHTS], halves[SPREAD ? 1 : EIGHTS]; // as in the unit
+	float own[2];                                                    // with SPREAD, of these
 };
 
-// Where a lane's scales are behind the first one of a unit: with SHARED those of lanes 16 and more are scales, or of the second half.
+// Where a lane's scales are behind the first one of a unit: with SPREAD those of lanes 16 and more are scales, or of the second half.
 template <int ROWS> DEVICE int scales_of_lane()
 {
 	const int lane = lane_id();
-	return lane % 4 * 16 + (RowsOfBlock<ROWS>::SHARED ? lane / 8 % 2 * S8_EIGHT + lane / 16 * 8 + lane / 4 % 2 * 4 : 0);
+	return lane % 4 * 16 + (RowsOfBlock<ROWS>::SPREAD ? lane / 8 % 2 * S8_EIGHT + lane / 16 * 8 + lane / 4 % 2 * 4 : 0);
 }
 
 // values and scales: where the lane's are in a unit.
@@ -40,7 +40,7 @@ template <int ROWS> DEVICE void load_rows(RowsOfBlock<ROWS> &x, const uint8_t *v
 	UNROLL for (int r = 0; r < EIGHTS; r++)
 		x.values[r] = ldg128(values + r * S8_EIGHT);
 	const auto at = [&](int offset) { return reinterpret_cast<const float *>(scales + offset); };
-	if constexpr (RowsOfBlock<ROWS>::SHARED) {
+	if constexpr (RowsOfBlock<ROWS>::SPREAD) {
 		x.own[0] = ldg_float(at(0));
 		if (HALVES == 2)
 			x.own[1] = ldg_float(at(HALVES_AT));
@@ -61,7 +61,7 @@ template <int ROWS> DEVICE void load_rows(RowsOfBlock<ROWS> &x, const uint8_t *v
 // Returns the scale of row row of the lane's two of an eight.
 template <int ROWS> DEVICE float scale_of(const RowsOfBlock<ROWS> &x, int eight, int row)
 {
-	if (RowsOfBlock<ROWS>::SHARED)
+	if (RowsOfBlock<ROWS>::SPREAD)
 		return shfl_among<3>(x.own[0], 16 + eight * 8 + row * 4);
 	return row ? x.scales[eight].w : x.scales[eight].z;
 }
@@ -69,7 +69,7 @@ template <int ROWS> DEVICE float scale_of(const RowsOfBlock<ROWS> &x, int eight,
 // Returns its sum.
 template <int ROWS> DEVICE float sum_of(const RowsOfBlock<ROWS> &x, int eight, int row, int half)
 {
-	if (RowsOfBlock<ROWS>::SHARED)
+	if (RowsOfBlock<ROWS>::SPREAD)
 		return shfl_among<3>(x.own[HALVES - 1], half * 16 + eight * 8 + row * 4);
 	const float4 of_both = HALVES == 1 ? x.scales[eight] : x.halves[eight];
 	return half == 0 ? row ? of_both.y : of_both.x : row ? of_both.w : of_both.z;
