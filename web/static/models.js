@@ -11,7 +11,7 @@ const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
 const live = ['summary', 'side', 'downloads', 'list', 'setup']
 const all = [...live, 'problem', 'details']
 
-// swap fetches the page and replaces those of the given parts of this one that differ.
+// swap fetches the page and replaces those parts of this one that differ and that parts returns once the page is there.
 async function swap(address, parts, options) {
   const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
@@ -23,7 +23,7 @@ async function swap(address, parts, options) {
   const card = focused.closest('[data-download]')?.dataset.download
   const href = focused.getAttribute('href'), id = focused.id
   const unfolded = part(document, 'details').querySelector('details')?.open
-  for (const name of parts) replaceChanged(part(document, name), part(page, name))
+  for (const name of parts()) replaceChanged(part(document, name), part(page, name))
   if (!focused.isConnected) {
     const again = card ? $(`[data-download="${CSS.escape(card)}"] :is(button, a)`) : href ? $(`[href="${CSS.escape(href)}"]`) : id && document.getElementById(id)
     ;(again || $('#models')).focus({ preventScroll: true })
@@ -45,8 +45,8 @@ async function refresh() {
   again = refreshing
   if (refreshing) return
   refreshing = true
-  const typing = part(document, 'setup').contains(document.activeElement) // must not lose what is typed
-  await swap(location.href, typing ? live.filter(name => name !== 'setup') : live).catch(() => {})
+  const typing = () => part(document, 'setup').contains(document.activeElement) // must not lose what is typed, also since the page was asked for
+  await swap(location.href, () => typing() ? live.filter(name => name !== 'setup') : live).catch(() => {})
   refreshing = false
   if (again) refresh()
 }
@@ -58,14 +58,14 @@ addEventListener('click', async e => {
   if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return
   e.preventDefault()
   try {
-    const response = await swap(link.href, all)
+    const response = await swap(link.href, () => all)
     if (!response) return
     history.pushState(null, '', link.href)
     const details = $('#details')
     if ('open' in details.dataset || link.closest('.insp')) (details.querySelector('[data-first]') ?? details).focus({ preventScroll: true })
   } catch { unreachable() }
 })
-addEventListener('popstate', () => swap(location.href, all).catch(unreachable))
+addEventListener('popstate', () => swap(location.href, () => all).catch(unreachable))
 
 addEventListener('submit', async e => {
   const form = e.target, button = e.submitter
@@ -79,7 +79,7 @@ addEventListener('submit', async e => {
   const body = new URLSearchParams(new FormData(form, button))
   if (deleting) history.replaceState(null, '', '/models') // the model in the address is about to be deleted
   try {
-    await swap(form.action, [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
+    await swap(form.action, () => [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
     if (find) ($('#found') ?? $('#find .fielderr') ?? $('#name')).scrollIntoView({ block: 'nearest' })
     $('#spoken').textContent = $('#found .verdict')?.innerText ?? ''
   } catch {
