@@ -11,7 +11,7 @@ const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
 const live = ['summary', 'side', 'downloads', 'list', 'setup']
 const all = [...live, 'problem', 'details']
 
-// swap fetches the page and replaces those parts of this one that differ and that parts returns once the page is there.
+// swap fetches the page and replaces the parts of this one that differ. parts returns their names; it is called when the page has arrived.
 async function swap(address, parts, options) {
   const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
@@ -45,8 +45,8 @@ async function refresh() {
   again = refreshing
   if (refreshing) return
   refreshing = true
-  const typing = () => part(document, 'setup').contains(document.activeElement) // must not lose what is typed, also since the page was asked for
-  await swap(location.href, () => typing() ? live.filter(name => name !== 'setup') : live).catch(() => {})
+  const typing = () => part(document, 'setup').contains(document.activeElement) // must not lose what is typed, even during the fetch
+  await swap(location.href, () => live.filter(name => name !== 'setup' || !typing())).catch(() => {})
   refreshing = false
   if (again) refresh()
 }
