@@ -137,6 +137,23 @@ func TestBlocksMayRunInAnyOrder(t *testing.T) {
 	}
 }
 
+func TestPartsOfABlockWaitForThemselvesOnly(t *testing.T) {
+	for seed := range 6 {
+		t.Run("seed "+strconv.Itoa(seed), func(t *testing.T) {
+			t.Setenv("M40_LLM_EMU_SEED", strconv.Itoa(seed))
+			e := device(t)
+			const n, part = 256, 64
+			dst := e.alloc(4 * n)
+			e.try(e.kernel("selftest", "selftest_parts").Launch(e.stream, cudakern.Dim3{X: 1}, cudakern.Dim3{X: n}, 4*n, dst))
+			for i, got := range e.download(dst, n) {
+				if want := i/part*part + (i%part+i/part+1)%part; int(got) != want {
+					t.Fatalf("thread %d has the value of %d, want that of %d", i, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestAGraphReplaysWhatWasCaptured(t *testing.T) {
 	e := device(t)
 	sum := e.kernel("selftest", "selftest_sum")
@@ -185,6 +202,9 @@ func TestTheEmulatorReportsErrorsOfKernels(t *testing.T) {
 		{"a write through no pointer", "faults_write", func(e *testDevice) []any { return []any{cudakern.Ptr(0), int64(0)} }, 0, illegalAddress},
 		{"a load from an address that is not aligned", "faults_misaligned", func(e *testDevice) []any { return []any{e.alloc(16), e.alloc(64)} }, 0, misaligned},
 		{"threads at different barriers", "faults_two_barriers", nil, 0, launchFailed},
+		{"threads of a part of the block at different barriers", "faults_two_barriers_of_a_part", nil, 0, launchFailed},
+		{"threads at the barrier of another part of the block", "faults_not_in_a_part", nil, 0, launchFailed},
+		{"threads that leave before a barrier of their part of the block", "faults_thread_stays_away", nil, 0, launchFailed},
 		{"a lane that leaves before a shuffle", "faults_lane_stays_away", nil, 0, launchFailed},
 		{"lanes at a barrier while others shuffle", "faults_lanes_part", nil, 0, launchFailed},
 		{"lanes at different shuffles", "faults_two_shuffles", func(e *testDevice) []any { return []any{e.alloc(4)} }, 0, launchFailed},

@@ -55,6 +55,9 @@ DEVICE int warp_id(void) { return threadIdx.x / WARP; }
 // Barrier for all threads of the block, with memory ordering among them.
 DEVICE void syncthreads(void) { __syncthreads(); }
 
+// Barrier for one of the parts of the block, of threads threads each, a multiple of WARP.
+DEVICE void sync_part(int part, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(1 + part), "r"(threads) : "memory"); }
+
 // Barrier for the lanes of a warp.
 DEVICE void syncwarp(void)
 {

@@ -70,8 +70,8 @@ DEVICE void load_block(Block &w, const uint8_t *tile, int blocks, int block)
 // Unpacking the quants of a block, by their number of bits:
 //
 //	pair           inputs 2p and 2p + 1 as two int16; for odd p times 2^ODD_SHIFT
-//	quad           with EXACT: for even p inputs 4p, 4p + 1, 4p + 4, 4p + 5, for odd p the two after
-//	               each of these pairs of p - 1, as bytes
+//	quad           with EXACT: four inputs as bytes: word p, or for even p one half of the quants of word p / 2, for odd p the
+//	               other, times 2^SHIFT, which is QUAD_SHIFT or 0
 
 #if SCALE_BYTES == 0
 #elif CHUNKS == 2 // 8 bits
@@ -84,11 +84,7 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 	return p % 2 ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ff;
 }
 
-DEVICE uint32_t quad(const Block &w, int output, int p)
-{
-	const uint32_t *words = &w.quants[output][p / 2 * 2];
-	return __byte_perm(words[0], words[1], p % 2 ? 0x7531 : 0x6420);
-}
+template <int> DEVICE uint32_t quad(const Block &w, int output, int p) { return w.quants[output][p]; }
 
 #elif defined(CODES)
 
@@ -124,11 +120,7 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 	return permute(look_up(word, false), look_up(word, true), 0xc480 + p % 4 * 0x1111);
 }
 
-DEVICE uint32_t quad(const Block &w, int output, int p)
-{
-	const uint32_t word = w.quants[output][p / 2];
-	return __byte_perm(look_up(word, false), look_up(word, true), p % 2 ? 0x7351 : 0x6240);
-}
+template <int> DEVICE uint32_t quad(const Block &w, int output, int p) { return look_up(w.quants[output][p / 2], p % 2); }
 
 #else // 4, 5 and 6 bits
 
@@ -156,7 +148,10 @@ DEVICE uint32_t quant_bytes(const Block &w, int output, int i, bool odd)
 	return ((odd ? word >> 4 : word) & 0x0f0f0f0f) | byte_high(w, output, i, odd);
 }
 
-DEVICE uint32_t quad(const Block &w, int output, int p) { return __byte_perm(quant_bytes(w, output, p / 2, p % 2), 0, 0x3120); }
+template <int SHIFT> DEVICE uint32_t quad(const Block &w, int output, int p)
+{
+	return SHIFT > 0 && p % 2 ? w.quants[output][p / 2] & 0xf0f0f0f0 : quant_bytes(w, output, p / 2, p % 2);
+}
 
 #if HIGH_BYTES == 4
 
@@ -224,6 +219,8 @@ DEVICE uint32_t pair(const Block &w, int output, int p)
 struct F32 {
 	enum { UNITS = F32_UNITS };
 
+	DEVICE uint4 staged(uint4 v, int) { return v; }
+
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		const int lane = lane_id();
@@ -273,18 +270,36 @@ DEVICE void add_products(int &sum, uint32_t a, uint32_t q, bool upper)
 #endif
 }
 
+// Quads have bytes of weights in the order in which they are stored, so that none is moved. So activations in shared memory have another order than
+// those of images: of eight inputs of a block, their four words have {0, 2} {1, 3} {4, 6} {5, 7} if APART is 2, and {0, 4} {1, 5} {2, 6} {3, 7}
+// if it is 4, instead of {0, 1} {2, 3} {4, 5} {6, 7}. in_order returns two of the words.
+#if CHUNKS == 2 || defined(CODES)
+enum { QUAD_SHIFT = 0, APART = 2 };
+#else
+enum { QUAD_SHIFT = HIGH_BYTES == 0 ? 4 : 0, APART = 4 };
+#endif
+
+DEVICE uint2 in_order(uint32_t a, uint32_t b) { return make_uint2(__byte_perm(a, b, 0x5410), __byte_perm(a, b, 0x7632)); }
+
+// Returns by how many bits the odd sums of N rows are shifted. With one row, shifting sums takes fewer instructions than shifting quants.
+template <int N> constexpr DEVICE int sum_shift() { return N == 1 ? QUAD_SHIFT : 0; }
+
 // The quants that a word has for products with the activations of a block.
 enum { WORD_PAIRS = 2 };
-DEVICE uint32_t packed(const Block &w, int output, int i) { return quad(w, output, i); }
+template <int SHIFT> DEVICE uint32_t packed(const Block &w, int output, int i) { return quad<SHIFT>(w, output, i); }
 
 // Adds the products of word i with activations a.
-template <int PAIRS> DEVICE void multiply_word(int &even, int &, uint32_t q, const uint32_t (&a)[PAIRS], int i)
+template <int SHIFT, int PAIRS> DEVICE void multiply_word(int &even, int &odd, uint32_t q, const uint32_t (&a)[PAIRS], int i)
 {
-	add_products(even, a[i / 2 * 4 + i % 2], q, false);
-	add_products(even, a[i / 2 * 4 + i % 2 + 2], q, true);
+	int &sum = SHIFT > 0 && i % 2 ? odd : even;
+#ifdef CODES // of inputs 0, 2, 4 and 6 of eight, or 1, 3, 5 and 7
+	add_products(sum, a[i / 2 * 4 + i % 2], q, false);
+	add_products(sum, a[i / 2 * 4 + i % 2 + 2], q, true);
+#else
+	add_products(sum, a[2 * i], q, false);
+	add_products(sum, a[2 * i + 1], q, true);
+#endif
 }
-
-enum { SUM_SHIFT = 0 };
 
 #else
 
@@ -304,14 +319,14 @@ DEVICE void add_products(int &sum, uint32_t a, uint32_t b)
 }
 
 enum { WORD_PAIRS = 1 };
-DEVICE uint32_t packed(const Block &w, int output, int p) { return pair(w, output, p); }
+template <int> DEVICE uint32_t packed(const Block &w, int output, int p) { return pair(w, output, p); }
 
-template <int PAIRS> DEVICE void multiply_word(int &even, int &odd, uint32_t q, const uint32_t (&a)[PAIRS], int p)
+template <int, int PAIRS> DEVICE void multiply_word(int &even, int &odd, uint32_t q, const uint32_t (&a)[PAIRS], int p)
 {
 	add_products(p % 2 ? odd : even, q, a[p]);
 }
 
-enum { SUM_SHIFT = ODD_SHIFT }; // of the odd sums
+template <int> constexpr DEVICE int sum_shift() { return ODD_SHIFT; }
 
 #endif
 
@@ -328,10 +343,22 @@ DEVICE int half_sum(const int *sums, int half)
 struct I16 {
 	enum { UNITS = I16_UNITS };
 
+	// Returns a unit of an image as it is in shared memory.
+	DEVICE uint4 staged(uint4 v, [[maybe_unused]] int unit)
+	{
+#ifdef EXACT
+		if (unit % UNITS < I16_SCALES) {
+			const uint2 first = in_order(v.x, APART == 2 ? v.y : v.z), second = in_order(APART == 2 ? v.z : v.y, v.w);
+			return make_uint4(first.x, first.y, second.x, second.y);
+		}
+#endif
+		return v;
+	}
+
 	template <int N> DEVICE void multiply(float (&acc)[N * BAND_OUTPUTS], const Block &w, const uint4 *x, int stride)
 	{
 		// With more rows, the pairs of all 32 inputs at once would need too many registers.
-		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS, WORDS = PAIRS / WORD_PAIRS;
+		const int PARTS = N >= 4 ? 2 * HALVES : HALVES, PAIRS = 16 / PARTS, WORDS = PAIRS / WORD_PAIRS, SHIFT = sum_shift<N>();
 		const int lane = lane_id();
 		int dot[N][BAND_OUTPUTS];
 		UNROLL for (int part = 0; part < PARTS; part++) {
@@ -339,7 +366,7 @@ struct I16 {
 			uint32_t q[BAND_OUTPUTS][WORDS];
 			UNROLL for (int output = 0; output < BAND_OUTPUTS; output++)
 				UNROLL for (int i = 0; i < WORDS; i++)
-					q[output][i] = packed(w, output, part * WORDS + i);
+					q[output][i] = packed<SHIFT>(w, output, part * WORDS + i);
 			UNROLL for (int row = 0; row < N; row++) {
 				const uint4 *image = x + row * stride;
 				uint32_t a[PAIRS];
@@ -353,8 +380,8 @@ struct I16 {
 					// No sum can overflow: |a| < 2¹⁵ and 32 · 255 · 2¹⁵ < 2²⁹.
 					int even = first ? -OFFSET * sum : dot[row][output], odd = 0;
 					UNROLL for (int i = 0; i < WORDS; i++)
-						multiply_word(even, odd, q[output][i], a, i);
-					dot[row][output] = even + (odd >> SUM_SHIFT);
+						multiply_word<SHIFT>(even, odd, q[output][i], a, i);
+					dot[row][output] = even + (odd >> SHIFT);
 					if (last) {
 						float &to = acc[row * BAND_OUTPUTS + output];
 						to = add_addend(w, output, part * HALVES / PARTS, scale * float(sum), to);
@@ -452,7 +479,7 @@ template <typename Path, int N> DEVICE void stage(uint4 *shared, const uint4 *x,
 		UNROLL for (int step = 0; step < STEPS; step++) {
 			const int unit = threadIdx.x + 32 * WARPS * step;
 			if (unit < units)
-				shared[r * each * Path::UNITS + unit] = v[r][step];
+				shared[r * each * Path::UNITS + unit] = Path::staged(v[r][step], unit);
 		}
 }
 

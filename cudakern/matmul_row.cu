@@ -12,9 +12,10 @@
 // With two rows and more, where launches overlap, tiles of quantized weights go to a ring in shared memory (Ring), of stages tiles for each
 // warp: so many are on their way without registers for them. Else stages is 0, and they go to registers.
 //
-// With MATRIX, norm and glu of up to 4 rows are computed by matrix units (mma_row.cuh), with the same bits.
+// With MATRIX, norm and glu of up to 4 rows are computed by matrix units (mma_row.cuh), with the same bits. A block is two teams of 8 warps,
+// which normalize half of the rows each, and compute groups of their own with the image of all: two blocks would both normalize all rows.
 //
-// Grid: (at most the number of groups). Launch with blockDim.x = 256, the shared memory of RowMemory, and for norm and glu inputs
+// Grid: (at most the number of groups). Launch with blockDim.x = 256 · TEAMS, the shared memory of RowMemory, and for norm and glu inputs
 // that are a multiple of 4 and fill at most MOST_TILES tiles, MOST_TILES_OF_4 with more than two rows.
 #include "again.cuh"
 #include "copies.cuh"
@@ -24,6 +25,23 @@
 #include "overlap.cuh"
 #include "products.cuh"
 
+#ifdef MATRIX
+enum { TEAMS = 2 };
+#else
+enum { TEAMS = 1 };
+#endif
+
+// The team of the thread, its warp in it, and a barrier for the team.
+DEVICE int team_id() { return TEAMS == 1 ? 0 : warp_id() / WARPS; }
+DEVICE int team_warp() { return TEAMS == 1 ? warp_id() : warp_id() % WARPS; }
+DEVICE void sync_team()
+{
+	if (TEAMS == 1)
+		syncthreads();
+	else
+		sync_part(team_id(), 32 * WARPS);
+}
+
 enum { GROUP_OUTPUTS = WARPS * BAND_OUTPUTS, MOST_TILES = 6, MOST_TILES_OF_4 = 4 };
 
 static_assert(int(GROUP_OUTPUTS) == int(BLOCK_INPUTS), "a group's results are a block of an image");
@@ -32,19 +50,19 @@ static_assert(int(NORM_THREADS) == 32 * WARPS && 4 * NORM_THREADS == TILE_BLOCKS
 // ---------------------------------------------------------------------------------------
 // The images of the rows
 
-// write_fours writes four values of each lane and row to the images of count rows, each of tiles tiles: those of inputs 4 · (lane % 8) …
-// of block first + lane / 8 of a tile. write_one writes one of each lane to the image of a tile. The results are those of write_f32 and
-// write_i16.
+// write_fours writes four values of each lane, of each of TILES tiles from tile on, and of N rows, to the images of count rows, each of tiles
+// tiles: those of inputs 4 · (lane % 8) … of block first + lane / 8 of the tile. write_one writes one of each lane to the image of a
+// tile. The results are those of write_f32 and write_i16.
 #if SCALE_BYTES == 0
 
 typedef F32 RowPath;
 typedef uint4 Staged; // of what images in shared memory are
 
-template <int N> DEVICE void write_fours(uint4 *images, int count, int tile, int tiles, int first, const float4 (&v)[N])
+template <int N, int TILES> DEVICE void write_fours(uint4 *images, int first_row, int count, int tile, int tiles, int first, const float4 (&v)[N * TILES])
 {
-	UNROLL for (int row = 0; row < N; row++)
-		if (N == 1 || row < count)
-			memcpy(&images[(row * tiles + tile) * F32_UNITS + lane_id() % 8 * TILE_BLOCKS + first + lane_id() / 8], &v[row], sizeof v[row]);
+	UNROLL for (int i = 0; i < N * TILES; i++)
+		if (i / TILES < count && tile + i % TILES < tiles)
+			memcpy(&images[((first_row + i / TILES) * tiles + tile + i % TILES) * F32_UNITS + lane_id() % 8 * TILE_BLOCKS + first + lane_id() / 8], &v[i], sizeof v[i]);
 }
 
 DEVICE void write_one(uint4 *image, int block, float v) { write_f32(image, block, v); }
@@ -117,38 +135,55 @@ template <int N> DEVICE OfBlock quantize_fours(uint2 (&pairs)[N], const float4 (
 	return {finite ? zero ? 0 : max_abs / 32512 : __int_as_float(0x7fffffff), low + shfl_xor(low, 4), low};
 }
 
+// Returns the first words of this lane and the next one, if this lane has an even number, else the second words of the one before and of this one.
+DEVICE uint2 exchanged(uint2 pairs)
+{
+	const bool odd = lane_id() & 1;
+	const uint32_t other = shfl_xor(odd ? pairs.x : pairs.y, 1);
+	return odd ? make_uint2(other, pairs.y) : make_uint2(pairs.x, other);
+}
+
 #ifdef MATRIX
 
 #include "mma_row.cuh"
 
 typedef uint8_t Staged;
 
-template <int N> DEVICE void write_fours(uint8_t *units, int, int tile, int, int first, const float4 (&v)[N])
+template <int N, int TILES> DEVICE void write_fours(uint8_t *units, int first_row, int, int tile, int tiles, int first, const float4 (&v)[N * TILES])
 {
-	uint2 pairs[N];
+	uint2 pairs[N * TILES];
 	const OfBlock all = quantize_fours(pairs, v);
-	uint8_t *const unit = units + (tile * TILE_BLOCKS + first + lane_id() / 8) * UNIT_BYTES;
-	UNROLL for (int row = 0; row < N; row++)
-		store_four(unit, row, pairs[row]);
-	if (lane_id() % 8 < N)
-		store_sums(unit, row_of<N>(lane_id()), all.scale, all.sum, all.low);
+	const auto unit = [&](int i) { return units + ((tile + i % TILES) * TILE_BLOCKS + first + lane_id() / 8) * UNIT_BYTES; };
+	UNROLL for (int i = 0; i < N * TILES; i++)
+		if (tile + i % TILES < tiles)
+			store_four(unit(i), first_row + i / TILES, pairs[i]);
+	const int own = row_of<N * TILES>(lane_id());
+	if (lane_id() % 8 < N * TILES && tile + own % TILES < tiles)
+		store_sums(unit(own), first_row + own / TILES, all.scale, all.sum, all.low);
 }
 
 #else
 
 typedef uint4 Staged;
 
-template <int N> DEVICE void write_fours(uint4 *images, int count, int tile, int tiles, int first, const float4 (&v)[N])
+template <int N, int TILES> DEVICE void write_fours(uint4 *images, int first_row, int count, int tile, int tiles, int first, const float4 (&v)[N * TILES])
 {
 	const int lane = lane_id(), block = first + lane / 8;
-	uint2 pairs[N];
+	uint2 pairs[N * TILES];
 	const OfBlock all = quantize_fours(pairs, v);
-	const auto image = [&](int row) { return images + (row * tiles + tile) * I16_UNITS; };
-	UNROLL for (int row = 0; row < N; row++)
-		if (N == 1 || row < count)
-			memcpy(reinterpret_cast<uint2 *>(image(row) + lane % 8 / 2 * TILE_BLOCKS + block) + lane % 2, &pairs[row], sizeof pairs[row]);
-	const int own = row_of<N>(lane);
-	if (lane % 8 < N && (N == 1 || own < count)) {
+	const auto image = [&](int i) { return images + ((first_row + i / TILES) * tiles + tile + i % TILES) * I16_UNITS; };
+	const auto has = [&](int i) { return i / TILES < count && tile + i % TILES < tiles; };
+#ifdef EXACT
+	UNROLL for (int i = 0; i < N * TILES; i++) {
+		const uint2 words = APART == 2 ? pairs[i] : exchanged(pairs[i]);
+		pairs[i] = in_order(words.x, words.y);
+	}
+#endif
+	UNROLL for (int i = 0; i < N * TILES; i++)
+		if (has(i))
+			memcpy(reinterpret_cast<uint2 *>(image(i) + lane % 8 / 2 * TILE_BLOCKS + block) + lane % 2, &pairs[i], sizeof pairs[i]);
+	const int own = row_of<N * TILES>(lane);
+	if (lane % 8 < N * TILES && has(own)) {
 		float *const scales = reinterpret_cast<float *>(image(own) + I16_SCALES);
 		int *const sums = reinterpret_cast<int *>(scales + TILE_BLOCKS);
 		scales[block] = all.scale;
@@ -163,8 +198,10 @@ DEVICE void write_one(uint4 *image, int block, float v) { write_i16(image, block
 
 #endif
 
-// The activations of a launch: RMSNorm(x) · w.
+// The activations of a launch: RMSNorm(x) · w. WEIGHTS_FIRST says whether many weights may be requested before them, so that they arrive behind those: an
+// image follows attention, which hardly reads memory, or a long launch, whose last blocks do not, either.
 struct Normalized {
+	enum { WEIGHTS_FIRST = false };
 	const float *x, *w;
 	float eps;
 	int inputs;
@@ -172,15 +209,17 @@ struct Normalized {
 
 // The images of the rows.
 struct Imaged {
+	enum { WEIGHTS_FIRST = true };
 	const uint4 *image;
 	int inputs;
 };
 
 // stage_rows writes the images of the rows to shared memory, one behind another; without one row, of which there may be none, rows of
-// N. What the images of other rows have is undefined.
+// N. What the images of other rows have is undefined. It calls meanwhile, if they are not WEIGHTS_FIRST, when it has requested
+// them.
 
 // Copies them. Loads do not go through the read-only cache, because the launch before may have written the images.
-template <int N> DEVICE void stage_rows(uint4 *image, float *, const Imaged &a, const int *rows)
+template <int N, typename F> DEVICE void stage_rows(uint4 *image, float *, const Imaged &a, const int *rows, const F &)
 {
 	enum { AT_ONCE = 10 };
 	const int units = (N == 1 ? 1 : *rows) * tiles_of(blocks_of(a.inputs)) * RowPath::UNITS;
@@ -191,54 +230,58 @@ template <int N> DEVICE void stage_rows(uint4 *image, float *, const Imaged &a, 
 			v[i] = a.image[min(first + i * 32 * WARPS, units - 1)];
 		UNROLL for (int i = 0; i < AT_ONCE; i++)
 			if (first + i * 32 * WARPS < units)
-				image[first + i * 32 * WARPS] = v[i];
+				image[first + i * 32 * WARPS] = RowPath::staged(v[i], first + i * 32 * WARPS);
 	}
 	syncthreads();
 }
 
-// Computes them. The norm's weights are loaded before the launch before has ended, if there are enough registers for all of them, else a
-// tile ahead.
-template <int N> DEVICE void stage_rows(Staged *image, float *partial, const Normalized &a, const int *rows)
+// Computes them; each team some of the rows. The norm's weights are loaded before the launch before has ended, if there are enough registers for
+// all of them, else a tile ahead.
+template <int N, typename F> DEVICE void stage_rows(Staged *image, float *partial, const Normalized &a, const int *rows, const F &meanwhile)
 {
-	enum { MOST = N < 4 ? MOST_TILES : MOST_TILES_OF_4 };
-	const bool early = N < 4;
-	const int count = N == 1 ? 1 : *rows, fours = a.inputs / 4, tiles = tiles_of(blocks_of(a.inputs));
-	const float4 *const x = reinterpret_cast<const float4 *>(a.x), *const w = reinterpret_cast<const float4 *>(a.w);
-	float4 v[N][MOST] = {}, g[MOST];
+	enum { OWN = N / TEAMS, MOST = N < 4 ? MOST_TILES : MOST_TILES_OF_4, AT_ONCE = 4 / OWN }; // AT_ONCE: tiles, so that lanes share the divisions of all
+	const bool early = OWN < 4;
+	const int first_row = team_id() * OWN, count = N == 1 ? 1 : *rows - first_row, thread = threadIdx.x % NORM_THREADS;
+	const int fours = a.inputs / 4, tiles = tiles_of(blocks_of(a.inputs));
+	const float4 *const x = reinterpret_cast<const float4 *>(a.x) + first_row * fours, *const w = reinterpret_cast<const float4 *>(a.w);
+	float4 v[OWN][MOST] = {}, g[MOST];
 	const auto load_weights = [&](int tile) {
-		if (tile * NORM_THREADS + int(threadIdx.x) < fours)
-			g[tile] = w[tile * NORM_THREADS + threadIdx.x];
+		if (tile * NORM_THREADS + thread < fours)
+			g[tile] = w[tile * NORM_THREADS + thread];
 	};
 	UNROLL for (int tile = 0; tile < MOST; tile++)
 		if (early)
 			load_weights(tile);
 	wait_for_previous();
-	UNROLL for (int row = 0; row < N; row++)
+	UNROLL for (int row = 0; row < OWN; row++)
 		UNROLL for (int tile = 0; tile < MOST; tile++)
-			if (row < count && tile * NORM_THREADS + int(threadIdx.x) < fours)
-				v[row][tile] = x[row * fours + tile * NORM_THREADS + threadIdx.x];
-	float sums[N] = {};
-	UNROLL for (int row = 0; row < N; row++)
+			if (row < count && tile * NORM_THREADS + thread < fours)
+				v[row][tile] = x[row * fours + tile * NORM_THREADS + thread];
+	meanwhile();
+	float sums[OWN] = {};
+	UNROLL for (int row = 0; row < OWN; row++)
 		UNROLL for (int tile = 0; tile < MOST; tile++)
 			sums[row] = add_squares(v[row][tile], sums[row]);
-	block_sums(sums, partial);
+	block_sums(sums, partial + first_row * NORM_FLOATS);
 	if (!early)
 		load_weights(0);
-	float scales[N];
-	UNROLL for (int row = 0; row < N; row++)
+	float scales[OWN];
+	UNROLL for (int row = 0; row < OWN; row++)
 		scales[row] = 1.0f / sqrtf(sums[row] / (float)a.inputs + a.eps);
-	UNROLL for (int tile = 0; tile < MOST; tile++) {
-		if (tile >= tiles)
+	UNROLL for (int first = 0; first < MOST; first += AT_ONCE) {
+		if (first >= tiles)
 			break;
-		const int i = tile * NORM_THREADS + int(threadIdx.x);
-		if (!early && tile + 1 < MOST)
-			load_weights(tile + 1);
-		float4 n[N] = {};
-		UNROLL for (int row = 0; row < N; row++)
-			if (i < fours)
-				n[row] = make_float4(v[row][tile].x * scales[row] * g[tile].x, v[row][tile].y * scales[row] * g[tile].y,
-					v[row][tile].z * scales[row] * g[tile].z, v[row][tile].w * scales[row] * g[tile].w);
-		write_fours(image, count, tile, tiles, warp_id() * (TILE_BLOCKS / WARPS), n);
+		float4 n[OWN * AT_ONCE] = {};
+		UNROLL for (int tile = first; tile < min(first + AT_ONCE, int(MOST)); tile++) {
+			if (!early && tile + 1 < MOST)
+				load_weights(tile + 1);
+			UNROLL for (int row = 0; row < OWN; row++) {
+				const float4 of = v[row][tile], by = g[tile];
+				if (tile * NORM_THREADS + thread < fours)
+					n[row * AT_ONCE + tile - first] = make_float4(of.x * scales[row] * by.x, of.y * scales[row] * by.y, of.z * scales[row] * by.z, of.w * scales[row] * by.w);
+			}
+		}
+		write_fours<OWN, AT_ONCE>(image, first_row, count, first, tiles, team_warp() * (TILE_BLOCKS / WARPS), n);
 	}
 	syncthreads();
 }
@@ -284,9 +327,9 @@ DEVICE void write_block(const Gating &job, int row, int block, float v)
 // The shared memory of a block: rowMemory in matmul_row.go.
 template <int N> struct RowMemory {
 	float partial[N * NORM_FLOATS];
-	float results[2][2][N][GROUP_OUTPUTS]; // of gate and up, of the group before and of this one in turn
+	float results[TEAMS][2][2][N][GROUP_OUTPUTS]; // of gate and up, of the group before and of this one in turn
 #ifdef MATRIX
-	float sums[WARPS][N * GROUP_OUTPUTS];
+	float sums[TEAMS][WARPS][N * GROUP_OUTPUTS];
 	uint8_t image[UNIT_BYTES]; // of the first block
 #else
 	uint4 image[RowPath::UNITS]; // and those of the other tiles and rows
@@ -299,7 +342,7 @@ template <typename Job> DEVICE const uint8_t *band_at(const Job &job, int group,
 {
 	int band;
 	const Product p = product_of(job, group, pass, &band);
-	return p.weights + min(band + warp_id(), (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(blocks);
+	return p.weights + min(band + team_warp(), (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(blocks);
 }
 
 // Which row and output of a group a thread has the sum of, if it has one.
@@ -331,14 +374,14 @@ template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group
 
 template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int step, Place place, float sum, const int *rows)
 {
-	const int lane = lane_id(), row = warp_id(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
+	const int lane = lane_id(), team = team_id(), row = team_warp(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
 	if (place.has)
-		memory->results[buffer][pass][place.row][place.output] = sum;
+		memory->results[team][buffer][pass][place.row][place.output] = sum;
 	if (pass == 0)
 		return;
-	syncthreads();
+	sync_team();
 	if (row < N && (N == 1 || row < *rows)) {
-		const float gate = memory->results[buffer][0][row][lane], up = memory->results[buffer][1][row][lane];
+		const float gate = memory->results[team][buffer][0][row][lane], up = memory->results[team][buffer][1][row][lane];
 		write_block(job, row, group, group * GROUP_OUTPUTS + lane < job.outputs ? glu_of(job.kind, gate, up) : 0);
 	}
 }
@@ -349,7 +392,7 @@ DEVICE void pad(const Gating &job, int rows)
 {
 	const int groups = groups_of(job);
 	for (int row = 0; row < rows; row++)
-		for (int block = groups + warp_id(); block < tiles_of(groups) * TILE_BLOCKS; block += WARPS)
+		for (int block = groups + warp_id(); block < tiles_of(groups) * TILE_BLOCKS; block += TEAMS * WARPS)
 			write_block(job, row, block, 0);
 }
 
@@ -363,10 +406,8 @@ DEVICE void request([[maybe_unused]] const uint8_t *at, [[maybe_unused]] int byt
 #endif
 }
 
-// Requests tiles of a band, up to REQUESTED bytes, where there is time for it because launches overlap: a product of an image follows
-// attention, which hardly reads memory.
-DEVICE void request_band(const Normalized &, const uint8_t *, int) {}
-DEVICE void request_band(const Imaged &, const uint8_t *tile_at, int tiles)
+// Requests the first of so many tiles, up to REQUESTED bytes.
+DEVICE void request_tiles(const uint8_t *tile_at, int tiles)
 {
 	enum { REQUESTED = 12288 };
 	request(tile_at, min(tiles * tile_bytes(TILE_BLOCKS), int(REQUESTED)));
@@ -374,8 +415,7 @@ DEVICE void request_band(const Imaged &, const uint8_t *tile_at, int tiles)
 
 // Requests the tile that is AHEAD tiles behind tile_at, the first of left ones, in bands so long that these bytes are on their way for some
 // time. With more than four bits for a quant, enough bytes are on their way without it.
-DEVICE void request_ahead(const Normalized &, const uint8_t *, int, int) {}
-DEVICE void request_ahead(const Imaged &, const uint8_t *tile_at, int left, int tiles)
+DEVICE void request_ahead(const uint8_t *tile_at, int left, int tiles)
 {
 	enum { AHEAD = 4 };
 	if (SCALE_BYTES > 0 && CHUNKS == 1 && HIGH_BYTES == 0 && tiles > 2 * AHEAD && left > AHEAD)
@@ -395,7 +435,7 @@ DEVICE bool has_ring(int) { return true; }
 #ifdef MATRIX
 
 enum { SLOT = FEW_STAGE };
-DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile) { copy_tile(to, from, warp_id(), in_tile, lane_id()); }
+DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile) { copy_tile(to, from, team_warp(), in_tile, lane_id()); }
 
 #else
 
@@ -433,6 +473,8 @@ DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile)
 // The tiles of a warp, in the order in which it multiplies them: those of its band of a group, then those of the next pass or group.
 // The ring of shared memory has the next ones.
 template <typename Job> struct Ring {
+	enum { EARLY = 1 }; // so many tiles do not keep rows that are requested behind them from arriving
+
 	Address slots;    // of the warp
 	int stages, slot; // the slot of the next tile
 	// The tile that is copied next:
@@ -450,7 +492,7 @@ template <typename Job> struct Ring {
 			r.at += tile_bytes(in_tile);
 			if (++r.tile == tiles_of(blocks)) {
 				r.tile = 0, r.pass = (r.pass + 1) % Job::PASSES;
-				r.group += r.pass == 0 ? gridDim.x : 0;
+				r.group += r.pass == 0 ? TEAMS * gridDim.x : 0;
 			}
 		}
 		copies_commit();
@@ -484,22 +526,27 @@ DEVICE void wait_for_all_but(int tiles)
 template <int N, typename Job, typename Source> DEVICE void multiply(const Job &job, const Source &a, const int *rows, int stages)
 {
 	SHARED(RowMemory<N>, memory);
-	const int lane = lane_id(), warp = warp_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
-	const Address image = again(address_of(memory->image)), slots = image + tiles * TILE_BLOCKS * UNIT_BYTES;
+	const int lane = lane_id(), team = team_id(), warp = team_warp(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
+	const int first_group = blockIdx.x + team * gridDim.x;
+	const Address image = again(address_of(memory->image)), slots = image + tiles * TILE_BLOCKS * UNIT_BYTES + team * stages * FEW_STAGE;
 	const InTile at = in_tile(a.inputs);
 	typedef Ring<Job> Tiles;
-	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, int(blockIdx.x), 0};
-	for (int i = 0; i < stages - 1; i++)
-		Tiles::copy_next(ring, job, blocks, i);
-	stage_rows<N>(memory->image, memory->partial, a, rows);
+	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, first_group, 0};
+	int copied = 0;
+	const auto copy = [&](int until) {
+		for (; copied < until; copied++)
+			Tiles::copy_next(ring, job, blocks, copied);
+	};
+	copy(min(stages - 1, int(Tiles::EARLY)));
+	stage_rows<N>(memory->image, memory->partial, a, rows, [&] { copy(stages - 1); });
 	int step = 0;
-	for (int group = *rows > 0 ? blockIdx.x : groups; group < groups; group += gridDim.x)
+	for (int group = *rows > 0 ? first_group : groups; group < groups; group += TEAMS * gridDim.x)
 		for (int pass = 0; pass < Job::PASSES; pass++) {
 			float acc[FEW_LANES][FEW_OUTPUTS / 16][2] = {};
 			for (int tile = 0; tile < tiles; tile++) {
 				const int in_tile = min(blocks - tile * TILE_BLOCKS, int(TILE_BLOCKS));
 				wait_for_all_but(stages - 2);
-				syncthreads(); // and all warps have multiplied the tile before
+				sync_team(); // and all warps have multiplied the tile before
 				Tiles::copy_next(ring, job, blocks, (ring.slot == 0 ? stages : ring.slot) - 1);
 				const Address weights = slots + ring.slot * FEW_STAGE, units = image + (tile * TILE_BLOCKS + warp) * UNIT_BYTES;
 				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, at, units + i * WARPS * UNIT_BYTES, i); };
@@ -515,13 +562,13 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 			}
 			UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++)
 				UNROLL for (int i = 0; i < 2; i++)
-					memory->sums[warp][(n * 2 + i) * WARP + lane] = (acc[0][n][i] + acc[2][n][i]) + (acc[1][n][i] + acc[3][n][i]);
-			syncthreads();
-			if (group + int(gridDim.x) >= groups && pass == Job::PASSES - 1)
+					memory->sums[team][warp][(n * 2 + i) * WARP + lane] = (acc[0][n][i] + acc[2][n][i]) + (acc[1][n][i] + acc[3][n][i]);
+			sync_team();
+			if (group + TEAMS * int(gridDim.x) >= groups && pass == Job::PASSES - 1)
 				begin_next(); // not before, as in multiply_row
-			const auto of = [&](int from) { return memory->sums[from][threadIdx.x % (N * GROUP_OUTPUTS)]; };
+			const auto of = [&](int from) { return memory->sums[team][from][threadIdx.x % (N * GROUP_OUTPUTS)]; };
 			const float sum = ((of(0) + of(4)) + (of(2) + of(6))) + ((of(1) + of(5)) + (of(3) + of(7)));
-			finish<N>(job, memory, group, step, {threadIdx.x < N * GROUP_OUTPUTS, lane % N, warp * 8 + lane / N}, sum, rows);
+			finish<N>(job, memory, group, step, {warp * WARP < N * GROUP_OUTPUTS, lane % N, warp * 8 + lane / N}, sum, rows);
 			step = (step + 1) % (2 * Job::PASSES);
 		}
 	if (blockIdx.x == gridDim.x - 1)
@@ -543,11 +590,10 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 	Block next = {};
 	if (prefetch && full_tiles > 0)
 		load_block(next, tile_at, TILE_BLOCKS, lane);
-	if (prefetch)
-		request_band(a, tile_at + tile_bytes(TILE_BLOCKS), full_tiles - 1);
-	else
-		request_band(a, tile_at, full_tiles);
-	stage_rows<1>(memory->image, memory->partial, a, rows);
+	const auto request_rest = [&] { request_tiles(tile_at + prefetch * tile_bytes(TILE_BLOCKS), full_tiles - prefetch); };
+	if (Source::WEIGHTS_FIRST)
+		request_rest();
+	stage_rows<1>(memory->image, memory->partial, a, rows, request_rest);
 	if (*rows == 0)
 		return; // checked this late so that no load above waits for rows
 	for (;;) {
@@ -563,7 +609,8 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 			const uint8_t *const from = left > 1 ? tile_at : following_at;
 			if (prefetch && from)
 				load_block(next, from, TILE_BLOCKS, lane);
-			request_ahead(a, tile_at, left - 1, full_tiles);
+			if (Source::WEIGHTS_FIRST)
+				request_ahead(tile_at, left - 1, full_tiles);
 			RowPath::template multiply<1>(acc, w, image, 0);
 			image += RowPath::UNITS;
 		}
@@ -591,11 +638,18 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 #ifdef RING
 	typedef Ring<Job> Tiles;
 	Tiles ring = {again(address_of(memory->image + N * stride)) + warp_id() * stages * SLOT, stages, 0, 0, 0, int(blockIdx.x), 0};
-	for (int i = 0; i < stages; i++)
-		Tiles::copy_next(ring, job, blocks, i);
+	int copied = 0;
+	const auto copy = [&](int until) {
+		for (; copied < until; copied++)
+			Tiles::copy_next(ring, job, blocks, copied);
+	};
+	copy(Source::WEIGHTS_FIRST ? stages : min(stages, int(Tiles::EARLY)));
+#else
+	const auto copy = [&](int) {};
 #endif
-	request_band(a, band_at(job, blockIdx.x, 0, blocks), blocks / TILE_BLOCKS);
-	stage_rows<N>(memory->image, memory->partial, a, rows);
+	if (Source::WEIGHTS_FIRST)
+		request_tiles(band_at(job, blockIdx.x, 0, blocks), blocks / TILE_BLOCKS);
+	stage_rows<N>(memory->image, memory->partial, a, rows, [&] { copy(stages); });
 	int step = 0;
 	for (int group = *rows > 0 ? blockIdx.x : groups; group < groups; group += gridDim.x)
 		for (int pass = 0; pass < Job::PASSES; pass++) {
@@ -647,14 +701,14 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 
 #define NORM_PRODUCT(weight, name, n, suffix) NORM_PRODUCT_NAMED(weight, name, n, suffix)
 #define NORM_PRODUCT_NAMED(weight, name, n, suffix) \
-	KERNEL(matmul_##weight##_##name##_norm##suffix, 32 * WARPS, 2) \
+	KERNEL(matmul_##weight##_##name##_norm##suffix, TEAMS * 32 * WARPS, 2 / TEAMS) \
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
 	{ \
 		multiply<n>(Stored{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, false}, \
 			Normalized{x, w, eps, inputs}, rows, stages); \
 	} \
-	KERNEL(matmul_##weight##_##name##_glu##suffix, 32 * WARPS, 2) \
+	KERNEL(matmul_##weight##_##name##_glu##suffix, TEAMS * 32 * WARPS, 2 / TEAMS) \
 	(uint4 *image, const uint8_t *gate, const uint8_t *up, int outputs, int kind_of_gate, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
 	{ \
 		multiply<n>(Gating{image, gate, up, outputs, kind_of_gate}, Normalized{x, w, eps, inputs}, rows, stages); \

@@ -9,12 +9,18 @@ import (
 // rowProduct are the kernels of matmul_row.cu, for products of up to rows rows.
 type rowProduct struct {
 	rows            int
-	norm, glu, one  *Function
-	ofNorms, ofOne  rowMemory // of norm and glu, and of one
-	overlaps        bool      // launches do
-	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
-	shareable       int       // the most shared memory of a block
+	norm, glu, one  rowKernel
+	overlaps        bool // launches do
+	spread          int  // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	shareable       int  // the most shared memory of a block
 	multiprocessors int
+}
+
+// rowKernel is one of them.
+type rowKernel struct {
+	*Function
+	teams  int // of a block, of threads threads each: TEAMS of matmul_row.cu
+	memory rowMemory
 }
 
 // rowMemory is the shared memory of a block in bytes: for results, for each tile of activations, and, in the ring, for a tile of weights for
@@ -49,18 +55,18 @@ func (k *MatMul) newRowProduct(c *Context, module, units, suffix string, rows in
 		r.spread = spreadShared
 	}
 	const results = 4 * 2 * 2 * rowOutputs // of RowMemory in matmul_row.cu, for a row
-	r.ofOne = rowMemory{rows * (normBytes + results), rows * imageBytes[k.image], k.tileBytes * threads / 32}
-	r.ofNorms = r.ofOne
-	ofNorms, ofNormsUnits := module, units
+	all := rowKernel{nil, 1, rowMemory{rows * (normBytes + results), rows * imageBytes[k.image], k.tileBytes * threads / 32}}
+	norms, normModule, normUnits := all, module, units
 	if rows == 4 && units == "dp2a" && c.Units == UnitsMMA && c.properties.MaxShared >= largeShared {
-		const sums, unit = 4 * threads / 32 * rowOutputs, 304 // unit: UNIT_BYTES of mma_row.cuh
-		r.ofNorms = rowMemory{rows * (normBytes + results + sums), tileBlocks * unit, k.fewStage()}
-		ofNorms, ofNormsUnits = "row_mma_"+k.weights, "mma"
+		const teams, sums, unit = 2, 4 * threads / 32 * rowOutputs, 304 // unit: UNIT_BYTES of mma_row.cuh
+		norms = rowKernel{nil, teams, rowMemory{rows * (normBytes + teams*(results+sums)), tileBlocks * unit, teams * k.fewStage()}}
+		normModule, normUnits = "row_mma_"+k.weights, "mma"
 	}
+	r.norm, r.glu, r.one = norms, norms, all
 	for _, kernel := range []struct {
-		to                  **Function
+		to                  *rowKernel
 		module, units, name string
-	}{{&r.norm, ofNorms, ofNormsUnits, "norm"}, {&r.glu, ofNorms, ofNormsUnits, "glu"}, {&r.one, module, units, "one"}} {
+	}{{&r.norm, normModule, normUnits, "norm"}, {&r.glu, normModule, normUnits, "glu"}, {&r.one, module, units, "one"}} {
 		f, err := c.kernel(kernel.module, fmt.Sprintf("matmul_%s_%s_%s%s", k.weights, kernel.units, kernel.name, suffix))
 		if err != nil {
 			return r, err
@@ -71,7 +77,7 @@ func (k *MatMul) newRowProduct(c *Context, module, units, suffix string, rows in
 			}
 		}
 		f.divides, f.overlaps = true, r.overlaps
-		*kernel.to = f
+		kernel.to.Function = f
 	}
 	return r, nil
 }
@@ -106,7 +112,7 @@ func (k *MatMul) CanNormalize(outputs, inputs, capacity int) bool {
 	if r == nil || outputs > 32768 || inputs <= 0 || inputs%4 != 0 || tilesFor(inputs) > mostTiles(r.rows) {
 		return false
 	}
-	_, fits := r.stages(r.ofNorms, inputs, false)
+	_, fits := r.stages(r.norm, inputs, false)
 	return fits
 }
 
@@ -168,7 +174,7 @@ func (k *MatMul) TakesOne(inputs, capacity int) bool {
 	if r == nil {
 		return false
 	}
-	_, fits := r.stages(r.ofOne, inputs, false)
+	_, fits := r.stages(r.one, inputs, false)
 	return fits
 }
 
@@ -212,15 +218,20 @@ func (k *MatMul) checkRows(capacity int, products ...Product) (*rowProduct, erro
 // rowOutputs is GROUP_OUTPUTS of matmul_row.cu, the outputs that a block computes at a time.
 const rowOutputs = bandOutputs * threads / 32
 
-// stages returns for how many tiles each warp has space in the ring, and whether the shared memory of a block suffices. Two
-// blocks run on a multiprocessor if it suffices for both, unless one is to be alone there.
-func (r *rowProduct) stages(m rowMemory, inputs int, alone bool) (stages int, fits bool) {
+// stages returns for how many tiles each warp has space in the ring of k, and whether the shared memory of a block suffices. Two
+// teams run on a multiprocessor if it suffices for both, unless one is to be alone there.
+func (r *rowProduct) stages(k rowKernel, inputs int, alone bool) (stages int, fits bool) {
+	m := k.memory
 	used := m.of(inputs)
 	if r.rows == 1 || !r.overlaps || m.stage == 0 {
 		return 0, used <= min(r.shareable, mostRowShared)
 	}
 	const fewest, mostOfTwo, most = 2, 4, 6 // of Ring in matmul_row.cu
-	if stages = ((r.shareable-reservedShared)/2 - used) / m.stage; !alone && stages >= fewest {
+	space := r.shareable
+	if k.teams == 1 {
+		space = (space - reservedShared) / 2
+	}
+	if stages = (space - used) / m.stage; !alone && stages >= fewest {
 		return min(stages, mostOfTwo), true
 	}
 	stages = (r.shareable - used) / m.stage
@@ -232,17 +243,14 @@ func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <=
 
 // launch launches as many blocks as can run at the same time, at most one for each group of outputs. args lack the last one, the
 // stages.
-func (r *rowProduct) launch(to Queue, f *Function, groups, inputs int, args ...any) error {
-	memory, alone := r.ofNorms, false
-	if f == r.one {
-		memory, alone = r.ofOne, r.spreads(groups)
-	}
-	stages, _ := r.stages(memory, inputs, alone)
-	shared, spread := memory.of(inputs)+stages*memory.stage, 0
+func (r *rowProduct) launch(to Queue, k rowKernel, groups, inputs int, args ...any) error {
+	alone := k.Function == r.one.Function && r.spreads(groups)
+	stages, _ := r.stages(k, inputs, alone)
+	shared, spread, block := k.memory.of(inputs)+stages*k.memory.stage, 0, k.teams*threads
 	if alone {
 		spread = r.spread
 	}
-	blocks, err := f.Occupancy(threads, max(shared, spread))
+	blocks, err := k.Occupancy(block, max(shared, spread))
 	if err != nil {
 		return err
 	}
@@ -250,7 +258,7 @@ func (r *rowProduct) launch(to Queue, f *Function, groups, inputs int, args ...a
 		return errors.New("no block of a product of few rows fits on a multiprocessor")
 	}
 	grid := Dim3{X: min(groups, blocks*r.multiprocessors)}
-	return f.launch(to, Launch{Grid: grid, Block: Dim3{X: threads}, Shared: shared, Spread: spread}, append(args, int32(stages))...)
+	return k.launch(to, Launch{Grid: grid, Block: Dim3{X: block}, Shared: shared, Spread: spread}, append(args, int32(stages))...)
 }
 
 // reservedShared is the shared memory that a multiprocessor has for a second block beside what it has for one alone.

@@ -58,8 +58,8 @@ DEVICE void store_four(uint8_t *unit, int row, uint2 pairs)
 	if (CHUNKS == 2)
 		store_word(unit, row, eighth, odd, pairs.x, pairs.y);
 	else {
-		const uint32_t other = shfl_xor(odd ? pairs.x : pairs.y, 1);
-		store_word(unit, row, eighth, odd, odd ? other : pairs.x, odd ? pairs.y : other);
+		const uint2 words = exchanged(pairs);
+		store_word(unit, row, eighth, odd, words.x, words.y);
 	}
 }
 

@@ -90,7 +90,7 @@ struct InTile {
 
 DEVICE InTile in_tile(int inputs)
 {
-	const int lane = lane_id(), warp = warp_id(), output = lane / 4, band = output / BAND_OUTPUTS * FEW_BAND;
+	const int lane = lane_id(), warp = warp_id() % WARPS, output = lane / 4, band = output / BAND_OUTPUTS * FEW_BAND;
 	const int own = (lane % 4 * 2 + lane / 16) * (FEW_BAND + SHIFT);
 	InTile at = {};
 	at.quants = again(band + few_quants_at(output, 0, warp));

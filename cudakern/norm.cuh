@@ -27,14 +27,14 @@ template <typename T> DEVICE float sum_squares(const T *x, int n)
 	return sum;
 }
 
-// Sums each value over all threads of the block, which must all call it. partial is N · NORM_FLOATS floats of
-// shared memory.
+// Sums each value over NORM_THREADS threads of the block, which must all call it. partial is N · NORM_FLOATS floats of shared memory for
+// each NORM_THREADS of them.
 template <int N> DEVICE void block_sums(float (&sums)[N], float *partial)
 {
 	UNROLL for (int i = 0; i < N; i++) {
 		const float sum = warp_sum(sums[i]);
 		if (lane_id() == 0)
-			partial[i * NORM_FLOATS + warp_id()] = sum;
+			partial[i * NORM_FLOATS + warp_id() % NORM_FLOATS] = sum;
 	}
 	syncthreads();
 	UNROLL for (int i = 0; i < N; i++) {

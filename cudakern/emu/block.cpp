@@ -25,7 +25,7 @@ EMU_LOCAL Thread *self;
 
 namespace {
 
-enum { LANES = 32, MAX_WARPS = 32, MAX_THREADS = LANES * MAX_WARPS, MAX_SHARED = 228 << 10 }; // MAX_SHARED is whole pages: a guard page follows
+enum { LANES = 32, MAX_WARPS = 32, MAX_THREADS = LANES * MAX_WARPS, MAX_SHARED = 228 << 10, MAX_PARTS = 15 }; // MAX_SHARED is whole pages: a guard page follows
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t STACK = 128 << 10; // with red zones
@@ -51,8 +51,9 @@ struct Warp {
 	uint32_t fresh = 0;       // runnable and not started
 	uint32_t at_exchange = 0; // wait for their warp
 	uint32_t at_barrier = 0;  // wait for their block
+	uint32_t at_part = 0;     // wait for their part of it
 	uint32_t ended = 0;
-	Site exchange_site;
+	Site exchange_site, part_site;
 	unsigned buffer = 0;
 	uint32_t values[2][LANES]; // double-buffered, so that a fast lane does not overwrite what a slow one has not read yet
 };
@@ -122,6 +123,7 @@ struct Waiting {
 struct Running : Block {
 	unsigned count = 0, live = 0, at_barrier = 0; // threads
 	Site barrier;
+	unsigned at_part[MAX_PARTS] = {}; // threads
 	bool votes = false, vote = false; // of any_of_block: so far at this barrier, and of the last one
 	std::vector<Thread> threads;
 	std::vector<Fiber *> fiber_of;
@@ -148,6 +150,7 @@ public:
 	Fault run(const Launch &launch, void *const *arguments, uint64_t number, const std::atomic<bool> *stop);
 
 	void wait_for_block(Site site);
+	void wait_for_part(unsigned part, unsigned threads, Site site);
 	bool any_of_block(bool b, Site site);
 	bool wait(const Condition &condition, uint64_t nanoseconds, Site site);
 	const uint32_t *exchange(uint32_t bits, Site site);
@@ -233,6 +236,7 @@ void Running::start(const Launch &l, uint64_t number)
 	set_shape(l.shape);
 	live = count;
 	at_barrier = 0;
+	std::fill(std::begin(at_part), std::end(at_part), 0u);
 	votes = false;
 	waiting.clear();
 	shared = memory.take(l.shared);
@@ -241,7 +245,7 @@ void Running::start(const Launch &l, uint64_t number)
 		unsigned lanes = std::min(count - w * LANES, unsigned(LANES));
 		warps[w].ready = lanes == LANES ? ~0u : (1u << lanes) - 1;
 		warps[w].fresh = warps[w].ready;
-		warps[w].at_exchange = warps[w].at_barrier = 0;
+		warps[w].at_exchange = warps[w].at_barrier = warps[w].at_part = 0;
 		warps[w].ended = ~warps[w].ready;
 	}
 }
@@ -439,6 +443,29 @@ void Runner::wait_for_block(Site site)
 		yield();
 }
 
+void Runner::wait_for_part(unsigned part, unsigned threads, Site site)
+{
+	Running &b = block();
+	if (part >= MAX_PARTS || threads == 0 || threads % LANES != 0 || self->number / threads != part || (part + 1) * threads > b.count)
+		fail(LAUNCH_FAILED, "a thread waits for a part of its block that it is not in: " + name(site));
+	const unsigned first = part * threads / LANES, end = first + threads / LANES;
+	for (unsigned w = first; w < end; w++)
+		if (b.warps[w].at_part && b.warps[w].part_site != site)
+			fail(LAUNCH_FAILED, "threads are at different barriers: " + name(b.warps[w].part_site) + " and " + name(site));
+	warp().ready &= ~bit();
+	warp().at_part |= bit();
+	warp().part_site = site;
+	if (++b.at_part[part] < threads) {
+		yield();
+		return;
+	}
+	b.at_part[part] = 0;
+	for (unsigned w = first; w < end; w++) {
+		b.warps[w].ready |= b.warps[w].at_part;
+		b.warps[w].at_part = 0;
+	}
+}
+
 bool Runner::any_of_block(bool b, Site site)
 {
 	block().votes |= b;
@@ -495,13 +522,15 @@ std::string Running::describe_waiting() const
 		for (const Waiting &t : waiting)
 			if (t.thread / LANES == w)
 				words[std::string(t.condition.host ? "the host" : "a word") + " at " + name(t.site)] |= 1u << t.thread % LANES;
-		if (!warp.at_exchange && !warp.at_barrier && words.empty())
+		if (!warp.at_exchange && !warp.at_barrier && !warp.at_part && words.empty())
 			continue;
 		s += (s.empty() ? "warp " : "; warp ") + std::to_string(w) + ":";
 		if (warp.at_exchange)
 			s += " lanes " + lanes(warp.at_exchange) + " wait for their warp at " + name(warp.exchange_site) + ",";
 		if (warp.at_barrier)
 			s += " lanes " + lanes(warp.at_barrier) + " wait for their block at " + name(barrier) + ",";
+		if (warp.at_part)
+			s += " lanes " + lanes(warp.at_part) + " wait for their part of the block at " + name(warp.part_site) + ",";
 		for (const auto &[what, threads] : words)
 			s += " lanes " + lanes(threads) + " wait for " + what + ",";
 		s += warp.ended ? " lanes " + lanes(warp.ended) + " have ended or do not exist" : " no lane has ended";
@@ -730,6 +759,7 @@ std::vector<void *> Launch::arguments() const
 }
 
 void wait_for_block(const char *file, int line) { runner->wait_for_block({file, line}); }
+void wait_for_part(int part, int threads, const char *file, int line) { runner->wait_for_part(unsigned(part), unsigned(threads), {file, line}); }
 uint64_t nanoseconds() { return uint64_t(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count()); }
 bool any_of_block(bool b, const char *file, int line) { return runner->any_of_block(b, {file, line}); }
 bool wait(const Condition &c, uint64_t nanoseconds, const char *file, int line) { return runner->wait(c, nanoseconds, {file, line}); }

@@ -108,6 +108,7 @@ inline uint16_t float_to_half(float x)
 #define EMU_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void syncthreads(EMU_CALLER) { emu::wait_for_block(file, line); }
+inline void sync_part(int part, int threads, EMU_CALLER) { emu::wait_for_part(part, threads, file, line); }
 inline void syncwarp(EMU_CALLER) { emu::exchange(0, file, line); }
 template <typename T> inline T shfl(T v, int lane, EMU_CALLER) { return emu::from_lane(v, lane, file, line); }
 template <typename T> inline T shfl_xor(T v, int mask, EMU_CALLER) { return emu::from_lane(v, emu::lane() ^ mask, file, line); }

@@ -14,6 +14,22 @@ KERNEL(faults_two_barriers, 256, 1)(void)
 		syncthreads();
 }
 
+KERNEL(faults_two_barriers_of_a_part, 256, 1)(void)
+{
+	if (warp_id() == 0)
+		sync_part(0, 64);
+	else
+		sync_part(0, 64);
+}
+
+KERNEL(faults_not_in_a_part, 256, 1)(void) { sync_part(1, 32); }
+
+KERNEL(faults_thread_stays_away, 256, 1)(void)
+{
+	if (warp_id() == 0)
+		sync_part(0, 64);
+}
+
 KERNEL(faults_lane_stays_away, 256, 1)(void)
 {
 	if (lane_id() != 5)

@@ -28,3 +28,18 @@ KERNEL(selftest_sum, 256, 4)(int *sums, int *total, const int *src, int n)
 		atomicAdd(total, sum);
 	}
 }
+
+// Parts of 64 threads pass a value around, part i for i + 1 rounds.
+KERNEL(selftest_parts, 256, 4)(int *dst)
+{
+	SHARED(int, values);
+	const int threads = 64, part = threadIdx.x / threads;
+	int v = threadIdx.x;
+	for (int round = 0; round <= part; round++) {
+		values[threadIdx.x] = v;
+		sync_part(part, threads);
+		v = values[part * threads + (threadIdx.x + 1) % threads];
+		sync_part(part, threads);
+	}
+	dst[threadIdx.x] = v;
+}
