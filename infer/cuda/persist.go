@@ -65,7 +65,7 @@ var measured = map[string]struct {
 	drafts bool
 }{
 	"NVIDIA H100 80GB HBM3": {device.DecodeGraph, true},
-	"NVIDIA H200":           {device.DecodeGraph, false},
+	"NVIDIA H200":           {device.DecodeGraph, true},
 }
 
 // refusal is why a program cannot be run by the resident kernel.
