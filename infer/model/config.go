@@ -85,6 +85,7 @@ type Layer struct {
 	Unrotated      bool           // latent attention whose RoPE.Dims elements are not rotated
 	Recurrent      Recurrent      // recurrent state
 	KVLayersBack   int            // the layer reads the keys and values of the layer this far before it; 0: its own
+	F32Cache       bool           // keys and values are F32 in a cache of any format
 }
 
 // Limits of the values in a file, far above any real model and small enough that no product of

@@ -248,7 +248,7 @@ func (g CacheGroup) with(other CacheGroup) CacheGroup {
 	return CacheGroup{max(g.Window, other.Window)}
 }
 
-// KVLayout returns the KV caches of the model, of blocks blocks in format t.
+// KVLayout returns the KV caches of the model, of blocks blocks in format t, but for layers with F32Cache.
 func (c Config) KVLayout(t gguf.Type, blocks int) KVLayouts {
 	caches, _ := c.kvLayouts(Options{CacheType: t, Blocks: blocks}, 0, len(c.Layers))
 	return caches
@@ -269,13 +269,16 @@ func (c Config) kvLayouts(o Options, from, to int) (caches KVLayouts, places []k
 			places = append(places, places[n-l.KVLayersBack])
 			continue
 		}
-		group := slices.Index(all, groups[from+n])
+		group, format := slices.Index(all, groups[from+n]), o.CacheType
+		if l.F32Cache {
+			format = gguf.F32
+		}
 		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
-			return c.Group == group && c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
+			return c.Type == format && c.Group == group && c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
 		})
 		if i < 0 {
 			i = len(caches)
-			cache := device.KVLayout{Type: o.CacheType, Group: group, Blocks: o.Blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}
+			cache := device.KVLayout{Type: format, Group: group, Blocks: o.Blocks, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}
 			if o.GroupBlocks != nil {
 				cache.Table, cache.Blocks = o.Blocks, o.GroupBlocks[group]
 			}
