@@ -44,7 +44,9 @@ extern EMU_LOCAL Thread *self;
 
 // Waits for every thread of the block.
 void wait_for_block(const char *file, int line);
-void wait_for_part(int part, int threads, const char *file, int line); // of the block, which has parts of so many threads
+
+// Waits for every thread of a part of the block: part i is the threads from i · threads on, threads of them.
+void wait_for_part(int part, int threads, const char *file, int line);
 
 // Waits for every lane of the warp and returns the value that each passed. The result is
 // valid until the lane calls exchange again.

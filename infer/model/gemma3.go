@@ -15,7 +15,7 @@ var gemma3 = architecture{
 		c.scaleEmbeddings()
 		c.LogitCap = float32(m.optionalFloat("final_logit_softcapping", 0, 1e6, 0))
 		m.gemmaWindows(c)
-		c.Layers[0].F32Cache = true // rounding its keys and values costs as much as rounding those of all other layers
+		c.Layers[0].F32Cache = true // rounding its keys and values to F16 causes most of the error that an F16 cache causes
 		for i := range c.Layers {
 			if len(c.Layers) == 62 { // the 27B model has another scale, and its files do not say so
 				c.Layers[i].scaleByWidth(c)

@@ -245,3 +245,27 @@ func notFinite(v float32) float64 {
 	}
 	return 0
 }
+
+func TestALayerWithF32CacheHasACacheOfItsOwn(t *testing.T) {
+	layer := Layer{KVHeads: 2, HeadDim: 16}
+	first := layer
+	first.F32Cache = true
+	c := Config{Layers: []Layer{first, layer, layer}}
+	for _, tt := range []struct {
+		format gguf.Type
+		want   []gguf.Type
+		layers []int
+	}{
+		{gguf.F16, []gguf.Type{gguf.F32, gguf.F16}, []int{1, 2}},
+		{gguf.F32, []gguf.Type{gguf.F32}, []int{3}},
+	} {
+		var formats []gguf.Type
+		var layers []int
+		for _, l := range c.KVLayout(tt.format, 1) {
+			formats, layers = append(formats, l.Type), append(layers, l.Layers)
+		}
+		if !slices.Equal(formats, tt.want) || !slices.Equal(layers, tt.layers) {
+			t.Errorf("a cache of %s has formats %v with %v layers, want %v with %v", tt.format, formats, layers, tt.want, tt.layers)
+		}
+	}
+}
