@@ -54,7 +54,8 @@ struct Program {
 	const uint32_t *drawn;    // tokens that the step before drew
 	const uint4 *results;     // candidates of each output row
 	const float *logits;      // of each output row
-	float *kept[2];           // copies of the logits, for the slots of commands
+	float *kept;              // copies of the logits, for each slot of a command
+	uint64_t kept_logits;     // of a slot
 	uint32_t *stamps;         // null, or gets two clocks of each block and launch
 	uint32_t count;           // launches
 	uint32_t vocab;           // logits of a row
@@ -375,9 +376,10 @@ DEVICE void keep_logits(const Launch &l, unsigned rows, unsigned slot)
 	const unsigned first = l.blocks < all_blocks() ? l.blocks : 0;
 	if (own_block() < first)
 		return;
+	float *kept = p.kept + slot * p.kept_logits;
 	const size_t n = size_t(rows) * p.vocab, stride = size_t(all_blocks() - first) * blockDim.x;
 	for (size_t i = size_t(own_block() - first) * blockDim.x + threadIdx.x; i < n; i += stride)
-		p.kept[slot][i] = __ldcg(p.logits + i);
+		kept[i] = __ldcg(p.logits + i);
 }
 
 // Runs the block's share of launch number i of the program. waits: blocks are to meet before. Returns false if they have waited for each

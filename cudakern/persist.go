@@ -6,6 +6,7 @@ import "C"
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -82,15 +83,16 @@ type Walk struct {
 
 // WalkMemory is the memory that a walk uses, beside that of its phases.
 type WalkMemory struct {
-	Inputs  Ptr    // where the data of commands is copied to
-	Tokens  Ptr    // of the rows, among the inputs
-	Drawn   Ptr    // tokens that the step before drew
-	Results Ptr    // CandidateBytes for each output row; 0: there are none
-	Logits  Ptr    // of the output rows, vocab float32 each
-	Kept    [2]Ptr // where the logits are copied to, by the slot of a command
+	Inputs  Ptr // where the data of commands is copied to
+	Tokens  Ptr // of the rows, among the inputs
+	Drawn   Ptr // tokens that the step before drew
+	Results Ptr // CandidateBytes for each output row; 0: there are none
+	Logits  Ptr // of the output rows, vocab float32 each
+	Kept    Ptr // where the logits are copied to: KeptRows rows for each slot of a command
 	Vocab   int
 
 	CommandWords, Outs int // data of a command and output rows, at most
+	Slots, KeptRows    int // commands whose results were not taken, at most, and rows that are kept of each
 }
 
 // Missing returns the names of the kernels of launches that the resident kernel does not have. It waits for the stream.
@@ -167,7 +169,7 @@ func (w *Walk) Add(s *Stream, phases Ptr, m WalkMemory) error {
 func (w *Walk) upload(s *Stream, stamps Ptr) error {
 	m := w.memory
 	b := make([]byte, 0, programBytes)
-	for _, p := range []Ptr{w.phases, m.Inputs, m.Tokens, m.Drawn, m.Results, m.Logits, m.Kept[0], m.Kept[1], stamps} {
+	for _, p := range []Ptr{w.phases, m.Inputs, m.Tokens, m.Drawn, m.Results, m.Logits, m.Kept, Ptr(m.KeptRows * m.Vocab), stamps} {
 		b = binary.NativeEndian.AppendUint64(b, uint64(p))
 	}
 	units := 0
@@ -184,7 +186,7 @@ func (w *Walk) upload(s *Stream, stamps Ptr) error {
 func (w *Walk) Reside(s *Stream, limits ResidenceLimits) error {
 	k, first := w.kernel, uint32(0)
 	l := RingLayout{
-		Slots:        2,
+		Slots:        max(k.layout.Slots, 1<<bits.Len(uint(w.memory.Slots-1))),
 		CommandWords: max(k.layout.CommandWords, w.memory.CommandWords),
 		ResultWords:  max(k.layout.ResultWords, w.memory.Outs*CandidateBytes/4),
 	}

@@ -125,7 +125,7 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU and on GPUs where it was measured to gain"),
-		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute the next step before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
+		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // anything else is enqueued there.
 
 // depth is how many steps may be started and not waited for.
-const depth = 2
+const depth = 5
 
 // flight is a step that was started.
 type flight struct {
@@ -157,7 +157,7 @@ func (x *executable) enqueue(f flight, inputs []byte, ahead int) error {
 func (d *cuda) keep(f *flight) error {
 	for _, r := range d.reduced {
 		if rows := r.copied[f.slot()]; rows > 0 {
-			if err := d.stream.Copy(r.kept[f.slot()], r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
+			if err := d.stream.Copy(r.keptAt(f.slot()), r.logits, 4*int64(rows)*int64(r.vocab)); err != nil {
 				return err
 			}
 		}
@@ -207,7 +207,7 @@ func (d *cuda) readKept(dst []float32, t device.Tensor, row int) (read bool, err
 	if rows := len(dst) / t.Cols; row+rows > r.copied[d.current.slot()] {
 		return false, fmt.Errorf("the last step computed no logits for rows %d to %d", row, row+rows-1)
 	}
-	at := r.kept[d.current.slot()] + cudakern.Ptr(4*row*t.Cols)
+	at := r.keptAt(d.current.slot()) + cudakern.Ptr(4*row*t.Cols)
 	if d.current.ran == nil {
 		err = d.side.Wait(d.copy[d.current.slot()])
 	}

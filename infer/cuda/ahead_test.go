@@ -242,8 +242,8 @@ func checkStepsAhead(t *testing.T, how device.Decode) {
 		}
 		tickets, fed = tickets[1:], append(fed, read())
 	}
-	if m.Depth() != 2 {
-		t.Errorf("%d steps can be started, want 2", m.Depth())
+	if m.Depth() != 5 {
+		t.Errorf("%d steps can be started, want 5", m.Depth())
 	}
 	ahead := rows
 	rows = nil

@@ -16,11 +16,12 @@ type reduced struct {
 	copied [depth]int // rows that the step in the slot copied to the host
 	rows   int        // most
 
-	// The logits that the results are of, and copies of them by slot: of the steps of the resident kernel, and of those behind
-	// which another one was started.
-	logits cudakern.Ptr
-	vocab  int
-	kept   [depth]cudakern.Ptr
+	// The logits that the results are of, and copies of them by slot: of the steps of the resident kernel, and
+	// of those behind which another one was started.
+	logits   cudakern.Ptr
+	vocab    int
+	kept     cudakern.Ptr
+	keptRows int // of a slot
 }
 
 // candidates adds the launch that reduces the rows of op.X.
@@ -50,13 +51,13 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 		return nil, err
 	}
 	bytes := int64(logits.Rows) * cudakern.CandidateBytes
-	r := &reduced{rows: logits.Rows, logits: x.rows, vocab: logits.Cols}
+	r := &reduced{rows: logits.Rows, logits: x.rows, vocab: logits.Cols, keptRows: keptRows(logits)}
 	r.at, err = d.memory.alloc(bytes)
 	for i := 0; i < depth && err == nil; i++ {
 		r.hosts[i], err = d.allocHost(int(bytes))
 	}
-	for i := 0; i < depth && err == nil; i++ {
-		r.kept[i], err = d.memory.alloc(keptBytes(logits))
+	if err == nil {
+		r.kept, err = d.memory.alloc(keptBytes(logits))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("candidates of %d rows: %w", logits.Rows, err)
@@ -65,9 +66,17 @@ func (d *cuda) reducedOf(logits device.Tensor) (*reduced, error) {
 	return r, nil
 }
 
-// keptBytes is the size of a copy of logits.
+// keptRows is how many rows of logits are copied to a slot, at most.
+func keptRows(logits device.Tensor) int { return min(logits.Rows, device.MaxDraws) }
+
+// keptBytes is the size of the copies of logits, for all slots.
 func keptBytes(logits device.Tensor) int64 {
-	return 4 * int64(min(logits.Rows, device.MaxDraws)) * int64(logits.Cols)
+	return depth * 4 * int64(keptRows(logits)) * int64(logits.Cols)
+}
+
+// keptAt returns where the copy of a slot begins.
+func (r *reduced) keptAt(slot int) cudakern.Ptr {
+	return r.kept + cudakern.Ptr(slot*4*r.keptRows*r.vocab)
 }
 
 // download enqueues the copy of the first rows results to the host memory of a slot.

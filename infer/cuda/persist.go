@@ -115,13 +115,13 @@ func (d *cuda) newWalk(x *executable, p *device.Program) (*cudakern.Walk, error)
 // walkMemory returns what the resident kernel reads and writes for x beside its launches.
 func (d *cuda) walkMemory(x *executable, p *device.Program) (cudakern.WalkMemory, error) {
 	in := x.inputs
-	m := cudakern.WalkMemory{Inputs: in.step.Rows, Tokens: in.step.Tokens, Drawn: d.drawn, CommandWords: len(in.hosts[0].Bytes()) / word}
+	m := cudakern.WalkMemory{Inputs: in.step.Rows, Tokens: in.step.Tokens, Drawn: d.drawn, CommandWords: len(in.hosts[0].Bytes()) / word, Slots: depth}
 	switch len(x.reduced) {
 	case 0:
 		return m, nil
 	case 1:
 		r := x.reduced[0]
-		m.Results, m.Logits, m.Kept, m.Vocab, m.Outs = r.at, r.logits, r.kept, r.vocab, p.Out
+		m.Results, m.Logits, m.Kept, m.KeptRows, m.Vocab, m.Outs = r.at, r.logits, r.kept, r.keptRows, r.vocab, p.Out
 		return m, nil
 	}
 	return m, refusal{fmt.Sprintf("the resident kernel has one list of candidates, the program %d", len(x.reduced))}

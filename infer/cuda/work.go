@@ -29,7 +29,7 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 			case device.OpAttention:
 				grow(op.Kind, cudakern.AttentionWorkspace(op.Attention.Heads, op.KV.Layout.ValueDim(), capacity, op.KV.Layout.Longest())+cudakern.AttentionArrivals(op.Attention.Heads))
 			case device.OpCandidates:
-				grow(op.Kind, cudakern.CandidateWorkspace(op.X.Cols, capacity)+int64(op.X.Rows)*cudakern.CandidateBytes+depth*keptBytes(op.X))
+				grow(op.Kind, cudakern.CandidateWorkspace(op.X.Cols, capacity)+int64(op.X.Rows)*cudakern.CandidateBytes+keptBytes(op.X))
 			}
 		}
 		total += inputBytes(p, longest)

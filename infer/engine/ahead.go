@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"m40-llm/infer/device"
 	"m40-llm/infer/sample"
 )
@@ -17,6 +19,10 @@ import (
 // device was wrong too often. No step is submitted ahead while anything else is to be done: requests wait, KV caches are copied,
 // a model is loaded. After a wrong token, those that were submitted are collected before the next one is planned.
 //
+// Several steps are ahead, so that a device does not wait for a host that is late: whose processors have other work, or that
+// collects garbage. But a new request waits for them, and a wrong token costs as many. So they take up to aheadTime
+// together, and the more of them there are, the more often must the device have been right.
+//
 // The memory of a sequence that ends while a step with it is computed is released at once. That is safe because
 // the device computes steps, and copies blocks, in the order in which they were submitted: who gets the memory writes it
 // later. What such a step writes is behind the last token of the sequence, where nothing is shared.
@@ -32,15 +38,18 @@ type proposal struct {
 	tokens, missed int // that were computed ahead; of these, those that the host did not draw
 }
 
-// A wrong token costs up to a step, a right one saves what the host does in a step: some percent of it.
+// A wrong token costs up to as many steps as are ahead, a right one saves what the host does in a step: some percent of it.
 const (
-	maxMissShare = 1.0 / 32 // of the tokens of an answer; above it, no more are computed ahead
-	freeMisses   = 2        // of an answer without penalties, which do not count
+	maxCost    = 1.0 / 32 // steps that wrong tokens cost, for each token of an answer
+	freeMisses = 2        // of an answer without penalties, which do not count
+
+	// aheadTime is how long several steps ahead take together, at most.
+	aheadTime = 20 * time.Millisecond
 )
 
-// holds reports whether the device was right often enough.
-func (p *proposal) holds() bool {
-	return float64(max(0, p.missed-p.free)) <= maxMissShare*float64(p.tokens)
+// holds reports whether the device was right often enough for so many steps ahead.
+func (p *proposal) holds(steps int) bool {
+	return float64(steps*max(0, p.missed-p.free)) <= maxCost*float64(p.tokens)
 }
 
 // drawOf returns how the device draws the tokens of an answer with the settings p, or nil if it cannot: there is a stage that
@@ -76,7 +85,7 @@ func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
 	for _, part := range plan {
 		a := l.answers[part.seq]
 		p := a.proposal
-		if p == nil || !p.holds() || len(part.draft) > 0 || part.rows != 1 || part.from < len(a.tokens)-1 || a.length() >= a.limit {
+		if p == nil || !p.holds(1) || len(part.draft) > 0 || part.rows != 1 || part.from < len(a.tokens)-1 || a.length() >= a.limit {
 			return list[:0]
 		}
 		d := p.draw
@@ -102,16 +111,20 @@ func (l *loop) runAhead() error {
 
 // planAhead returns the step behind the last one that was submitted. It is empty if that must be collected before.
 func (l *loop) planAhead() (plan []scheduled) {
-	first, last := l.flights[0], l.flights[len(l.flights)-1]
-	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || !l.sched.repeats(last.plan, len(l.flights)) || l.setup != nil || l.kv.active() {
+	n := len(l.flights) // steps ahead with this one
+	first, last := l.flights[0], l.flights[n-1]
+	if len(last.batch.Draws) == 0 || len(l.sched.waiting) > 0 || !l.sched.repeats(last.plan, n) || l.setup != nil || l.kv.active() {
+		return nil
+	}
+	if n > 1 && time.Duration(n)*l.sched.beside.step() > l.options.aheadTime {
 		return nil
 	}
 	for i, part := range last.plan {
 		a := l.answers[part.seq]
-		if !l.counts(first, i) || a.length()+len(l.flights) >= a.limit || a.lookup != nil && a.lookup.due(a.tokens) {
+		if !l.counts(first, i) || !a.proposal.holds(n) || a.length()+n >= a.limit || a.lookup != nil && a.lookup.due(a.tokens) {
 			return nil
 		}
-		if n := len(l.flights); l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {
+		if l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {
 			return nil
 		}
 		plan = append(plan, scheduled{seq: a.sequence, rows: 1, from: part.from + 1})

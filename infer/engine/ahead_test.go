@@ -3,7 +3,9 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"m40-llm/cudakern/emutest"
 	"m40-llm/infer"
@@ -90,6 +92,7 @@ func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
 	open := func(on bool, how device.Decode) *bench {
 		b := openReference(t, file, func(o *Options) {
 			o.Parallel, o.ChunkRows, o.ContextLength, o.QueueLimit, o.freeMisses, o.RunAhead = 3, 24, 192, 600, 1000, &on
+			o.aheadTime = time.Hour // the emulation is slow
 			o.OpenDevice = func(*gguf.File) (device.Device, error) {
 				d, err := cuda.Open()
 				if err == nil {
@@ -122,6 +125,44 @@ func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
 			checkAhead(t, b)
 			b.Close()
 		})
+	}
+}
+
+func TestEngine_AsManyStepsAreAheadAsTakeLittleTime(t *testing.T) {
+	for step, want := range map[time.Duration]int{2 * time.Millisecond: 4, 6 * time.Millisecond: 3, 9 * time.Millisecond: 2, 100 * time.Millisecond: 1} {
+		var at atomic.Int64
+		b := newBench(t, func(b *bench, o *Options) {
+			b.depth, o.RunAhead = 5, new(true)
+			o.Now = func() time.Time { return time.Unix(0, at.Load()) }
+			b.onStep = func(int, *device.Batch) error {
+				at.Add(int64(step))
+				return nil
+			}
+		})
+		r := infer.DefaultRequest()
+		r.Tokens, r.MaxTokens, r.IgnoreEOS, r.Params.Seed = span(10, 40), 100, true, 1
+		if a := b.ask(r); a.err != nil {
+			t.Fatal(a.err)
+		}
+		if b.Close(); b.ahead[len(b.ahead)/2] != want {
+			t.Errorf("%d steps of %v are ahead, want %d; behind each step there were %v", b.ahead[len(b.ahead)/2], step, want, b.ahead)
+		}
+	}
+}
+
+func TestProposal_FewerStepsAreAheadTheMoreTokensWereWrong(t *testing.T) {
+	for _, tt := range []struct{ free, tokens, missed, want int }{
+		{2, 0, 0, 4}, {2, 3, 2, 4}, {2, 31, 3, 0}, {2, 32, 3, 1}, {2, 64, 3, 2}, {2, 127, 3, 3}, {2, 128, 3, 4},
+		{0, 0, 0, 4}, {0, 31, 1, 0}, {0, 63, 1, 1}, {0, 1000, 8, 3},
+	} {
+		p := proposal{free: tt.free, tokens: tt.tokens, missed: tt.missed}
+		got := 0
+		for got < 4 && p.holds(got+1) {
+			got++
+		}
+		if got != tt.want {
+			t.Errorf("%d steps are ahead behind %d tokens, %d of them wrong and %d free, want %d", got, tt.tokens, tt.missed, tt.free, tt.want)
+		}
 	}
 }
 

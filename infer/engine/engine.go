@@ -87,6 +87,7 @@ type Options struct {
 	Version string           // of the program, for receipts; "": dev
 
 	freeMisses    int           // tokens that the device may draw wrong in each answer before they are counted; 0: 2
+	aheadTime     time.Duration // how long several steps ahead take together; 0: 20 ms
 	packLaterFrom int64         // bytes of weights from which they are copied between steps; 0: packLaterFrom
 	measureAfter  time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
@@ -114,6 +115,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.measureAfter, idleTime)
 	setDefault(&o.packLaterFrom, packLaterFrom)
 	setDefault(&o.freeMisses, freeMisses)
+	setDefault(&o.aheadTime, aheadTime)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

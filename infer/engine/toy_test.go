@@ -68,6 +68,9 @@ func (m *toy) Submit(b *device.Batch) (model.Ticket, error) {
 func (m *toy) Collect(model.Ticket) ([]model.Result, error) {
 	b := m.submitted[0]
 	m.submitted = m.submitted[1:]
+	m.bench.mu.Lock()
+	m.bench.ahead = append(m.bench.ahead, len(m.submitted))
+	m.bench.mu.Unlock()
 	if b.Ahead {
 		b.Tokens = slices.Clone(m.fed)
 	}
@@ -265,9 +268,10 @@ type bench struct {
 	mu        sync.Mutex
 	steps     int
 	rows      int
-	open      int // devices
-	opened    int // the same, ever
-	reads     int // files opened
+	ahead     []int // steps that were submitted behind each one, when it was collected
+	open      int   // devices
+	opened    int   // the same, ever
+	reads     int   // files opened
 	openErr   error
 	memory    int64
 	readsFile bool // devices can leave weights in the file
