@@ -149,8 +149,11 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			shown := b.value(text)
 			process, _ = startProcess(t, dir, addr, c.saveEvery)
 			b.reconnect()
-			b.until("document.querySelector('#connbar').innerText.startsWith('Back.')")
-			said, saved := b.text("#connbar"), b.value(text)
+			b.until("document.querySelector('[data-connbar]').textContent.startsWith('Back.')")
+			said, saved := b.value("document.querySelector('[data-connbar]').textContent"), b.value(text) // the bar is gone after 2 s
+			if b.value("document.querySelector('[data-reconnect]').hidden") != "true" {
+				t.Errorf("%s: a server that is back can be tried", c.name)
+			}
 			b.shot("back-" + strings.Fields(c.name)[0])
 			missing := len(shown) - len(saved)
 			want := "Back. Nothing is missing."
