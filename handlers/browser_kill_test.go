@@ -156,6 +156,9 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 			}
 			b.shot("back-" + strings.Fields(c.name)[0])
 			missing := len(shown) - len(saved)
+			if missing > 0 && b.value("document.querySelector('#connbar').checkVisibility()") != "true" {
+				t.Errorf("%s: the page hides what is missing", c.name)
+			}
 			want := "Back. Nothing is missing."
 			switch {
 			case missing == 1:
