@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -28,6 +29,52 @@ func TestAnErrorOfALostConnectionGoesWhenItIsBack(t *testing.T) {
 	if got := b.value("document.querySelector('#message').value"); got != "Are you there?" {
 		t.Errorf("the message that was not sent is now %q", got)
 	}
+}
+
+func TestAMessageWaitsForAConnectionThatIsBeingOpened(t *testing.T) {
+	engine := newScript()
+	server, _ := serveStored(t, engine)
+	inner, open := server.Config.Handler, make(chan struct{})
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ws" {
+			select {
+			case <-open:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		inner.ServeHTTP(w, r)
+	})
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	// answered checks that what was written is sent as soon as there is a connection.
+	answered := func(t *testing.T) {
+		t.Helper()
+		b.say("Hello")
+		b.until("document.querySelector('#message').value === ''")
+		if b.value("document.querySelector('#senderror').checkVisibility()") != "false" {
+			t.Errorf("the page shows %q", b.text("#senderror"))
+		}
+		open <- struct{}{}
+		answer := engine.next(t)
+		answer.write("Hi.")
+		answer.finish()
+		b.until(lastAnswerIs("Hi."))
+		b.until(idle)
+	}
+
+	run("of a page that was just opened", func(t *testing.T) {
+		b.open("/")
+		answered(t)
+	})
+
+	run("of a new chat, because the open one was deleted", func(t *testing.T) {
+		b.click(".chat-head [data-chat-menu]")
+		b.click("#chat-menu [data-act=delete] button")
+		b.until("location.pathname === '/' && document.querySelector('#empty').checkVisibility()")
+		answered(t)
+	})
+	b.clean()
 }
 
 func TestATitleThatIsBeingRenamedIsNotShownTwice(t *testing.T) {

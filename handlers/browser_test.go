@@ -734,6 +734,7 @@ func TestTheRailInABrowser(t *testing.T) {
 		b.key("n")
 		b.until("location.pathname === '/' && document.querySelector('#empty')?.checkVisibility()")
 		b.until("document.querySelector('#message').value === ''")
+		b.until(wired)
 		b.ask(engine, "Tell me about owls", "They fly.")
 		b.open(chat)
 		b.until("document.querySelector('#message').value === 'half a thought'")

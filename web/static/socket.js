@@ -7,6 +7,7 @@ const stopping = 1012
 const tryAgainLater = 1013
 const loggedOut = 401
 const blocked = 2 // failed attempts to open a transport, with the server reachable by HTTP, before the other is tried
+const notConnected = { title: 'Not connected', message: 'The server cannot be reached just now. Nothing was sent.' }
 
 // The transport that works is remembered for the other pages of this tab.
 const remember = way => { try { sessionStorage.setItem('m40.way', way) } catch { /* storage is off */ } }
@@ -20,7 +21,8 @@ export class Link {
     this.at = at
     this.seq = 0
     this.on = on
-    this.refs = new Map()
+    this.refs = new Map() // commands that were sent and have no response
+    this.waiting = [] // commands that are sent when the connection is open
     this.lastRef = 0
     this.failures = 0
     this.wasLost = false
@@ -48,6 +50,7 @@ export class Link {
         this.unopened = 0
         if (this.chat) this.command('open', { chat: this.chat, since: this.seq, at: this.seq ? 0 : this.at }).catch(error => this.notOpened(socket, error))
         else this.on.back(false)
+        for (const { send } of this.waiting.splice(0)) send()
       },
       text: data => {
         if (this.socket !== socket) return
@@ -127,13 +130,19 @@ export class Link {
     this.on.frame(f)
   }
 
-  // command sends a command. The promise resolves with its ack or rejects with its error.
+  // command sends a command, at once or when the connection that is being opened is open. The promise
+  // resolves with its ack or rejects with its error.
   command(type, fields = {}) {
-    if (!this.ready) return Promise.reject({ title: 'Not connected', message: 'The server cannot be reached just now. Nothing was sent.' })
+    if (!this.socket) return Promise.reject(notConnected)
     const ref = ++this.lastRef
+    const text = JSON.stringify({ type, ref, ...fields })
     return new Promise((resolve, reject) => {
-      this.refs.set(ref, { resolve, reject })
-      this.socket.send(JSON.stringify({ type, ref, ...fields }))
+      const send = () => {
+        this.refs.set(ref, { resolve, reject })
+        this.socket.send(text)
+      }
+      if (this.ready) send()
+      else this.waiting.push({ send, reject })
     })
   }
 
@@ -142,6 +151,7 @@ export class Link {
     this.code = code
     for (const { reject } of this.refs.values()) reject({ title: 'Connection lost', message: 'It is not known whether the server got this.' })
     this.refs.clear()
+    for (const { reject } of this.waiting.splice(0)) reject(notConnected)
     const delay = code === tryAgainLater ? delays[0] : delays[Math.min(this.failures, delays.length - 1)]
     this.failures++
     this.wasLost = true
@@ -174,7 +184,7 @@ export class Link {
     const old = this.socket
     this.socket = null
     old?.close()
-    for (const { reject } of this.refs.values()) reject({ title: 'Not sent', message: 'This chat was left before the server answered.' })
+    for (const { reject } of [...this.refs.values(), ...this.waiting.splice(0)]) reject({ title: 'Not sent', message: 'This chat was left before the server answered.' })
     this.refs.clear()
     this.wasLost = false
     this.connect()
