@@ -52,18 +52,21 @@ func (g productGroup) parts(blocks, inputs int) int {
 // Parts of results are computed by at most mostWaves times the blocks that run at the same time, of at least leastPart inputs each.
 const mostWaves, leastPart = 3, 512
 
-// MostScratch returns the most that Scratch needs on a device with p, in bytes.
-func (p Properties) MostScratch() (sums, arrivals int64) {
-	const results = 64 * 64 * 3 // of a multiprocessor's blocks: three of 64 × 64, or one of 64 × 128
+// MostScratch returns the most that Scratch needs with these units on a device with p, in bytes.
+func (p Properties) MostScratch(units Units) (sums, arrivals int64) {
+	results := 64 * 64 * 3 // of a multiprocessor's blocks: three of 64 × 64, or one of 64 × 128
+	if units == UnitsXMAD {
+		results = 64 * 128 * 3
+	}
 	return int64(4 * mostWaves * p.SMs * results), int64(4 * mostWaves * p.SMs * 3)
 }
 
 // ScratchBytes returns how much of it products of capacity rows may need.
 func (p Properties) ScratchBytes(units Units, capacity int) int64 {
-	if units != UnitsMMA || capacity < fromManyRows {
+	if units == UnitsDP2A || capacity < fromManyRows {
 		return 0
 	}
-	sums, arrivals := p.MostScratch()
+	sums, arrivals := p.MostScratch(units)
 	return sums + arrivals
 }
 
@@ -122,16 +125,37 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 		return nil, err
 	}
 	k.grouped = append(k.grouped, few)
-	if name == "dp2a" && c.Units == UnitsMMA {
-		if err := k.addMatrixUnits(c, format); err != nil {
-			return nil, err
-		}
+	switch {
+	case name == "dp2a" && c.Units == UnitsMMA:
+		err = k.addMatrixUnits(c, format)
+	case name == "i16":
+		err = k.addMany(c)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
 		return nil, err
 	}
 	k.row, err = k.newRowProducts(c, row, name)
 	return k, err
+}
+
+// addMany adds the kernel of matmul_many.cu.
+func (k *MatMul) addMany(c *Context) (err error) {
+	many := productGroup{from: fromManyRows, rows: 64, outputs: 128, image: k.image, threads: 128, memory: manyShared}
+	if many.kernel, err = c.kernel("many_"+k.weights, fmt.Sprintf("matmul_%s_many", k.weights)); err != nil {
+		return err
+	}
+	k.groups = append(k.groups, many)
+	return k.groups[len(k.groups)-1].divide(c)
+}
+
+// divide makes several blocks compute parts of the same results where one each would not make the device busy.
+func (g *productGroup) divide(c *Context) error {
+	blocks, err := g.kernel.Occupancy(g.threads, g.memory)
+	g.places = blocks * c.properties.SMs
+	return err
 }
 
 // addMatrixUnits adds the kernels of mma_few.cu and mma.cu. Those of 8 rows are for all rows of a step, not for groups of pairs.
@@ -167,12 +191,10 @@ func (k *MatMul) addMatrixUnits(c *Context, f weightFormat) (err error) {
 		if err := g.group.kernel.SetMaxShared(g.group.memory); err != nil {
 			return err
 		}
-		if g.name == size { // several blocks can compute parts of the same results
-			blocks, err := g.group.kernel.Occupancy(g.group.threads, g.group.memory)
-			if err != nil {
+		if g.name == size {
+			if err := g.group.divide(c); err != nil {
 				return err
 			}
-			g.group.places = blocks * c.properties.SMs
 		}
 		*g.to = append(*g.to, g.group)
 	}
@@ -220,8 +242,8 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// minMatrixRows is the fewest rows that matrix units multiply, and fromManyRows that mma.cu does. largeShared is the shared memory that blocks may have on
-// multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh and MMA_SHARED of mma.cu.
+// minMatrixRows is the fewest rows that matrix units multiply, and fromManyRows that mma.cu and matmul_many.cu do. largeShared is the shared memory that blocks may
+// have on multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
 const (
 	minMatrixRows    = 5
 	fromManyRows     = 64
@@ -229,6 +251,7 @@ const (
 	fewOutputs       = 32
 	mmaShared        = 99 << 10
 	mmaSharedOfThree = 75 << 10
+	manyShared       = 27 << 10
 )
 
 // shared returns the shared memory of a block for products of inputs inputs, in bytes.

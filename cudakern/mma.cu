@@ -1,8 +1,7 @@
 // Products of many rows by matrix units: mma.cuh.
 //
 // A thread block computes 64 rows × MMA_OUTPUTS outputs, a warp 32 × 32 of them. It takes the blocks of inputs in the
-// order of the tree in which matmul.cu adds the sums of lanes: all blocks of lane 0, then 16, 8, 24, 4 … Then one
-// accumulator suffices for the lane at hand, and one sum for each level of the tree: the first ones in registers, the others
+// order of leaves.cuh. The sums of the first levels of the tree wait in registers, the others
 // in shared memory. The loop over leaves has four of them, so that sums of the first two levels need not move from register
 // to register. Blocks are copied to shared memory in pairs, one pair ahead.
 //
@@ -10,16 +9,12 @@
 // and blocks that do not wait at the same barriers. More of the sums wait in shared memory. A few of the 96 that are left for
 // registers wait in local memory, once for four leaves.
 //
-// Where there are too few thread blocks for all multiprocessors, 2 or 4 of them compute the same results, each a part of the leaves
-// that is a tree of its own. The last one that is done adds the sums of all parts, which is the rest of the tree: so the bits do not
-// change.
-//
 // Grid: (blocks of rows, blocks of outputs of all products, parts), of _grouped (groups, blocks of outputs of an expert). Launch with
 // MMA_THREADS threads and MMA_SHARED bytes of shared memory.
 #define EXACT
 #include "kernel.cuh"
 
-#include "arrivals.cuh"
+#include "leaves.cuh"
 #include "products.cuh"
 
 #include "mma.cuh"
@@ -77,18 +72,6 @@ struct Position {
 	int leaf;
 	unsigned block; // unsigned, so that dividing it is a shift
 };
-
-// Returns leaf with its five bits reversed: the first of its blocks.
-DEVICE int lane_of(int leaf) { return __brev(leaf) >> 27; }
-
-// What a thread block computes of the leaves, and where parts wait for the others: nowhere if there is one.
-struct Parts {
-	float4 *sums;       // [thread block of X and Y][part][8][thread]
-	unsigned *arrivals; // of thread blocks, 0 between launches
-};
-
-DEVICE int leaves_of_part() { return 32 / gridDim.z; }
-DEVICE int first_leaf() { return blockIdx.z * leaves_of_part(); }
 
 // Goes on to the next of blocks blocks, or to leaf 32, which has lane 0 and is past the last one.
 DEVICE void advance(Position &at, unsigned blocks)
@@ -239,26 +222,6 @@ template <int LEVEL> DEVICE void add_leaves(float (&sums)[32], float (&waiting)[
 	}
 }
 
-// Sets acc to the sum of all parts and returns true in the last thread block that has one; the others store theirs.
-DEVICE bool add_parts(float (&acc)[32], const Parts &parts, uint8_t *shared)
-{
-	const unsigned count = gridDim.z, block = blockIdx.y * gridDim.x + blockIdx.x;
-	float4 *const all = parts.sums + size_t(block) * count * 8 * MMA_THREADS + threadIdx.x;
-	UNROLL for (int i = 0; i < 8; i++)
-		all[(blockIdx.z * 8 + i) * MMA_THREADS] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
-	if (!is_last(parts.arrivals + block, count, reinterpret_cast<int *>(shared)))
-		return false;
-	UNROLL for (int i = 0; i < 8; i++) {
-		const auto of_part = [&](int part) { return __ldcg(all + (part * 8 + i) * MMA_THREADS); };
-		const auto sum = [](float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); };
-		float4 v = sum(of_part(0), of_part(1));
-		if (count == 4)
-			v = sum(v, sum(of_part(2), of_part(3)));
-		acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
-	}
-	return true;
-}
-
 // Computes MMA_ROWS rows of MMA_OUTPUTS outputs, or the part of the sums. x has the image s8.
 template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x, int inputs, bool add, const Parts &parts)
 {
@@ -326,7 +289,7 @@ template <typename Work> DEVICE void matmul_mma(const Work &work, const uint4 *x
 			acc[i] += second[i];
 		add_leaves<2>(acc, waiting, reinterpret_cast<float4 *>(shared + MMA_SUMS), leaf);
 	}
-	if (gridDim.z > 1 && !add_parts(acc, parts, shared))
+	if (gridDim.z > 1 && !add_parts<MMA_THREADS>(acc, parts, shared))
 		return;
 
 	int band;

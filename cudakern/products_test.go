@@ -173,10 +173,14 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// TestExactUnits compares the bits of products by newer units with those of sm_52's, for outputs and rows
-// that leave blocks of threads incomplete, lanes without blocks, and one more tile for some lanes than for others.
+// TestExactUnits compares the bits of products by newer units with those of sm_52's few rows, and those of many rows by all units with those of
+// dp2a, for outputs and rows that leave blocks of threads incomplete, lanes without blocks, and one more tile for some lanes than for others.
 func TestExactUnits(t *testing.T) {
-	for _, d := range exactDevices {
+	for _, d := range append([]exactDevice{{cudakern.UnitsXMAD, "9.0", 64}}, exactDevices...) {
+		other := cudakern.UnitsDP2A
+		if d.units == other {
+			other = cudakern.UnitsXMAD
+		}
 		for _, name := range cudakern.WeightTypes() {
 			elements, _ := weightTypes[name].Block()
 			if elements == 1 {
@@ -198,7 +202,7 @@ func TestExactUnits(t *testing.T) {
 						}
 					}
 					var results [2][]float32
-					for i, units := range []cudakern.Units{cudakern.UnitsXMAD, d.units} {
+					for i, units := range []cudakern.Units{other, d.units} {
 						r.c.Units = units
 						k, err := cudakern.NewMatMul(r.c, name)
 						r.must(err)
@@ -592,9 +596,11 @@ func TestProductsOfUnusualActivations(t *testing.T) {
 	} {
 		x := make([]float32, w.Inputs)
 		c.make(x)
-		for i, y := range r.product(k, weights, w, x, 1) {
-			if !c.want(y) {
-				t.Errorf("%s: output %d is %g", c.name, i, y)
+		for _, rows := range []int{1, 64} {
+			for i, y := range r.product(k, weights, w, slices.Repeat(x, rows), rows) {
+				if !c.want(y) {
+					t.Errorf("%s: output %d of row %d of %d is %g", c.name, i%w.Outputs, i/w.Outputs, rows, y)
+				}
 			}
 		}
 	}
@@ -638,6 +644,7 @@ func TestUnitsFollowFromTheComputeCapability(t *testing.T) {
 // same memory.
 func TestPartsOfProducts(t *testing.T) {
 	for _, c := range []struct {
+		units                  cudakern.Units
 		capability             string
 		multiprocessors        int
 		parts                  int64
@@ -645,16 +652,19 @@ func TestPartsOfProducts(t *testing.T) {
 		inputs, rows, capacity int
 		blockOutputs           int64
 	}{
-		{"9.0", 1, 2, [2]int{64, 0}, 1056, 64, 64, 64},
-		{"9.0", 2, 4, [2]int{37, 0}, 2048, 50, 64, 64},
-		{"9.0", 4, 2, [2]int{64, 1}, 1248, 65, 128, 64},
-		{"8.6", 4, 2, [2]int{130, 0}, 1056, 64, 64, 128},
-		{"8.6", 4, 4, [2]int{5, 0}, 2304, 64, 64, 128},
+		{cudakern.UnitsMMA, "9.0", 1, 2, [2]int{64, 0}, 1056, 64, 64, 64},
+		{cudakern.UnitsMMA, "9.0", 2, 4, [2]int{37, 0}, 2048, 50, 64, 64},
+		{cudakern.UnitsMMA, "9.0", 4, 2, [2]int{64, 1}, 1248, 65, 128, 64},
+		{cudakern.UnitsMMA, "8.6", 4, 2, [2]int{130, 0}, 1056, 64, 64, 128},
+		{cudakern.UnitsMMA, "8.6", 4, 4, [2]int{5, 0}, 2304, 64, 64, 128},
+		{cudakern.UnitsXMAD, "9.0", 1, 2, [2]int{64, 0}, 1056, 64, 64, 128},
+		{cudakern.UnitsXMAD, "9.0", 2, 4, [2]int{130, 0}, 2048, 50, 64, 128},
+		{cudakern.UnitsXMAD, "9.0", 4, 2, [2]int{64, 1}, 1248, 65, 128, 128},
 	} {
 		for _, name := range []string{"q4_0", "q5_k", "q6_k", "q8_0"} {
 			elements, _ := weightTypes[name].Block()
 			inputs := (c.inputs + int(elements) - 1) / int(elements) * int(elements)
-			t.Run(fmt.Sprintf("%s %v × %d, %d of %d rows, compute capability %s", name, c.outputs, inputs, c.rows, c.capacity, c.capability), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %v × %d, %d of %d rows, %s", name, c.outputs, inputs, c.rows, c.capacity, exactDevice{c.units, c.capability, 0}), func(t *testing.T) {
 				t.Setenv("M40_LLM_EMU_SMS", strconv.Itoa(c.multiprocessors))
 				rng := rand.New(rand.NewPCG(uint64(inputs), uint64(c.rows)))
 				x := normal(rng, c.capacity*inputs, 1)
@@ -663,7 +673,7 @@ func TestPartsOfProducts(t *testing.T) {
 					weights = append(weights, devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1))
 				}
 				var results [][]byte
-				for _, units := range []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA} {
+				for _, units := range []cudakern.Units{cudakern.UnitsDP2A, c.units} {
 					r, k, image := newProductRig(t, c.capability, units, name, c.capacity)
 					count, prepared := r.upload(int32Bytes(c.rows)), r.alloc(image.Bytes(inputs, c.capacity))
 					r.must(image.Enqueue(r.s, prepared, r.upload(bytesOf(x)), inputs, count, c.capacity))
@@ -675,10 +685,10 @@ func TestPartsOfProducts(t *testing.T) {
 						}
 					}
 					sums, arrivals := k.Scratch(c.capacity, products...)
-					if want := c.parts * arrivals * 64 * c.blockOutputs; units == cudakern.UnitsMMA && r.c.Properties().SMs == c.multiprocessors && (sums != want || arrivals == 0) {
+					if want := c.parts * arrivals * 64 * c.blockOutputs; units == c.units && r.c.Properties().SMs == c.multiprocessors && (sums != want || arrivals == 0) {
 						t.Errorf("%d bytes for the sums of %d blocks, want %d of them for each result", sums, arrivals/4, c.parts)
 					}
-					if most, mostArrivals := r.c.Properties().MostScratch(); sums > most || arrivals > mostArrivals {
+					if most, mostArrivals := r.c.Properties().MostScratch(units); sums > most || arrivals > mostArrivals {
 						t.Errorf("%d and %d bytes of scratch, the most should be %d and %d", sums, arrivals, most, mostArrivals)
 					}
 					scratch := r.scratch(k, c.capacity, products...)

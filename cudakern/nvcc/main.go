@@ -448,6 +448,8 @@ func maxSpill(kernel string) int {
 		return 384
 	case strings.Contains(kernel, "_mma_large"):
 		return 104
+	case strings.HasSuffix(kernel, "_many"):
+		return 1280 + 96 // the sums that wait, and what a block of inputs does not need
 	case strings.HasSuffix(kernel, "_mma_glu_n4"), strings.HasSuffix(kernel, "_mma_norm_n4"):
 		return 40
 	case strings.HasPrefix(kernel, "matmul_q2_k_few"), strings.HasPrefix(kernel, "matmul_q6_k_few"):

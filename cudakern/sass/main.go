@@ -103,7 +103,7 @@ func run(out io.Writer) error {
 			}
 		}
 	}
-	return errors.Join(append(slow, printTokens(out, rates))...)
+	return errors.Join(append(slow, printTokens(out, rates), printPrompts(out))...)
 }
 
 // kernelsOf returns the kernels of modules.
@@ -237,7 +237,7 @@ var (
 	fullRate = strings.Fields("FADD FADD32I FFMA FFMA32I FMUL FMUL32I IADD IADD32I IADD3 LOP LOP32I LOP3 XMAD MOV MOV32I PRMT SEL CS2R BRA SSY SYNC PBK BRK EXIT DEPBAR BAR")
 	halfRate = strings.Fields("SHL SHR SHF BFE BFI ISCADD ISCADD32I LEA FMNMX IMNMX FSET ISET ISETP FSETP ICMP FCMP PSETP")
 	quarter  = strings.Fields("MUFU F2F F2I I2F I2I FLO POPC S2R")
-	loads    = strings.Fields("LDG LDS STS STG LDC SHFL")
+	loads    = strings.Fields("LDG LDS STS STG LDL STL LDC SHFL MEMBAR")
 )
 
 // count returns the cost of code.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -99,4 +100,47 @@ func TestTheTableHasAllWeightTypes(t *testing.T) {
 	if !slices.Equal(names, types) {
 		t.Errorf("the table has %v, there are kernels for %v", names, types)
 	}
+}
+
+// TestTheCostOfManyRowsIsThatOfAllLoops counts a kernel that multiplies 4 words in each of its two loops over words: they run 4 times for a block of 8 × 8 × 32 products.
+func TestTheCostOfManyRowsIsThatOfAllLoops(t *testing.T) {
+	k := kernel{name: "matmul_q6_k_many"}
+	add := func(op string, n int) {
+		for range n {
+			k.code = append(k.code, instruction{8 * len(k.code), op, op, 1})
+		}
+	}
+	back := func(to int) {
+		k.code = append(k.code, instruction{8 * len(k.code), "BRA", fmt.Sprintf("BRA 0x%x", 8*to), 1})
+	}
+	add("MOV", 3)    // of a leaf
+	add("STS", 10)   // of a block
+	add("FFMA", 256) // of words
+	back(13)
+	add("I2F", 7)
+	add("FFMA", 256)
+	back(277)
+	back(3)
+	add("FADD", 64) // of a level
+	back(535)
+	back(0)
+	add("EXIT", 1)
+
+	m, err := k.many()
+	if want := 10 + 7 + 1 + 4*(257+257); err != nil || m.block.issue != want || m.block.conversion != 7*4 || m.block.memory != 10*4 {
+		t.Errorf("got %+v, %v, want %d instructions of a block", m.block, err, want)
+	}
+	if want := 3 + 64 + 2; m.leaf.issue != want {
+		t.Errorf("got %d instructions of a leaf, want %d", m.leaf.issue, want)
+	}
+	if got, want := m.perProduct(2048), (float64(10+7+1+4*514)+69./2)/2048; math.Abs(got-want) > 1e-12 {
+		t.Errorf("a product takes %g cycles, want %g", got, want)
+	}
+
+	t.Run("a kernel without such loops is refused", func(t *testing.T) {
+		k.code = k.code[:100]
+		if _, err := k.many(); err == nil || !strings.Contains(err.Error(), "no loop over words") {
+			t.Errorf("got %v", err)
+		}
+	})
 }

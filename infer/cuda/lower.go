@@ -378,7 +378,7 @@ func (l *lowering) scratch(product *cudakern.MatMul, products []cudakern.Product
 	if sums, _ := product.Scratch(l.capacity, products...); sums == 0 {
 		return s, nil
 	}
-	sums, arrivals := l.device.context.Properties().MostScratch()
+	sums, arrivals := l.device.context.Properties().MostScratch(l.device.context.Units)
 	if s.Sums, err = l.device.workspace("parts", sums); err != nil {
 		return s, err
 	}
