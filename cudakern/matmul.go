@@ -63,7 +63,7 @@ func (p Properties) MostScratch(units Units) (sums, arrivals int64) {
 
 // ScratchBytes returns how much of it products of capacity rows may need.
 func (p Properties) ScratchBytes(units Units, capacity int) int64 {
-	if units == UnitsDP2A || capacity < fromManyRows {
+	if from := fromManyRows(units); from == 0 || capacity < from {
 		return 0
 	}
 	sums, arrivals := p.MostScratch(units)
@@ -143,7 +143,7 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 
 // addMany adds the kernel of matmul_many.cu.
 func (k *MatMul) addMany(c *Context) (err error) {
-	many := productGroup{from: fromManyRows, rows: 64, outputs: 128, image: k.image, threads: 128, memory: manyShared}
+	many := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, image: k.image, threads: 128, memory: manyShared}
 	if many.kernel, err = c.kernel("many_"+k.weights, fmt.Sprintf("matmul_%s_many", k.weights)); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (k *MatMul) addMatrixUnits(c *Context, f weightFormat) (err error) {
 		stages := min(4, mmaShared/k.fewStage()) // FEW_STAGES of mma_few.cu
 		return productGroup{from: from, rows: rows, outputs: fewOutputs, image: imageS8Columns, threads: threads, memory: stages * k.fewStage()}
 	}
-	many, size := productGroup{from: fromManyRows, rows: 64, outputs: 128, image: imageS8, threads: threads, memory: mmaShared}, "mma"
+	many, size := productGroup{from: fromManyRows(c.Units), rows: 64, outputs: 128, image: imageS8, threads: threads, memory: mmaShared}, "mma"
 	if c.properties.MaxShared >= largeShared {
 		many.outputs, many.threads, many.memory, size = 64, threads/2, mmaSharedOfThree, "mma_large"
 	}
@@ -242,11 +242,17 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// minMatrixRows is the fewest rows that matrix units multiply, and fromManyRows that mma.cu and matmul_many.cu do. largeShared is the shared memory that blocks may
-// have on multiprocessors with room for three blocks of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
+// fromManyRows is the least capacity of launches with mma.cu and matmul_many.cu, whose blocks have 64 rows; 0: units have no such kernel. Steps have a power of two of
+// capacity, and may have half as many rows. By the cycles of their instructions, blocks of 64 rows are faster than groups of 4 on sm_52 if they are full, and
+// on average only with a capacity of 256, where a quarter of the last half stays empty instead of half.
+func fromManyRows(units Units) int {
+	return map[Units]int{UnitsMMA: 64, UnitsXMAD: 256}[units]
+}
+
+// minMatrixRows is the fewest rows that matrix units multiply. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
+// of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
 const (
 	minMatrixRows    = 5
-	fromManyRows     = 64
 	largeShared      = 227 << 10
 	fewOutputs       = 32
 	mmaShared        = 99 << 10
