@@ -242,9 +242,9 @@ type Product struct {
 // productImages is the number of image tiles in the shared memory of a block: IMAGES of matmul.cu.
 const productImages = 8
 
-// fromManyRows is the least capacity of launches with mma.cu and matmul_many.cu, whose blocks have 64 rows; 0: units have no such kernel. Steps have a power of two of
-// capacity, and may have half as many rows. By the cycles of their instructions, blocks of 64 rows are faster than groups of 4 on sm_52 if they are full, and
-// on average only with a capacity of 256, where a quarter of the last half stays empty instead of half.
+// fromManyRows is the least capacity of launches with mma.cu and matmul_many.cu, whose blocks have 64 rows; 0: units have no such kernel. Capacities are powers of two, and
+// a step may have little more than half as many rows. By the cycles of their instructions, a block is faster on sm_52 than groups of 4 rows if it has some 50 rows or more: on
+// average, blocks have 48 with a capacity of 64 and 128, and 55 with 256.
 func fromManyRows(units Units) int {
 	return map[Units]int{UnitsMMA: 64, UnitsXMAD: 256}[units]
 }
