@@ -147,8 +147,11 @@ func (k *MatMul) addMany(c *Context) (err error) {
 	if many.kernel, err = c.kernel("many_"+k.weights, fmt.Sprintf("matmul_%s_many", k.weights)); err != nil {
 		return err
 	}
+	if err := many.divide(c); err != nil {
+		return err
+	}
 	k.groups = append(k.groups, many)
-	return k.groups[len(k.groups)-1].divide(c)
+	return nil
 }
 
 // divide makes several blocks compute parts of the same results where one each would not make the device busy.
