@@ -3,6 +3,7 @@ package cudakern
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Activation converts activations to an image: the layout that matrix products read. An image is
@@ -23,19 +24,28 @@ const (
 	imageF32       = "f32"
 )
 
-// imageBytes is the size of the image of a tile of 32 blocks of a row: 16 · I16_UNITS and 16 · F32_UNITS of
-// activation.cuh, and a sixteenth of 32 · S8_UNIT, whose units have unitRows rows.
-var imageBytes = map[string]int{imageI16: 16 * 152, imageS8: 32 * 1280 / unitRows, imageS8Columns: 32 * 1280 / unitRows, imageF32: 16 * 256}
+// imagesOfFour are kinds that only products of few rows write and read, those of mma_row.cuh: units of 4 rows, in the order for quants of up to four bits with
+// one scale in a block, with two of them, or for quants of 8 bits. WHOLE_ORDER, HALVES_ORDER and BYTES_ORDER count them.
+var imagesOfFour = []string{"s8_four_whole", "s8_four_halves", "s8_four_bytes"}
 
-const unitRows = 16
+// imageLayout is the layout of a kind of image: the bytes of a tile of 32 blocks of as many rows as are stored together.
+type imageLayout struct {
+	rows, bytes int
+	from        int // the least capacity of launches that read it
+}
 
-// hasUnits reports whether images of a kind are of units.
-func hasUnits(kind string) bool { return kind == imageS8 || kind == imageS8Columns }
+// The bytes are 16 · I16_UNITS, 16 · F32_UNITS and 32 · S8_UNIT of activation.cuh, and 32 · UNIT_BYTES of mma_row.cuh.
+var imageLayouts = map[string]imageLayout{
+	imageI16: {1, 16 * 152, 1}, imageF32: {1, 16 * 256, 1}, imageS8: {16, 32 * 1280, minMatrixRows}, imageS8Columns: {16, 32 * 1280, minMatrixRows},
+	imagesOfFour[0]: {4, bytesOfFour, 3}, imagesOfFour[1]: {4, bytesOfFour, 3}, imagesOfFour[2]: {4, bytesOfFour, 3},
+}
+
+const bytesOfFour = 32 * 304
 
 // NewActivation loads the kernels that write images of a kind; see MatMul.Image.
 func NewActivation(c *Context, image string) (*Activation, error) {
-	if imageBytes[image] == 0 {
-		return nil, fmt.Errorf("image kind %q of activations does not exist", image)
+	if imageLayouts[image].bytes == 0 || slices.Contains(imagesOfFour, image) {
+		return nil, fmt.Errorf("no kernel writes images of kind %q alone", image)
 	}
 	k := &Activation{image: image, overlaps: c.properties.overlaps()}
 	for _, f := range []struct {
@@ -51,22 +61,19 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 }
 
 // Bytes returns the size of the image of capacity rows of cols activations, in bytes.
-func (k *Activation) Bytes(cols, capacity int) int64 {
-	return bytesOfImage(k.image, cols, capacity)
+func (k *Activation) Bytes(cols, capacity int) int64 { return ImageBytes(k.image, cols, capacity) }
+
+// ImageBytes returns the size of an image of a kind, of capacity rows of cols activations, in bytes.
+func ImageBytes(kind string, cols, capacity int) int64 {
+	l := imageLayouts[kind]
+	return int64(blocksFor(capacity, l.rows)) * int64(tilesFor(cols)) * int64(l.bytes)
 }
 
-func bytesOfImage(kind string, cols, capacity int) int64 {
-	if hasUnits(kind) {
-		capacity = blocksFor(capacity, unitRows) * unitRows
-	}
-	return int64(capacity) * int64(tilesFor(cols)) * int64(imageBytes[kind])
-}
-
-// MaxImageBytes is Activation.Bytes for the largest kind of image that products read.
+// MaxImageBytes is ImageBytes for the largest kind of image that products read.
 func MaxImageBytes(cols, capacity int) (most int64) {
-	for kind := range imageBytes {
-		if !hasUnits(kind) || capacity >= minMatrixRows {
-			most = max(most, bytesOfImage(kind, cols, capacity))
+	for kind, l := range imageLayouts {
+		if capacity >= l.from {
+			most = max(most, ImageBytes(kind, cols, capacity))
 		}
 	}
 	return most

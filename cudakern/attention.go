@@ -171,7 +171,7 @@ func CanWriteImage(heads, dim, capacity int) bool {
 // is not nil, q is not rotated yet, and the cache does not have the row's key and value: it attends to none behind its own. If image is
 // not "", dst becomes an image of this kind instead.
 func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
-	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads}
+	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads, together: 8}
 	each, queries := 4*32*a.width, a.queries            // each: bytes of a result
 	results := queries*each + max(a.keys, queries*each) // of the units so far, and of one, or its keys
 	if capacity >= shareRows {
@@ -194,7 +194,7 @@ func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int,
 	if a.byHeads == nil || capacity > headsRows {
 		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 	}
-	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, shared: headsMemory(a.dim, a.headsQueries)}
+	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, together: 2, shared: headsMemory(a.dim, a.headsQueries)}
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }
 
@@ -203,6 +203,7 @@ type attentionLaunch struct {
 	kernel          Function
 	heads, rows     int // query heads of a row, rows
 	threads, shared int
+	together        int // about how many blocks run on a multiprocessor at the same time; each requests its next unit while it computes one
 }
 
 func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
@@ -216,7 +217,7 @@ func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache,
 	grid := Dim3{X: 1, Y: groups, Z: blocksFor(capacity, k.rows)}
 	if capacity <= splitRows {
 		// Enough blocks to fill the GPU, for any length of the sequences.
-		grid.X = min(units(step.Blocks), max(1, 8*a.sms/(groups*capacity)))
+		grid.X = min(units(step.Blocks), max(1, k.together*a.sms/(groups*capacity)))
 	}
 	last, inner := scale, float32(0)
 	if limit > 0 {

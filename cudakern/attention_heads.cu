@@ -220,35 +220,52 @@ DEVICE void add_unit(Sums *all, const Sums &unit)
 	all->out = accumulate(all->out, scale, unit.out, unit_scale);
 }
 
-// Adds all units up in ascending order, from their partials. All lanes of a warp have the same query.
-DEVICE void add_partials(const Params &a, const Queries &n, int query, int d, Sums *all)
+// Adds all units up in ascending order, from their partials: for dimension d of query and of the queries APART behind it. All lanes of a warp have the
+// same queries. While units are added, the partials of the next ones are on their way.
+template <int APART, int COUNT> DEVICE void add_partials(const Params &a, const Queries &n, int query, int d, Sums (&all)[COUNT])
 {
 	enum { AT_ONCE = 8 };
 	const int lane = lane_id(), end = n.high / UNIT + 1, size = a.value_dim + 2;
 	UNROLL_BY(1) for (int begin = n.low / UNIT; begin < end; begin += WARP) {
 		const int count = min(end - begin, int(WARP));
-		const float *const partials = partial_of(a, n, query, begin), *const partial = partials + min(lane, count - 1) * size;
-		const float m = lane < count ? __ldcg(partial) : MINUS_INFINITY, sum = __ldcg(partial + 1);
-		float prefix = m; // maximum of the units up to the lane's
-		UNROLL_BY(1) for (int distance = 1; distance < WARP; distance *= 2) {
-			const float earlier = shfl_up(prefix, distance);
-			prefix = fmaxf(prefix, lane >= distance ? earlier : MINUS_INFINITY);
-		}
-		const float before = shfl_up(prefix, 1);
-		float previous = lane == 0 ? all->max : fmaxf(all->max, before), scale, unit_scale;
-		rescale(&previous, m, &scale, &unit_scale);
-		all->max = fmaxf(all->max, shfl(prefix, WARP - 1));
-		UNROLL_BY(1) for (int u = 0; u < count; u += AT_ONCE) {
-			float v[AT_ONCE];
+		const float *partials[COUNT];
+		float m[COUNT], sum[COUNT], next[COUNT][AT_ONCE];
+		const auto load = [&](int first) {
 			UNROLL for (int j = 0; j < AT_ONCE; j++)
-				v[j] = __ldcg(partials + min(u + j, count - 1) * size + 2 + d);
-			UNROLL_BY(AT_ONCE) for (int j = 0; j < AT_ONCE; j++) {
-				const float s = shfl(scale, u + j), us = shfl(unit_scale, u + j), l = shfl(sum, u + j);
-				if (u + j < count) {
-					all->sum = accumulate(all->sum, s, l, us);
-					all->out = accumulate(all->out, s, v[j], us);
-				}
+				UNROLL for (int i = 0; i < COUNT; i++)
+					next[i][j] = __ldcg(partials[i] + min(first + j, count - 1) * size + 2 + d);
+		};
+		UNROLL for (int i = 0; i < COUNT; i++) {
+			partials[i] = partial_of(a, n, min(query + i * APART, n.count - 1), begin);
+			const float *const partial = partials[i] + min(lane, count - 1) * size;
+			m[i] = lane < count ? __ldcg(partial) : MINUS_INFINITY, sum[i] = __ldcg(partial + 1);
+		}
+		load(0);
+		float scale[COUNT], unit_scale[COUNT];
+		UNROLL for (int i = 0; i < COUNT; i++) {
+			float prefix = m[i]; // maximum of the units up to the lane's
+			UNROLL_BY(1) for (int distance = 1; distance < WARP; distance *= 2) {
+				const float earlier = shfl_up(prefix, distance);
+				prefix = fmaxf(prefix, lane >= distance ? earlier : MINUS_INFINITY);
 			}
+			const float before = shfl_up(prefix, 1);
+			float previous = lane == 0 ? all[i].max : fmaxf(all[i].max, before);
+			rescale(&previous, m[i], &scale[i], &unit_scale[i]);
+			all[i].max = fmaxf(all[i].max, shfl(prefix, WARP - 1));
+		}
+		UNROLL_BY(1) for (int u = 0; u < count; u += AT_ONCE) {
+			float v[COUNT][AT_ONCE];
+			memcpy(v, next, sizeof v);
+			if (u + AT_ONCE < count)
+				load(u + AT_ONCE);
+			UNROLL_BY(AT_ONCE) for (int j = 0; j < AT_ONCE; j++)
+				UNROLL for (int i = 0; i < COUNT; i++) {
+					const float s = shfl(scale[i], u + j), us = shfl(unit_scale[i], u + j), l = shfl(sum[i], u + j);
+					if (u + j < count) {
+						all[i].sum = accumulate(all[i].sum, s, l, us);
+						all[i].out = accumulate(all[i].out, s, v[i][j], us);
+					}
+				}
 		}
 	}
 }
@@ -349,6 +366,8 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 		}
 		syncthreads(); // the keys are no longer needed either
 		Rows::store_values(r, m->rows, own - unit * UNIT, m->own[VALUES]);
+		if (unit + blocks < first_unit + units)
+			Rows::load(r, a, n, table, cache, unit + blocks, own);
 		UNROLL for (int i = 0; i < EACH; i++) {
 			const float4 max = *reinterpret_cast<const float4 *>(m->tile_max[head + i]);
 			const float e = attended ? exp2_of(score[i] - fmaxf(fmaxf(max.x, max.y), fmaxf(max.z, max.w))) : 0.0f, sum = warp_sum(e);
@@ -359,8 +378,6 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 		syncthreads();
 		sum_values<WIDTH, EACH>(m->e[head] + tile * BLOCK_POSITIONS, reinterpret_cast<const element *>(m->rows) + tile * BLOCK_POSITIONS * D::DIM, first, last, m->out[tile] + head);
 		syncthreads();
-		if (unit + blocks < first_unit + units)
-			Rows::load(r, a, n, table, cache, unit + blocks, own);
 		if (units > 1)
 			UNROLL_BY(1) for (int x = t; x < n.count * D::DIM; x += D::THREADS) {
 				const int query = x / D::DIM, d = x % D::DIM;
@@ -373,14 +390,23 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 	}
 	if (units > 1 && !arrives_last(a.arrivals + n.row * gridDim.y + blockIdx.y, blocks, m->flag))
 		return;
-	UNROLL_BY(1) for (int x = t; x < n.count * D::DIM; x += D::THREADS) {
-		const int query = x / D::DIM, d = x % D::DIM;
-		Sums all = {MINUS_INFINITY, 0.0f, 0.0f};
-		if (units == 1)
-			add_unit(&all, unit_sums(m, query, d));
+	enum { APART = D::THREADS / D::DIM, COUNT = QUERIES > APART ? QUERIES / APART : 1 };
+	const int query = t / D::DIM, d = t % D::DIM;
+	if (query >= n.count)
+		return;
+	static_assert(COUNT <= 2, "below, a thread has two results");
+	Sums all[COUNT];
+	UNROLL for (int i = 0; i < COUNT; i++)
+		all[i] = {MINUS_INFINITY, 0.0f, 0.0f};
+	if (units > 1)
+		add_partials<APART>(a, n, query, d, all);
+	UNROLL_BY(1) for (int i = 0; query + i * APART < n.count && i < COUNT; i++) {
+		Sums own = {MINUS_INFINITY, 0.0f, 0.0f};
+		if (units > 1)
+			own = i == 0 ? all[0] : all[COUNT - 1];
 		else
-			add_partials(a, n, query, d, &all);
-		write_result(a, n, query, d, all);
+			add_unit(&own, unit_sums(m, query + i * APART, d));
+		write_result(a, n, query + i * APART, d, own);
 	}
 }
 

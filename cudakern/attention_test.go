@@ -60,7 +60,9 @@ var attentionCases = []attentionCase{
 	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, allPositions},
 	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 32},
 	{false, 3, 3, 7, 130, 1, 2e-6, 2, 300, 33, 0, 129},
-	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0, 0}, // more units than the merge combines in one iteration
+	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0, 0},  // more units than the merge combines in one iteration
+	{true, 7, 1, 128, 0, 1, 2e-6, 1, 9000, 3, 0, 0}, // the same by heads, with more units than blocks, and 4 and 3 heads of a block
+	{true, 2, 1, 64, 5000, 1, 2e-6, 1, 5300, 3, 0, 0},
 }
 
 // attentionRig is a filled cache. Elements at which no position is stored are NaN.

@@ -99,7 +99,7 @@ func (k *MatMul) EnqueueExperts(to Queue, x, pairs Ptr, capacity int, p ExpertPr
 		return err
 	}
 	const outputs = bandOutputs * threads / 32 // of a block
-	shared := min(productImages, tilesFor(p.W.Inputs)) * imageBytes[k.image]
+	shared := min(productImages, tilesFor(p.W.Inputs)) * imageLayouts[k.image].bytes
 	return k.experts.Launch(to, Dim3{X: capacity * p.Used, Y: p.blocks(outputs)}, Dim3{X: threads}, shared,
 		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
 }

@@ -269,7 +269,7 @@ func (g productGroup) shared(inputs int) int {
 		return g.memory
 	}
 	perRow := productImages / g.rows
-	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageBytes[g.image]
+	return ((g.rows-1)*perRow + min(perRow, tilesFor(inputs))) * imageLayouts[g.image].bytes
 }
 
 // MaxProducts is the maximum number of products in one launch.

@@ -12,10 +12,11 @@
 // With two rows and more, where launches overlap, tiles of quantized weights go to a ring in shared memory (Ring), of stages tiles for each
 // warp: so many are on their way without registers for them. Else stages is 0, and they go to registers.
 //
-// With MATRIX, norm and glu of up to 4 rows are computed by matrix units (mma_row.cuh), with the same bits. A block is two teams of 8 warps,
-// which normalize half of the rows each, and compute groups of their own with the image of all: two blocks would both normalize all rows.
+// With MATRIX, up to 4 rows are computed by matrix units (mma_row.cuh), with the same bits. A block of norm and glu is two teams of 8 warps,
+// which normalize half of the rows each, and compute groups of their own with the image of all: two blocks would both normalize all rows. glu can
+// write the units of the next product instead of its image, which one copies as they are.
 //
-// Grid: (at most the number of groups). Launch with blockDim.x = 256 · TEAMS, the shared memory of RowMemory, and for norm and glu inputs
+// Grid: (at most the number of groups). Launch with blockDim.x = 256 for each team, the shared memory of RowMemory, and for norm and glu inputs
 // that are a multiple of 4 and fill at most MOST_TILES tiles, MOST_TILES_OF_4 with more than two rows.
 #include "again.cuh"
 #include "copies.cuh"
@@ -25,21 +26,15 @@
 #include "overlap.cuh"
 #include "products.cuh"
 
-#ifdef MATRIX
-enum { TEAMS = 2 };
-#else
-enum { TEAMS = 1 };
-#endif
-
-// The team of the thread, its warp in it, and a barrier for the team.
-DEVICE int team_id() { return TEAMS == 1 ? 0 : warp_id() / WARPS; }
-DEVICE int team_warp() { return TEAMS == 1 ? warp_id() : warp_id() % WARPS; }
-DEVICE void sync_team()
+// The team of the thread among TEAMS of a block, its warp in it, and a barrier for the team.
+template <int TEAMS> DEVICE int team_id() { return TEAMS == 1 ? 0 : warp_id() / WARPS; }
+template <int TEAMS> DEVICE int team_warp() { return TEAMS == 1 ? warp_id() : warp_id() % WARPS; }
+template <int TEAMS> DEVICE void sync_team()
 {
 	if (TEAMS == 1)
 		syncthreads();
 	else
-		sync_part(team_id(), 32 * WARPS);
+		sync_part(team_id<TEAMS>(), 32 * WARPS);
 }
 
 enum { GROUP_OUTPUTS = WARPS * BAND_OUTPUTS, MOST_TILES = 6, MOST_TILES_OF_4 = 4 };
@@ -135,7 +130,7 @@ template <int N> DEVICE OfBlock quantize_fours(uint2 (&pairs)[N], const float4 (
 	return {finite ? zero ? 0 : max_abs / 32512 : __int_as_float(0x7fffffff), low + shfl_xor(low, 4), low};
 }
 
-// Returns the first words of this lane and the next one, if this lane has an even number, else the second words of the one before and of this one.
+// Two neighbouring lanes exchange words: the even one gets the first words of both, the odd one the second words.
 DEVICE uint2 exchanged(uint2 pairs)
 {
 	const bool odd = lane_id() & 1;
@@ -198,18 +193,23 @@ DEVICE void write_one(uint4 *image, int block, float v) { write_i16(image, block
 
 #endif
 
-// The activations of a launch: RMSNorm(x) · w. WEIGHTS_FIRST says whether many weights may be requested before them, so that they arrive behind those: an
-// image follows attention, which hardly reads memory, or a long launch, whose last blocks do not, either.
+// The activations of a launch, and the TEAMS of its blocks: RMSNorm(x) · w. WEIGHTS_FIRST says whether many weights may be requested before them, so that
+// they arrive behind those. A norm needs its rows at once. The launch before an image is attention, or at its end, and leaves the memory idle.
 struct Normalized {
+#ifdef MATRIX
+	enum { TEAMS = 2 };
+#else
+	enum { TEAMS = 1 };
+#endif
 	enum { WEIGHTS_FIRST = false };
 	const float *x, *w;
 	float eps;
 	int inputs;
 };
 
-// The images of the rows.
+// The images of the rows; with MATRIX their units.
 struct Imaged {
-	enum { WEIGHTS_FIRST = true };
+	enum { TEAMS = 1, WEIGHTS_FIRST = true };
 	const uint4 *image;
 	int inputs;
 };
@@ -217,6 +217,29 @@ struct Imaged {
 // stage_rows writes the images of the rows to shared memory, one behind another; without one row, of which there may be none, rows of
 // N. What the images of other rows have is undefined. It calls meanwhile, if they are not WEIGHTS_FIRST, when it has requested
 // them.
+
+#ifdef MATRIX
+
+// Begins to copy the units of all rows, in two groups: those of the first FIRST_TILES tiles, and the others. multiply waits for the first one. The other has
+// arrived when a tile needs it: before tile t it waits for all copies but stages - 2, of which t are of later tiles, and there are at most FIRST_TILES + 2 stages.
+enum { FIRST_TILES = 4 };
+template <int N, typename F> DEVICE void stage_rows(uint8_t *units, float *, const Imaged &a, const int *, const F &)
+{
+	const int tiles = tiles_of(blocks_of(a.inputs)), tile_bytes = TILE_BLOCKS * UNIT_BYTES;
+	const uint8_t *const from = reinterpret_cast<const uint8_t *>(a.image);
+	const Address to = address_of(units);
+	int at = threadIdx.x * 16;
+	const auto copy = [&](int until) {
+		for (; at < until * tile_bytes; at += 32 * WARPS * 16)
+			copy_async<16>(to + at, from + at);
+		copies_commit();
+	};
+	wait_for_previous();
+	copy(min(tiles, int(FIRST_TILES)));
+	copy(tiles);
+}
+
+#else
 
 // Copies them. Loads do not go through the read-only cache, because the launch before may have written the images.
 template <int N, typename F> DEVICE void stage_rows(uint4 *image, float *, const Imaged &a, const int *rows, const F &)
@@ -235,13 +258,15 @@ template <int N, typename F> DEVICE void stage_rows(uint4 *image, float *, const
 	syncthreads();
 }
 
+#endif
+
 // Computes them; each team some of the rows. The norm's weights are loaded before the launch before has ended, if there are enough registers for
 // all of them, else a tile ahead.
 template <int N, typename F> DEVICE void stage_rows(Staged *image, float *partial, const Normalized &a, const int *rows, const F &meanwhile)
 {
-	enum { OWN = N / TEAMS, MOST = N < 4 ? MOST_TILES : MOST_TILES_OF_4, AT_ONCE = 4 / OWN }; // AT_ONCE: tiles, so that lanes share the divisions of all
+	enum { TEAMS = Normalized::TEAMS, OWN = N / TEAMS, MOST = N < 4 ? MOST_TILES : MOST_TILES_OF_4, AT_ONCE = 4 / OWN }; // AT_ONCE: tiles, so that lanes share the divisions of all
 	const bool early = OWN < 4;
-	const int first_row = team_id() * OWN, count = N == 1 ? 1 : *rows - first_row, thread = threadIdx.x % NORM_THREADS;
+	const int first_row = team_id<TEAMS>() * OWN, count = N == 1 ? 1 : *rows - first_row, thread = threadIdx.x % NORM_THREADS;
 	const int fours = a.inputs / 4, tiles = tiles_of(blocks_of(a.inputs));
 	const float4 *const x = reinterpret_cast<const float4 *>(a.x) + first_row * fours, *const w = reinterpret_cast<const float4 *>(a.w);
 	float4 v[OWN][MOST] = {}, g[MOST];
@@ -281,7 +306,7 @@ template <int N, typename F> DEVICE void stage_rows(Staged *image, float *partia
 					n[row * AT_ONCE + tile - first] = make_float4(of.x * scales[row] * by.x, of.y * scales[row] * by.y, of.z * scales[row] * by.z, of.w * scales[row] * by.w);
 			}
 		}
-		write_fours<OWN, AT_ONCE>(image, first_row, count, first, tiles, team_warp() * (TILE_BLOCKS / WARPS), n);
+		write_fours<OWN, AT_ONCE>(image, first_row, count, first, tiles, team_warp<TEAMS>() * (TILE_BLOCKS / WARPS), n);
 	}
 	syncthreads();
 }
@@ -300,12 +325,15 @@ DEVICE int groups_of(const Product &p) { return (p.outputs + GROUP_OUTPUTS - 1) 
 DEVICE int groups_of(const Stored &job) { return groups_of(job.a) + groups_of(job.b) + groups_of(job.c); }
 DEVICE Product product_of(const Stored &job, int group, int, int *band) { return product_of(job.a, job.b, job.c, band, GROUP_OUTPUTS, group); }
 
-// The image of glu_of(kind, gate, up): a group is computed in two passes.
+// The image of glu_of(kind, gate, up): a group is computed in two passes. With MATRIX and an order, its units in that order.
 struct Gating {
 	enum { PASSES = 2 };
 	uint4 *image;
 	const uint8_t *gate, *up;
 	int outputs, kind;
+#ifdef MATRIX
+	int order;
+#endif
 };
 
 DEVICE int groups_of(const Gating &job) { return blocks_of(job.outputs); }
@@ -318,6 +346,12 @@ DEVICE Product product_of(const Gating &job, int group, int pass, int *band)
 // Writes a block of the image of a row; v is the lane's activation.
 DEVICE void write_block(const Gating &job, int row, int block, float v)
 {
+#ifdef MATRIX
+	if (job.order != NO_UNITS) {
+		write_unit(reinterpret_cast<uint8_t *>(job.image) + block * UNIT_BYTES, row, job.order, v);
+		return;
+	}
+#endif
 	write_one(job.image + (row * tiles_of(groups_of(job)) + block / TILE_BLOCKS) * RowPath::UNITS, block % TILE_BLOCKS, v);
 }
 
@@ -325,12 +359,12 @@ DEVICE void write_block(const Gating &job, int row, int block, float v)
 // The products
 
 // The shared memory of a block: rowMemory in matmul_row.go.
-template <int N> struct RowMemory {
+template <int N, int TEAMS> struct RowMemory {
 	float partial[N * NORM_FLOATS];
 	float results[TEAMS][2][2][N][GROUP_OUTPUTS]; // of gate and up, of the group before and of this one in turn
 #ifdef MATRIX
 	float sums[TEAMS][WARPS][N * GROUP_OUTPUTS];
-	uint8_t image[UNIT_BYTES]; // of the first block
+	uint8_t image[]; // the units
 #else
 	uint4 image[RowPath::UNITS]; // and those of the other tiles and rows
 #endif
@@ -338,11 +372,11 @@ template <int N> struct RowMemory {
 
 // Returns where the weights of the warp's band of a group begin. A warp without a band repeats the last one, and its results are
 // discarded.
-template <typename Job> DEVICE const uint8_t *band_at(const Job &job, int group, int pass, int blocks)
+template <int TEAMS, typename Job> DEVICE const uint8_t *band_at(const Job &job, int group, int pass, int blocks)
 {
 	int band;
 	const Product p = product_of(job, group, pass, &band);
-	return p.weights + min(band + team_warp(), (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(blocks);
+	return p.weights + min(band + team_warp<TEAMS>(), (p.outputs - 1) / BAND_OUTPUTS) * band_bytes(blocks);
 }
 
 // Which row and output of a group a thread has the sum of, if it has one.
@@ -361,7 +395,7 @@ template <int N> DEVICE Place place_of_band(void)
 
 // Stores the results of a group, and for the last pass of a GLU writes the blocks of its images. step counts passes, and begins again behind
 // those of two groups. All threads of the block call it.
-template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group, int, Place place, float sum, const int *rows)
+template <int N, int TEAMS> DEVICE void finish(const Stored &job, RowMemory<N, TEAMS> *, int group, int, Place place, float sum, const int *rows)
 {
 	int band;
 	const Product p = product_of(job, group, 0, &band); // again: fewer registers in the loop
@@ -372,14 +406,14 @@ template <int N> DEVICE void finish(const Stored &job, RowMemory<N> *, int group
 	*dst = job.add ? *dst + sum : sum;
 }
 
-template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int group, int step, Place place, float sum, const int *rows)
+template <int N, int TEAMS> DEVICE void finish(const Gating &job, RowMemory<N, TEAMS> *memory, int group, int step, Place place, float sum, const int *rows)
 {
-	const int lane = lane_id(), team = team_id(), row = team_warp(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
+	const int lane = lane_id(), team = team_id<TEAMS>(), row = team_warp<TEAMS>(), pass = step % Gating::PASSES, buffer = step / Gating::PASSES;
 	if (place.has)
 		memory->results[team][buffer][pass][place.row][place.output] = sum;
 	if (pass == 0)
 		return;
-	sync_team();
+	sync_team<TEAMS>();
 	if (row < N && (N == 1 || row < *rows)) {
 		const float gate = memory->results[team][buffer][0][row][lane], up = memory->results[team][buffer][1][row][lane];
 		write_block(job, row, group, group * GROUP_OUTPUTS + lane < job.outputs ? glu_of(job.kind, gate, up) : 0);
@@ -387,8 +421,8 @@ template <int N> DEVICE void finish(const Gating &job, RowMemory<N> *memory, int
 }
 
 // Writes what no group has: the blocks of the last tile of an image that are past the end.
-DEVICE void pad(const Stored &, int) {}
-DEVICE void pad(const Gating &job, int rows)
+template <int TEAMS> DEVICE void pad(const Stored &, int) {}
+template <int TEAMS> DEVICE void pad(const Gating &job, int rows)
 {
 	const int groups = groups_of(job);
 	for (int row = 0; row < rows; row++)
@@ -435,7 +469,7 @@ DEVICE bool has_ring(int) { return true; }
 #ifdef MATRIX
 
 enum { SLOT = FEW_STAGE };
-DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile) { copy_tile(to, from, team_warp(), in_tile, lane_id()); }
+DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile) { copy_tile(to, from, warp_id() % WARPS, in_tile, lane_id()); }
 
 #else
 
@@ -472,8 +506,8 @@ DEVICE void copy_to_slot(Address to, const uint8_t *from, int in_tile)
 
 // The tiles of a warp, in the order in which it multiplies them: those of its band of a group, then those of the next pass or group.
 // The ring of shared memory has the next ones.
-template <typename Job> struct Ring {
-	enum { EARLY = 1 }; // so many tiles do not keep rows that are requested behind them from arriving
+template <typename Job, int TEAMS> struct Ring {
+	enum { EARLY = 1 }; // with so many tiles for each warp on their way, rows that are requested behind them arrive soon
 
 	Address slots;    // of the warp
 	int stages, slot; // the slot of the next tile
@@ -486,7 +520,7 @@ template <typename Job> struct Ring {
 	{
 		if (r.group < groups_of(job)) {
 			if (r.tile == 0)
-				r.at = band_at(job, r.group, r.pass, blocks);
+				r.at = band_at<TEAMS>(job, r.group, r.pass, blocks);
 			const int in_tile = min(blocks - r.tile * TILE_BLOCKS, int(TILE_BLOCKS));
 			copy_to_slot(r.slots + slot * SLOT, r.at, in_tile);
 			r.at += tile_bytes(in_tile);
@@ -525,28 +559,35 @@ DEVICE void wait_for_all_but(int tiles)
 // Products of N rows: see mma_row.cuh.
 template <int N, typename Job, typename Source> DEVICE void multiply(const Job &job, const Source &a, const int *rows, int stages)
 {
-	SHARED(RowMemory<N>, memory);
-	const int lane = lane_id(), team = team_id(), warp = team_warp(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
+	enum { TEAMS = Source::TEAMS };
+	typedef RowMemory<N, TEAMS> Memory;
+	SHARED(Memory, memory);
+	const int lane = lane_id(), team = team_id<TEAMS>(), warp = team_warp<TEAMS>(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job);
 	const int first_group = blockIdx.x + team * gridDim.x;
 	const Address image = again(address_of(memory->image)), slots = image + tiles * TILE_BLOCKS * UNIT_BYTES + team * stages * FEW_STAGE;
 	const InTile at = in_tile(a.inputs);
-	typedef Ring<Job> Tiles;
+	typedef Ring<Job, TEAMS> Tiles;
 	Tiles ring = {slots + warp * FEW_BAND, stages, 0, 0, 0, first_group, 0};
 	int copied = 0;
 	const auto copy = [&](int until) {
 		for (; copied < until; copied++)
 			Tiles::copy_next(ring, job, blocks, copied);
 	};
-	copy(min(stages - 1, int(Tiles::EARLY)));
+	copy(Source::WEIGHTS_FIRST ? stages - 1 : min(stages - 1, int(Tiles::EARLY)));
+	if (Source::WEIGHTS_FIRST)
+		request_tiles(band_at<TEAMS>(job, first_group, 0, blocks), blocks / TILE_BLOCKS);
 	stage_rows<N>(memory->image, memory->partial, a, rows, [&] { copy(stages - 1); });
+	// How many copies, the latest ones, the next tile does not need: it needs the first of the two groups of units.
+	int unneeded = Source::WEIGHTS_FIRST ? min(stages - 2, 1) : stages - 2;
 	int step = 0;
 	for (int group = *rows > 0 ? first_group : groups; group < groups; group += TEAMS * gridDim.x)
 		for (int pass = 0; pass < Job::PASSES; pass++) {
 			float acc[FEW_LANES][FEW_OUTPUTS / 16][2] = {};
 			for (int tile = 0; tile < tiles; tile++) {
 				const int in_tile = min(blocks - tile * TILE_BLOCKS, int(TILE_BLOCKS));
-				wait_for_all_but(stages - 2);
-				sync_team(); // and all warps have multiplied the tile before
+				wait_for_all_but(unneeded);
+				unneeded = stages - 2;
+				sync_team<TEAMS>(); // and all warps have multiplied the tile before
 				Tiles::copy_next(ring, job, blocks, (ring.slot == 0 ? stages : ring.slot) - 1);
 				const Address weights = slots + ring.slot * FEW_STAGE, units = image + (tile * TILE_BLOCKS + warp) * UNIT_BYTES;
 				const auto multiply = [&](int i) { multiply_unit(acc[i], weights, at, units + i * WARPS * UNIT_BYTES, i); };
@@ -563,7 +604,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 			UNROLL for (int n = 0; n < FEW_OUTPUTS / 16; n++)
 				UNROLL for (int i = 0; i < 2; i++)
 					memory->sums[team][warp][(n * 2 + i) * WARP + lane] = (acc[0][n][i] + acc[2][n][i]) + (acc[1][n][i] + acc[3][n][i]);
-			sync_team();
+			sync_team<TEAMS>();
 			if (group + TEAMS * int(gridDim.x) >= groups && pass == Job::PASSES - 1)
 				begin_next(); // not before, as in multiply_row
 			const auto of = [&](int from) { return memory->sums[team][from][threadIdx.x % (N * GROUP_OUTPUTS)]; };
@@ -572,7 +613,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 			step = (step + 1) % (2 * Job::PASSES);
 		}
 	if (blockIdx.x == gridDim.x - 1)
-		pad(job, *rows);
+		pad<TEAMS>(job, *rows);
 }
 
 #else
@@ -580,10 +621,11 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 // Products of one row.
 template <typename Job, typename Source> DEVICE void multiply_row(const Job &job, const Source &a, const int *rows)
 {
-	SHARED(RowMemory<1>, memory);
+	typedef RowMemory<1, 1> Memory;
+	SHARED(Memory, memory);
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), full_tiles = blocks / TILE_BLOCKS, groups = groups_of(job);
 	int group = blockIdx.x, step = 0;
-	const uint8_t *tile_at = band_at(job, group, 0, blocks);
+	const uint8_t *tile_at = band_at<1>(job, group, 0, blocks);
 
 	// As in matmul; the first tile is on its way while the image is staged, the next band's while a band ends.
 	const bool prefetch = SCALE_BYTES > 0;
@@ -598,7 +640,7 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 		return; // checked this late so that no load above waits for rows
 	for (;;) {
 		const int next_step = (step + 1) % (2 * Job::PASSES), next_pass = next_step % Job::PASSES, next_group = next_pass == 0 ? group + gridDim.x : group;
-		const uint8_t *const following_at = next_group < groups ? band_at(job, next_group, next_pass, blocks) : 0;
+		const uint8_t *const following_at = next_group < groups ? band_at<1>(job, next_group, next_pass, blocks) : 0;
 		float acc[BAND_OUTPUTS] = {};
 		const uint4 *image = memory->image;
 		for (int left = full_tiles; left > 0; left--) {
@@ -627,16 +669,17 @@ template <typename Job, typename Source> DEVICE void multiply_row(const Job &job
 		group = next_group, step = next_step, tile_at = following_at;
 	}
 	if (blockIdx.x == gridDim.x - 1)
-		pad(job, 1);
+		pad<1>(job, 1);
 }
 
 // Products of N rows.
 template <int N, typename Job, typename Source> DEVICE void multiply_rows(const Job &job, const Source &a, const int *rows, [[maybe_unused]] int stages)
 {
-	SHARED(RowMemory<N>, memory);
+	typedef RowMemory<N, 1> Memory;
+	SHARED(Memory, memory);
 	const int lane = lane_id(), blocks = blocks_of(a.inputs), tiles = tiles_of(blocks), groups = groups_of(job), stride = tiles * RowPath::UNITS;
 #ifdef RING
-	typedef Ring<Job> Tiles;
+	typedef Ring<Job, 1> Tiles;
 	Tiles ring = {again(address_of(memory->image + N * stride)) + warp_id() * stages * SLOT, stages, 0, 0, 0, int(blockIdx.x), 0};
 	int copied = 0;
 	const auto copy = [&](int until) {
@@ -648,13 +691,13 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 	const auto copy = [&](int) {};
 #endif
 	if (Source::WEIGHTS_FIRST)
-		request_tiles(band_at(job, blockIdx.x, 0, blocks), blocks / TILE_BLOCKS);
+		request_tiles(band_at<1>(job, blockIdx.x, 0, blocks), blocks / TILE_BLOCKS);
 	stage_rows<N>(memory->image, memory->partial, a, rows, [&] { copy(stages); });
 	int step = 0;
 	for (int group = *rows > 0 ? blockIdx.x : groups; group < groups; group += gridDim.x)
 		for (int pass = 0; pass < Job::PASSES; pass++) {
 			float acc[N * BAND_OUTPUTS] = {};
-			const uint8_t *tile_at = band_at(job, group, pass, blocks);
+			const uint8_t *tile_at = band_at<1>(job, group, pass, blocks);
 			for (int tile = 0; tile < tiles; tile++) {
 				const int in_tile = min(blocks - tile * TILE_BLOCKS, int(TILE_BLOCKS));
 				const uint4 *const image = memory->image + tile * RowPath::UNITS;
@@ -686,7 +729,7 @@ template <int N, typename Job, typename Source> DEVICE void multiply_rows(const 
 			step = (step + 1) % (2 * Job::PASSES);
 		}
 	if (blockIdx.x == gridDim.x - 1)
-		pad(job, *rows);
+		pad<1>(job, *rows);
 }
 
 template <int N, typename Job, typename Source> DEVICE void multiply(const Job &job, const Source &a, const int *rows, [[maybe_unused]] int stages)
@@ -699,35 +742,43 @@ template <int N, typename Job, typename Source> DEVICE void multiply(const Job &
 
 #endif
 
-#define NORM_PRODUCT(weight, name, n, suffix) NORM_PRODUCT_NAMED(weight, name, n, suffix)
-#define NORM_PRODUCT_NAMED(weight, name, n, suffix) \
-	KERNEL(matmul_##weight##_##name##_norm##suffix, TEAMS * 32 * WARPS, 2 / TEAMS) \
+#ifdef MATRIX
+#define WITH_ORDER(...) __VA_ARGS__
+#else
+#define WITH_ORDER(...)
+#endif
+
+#define NORM_PRODUCT(weight, name, n, suffix) \
+	KERNEL(matmul_##weight##_##name##_norm##suffix, Normalized::TEAMS * 32 * WARPS, 2 / Normalized::TEAMS) \
 	(float *dst0, const uint8_t *weights0, int outputs0, float *dst1, const uint8_t *weights1, int outputs1, \
 		float *dst2, const uint8_t *weights2, int outputs2, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
 	{ \
 		multiply<n>(Stored{{dst0, weights0, outputs0, 0}, {dst1, weights1, outputs1, 0}, {dst2, weights2, outputs2, 0}, false}, \
 			Normalized{x, w, eps, inputs}, rows, stages); \
 	} \
-	KERNEL(matmul_##weight##_##name##_glu##suffix, TEAMS * 32 * WARPS, 2 / TEAMS) \
-	(uint4 *image, const uint8_t *gate, const uint8_t *up, int outputs, int kind_of_gate, const float *x, const float *w, float eps, int inputs, const int *rows, int stages) \
+	KERNEL(matmul_##weight##_##name##_glu##suffix, Normalized::TEAMS * 32 * WARPS, 2 / Normalized::TEAMS) \
+	(uint4 *image, const uint8_t *gate, const uint8_t *up, int outputs, int kind_of_gate, const float *x, const float *w, float eps, int inputs, const int *rows, \
+		WITH_ORDER(int order, ) int stages) \
 	{ \
-		multiply<n>(Gating{image, gate, up, outputs, kind_of_gate}, Normalized{x, w, eps, inputs}, rows, stages); \
+		multiply<n>(Gating{image, gate, up, outputs, kind_of_gate, WITH_ORDER(order)}, Normalized{x, w, eps, inputs}, rows, stages); \
 	}
 
-#define ROW_PRODUCT(weight, name, n, suffix) NORM_PRODUCT(weight, name, n, suffix) ONE_PRODUCT_NAMED(weight, name, n, suffix)
-#define ONE_PRODUCT_NAMED(weight, name, n, suffix) \
+#define ONE_PRODUCT(weight, name, n, suffix) \
 	KERNEL(matmul_##weight##_##name##_one##suffix, 32 * WARPS, 2) \
 	(float *dst, const uint8_t *weights, int outputs, const uint4 *image, int inputs, int add, const int *rows, int stages) \
 	{ \
 		multiply<n>(Stored{{dst, weights, outputs, 0}, {}, {}, add != 0}, Imaged{image, inputs}, rows, stages); \
 	}
 
+#define ROW_PRODUCT(weight, name, n, suffix) ROW_PRODUCT_NAMED(weight, name, n, suffix)
+#define ROW_PRODUCT_NAMED(weight, name, n, suffix) NORM_PRODUCT(weight, name, n, suffix) ONE_PRODUCT(weight, name, n, suffix)
+
 #if SCALE_BYTES == 0
 ROW_PRODUCT(WEIGHT, float, 1, )
 ROW_PRODUCT(WEIGHT, float, 2, _n2)
 ROW_PRODUCT(WEIGHT, float, 4, _n4)
 #elif defined(MATRIX)
-NORM_PRODUCT(WEIGHT, mma, 4, _n4)
+ROW_PRODUCT(WEIGHT, mma, 4, _n4)
 #elif defined(EXACT)
 ROW_PRODUCT(WEIGHT, dp2a, 1, )
 ROW_PRODUCT(WEIGHT, dp2a, 2, _n2)

@@ -10,16 +10,17 @@ import (
 type rowProduct struct {
 	rows            int
 	norm, glu, one  rowKernel
-	overlaps        bool // launches do
-	spread          int  // more shared memory than two blocks on a multiprocessor can have; 0: not known
-	shareable       int  // the most shared memory of a block
+	ofUnits         rowKernel // one, of an image of imagesOfFour; without a Function if there is none
+	overlaps        bool      // launches do
+	spread          int       // more shared memory than two blocks on a multiprocessor can have; 0: not known
+	shareable       int       // the most shared memory of a block
 	multiprocessors int
 }
 
 // rowKernel is one of them.
 type rowKernel struct {
 	*Function
-	teams  int // of a block, of threads threads each: TEAMS of matmul_row.cu
+	teams  int // of a block, of threads threads each: TEAMS in matmul_row.cu
 	memory rowMemory
 }
 
@@ -55,18 +56,24 @@ func (k *MatMul) newRowProduct(c *Context, module, units, suffix string, rows in
 		r.spread = spreadShared
 	}
 	const results = 4 * 2 * 2 * rowOutputs // of RowMemory in matmul_row.cu, for a row
-	all := rowKernel{nil, 1, rowMemory{rows * (normBytes + results), rows * imageBytes[k.image], k.tileBytes * threads / 32}}
-	norms, normModule, normUnits := all, module, units
-	if rows == 4 && units == "dp2a" && c.Units == UnitsMMA && c.properties.MaxShared >= largeShared {
-		const teams, sums, unit = 2, 4 * threads / 32 * rowOutputs, 304 // unit: UNIT_BYTES of mma_row.cuh
-		norms = rowKernel{nil, teams, rowMemory{rows * (normBytes + teams*(results+sums)), tileBlocks * unit, teams * k.fewStage()}}
-		normModule, normUnits = "row_mma_"+k.weights, "mma"
-	}
-	r.norm, r.glu, r.one = norms, norms, all
-	for _, kernel := range []struct {
+	r.one = rowKernel{nil, 1, rowMemory{rows * (normBytes + results), rows * imageLayouts[k.image].bytes, k.tileBytes * threads / 32}}
+	r.norm = r.one
+	type load struct {
 		to                  *rowKernel
 		module, units, name string
-	}{{&r.norm, normModule, normUnits, "norm"}, {&r.glu, normModule, normUnits, "glu"}, {&r.one, module, units, "one"}} {
+	}
+	loads := []load{{&r.one, module, units, "one"}}
+	if rows == 4 && units == "dp2a" && c.Units == UnitsMMA && c.properties.MaxShared >= largeShared {
+		const sums = 4 * threads / 32 * rowOutputs
+		kernel := func(teams int) rowKernel {
+			return rowKernel{nil, teams, rowMemory{rows * (normBytes + teams*(results+sums)), bytesOfFour, teams * k.fewStage()}}
+		}
+		r.norm, r.ofUnits = kernel(2), kernel(1)
+		module, units = "row_mma_"+k.weights, "mma"
+		loads = append(loads, load{&r.ofUnits, module, units, "one"})
+	}
+	r.glu = r.norm
+	for _, kernel := range append(loads, load{&r.norm, module, units, "norm"}, load{&r.glu, module, units, "glu"}) {
 		f, err := c.kernel(kernel.module, fmt.Sprintf("matmul_%s_%s_%s%s", k.weights, kernel.units, kernel.name, suffix))
 		if err != nil {
 			return r, err
@@ -154,18 +161,46 @@ func (k *MatMul) EnqueueNormalized(to Queue, n Normalized, rows Ptr, capacity in
 		each[2].Dst, each[2].Weights, int32(each[2].W.Outputs), n.X, n.W, n.Eps, int32(inputs), rows)
 }
 
-// EnqueueGated writes the images of the GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of kind
-// Image(capacity). The bits are those of separate launches. The Dst of both products are not used.
-func (k *MatMul) EnqueueGated(to Queue, image Ptr, n Normalized, g Gate, rows Ptr, capacity int, gate, up Product) error {
+// GatedImage returns the kind of image that EnqueueGated should write for a product of capacity rows of inputs activations, by EnqueueOne.
+func (k *MatMul) GatedImage(inputs, capacity int) string {
+	if r := k.rowProduct(capacity); r != nil && r.ofUnits.Function != nil {
+		if _, fits := r.stages(r.ofUnits, inputs, false); fits {
+			return imagesOfFour[k.order()]
+		}
+	}
+	return k.Image(capacity)
+}
+
+// order returns that of the units that products with these weights read.
+func (k *MatMul) order() int {
+	switch k.weights {
+	case "q2_k", "q3_k", "q6_k":
+		return 1
+	case "q8_0":
+		return 2
+	}
+	return 0
+}
+
+// EnqueueGated writes the images of the GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of a kind that GatedImage
+// returns for the product that reads them, which has a type of weights with SameImage. The bits are those of separate launches. The Dst of both products are not used.
+func (k *MatMul) EnqueueGated(to Queue, image Ptr, kind string, n Normalized, g Gate, rows Ptr, capacity int, gate, up Product) error {
 	r, err := k.checkRows(capacity, gate, up)
 	if err != nil {
 		return err
 	}
+	order := slices.Index(imagesOfFour, kind)
+	if order >= 0 && r.ofUnits.Function == nil || order < 0 && kind != k.Image(capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights writes images of kind %q", capacity, k.weights, kind)
+	}
 	if gate.W.Outputs != up.W.Outputs || g > SquaredReLU {
 		return fmt.Errorf("no kernel computes gate %d of products of %d and of %d outputs", g, gate.W.Outputs, up.W.Outputs)
 	}
-	return r.launch(to, r.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs,
-		image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows)
+	args := []any{image, gate.Weights, up.Weights, int32(gate.W.Outputs), int32(g), n.X, n.W, n.Eps, int32(gate.W.Inputs), rows}
+	if r.ofUnits.Function != nil {
+		args = append(args, int32(order))
+	}
+	return r.launch(to, r.glu, blocksFor(gate.W.Outputs, rowOutputs), gate.W.Inputs, args...)
 }
 
 // TakesOne reports whether EnqueueOne can compute a product of capacity rows of inputs activations.
@@ -181,10 +216,12 @@ func (k *MatMul) TakesOne(inputs, capacity int) bool {
 // Overlaps reports whether launches of products of few rows begin while launches before them are running.
 func (k *MatMul) Overlaps() bool { return k.row[0].overlaps }
 
-// EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits. In a graph it takes as long, unless it overlaps.
-func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, capacity int, add bool, p Product) error {
-	if p.W.Type != k.weights || !k.TakesOne(p.W.Inputs, capacity) {
-		return fmt.Errorf("no product of %d rows with %s weights has %d inputs of %s", capacity, k.weights, p.W.Inputs, p.W.Type)
+// EnqueueOne computes what Enqueue does for one product of capacity rows, with the same bits. In a graph it takes as long, unless it overlaps. x is an
+// image of kind Image(capacity), or, if EnqueueGated has written it, GatedImage.
+func (k *MatMul) EnqueueOne(to Queue, x Ptr, kind string, rows Ptr, capacity int, add bool, p Product) error {
+	ofUnits := kind != k.Image(capacity)
+	if p.W.Type != k.weights || ofUnits && kind != k.GatedImage(p.W.Inputs, capacity) || !ofUnits && !k.TakesOne(p.W.Inputs, capacity) {
+		return fmt.Errorf("no product of %d rows with %s weights has %d inputs of %s in an image of kind %q", capacity, k.weights, p.W.Inputs, p.W.Type, kind)
 	}
 	if _, err := p.W.format(); err != nil {
 		return err
@@ -194,7 +231,11 @@ func (k *MatMul) EnqueueOne(to Queue, x, rows Ptr, capacity int, add bool, p Pro
 		onto = 1
 	}
 	r := k.rowProduct(capacity)
-	return r.launch(to, r.one, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs,
+	kernel := r.one
+	if ofUnits {
+		kernel = r.ofUnits
+	}
+	return r.launch(to, kernel, blocksFor(p.W.Outputs, rowOutputs), p.W.Inputs,
 		p.Dst, p.Weights, int32(p.W.Outputs), x, int32(p.W.Inputs), onto, rows)
 }
 
@@ -244,7 +285,7 @@ func (r *rowProduct) spreads(groups int) bool { return r.spread > 0 && groups <=
 // launch launches as many blocks as can run at the same time, at most one for each group of outputs. args lack the last one, the
 // stages.
 func (r *rowProduct) launch(to Queue, k rowKernel, groups, inputs int, args ...any) error {
-	alone := k.Function == r.one.Function && r.spreads(groups)
+	alone := (k.Function == r.one.Function || k.Function == r.ofUnits.Function) && r.spreads(groups)
 	stages, _ := r.stages(k, inputs, alone)
 	shared, spread, block := k.memory.of(inputs)+stages*k.memory.stage, 0, k.teams*threads
 	if alone {

@@ -70,7 +70,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 					}
 					for _, add := range []bool{true, false} {
 						r.must(k.Enqueue(r.s, prepared, count, c.capacity, add, cudakern.Scratch{}, products[0]))
-						r.must(k.EnqueueOne(r.s, prepared, count, c.capacity, add, fused[0]))
+						r.must(k.EnqueueOne(r.s, prepared, k.Image(c.capacity), count, c.capacity, add, fused[0]))
 						if want, got := r.download(products[0].Dst, size), r.download(fused[0].Dst, size); !bytes.Equal(got, want) {
 							t.Errorf("a product of the image differs, added: %v", add)
 						}
@@ -79,13 +79,70 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 					images := []cudakern.Ptr{r.upload(make([]byte, bytesOfImage)), r.upload(make([]byte, bytesOfImage))}
 					for _, g := range []cudakern.Gate{cudakern.SiLU, cudakern.SquaredReLU} {
 						r.must(image.EnqueueGLU(r.s, images[0], products[0].Dst, products[1].Dst, g, c.outputs, count, c.capacity))
-						r.must(k.EnqueueGated(r.s, images[1], n, g, count, c.capacity, products[0], products[1]))
+						r.must(k.EnqueueGated(r.s, images[1], k.Image(c.capacity), n, g, count, c.capacity, products[0], products[1]))
 						if want, got := r.download(images[0], bytesOfImage), r.download(images[1], bytesOfImage); !bytes.Equal(got, want) {
 							t.Errorf("gate %d: the image differs from that of separate launches", g)
 						}
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestProductsOfGatedUnits compares products of units that a GLU of gate and up has written for them with those of separate launches, bit for bit: for all types of
+// weights that write them and all that read them, with partial tiles, more tiles than are copied first, more groups than blocks, fewer rows than
+// there may be, and rows with values that are not finite.
+func TestProductsOfGatedUnits(t *testing.T) {
+	type pair struct{ gate, down string }
+	var pairs []pair
+	for _, name := range cudakern.WeightTypes() {
+		if elements, _ := weightTypes[name].Block(); elements > 1 {
+			pairs = append(pairs, pair{"q4_0", name}, pair{name, "q4_k"}, pair{name, "q6_k"}, pair{name, "q8_0"})
+		}
+	}
+	for _, p := range pairs {
+		for _, c := range []struct {
+			inputs, between, outputs, rows int
+			value                          float64 // of the last row
+		}{{256, 1280, 37, 4, 1e4}, {512, 256, 165, 3, math.Inf(1)}, {256, 5376, 40, 1, 0}, {256, 256, 5, 0, 0}} {
+			t.Run(fmt.Sprintf("%s for %s (%d, %d, %d) %d rows", p.gate, p.down, c.inputs, c.between, c.outputs, c.rows), func(t *testing.T) {
+				t.Setenv("M40_LLM_EMU_SMS", "1")
+				const capacity = 4
+				r, k, image := newProductRig(t, "9.0", cudakern.UnitsMMA, p.gate, capacity)
+				down, err := cudakern.NewMatMul(r.c, p.down)
+				r.must(err)
+				kind := down.GatedImage(c.between, capacity)
+				if kind == down.Image(capacity) {
+					t.Fatal("the product has no units")
+				}
+				rng := rand.New(rand.NewPCG(uint64(c.inputs), uint64(c.between)))
+				x := normal(rng, capacity*c.inputs, 1)
+				x[max(c.rows-1, 0)*c.inputs+100] = float32(c.value)
+				n := cudakern.Normalized{X: r.upload(bytesOf(x)), W: r.upload(bytesOf(normal(rng, c.inputs, 1))), Eps: 1e-5}
+				count := r.upload(int32Bytes(c.rows))
+				product := func(name string, outputs, inputs int) cudakern.Product {
+					w := cudakern.Weights{Type: name, Outputs: outputs, Inputs: inputs}
+					at := r.load(w, devicetest.RandomWeight(rng, weightTypes[name], outputs, inputs, 1))
+					return cudakern.Product{Dst: r.upload(bytesOf(normal(rng, capacity*outputs, 1))), Weights: at, W: w}
+				}
+				gate, up, want := product(p.gate, c.between, c.inputs), product(p.gate, c.between, c.inputs), product(p.down, c.outputs, c.between)
+				got, size := want, 4*capacity*c.outputs
+				got.Dst = r.upload(r.download(want.Dst, size))
+
+				prepared, of, units := r.alloc(image.Bytes(c.inputs, capacity)), r.alloc(image.Bytes(c.between, capacity)), r.alloc(cudakern.ImageBytes(kind, c.between, capacity))
+				r.must(image.EnqueueRMSNorm(r.s, prepared, n.X, n.W, c.inputs, n.Eps, count, capacity))
+				r.must(k.Enqueue(r.s, prepared, count, capacity, false, cudakern.Scratch{}, gate, up))
+				r.must(image.EnqueueGLU(r.s, of, gate.Dst, up.Dst, cudakern.SiLU, c.between, count, capacity))
+				r.must(k.EnqueueGated(r.s, units, kind, n, cudakern.SiLU, count, capacity, gate, up))
+				for _, add := range []bool{true, false} {
+					r.must(down.Enqueue(r.s, of, count, capacity, add, cudakern.Scratch{}, want))
+					r.must(down.EnqueueOne(r.s, units, kind, count, capacity, add, got))
+					if want, got := r.download(want.Dst, size), r.download(got.Dst, size); !bytes.Equal(got, want) {
+						t.Errorf("the product of units differs, added: %v", add)
+					}
+				}
+			})
 		}
 	}
 }

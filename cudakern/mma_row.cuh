@@ -63,6 +63,35 @@ DEVICE void store_four(uint8_t *unit, int row, uint2 pairs)
 	}
 }
 
+// The orders of words in units, for products that other kernels write them for: that of quants of up to four bits with one scale in a block, with two of
+// them, or of quants of 8 bits. The rest of a unit is the same, but for sums that are not read without an addend.
+enum { NO_UNITS = -1, WHOLE_ORDER, HALVES_ORDER, BYTES_ORDER };
+
+// Writes a row's block of a unit, for products with that order; v is the lane's activation.
+DEVICE void write_unit(uint8_t *unit, int row, int order, float v)
+{
+	const int lane = lane_id(), eighth = lane / 4 % 4, word = lane / 2 % 2, apart = order == BYTES_ORDER ? 2 : 4;
+	const bool lower = lane & 1;
+	float scale;
+	const int q = quantize(v, &scale);
+	const int half = sum_of_half(q), low = shfl(half, 0), high = shfl(half, 16);
+	// Lanes 0 to 15 each store a word.
+	uint32_t bytes = 0;
+	UNROLL for (int i = 0; i < 4; i++) {
+		const int of = shfl(q, eighth * 8 + word * (8 / apart) + i % 2 * apart + i / 2);
+		bytes |= (uint32_t(lower ? of : (of + 128) >> 8) & 255) << 8 * i;
+	}
+	const int of_lane = order == WHOLE_ORDER ? word : eighth / 2, to = order == WHOLE_ORDER ? eighth : eighth % 2 * 2 + word;
+	if (lane < 16)
+		*reinterpret_cast<uint32_t *>(unit + row * 2 * UNIT_LOWER + lower * UNIT_LOWER + to * 8 + of_lane * 4) = bytes;
+	float *const of_rows = reinterpret_cast<float *>(unit + UNIT_VALUES) + row;
+	if (lane == 0) {
+		of_rows[0] = scale;
+		of_rows[UNIT_ROWS] = scale * float(order == HALVES_ORDER ? low : low + high);
+		of_rows[2 * UNIT_ROWS] = scale * float(high);
+	}
+}
+
 // Sets first and second to a lane's two words of values of output lane / 4 of the eight of a pair of bands, in block i of the warp.
 DEVICE void row_fragment(uint32_t &first, uint32_t &second, Address tile, const InTile &at, int pair, int i)
 {

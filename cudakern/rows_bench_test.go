@@ -70,6 +70,8 @@ func BenchmarkAttention(b *testing.B) {
 		{"one row at 2k", 1, 1, 2048, 1},
 		{"one row at 8k", 1, 1, 8192, 1},
 		{"one row at 32k", 1, 1, 32768, 1},
+		{"4 rows of 4 sequences at 2k", 4, 4, 2048, 4},
+		{"4 rows of 4 sequences at 8k", 4, 4, 8192, 4},
 		{"8 rows of 8 sequences at 2k", 8, 8, 2048, 8},
 		{"16 rows of 16 sequences at 2k", 16, 16, 2048, 16},
 		{"512 rows of a prompt up to 2k", 512, 1, 2048, 512},

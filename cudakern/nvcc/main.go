@@ -445,7 +445,7 @@ func readBudget(name string) (map[string]int, error) {
 func maxSpill(kernel string) int {
 	switch {
 	case strings.HasPrefix(kernel, "persist_"):
-		return 384
+		return 392
 	case strings.Contains(kernel, "_mma_large"):
 		return 104
 	case strings.HasSuffix(kernel, "_many"):

@@ -33,9 +33,10 @@ type operation struct {
 	// For StoreKV: the RoPE of the queries, if the launch also rotates queries and keys.
 	rope *device.Op
 
-	// For Attention: the StoreKV with RoPE that the launch does first; the product for which it writes
-	// its result as an image.
-	stores  *operation
+	// For Attention: the StoreKV with RoPE that the launch does first.
+	stores *operation
+
+	// For Attention, and for MatMul with a GLU: the product for which it writes its result as an image.
 	product *device.Op
 }
 
@@ -83,7 +84,7 @@ func fuse(p *device.Program, canNormalize func(product device.Op, rows int) bool
 			o.also = sharing(ops, i, done)
 			if o.normed = normalizes(o) && canNormalize(op, rows); o.normed && isGated(o, ops[i+1:]) {
 				gated = i + 2
-				o.glu, done[gated] = &ops[gated], true
+				o.glu, o.product, done[gated] = &ops[gated], &ops[gated+1], true
 			}
 			if i+1 < len(ops) && len(o.also) == 0 && !o.normed && isSumOf(ops[i+1], op.Dst) && overwritten(ops[i+2:], op.Dst) {
 				o.Dst, o.add, done[i+1] = ops[i+1].Dst, true, true

@@ -299,7 +299,7 @@ func TestProductsOfFewRowsComputeTheirNormAndGLU(t *testing.T) {
 			p.MatMul(d, half, y)
 			p.Embed(y, w)
 		}, "MatMul 4,5 of RMSNorm 1 in its launch; MatMul 7 of RMSNorm 1 in its launch; Embed 2"},
-		{"of more rows where the device does", 2, 2, gated, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 4; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
+		{"of more rows where the device does", 2, 2, gated, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 4 for MatMul 7; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
 		{"not of more rows elsewhere", 2, 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, a, b, device.SiLU)
@@ -329,7 +329,7 @@ func TestProductsOfFewRowsComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(y, w)
 			p.Embed(a, w)
 		}, "MatMul 4 of RMSNorm 1 in its launch; Add 3; Embed 2; Embed 4"},
-		{"with the GLU of two products that only a product reads", 1, 1, gated, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 4; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
+		{"with the GLU of two products that only a product reads", 1, 1, gated, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 4 for MatMul 7; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
 		{"also in the place of the up projection", 1, 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(b, a, b, device.SiLU)
@@ -337,7 +337,7 @@ func TestProductsOfFewRowsComputeTheirNormAndGLU(t *testing.T) {
 			p.Embed(y, w)
 			p.Embed(a, w)
 			p.Embed(b, w)
-		}, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 5; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
+		}, "MatMul 4,5 of RMSNorm 1 in its launch as GLU 5 for MatMul 7; MatMul 7 of GLU 4; Embed 2; Embed 4; Embed 5"},
 		{"not with the GLU if the operands change places", 1, 1, func(p *device.Program) {
 			pair(p)
 			p.GLU(a, b, a, device.SiLU)

@@ -176,7 +176,7 @@ func (l *lowering) lower(op operation) error {
 	if err := lower(l, op, at); err != nil {
 		return err
 	}
-	if op.Dst.ID == l.prepared.activation && op.product == nil && op.glu == nil {
+	if op.Dst.ID == l.prepared.activation && op.product == nil {
 		l.prepared = prepared{}
 	}
 	if op.Dst.ID == l.grouped.routes && l.grouped.routes != 0 {
@@ -359,12 +359,17 @@ func (l *lowering) matMul(op operation, at operands) error {
 	if op.normed {
 		return l.normalizedMatMul(op, product, products)
 	}
-	image, err := l.image(op, product.Image(l.capacity), at.x, op.X.Cols, l.rows, l.capacity)
+	kind := product.Image(l.capacity)
+	one := len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.hasRows(l.capacity) && (product.Overlaps() || l.resident)
+	if gated := product.GatedImage(op.X.Cols, l.capacity); gated != kind && l.prepared == l.imageOf(op, gated, op.X.Cols) {
+		kind, one = gated, true
+	}
+	image, err := l.image(op, kind, at.x, op.X.Cols, l.rows, l.capacity)
 	if err != nil {
 		return err
 	}
-	if len(products) == 1 && product.TakesOne(op.X.Cols, l.capacity) && l.hasRows(l.capacity) && (product.Overlaps() || l.resident) {
-		return product.EnqueueOne(&l.recording, image, l.rows, l.capacity, op.add, products[0])
+	if one {
+		return product.EnqueueOne(&l.recording, image, kind, l.rows, l.capacity, op.add, products[0])
 	}
 	scratch, err := l.scratch(product, products)
 	if err != nil {
@@ -404,17 +409,11 @@ func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, prod
 	if err != nil {
 		return err
 	}
-	kind := product.Image(l.capacity)
-	activation, err := l.device.kernels.activation(kind)
+	image, kind, err := l.imageFor(*op.product, op.glu)
 	if err != nil {
 		return err
 	}
-	image, err := l.device.workspace("image", activation.Bytes(op.glu.Dst.Cols, l.capacity))
-	if err != nil {
-		return err
-	}
-	l.prepared = prepared{op.glu.Dst.ID, op.glu, kind, op.glu.Dst.Cols, cudakern.Groups{}}
-	return product.EnqueueGated(&l.recording, image, n, gate, l.rows, l.capacity, products[0], products[1])
+	return product.EnqueueGated(&l.recording, image, kind, n, gate, l.rows, l.capacity, products[0], products[1])
 }
 
 // expertMatMul adds the launch of a product with the weights of experts, and before it the image
@@ -497,18 +496,23 @@ func (l *lowering) groups(id int32, routes cudakern.Ptr, g cudakern.Groups) (cud
 	return g, err
 }
 
+// imageOf identifies the image of op's X of a kind, with rows of cols values.
+func (l *lowering) imageOf(op operation, kind string, cols int) prepared {
+	return prepared{op.X.ID, op.producer, kind, cols, cudakern.Groups{}}
+}
+
 // image returns the workspace with the image of op's X, which is at x in rows of cols values. It adds
 // the launch that writes the image, unless the workspace has it already.
 func (l *lowering) image(op operation, kind string, x cudakern.Ptr, cols int, rows cudakern.Ptr, capacity int) (cudakern.Ptr, error) {
 	d := l.device
+	image, err := d.workspace("image", cudakern.ImageBytes(kind, cols, capacity))
+	want := l.imageOf(op, kind, cols)
+	if err != nil || l.prepared == want {
+		return image, err
+	}
 	activation, err := d.kernels.activation(kind)
 	if err != nil {
 		return 0, err
-	}
-	image, err := d.workspace("image", activation.Bytes(cols, capacity))
-	want := prepared{op.X.ID, op.producer, kind, cols, cudakern.Groups{}}
-	if err != nil || l.prepared == want {
-		return image, err
 	}
 	l.prepared = want
 	if op.producer == nil {
@@ -583,7 +587,7 @@ func (l *lowering) attention(op operation, at operands) error {
 	}
 	dst, image := at.dst, ""
 	if op.product != nil {
-		if dst, image, err = l.imageFor(*op.product); err != nil {
+		if dst, image, err = l.imageFor(*op.product, nil); err != nil {
 			return err
 		}
 	}
@@ -613,19 +617,18 @@ func (l *lowering) rotation(op *operation) (*cudakern.Rotation, error) {
 }
 
 // imageFor returns the workspace for the image of X that a product reads, and its kind. The launch that
-// is being lowered writes it.
-func (l *lowering) imageFor(product device.Op) (cudakern.Ptr, string, error) {
+// is being lowered writes it: an attention, or products and glu.
+func (l *lowering) imageFor(product device.Op, glu *device.Op) (cudakern.Ptr, string, error) {
 	d := l.device
 	kernel, err := d.kernels.matMul(product.W.Type)
 	if err != nil {
 		return 0, "", err
 	}
 	kind := kernel.Image(l.capacity)
-	activation, err := d.kernels.activation(kind)
-	if err != nil {
-		return 0, "", err
+	if glu != nil {
+		kind = kernel.GatedImage(product.X.Cols, l.capacity)
 	}
-	image, err := d.workspace("image", activation.Bytes(product.X.Cols, l.capacity))
-	l.prepared = prepared{product.X.ID, nil, kind, product.X.Cols, cudakern.Groups{}}
+	image, err := d.workspace("image", cudakern.ImageBytes(kind, product.X.Cols, l.capacity))
+	l.prepared = prepared{product.X.ID, glu, kind, product.X.Cols, cudakern.Groups{}}
 	return image, kind, err
 }
