@@ -64,7 +64,7 @@ typedef WordsOf<false> Chosen;
 #endif
 
 typedef Chosen::Type Words;
-enum { IS_FLOAT = Words::EACH == 2, BLOCK_WORDS = BLOCK_INPUTS / 2 * Words::EACH, HAS_START = !IS_FLOAT && OFFSET != 0 };
+enum { IS_FLOAT = Words::EACH == 2, BLOCK_WORDS = BLOCK_INPUTS / 2 * Words::EACH, HAS_START = !IS_FLOAT && OFFSET != 0, HAS_SUMS = HAS_ADDEND || HAS_START };
 
 // ---------------------------------------------------------------------------------------
 // A block of inputs of the rows and outputs in shared memory, in 4-byte words
@@ -74,7 +74,7 @@ enum {
 	AT_W = AT_X + BLOCK_WORDS * MANY_ROWS,         // [word][output]
 	AT_SCALES = AT_W + BLOCK_WORDS * MANY_OUTPUTS, // [row] float
 	AT_SUMS = AT_SCALES + MANY_ROWS,               // [half][row] scale · sum of the activations, as float; with HAS_START int: what dots begin with
-	AT_FACTORS = AT_SUMS + (HAS_ADDEND || HAS_START ? HALVES * MANY_ROWS : 0), // [half][output] float
+	AT_FACTORS = AT_SUMS + (HAS_SUMS ? HALVES * MANY_ROWS : 0), // [half][output] float
 	AT_ADDENDS = AT_FACTORS + HALVES * MANY_OUTPUTS,                           // the same
 	AT_END = AT_ADDENDS + (HAS_ADDEND ? HALVES * MANY_OUTPUTS : 0),
 };
@@ -106,18 +106,9 @@ DEVICE void copy_block(uint32_t *stage, const Source &from, unsigned block)
 	const uint2 high = ldg64(at + high_at(in_tile, output, lane));
 	memcpy(w.high[0], &high, sizeof high);
 #endif
-	const uint8_t *const scale = at + scales_at(in_tile, lane) + output * SCALE_BYTES;
-#if SCALE_BYTES == 1
-	w.scales[0] = ldg8(scale);
-#elif SCALE_BYTES == 2
-	w.scales[0] = ldg16(scale);
-#else
-	w.scales[0] = ldg32(scale);
-#endif
-#if SUPER_BYTES == 4
-	w.super[0] = ldg32(at + super_at(in_tile, lane) + output * SUPER_BYTES);
-#elif SUPER_BYTES == 2
-	w.super[0] = ldg16(at + super_at(in_tile, lane) + output * SUPER_BYTES);
+	w.scales[0] = load_scales<SCALE_BYTES>(at + scales_at(in_tile, lane) + output * SCALE_BYTES);
+#if SUPER_BYTES > 0
+	w.super[0] = load_scales<SUPER_BYTES>(at + super_at(in_tile, lane) + output * SUPER_BYTES);
 #endif
 	const uint4 *const image = from.image + tile * I16_UNITS;
 	uint32_t pairs[8];
@@ -149,7 +140,7 @@ DEVICE void copy_block(uint32_t *stage, const Source &from, unsigned block)
 	const int *const sums = reinterpret_cast<const int *>(scales) + TILE_BLOCKS;
 	const float x_scale = scales[0];
 	stage[AT_SCALES + row] = float_to_bits(x_scale);
-	UNROLL for (int half = 0; half < (HAS_ADDEND || HAS_START ? HALVES : 0); half++) {
+	UNROLL for (int half = 0; half < (HAS_SUMS ? HALVES : 0); half++) {
 		const int sum = HALVES == 1 ? sums[0] : half == 0 ? sums[TILE_BLOCKS] : sums[0] - sums[TILE_BLOCKS];
 		stage[AT_SUMS + half * MANY_ROWS + row] = HAS_START ? uint32_t(-OFFSET * sum) : float_to_bits(x_scale * float(sum));
 	}

@@ -118,18 +118,9 @@ DEVICE void copy_block(Address stage, const Source &from, const Position &at, Sc
 #elif HIGH_BYTES == 8
 	copy_async<8>(stage + STAGE_HIGH + (thread - MMA_OUTPUTS) * 8, from.band + (tile + high_at(in_tile, thread % BAND_OUTPUTS, lane)));
 #endif
-	const uint8_t *scale = from.band + (tile + scales_at(in_tile, lane) + thread % BAND_OUTPUTS * SCALE_BYTES);
-#if SCALE_BYTES == 1
-	scales.scale = ldg8(scale);
-#elif SCALE_BYTES == 2
-	scales.scale = ldg16(scale);
-#else
-	scales.scale = ldg32(scale);
-#endif
-#if SUPER_BYTES == 4
-	scales.super = ldg32(from.band + (tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES));
-#elif SUPER_BYTES == 2
-	scales.super = ldg16(from.band + (tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES));
+	scales.scale = load_scales<SCALE_BYTES>(from.band + (tile + scales_at(in_tile, lane) + thread % BAND_OUTPUTS * SCALE_BYTES));
+#if SUPER_BYTES > 0
+	scales.super = load_scales<SUPER_BYTES>(from.band + (tile + super_at(in_tile, lane) + thread % BAND_OUTPUTS * SUPER_BYTES));
 #endif
 }
 

@@ -160,6 +160,17 @@ struct Block {
 
 DEVICE float value_of(int q); // of a quant
 
+// Loads the scales of a block of one output, or of its super-block.
+template <int BYTES> DEVICE uint32_t load_scales(const uint8_t *p)
+{
+	if constexpr (BYTES == 1)
+		return ldg8(p);
+	else if constexpr (BYTES == 2)
+		return ldg16(p);
+	else
+		return ldg32(p);
+}
+
 #endif
 
 #define WEIGHT_FILE(name) WEIGHT_FILE_NAMED(name)
