@@ -7,26 +7,18 @@ import (
 	"path/filepath"
 )
 
-// Dump returns what cuobjdump of the CUDA toolkit prints, with the options args, for the module in a file.
-func Dump(name string, args ...string) ([]byte, error) {
-	file, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	image, err := Decompress(file)
-	if err != nil {
-		return nil, err
-	}
+// Dump returns what cuobjdump of the CUDA toolkit prints, with the options args, for the image of a module.
+func Dump(image []byte, args ...string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "fatbin")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	plain := filepath.Join(dir, "module.fatbin")
-	if err := os.WriteFile(plain, image, 0o666); err != nil {
+	name := filepath.Join(dir, "module.fatbin")
+	if err := os.WriteFile(name, image, 0o666); err != nil {
 		return nil, err
 	}
-	output, err := exec.Command("cuobjdump", append(args, plain)...).CombinedOutput()
+	output, err := exec.Command("cuobjdump", append(args, name)...).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("cuobjdump %q: %w\n%s", args, err, output)
 	}

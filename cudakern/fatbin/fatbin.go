@@ -1,46 +1,101 @@
-// Package fatbin contains the compiled modules of kernels, compressed by brotli.
+// Package fatbin contains the compiled modules of kernels: a tar archive of those of each family, compressed by brotli
+// as a whole, because modules for several types of weights have much in common.
 package fatbin
 
 import (
+	"archive/tar"
 	"bytes"
 	"embed"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"strings"
 
 	"github.com/andybalholm/brotli"
 )
 
-//go:embed *.br
+//go:embed *.tar.br
 var files embed.FS
 
-// Suffix is the end of the name of a module's file, after the name of the module.
-const Suffix = ".fatbin.br"
+// Suffix is the end of the name of an archive's file, after the name of the family.
+const Suffix = ".tar.br"
 
-// Read returns the module called name, decompressed. The error is fs.ErrNotExist if the program was built without it.
-func Read(name string) ([]byte, error) {
-	file, err := files.ReadFile(name + Suffix)
-	if err != nil {
-		return nil, err
-	}
-	return Decompress(file)
+// Module is a compiled module.
+type Module struct {
+	Name  string
+	Image []byte // a fatbin
 }
 
-// Decompress returns the fatbin in the contents of a file.
-func Decompress(file []byte) ([]byte, error) {
-	image, err := io.ReadAll(brotli.NewReader(bytes.NewReader(file)))
-	if err != nil {
-		return nil, fmt.Errorf("cannot decompress a module of kernels: %w", err)
+// Read returns the image of the module called name. The error is fs.ErrNotExist if the program was built without it.
+func Read(name string) (image []byte, err error) {
+	// The family is name, or what is left of it without the type of weights, which may have an underscore, too.
+	family, file := name, []byte(nil)
+	for {
+		if file, err = files.ReadFile(family + Suffix); err == nil {
+			break
+		}
+		end := strings.LastIndexByte(family, '_')
+		if end < 0 {
+			return nil, fs.ErrNotExist
+		}
+		family = family[:end]
 	}
-	return image, nil
+	err = unpack(file, func(member string, r io.Reader) (done bool, err error) {
+		if member == name {
+			image, err = io.ReadAll(r)
+		}
+		return member == name, err
+	})
+	if err == nil && image == nil {
+		err = fs.ErrNotExist
+	}
+	return image, err
 }
 
-// Compress returns the contents of the file for a fatbin. It takes seconds for a megabyte.
-func Compress(image []byte) ([]byte, error) {
+// Unpack returns the modules in the contents of an archive's file.
+func Unpack(file []byte) (modules []Module, err error) {
+	err = unpack(file, func(name string, r io.Reader) (bool, error) {
+		image, err := io.ReadAll(r)
+		modules = append(modules, Module{name, image})
+		return false, err
+	})
+	return modules, err
+}
+
+// unpack calls f with each module until it is done.
+func unpack(file []byte, f func(name string, image io.Reader) (done bool, err error)) error {
+	for r := tar.NewReader(brotli.NewReader(bytes.NewReader(file))); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		done := false
+		if err == nil {
+			done, err = f(header.Name, r)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot decompress modules of kernels: %w", err)
+		}
+		if done {
+			return nil
+		}
+	}
+}
+
+// Pack returns the contents of an archive's file. It takes seconds for a megabyte.
+func Pack(modules []Module) ([]byte, error) {
 	var file bytes.Buffer
-	w := brotli.NewWriterOptions(&file, brotli.WriterOptions{Quality: 11, LGWin: 24})
-	if _, err := w.Write(image); err != nil {
-		return nil, err
+	compressed := brotli.NewWriterOptions(&file, brotli.WriterOptions{Quality: brotli.BestCompression, LGWin: 24})
+	archive := tar.NewWriter(compressed)
+	for _, m := range modules {
+		if err := archive.WriteHeader(&tar.Header{Name: m.Name, Mode: 0o644, Size: int64(len(m.Image))}); err != nil {
+			return nil, err
+		}
+		if _, err := archive.Write(m.Image); err != nil {
+			return nil, err
+		}
 	}
-	err := w.Close()
+	err := errors.Join(archive.Close(), compressed.Close())
 	return file.Bytes(), err
 }

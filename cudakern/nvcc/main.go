@@ -1,4 +1,4 @@
-// Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to cudakern/fatbin and
+// Command nvcc compiles the modules of cudakern/modules.txt with NVIDIA's nvcc to the archives of cudakern/fatbin and
 // writes a manifest with the hashes of their sources. Modules whose hashes are in the manifest are not
 // compiled again. It fails if a kernel spills registers or uses more than cudakern/registers.txt allows.
 // Run it in cudakern.
@@ -32,7 +32,8 @@ import (
 var commonFlags = []string{"-std=c++17", "-O3", "-fmad=false", "-diag-suppress", "177", "-Wno-deprecated-gpu-targets"}
 
 const (
-	manifestName  = "fatbin/manifest.txt"
+	archives      = "fatbin"
+	manifestName  = archives + "/manifest.txt"
 	registersName = "registers.txt"
 )
 
@@ -45,7 +46,7 @@ func main() {
 	}
 }
 
-// run compiles all modules to fatbin/. updateRegisters: registers.txt is written before it is checked.
+// run compiles all modules. updateRegisters: registers.txt is written before it is checked.
 func run(updateRegisters bool, log io.Writer) error {
 	modules, err := readModules("modules.txt")
 	if err != nil {
@@ -55,23 +56,33 @@ func run(updateRegisters bool, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	changed, err := changedModules(modules, version)
+	before, err := readFamilies(archives)
 	if err != nil {
 		return err
 	}
-	if err := compileAll(changed, "fatbin", log); err != nil {
+	images := imagesOf(before)
+	changed, err := changedModules(modules, images, version)
+	if err != nil {
+		return err
+	}
+	compiledNow, err := compileAll(changed, log)
+	if err != nil {
+		return err
+	}
+	maps.Copy(images, compiledNow)
+	if err := writeFamilies(archives, before, familiesOf(modules, images)); err != nil {
 		return err
 	}
 	manifest := manifest{version: version, modules: map[string]hashes{}}
 	for _, m := range modules {
-		if manifest.modules[m.name], err = m.hashes(version); err != nil {
+		if manifest.modules[m.name], err = m.hashes(version, images[m.name]); err != nil {
 			return err
 		}
 	}
 	if err := os.WriteFile(manifestName, manifest.format(), 0o666); err != nil {
 		return err
 	}
-	results, err := resourcesOf(modules, "fatbin")
+	results, err := resourcesOf(modules, images)
 	if err != nil {
 		return err
 	}
@@ -92,7 +103,7 @@ func run(updateRegisters bool, log io.Writer) error {
 }
 
 // changedModules returns the modules that the manifest does not have as they are.
-func changedModules(modules []module, version string) (changed []module, err error) {
+func changedModules(modules []module, images map[string][]byte, version string) (changed []module, err error) {
 	committed, err := readManifest(manifestName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return modules, nil
@@ -101,11 +112,12 @@ func changedModules(modules []module, version string) (changed []module, err err
 		return nil, err
 	}
 	for _, m := range modules {
-		h, err := m.hashes(version)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && h != committed.modules[m.name] {
-			changed = append(changed, m)
-		} else if err != nil {
+		h, err := m.hashes(version, images[m.name])
+		if err != nil {
 			return nil, err
+		}
+		if h != committed.modules[m.name] {
+			changed = append(changed, m)
 		}
 	}
 	return changed, nil
@@ -114,6 +126,7 @@ func changedModules(modules []module, version string) (changed []module, err err
 // module is a line of modules.txt.
 type module struct {
 	name    string
+	family  string   // name without the weight type; of the archive with its image
 	source  string   // from cudakern
 	defines []string // NAME or NAME=VALUE
 }
@@ -166,17 +179,17 @@ func readModules(name string) ([]module, error) {
 		switch {
 		case words[0] == "weights":
 			weights = append(weights, module{name: words[1], defines: append([]string{"WEIGHT=" + words[1]}, words[2:]...)})
-		case strings.ContainsAny(words[0], "%@"):
+		case strings.HasSuffix(words[0], "_%"), strings.HasSuffix(words[0], "_@"):
 			only, defines := onlyTypes(words[2:])
 			for _, w := range weights {
-				if strings.Contains(words[0], "@") && slices.Contains(w.defines, "SCALE_BYTES=0") || only != nil && !slices.Contains(only, w.name) {
+				if strings.HasSuffix(words[0], "@") && slices.Contains(w.defines, "SCALE_BYTES=0") || only != nil && !slices.Contains(only, w.name) {
 					continue
 				}
-				name := strings.NewReplacer("%", w.name, "@", w.name).Replace(words[0])
-				modules = append(modules, module{name, words[1], slices.Concat(w.defines, defines)})
+				family := strings.TrimRight(words[0], "_%@")
+				modules = append(modules, module{family + "_" + w.name, family, words[1], slices.Concat(w.defines, defines)})
 			}
 		default:
-			modules = append(modules, module{words[0], words[1], words[2:]})
+			modules = append(modules, module{words[0], words[0], words[1], words[2:]})
 		}
 	}
 	return modules, nil
@@ -197,18 +210,12 @@ func onlyTypes(words []string) (only, others []string) {
 // hashes are the SHA-256 sums of a module's sources and of its compiled image.
 type hashes struct{ sources, image string }
 
-func (m module) hashes(compiler string) (h hashes, err error) {
-	if h.sources, err = m.hash(compiler); err != nil {
-		return h, err
-	}
-	image, err := os.ReadFile(m.image("fatbin"))
+func (m module) hashes(compiler string, image []byte) (h hashes, err error) {
+	h.sources, err = m.hash(compiler)
 	sum := sha256.Sum256(image)
 	h.image = hex.EncodeToString(sum[:])
 	return h, err
 }
-
-// image returns the path of the compiled module in dir.
-func (m module) image(dir string) string { return filepath.Join(dir, m.name+fatbin.Suffix) }
 
 // hash returns the hash of everything that determines the module: its source and what it includes, the
 // flags and the compiler version.
@@ -268,14 +275,18 @@ type compiled struct {
 	spills    map[string]int // bytes of the stack by kernel, only kernels that use it
 }
 
-// compileAll writes <module>.fatbin for every module to dir.
-func compileAll(modules []module, dir string, log io.Writer) error {
-	errs := make([]error, len(modules))
+// compileAll returns the images of modules by their names.
+func compileAll(modules []module, log io.Writer) (map[string][]byte, error) {
+	inOrder, errs := make([][]byte, len(modules)), make([]error, len(modules))
 	inParallel(len(modules), func(i int) {
 		fmt.Fprintln(log, "nvcc", modules[i].name)
-		errs[i] = modules[i].compile(modules[i].image(dir))
+		inOrder[i], errs[i] = modules[i].compile()
 	})
-	return errors.Join(errs...)
+	images := map[string][]byte{}
+	for i, m := range modules {
+		images[m.name] = inOrder[i]
+	}
+	return images, errors.Join(errs...)
 }
 
 // inParallel calls f with every i below n, one call for each CPU at a time.
@@ -292,40 +303,31 @@ func inParallel(n int, f func(i int)) {
 	all.Wait()
 }
 
-// compile writes the module's code to output, compressed as a whole, which takes half the bytes that nvcc's own compression
-// does. A warning is an error.
-func (m module) compile(output string) error {
+// compile returns the module's image. nvcc does not compress it, because archives are smaller so. A warning is an error.
+func (m module) compile() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "nvcc")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	plain := filepath.Join(dir, m.name+".fatbin")
-	args := append(m.flags(), "-fatbin", "-Xfatbin", "-compress=false", "-o", plain, m.source)
+	output := filepath.Join(dir, m.name+".fatbin")
+	args := append(m.flags(), "-fatbin", "-Xfatbin", "-compress=false", "-o", output, m.source)
 	printed, err := exec.Command("nvcc", args...).CombinedOutput()
 	if err == nil && bytes.Contains(printed, []byte("warning")) {
 		err = errors.New("nvcc printed a warning")
 	}
 	if err != nil {
-		return fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
+		return nil, fmt.Errorf("module %s: %w: nvcc %s\n%s", m.name, err, strings.Join(args, " "), printed)
 	}
-	image, err := os.ReadFile(plain)
-	if err != nil {
-		return err
-	}
-	file, err := fatbin.Compress(image)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(output, file, 0o666)
+	return os.ReadFile(output)
 }
 
-// resourcesOf returns the resources of the kernels in the images of modules in dir.
-func resourcesOf(modules []module, dir string) ([]compiled, error) {
+// resourcesOf returns the resources of the kernels in the images of modules.
+func resourcesOf(modules []module, images map[string][]byte) ([]compiled, error) {
 	results, errs := make([]compiled, len(modules)), make([]error, len(modules))
 	inParallel(len(modules), func(i int) {
 		m := modules[i]
-		output, err := m.usage(dir)
+		output, err := m.usage(images[m.name])
 		if err == nil {
 			results[i].module = m
 			results[i].registers, results[i].spills, err = parseResources(string(output))
@@ -337,12 +339,12 @@ func resourcesOf(modules []module, dir string) ([]compiled, error) {
 	return results, errors.Join(errs...)
 }
 
-// usage returns what cuobjdump -res-usage prints for the module's image in dir. PTX is compiled for the architecture that it names.
-func (m module) usage(dir string) ([]byte, error) {
+// usage returns what cuobjdump -res-usage prints for the module's image. PTX is compiled for the architecture that it names.
+func (m module) usage(image []byte) ([]byte, error) {
 	if !m.isPTX() {
-		return fatbin.Dump(m.image(dir), "-res-usage")
+		return fatbin.Dump(image, "-res-usage")
 	}
-	output, err := fatbin.Dump(m.image(dir), "-ptx")
+	output, err := fatbin.Dump(image, "-ptx")
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +39,10 @@ func TestCommittedModulesWereCompiledFromTheCommittedSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	archived := readCommitted(t)
+	images := imagesOf(archived)
 	for _, m := range modules {
-		want, err := m.hashes(committed.version)
+		want, err := m.hashes(committed.version, images[m.name])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,19 +52,73 @@ func TestCommittedModulesWereCompiledFromTheCommittedSources(t *testing.T) {
 		case got.sources != want.sources:
 			t.Errorf("the sources of module %s have changed since it was compiled: run make kernels", m.name)
 		case got.image != want.image:
-			t.Errorf("%s was not compiled from these sources: run make kernels", m.image("fatbin"))
+			t.Errorf("module %s in its archive was not compiled from these sources: run make kernels", m.name)
+		}
+		if image, err := fatbin.Read(m.name); err != nil || !bytes.Equal(image, images[m.name]) {
+			t.Errorf("the program finds another image of module %s than its archive has, or none: %v", m.name, err)
 		}
 		delete(committed.modules, m.name)
 	}
 	for name := range committed.modules {
 		t.Errorf("%s has module %s, which is not in modules.txt", manifestName, name)
 	}
-	images, err := filepath.Glob("fatbin/*" + fatbin.Suffix)
+	if wanted := familiesOf(modules, images); !maps.EqualFunc(archived, wanted, sameNames) {
+		t.Errorf("the archives of families are not those of modules.txt: run make kernels")
+	}
+	if _, err := fatbin.Read("matmul_q4"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a module that does not exist: got the error %v, want that it does not exist", err)
+	}
+}
+
+func sameNames(a, b []fatbin.Module) bool {
+	return slices.EqualFunc(a, b, func(a, b fatbin.Module) bool { return a.Name == b.Name })
+}
+
+// readCommitted returns the committed archives.
+func readCommitted(t *testing.T) families {
+	t.Helper()
+	committed, err := readFamilies(archives)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(images) != len(modules) {
-		t.Errorf("%d modules are compiled, modules.txt has %d", len(images), len(modules))
+	return committed
+}
+
+func TestArchivesOfFamiliesFollowTheirModules(t *testing.T) {
+	dir := t.TempDir()
+	of := func(names ...string) (modules []fatbin.Module) {
+		for _, name := range names {
+			modules = append(modules, fatbin.Module{Name: name, Image: []byte("image of " + name)})
+		}
+		return modules
+	}
+	first := families{"more": of("more_q4", "more_q8"), "gone": of("gone"), "same": of("same")}
+	if err := writeFamilies(dir, nil, first); err != nil {
+		t.Fatal(err)
+	}
+	equal := func(a, b families) bool {
+		return maps.EqualFunc(a, b, func(a, b []fatbin.Module) bool { return slices.EqualFunc(a, b, isSame) })
+	}
+	if got, err := readFamilies(dir); err != nil || !equal(got, first) {
+		t.Fatalf("read %v, %v, wrote %v", got, err, first)
+	}
+	kept := filepath.Join(dir, "same"+fatbin.Suffix)
+	if err := os.WriteFile(kept, []byte("not written again"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	second := families{"more": of("more_q4", "more_q6", "more_q8"), "same": first["same"], "new": of("new")}
+	if err := writeFamilies(dir, first, second); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "not written again" {
+		t.Errorf("an archive whose modules are the same was written: %q, %v", text, err)
+	}
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	delete(second, "same")
+	if got, err := readFamilies(dir); err != nil || !equal(got, second) {
+		t.Errorf("read %v, %v, wrote %v", got, err, second)
 	}
 }
 
@@ -69,7 +127,8 @@ func TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T
 	if _, err := exec.LookPath("cuobjdump"); err != nil {
 		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
 	}
-	results, err := resourcesOf(readTable(t), "fatbin")
+	modules := readTable(t)
+	results, err := resourcesOf(modules, imagesOf(readCommitted(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +141,14 @@ func TestTheResidentKernelDoesNotUseTheReadOnlyCache(t *testing.T) {
 		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
 	}
 	tested := 0
-	for _, m := range readTable(t) {
+	modules := readTable(t)
+	images := imagesOf(readCommitted(t))
+	for _, m := range modules {
 		if m.source != "persist.cu" {
 			continue
 		}
 		for _, code := range []string{"-ptx", "-sass"} {
-			out, err := fatbin.Dump(m.image("fatbin"), code)
+			out, err := fatbin.Dump(images[m.name], code)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,11 +177,12 @@ func TestKernelsCompileWithoutWarnings(t *testing.T) {
 	if _, err := exec.LookPath("nvcc"); err != nil {
 		fixtures.Skip(t, "nvcc is not installed")
 	}
-	modules, dir := readTable(t), t.TempDir()
-	if err := compileAll(modules, dir, io.Discard); err != nil {
+	modules := readTable(t)
+	images, err := compileAll(modules, io.Discard)
+	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := resourcesOf(modules, dir)
+	results, err := resourcesOf(modules, images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,12 +260,12 @@ func TestTheHashOfAModuleCoversSourceHeadersDefinesAndCompiler(t *testing.T) {
 		}
 		return h
 	}
-	a := module{"a", "a.cu", []string{"WEIGHT=q"}}
+	a := module{"a", "a", "a.cu", []string{"WEIGHT=q"}}
 	hashes := []string{
 		hash(a, "V11.8.89"),
 		hash(a, "V12.0.0"),
-		hash(module{"a", "a.cu", []string{"WEIGHT=q", "Y"}}, "V11.8.89"),
-		hash(module{"a", "a.cu", []string{"WEIGHT=q", "compute_61"}}, "V11.8.89"),
+		hash(module{"a", "a", "a.cu", []string{"WEIGHT=q", "Y"}}, "V11.8.89"),
+		hash(module{"a", "a", "a.cu", []string{"WEIGHT=q", "compute_61"}}, "V11.8.89"),
 	}
 	for _, name := range []string{"weight_q.cuh", "kernel.cuh", "a.cu"} {
 		text, err := os.ReadFile(name)

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -109,14 +108,17 @@ func run(out io.Writer) error {
 // kernelsOf returns the kernels of modules.
 func kernelsOf(modules ...string) (kernels []kernel, err error) {
 	for _, name := range modules {
-		file := filepath.Join("fatbin", name+fatbin.Suffix)
-		text, err := fatbin.Dump(file, "-sass", "-arch", "sm_52")
+		image, err := fatbin.Read(name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("module %s: %w", name, err)
+		}
+		text, err := fatbin.Dump(image, "-sass", "-arch", "sm_52")
+		if err != nil {
+			return nil, fmt.Errorf("module %s: %w", name, err)
 		}
 		found, err := parse(string(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("module %s: %w", name, err)
 		}
 		kernels = append(kernels, found...)
 	}
