@@ -485,18 +485,22 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 #define ROWS(dims, queries, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend<dims / 32, queries>)
 #define PROMPT(dims, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend_prompt<dims>)
 
+// A module has the kernels for values of up to VALUE_DIMS elements alone, because the driver of a newer device compiles all kernels of a module. Without
+// VALUE_DIMS there is none: attention_heads.cu needs the functions.
+#ifndef VALUE_DIMS
+#elif VALUE_DIMS == 32
 ROW(32, 1, 4)
 ROW(32, 2, 4)
 ROW(32, 4, 4)
 ROW(32, 8, 3)
 ROWS(32, 16, 4)
-#if !defined(LATENT) // latent values have one of few sizes
+#elif VALUE_DIMS == 64
 ROW(64, 1, 4)
 ROW(64, 2, 4)
 ROW(64, 4, sizeof(element) == 4 ? 3 : 4)
 ROW(64, 8, 2)
 PROMPT(64, 4)
-#endif
+#elif VALUE_DIMS == 128
 ROW(128, 1, 4)
 ROW(128, 2, 4)
 ROW(128, 4, 4)
@@ -505,13 +509,18 @@ ROW(128, 8, 2)
 ROWS(128, 16, 3)
 #else
 PROMPT(128, sizeof(element) == 4 ? 3 : 4)
+#endif
+#elif VALUE_DIMS == 256
 ROW(256, 1, 4)
 ROW(256, 2, 4)
 ROW(256, 4, 3)
 ROW(256, 8, 2)
 ROWS(256, 8, 3)
-#endif
+#elif VALUE_DIMS == 512
 ROW(512, 1, 3)
 ROW(512, 2, 3)
 ROW(512, 4, 2)
 ROWS(512, 4, 3)
+#else
+#error VALUE_DIMS must be 32, 64, 128, 256 or 512
+#endif

@@ -85,6 +85,7 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 		module += "_latent"
 		a.stride = (dim + 3) / 4 * 4
 	}
+	module += fmt.Sprint("_d", 32*width)
 	pieces := 16 // Keys of attention_row.cuh
 	if a.queries*width > 32 {
 		pieces = 8
@@ -93,14 +94,14 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 	}
 	a.keys = unitPositions * 16 * (pieces + 1)
 	var err error
-	if a.attend, err = c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, 32*width, a.queries)); err != nil {
+	if a.attend, err = c.kernel(module, fmt.Sprintf("%s_n%d", module, a.queries)); err != nil {
 		return nil, err
 	}
 	a.overlaps = c.properties.overlaps()
 	if err = a.loadHeads(c, half); err != nil {
 		return nil, err
 	}
-	a.prefill, err = c.kernel(module, fmt.Sprintf("%s_d%d_rows", module, 32*width))
+	a.prefill, err = c.kernel(module, module+"_rows")
 	return a, err
 }
 

@@ -11,17 +11,7 @@
 // Grid: (blocks of a row, kv heads and parts of their query heads, rows), as for attention of one row in attention.cu. Launch with
 // blockDim.x = QUERIES / EACH · 128, the shared memory of HeadsMemory, and heads of WIDTH · 32 elements.
 
-// The functions of attention.cu, without its kernels: those are functions here, which nothing calls.
-#include "kernel.cuh"
-#pragma push_macro("KERNEL")
-#pragma push_macro("SHARED")
-#undef KERNEL
-#undef SHARED
-#define KERNEL(name, threads, blocks) DEVICE void name
-#define SHARED(type, name) type *const name = nullptr
-#include "attention.cu"
-#pragma pop_macro("SHARED")
-#pragma pop_macro("KERNEL")
+#include "attention.cu" // its functions; without VALUE_DIMS it has no kernels
 
 // How the keys or values of a tile are divided among its warps.
 template <int WIDTH, int QUERIES, int EACH> struct Division {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/cudakern/emutest"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
@@ -176,6 +177,7 @@ func (g *gpu) logits(t *testing.T, f *gguf.File, how device.Decode) (all [][]flo
 }
 
 func TestGraphsDecodeWhatTheResidentKernelCannot(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t)) // some real GPUs were measured
 	g := residentGPU(t, 1, 0)
 	for _, c := range []struct {
 		name  string
