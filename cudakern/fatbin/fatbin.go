@@ -29,17 +29,9 @@ type Module struct {
 
 // Read returns the image of the module called name. The error is fs.ErrNotExist if the program was built without it.
 func Read(name string) (image []byte, err error) {
-	// The family is name, or what is left of it without the type of weights, which may have an underscore, too.
-	family, file := name, []byte(nil)
-	for {
-		if file, err = files.ReadFile(family + Suffix); err == nil {
-			break
-		}
-		end := strings.LastIndexByte(family, '_')
-		if end < 0 {
-			return nil, fs.ErrNotExist
-		}
-		family = family[:end]
+	file, err := archiveOf(name)
+	if err != nil {
+		return nil, err
 	}
 	err = unpack(file, func(member string, r io.Reader) (done bool, err error) {
 		if member == name {
@@ -51,6 +43,19 @@ func Read(name string) (image []byte, err error) {
 		err = fs.ErrNotExist
 	}
 	return image, err
+}
+
+// archiveOf returns the archive of a module's family, whose name is the module's, or what is left of that without the type of weights
+// behind an underscore. Types may have underscores, too.
+func archiveOf(module string) ([]byte, error) {
+	for family := module; ; {
+		file, err := files.ReadFile(family + Suffix)
+		end := strings.LastIndexByte(family, '_')
+		if err == nil || end < 0 {
+			return file, err
+		}
+		family = family[:end]
+	}
 }
 
 // Unpack returns the modules in the contents of an archive's file.

@@ -65,8 +65,10 @@ func TestCommittedModulesWereCompiledFromTheCommittedSources(t *testing.T) {
 	if wanted := familiesOf(modules, images); !maps.EqualFunc(archived, wanted, sameNames) {
 		t.Errorf("the archives of families are not those of modules.txt: run make kernels")
 	}
-	if _, err := fatbin.Read("matmul_q4"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a module that does not exist: got the error %v, want that it does not exist", err)
+	for _, name := range []string{"matmul_q4", "matmul", "no_family"} {
+		if _, err := fatbin.Read(name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("module %s: got the error %v, want that it does not exist", name, err)
+		}
 	}
 }
 
