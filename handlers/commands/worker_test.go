@@ -127,13 +127,32 @@ func workersOf(t *testing.T, pid int) (found []int) {
 	for _, name := range stats {
 		stat, _ := os.ReadFile(name) // it may have ended
 		args, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		fields := fieldsOf(stat)
 		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) && bytes.HasPrefix(args, []byte("m40-llm\x00worker\x00")) {
 			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			found = append(found, child)
 		}
 	}
 	return found
+}
+
+// fieldsOf returns the fields of a stat file of /proc behind the name of the program: first the state, then the parent.
+func fieldsOf(stat []byte) []string {
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+}
+
+// suspend stops process pid. A thread may run for a while after the signal was sent, until it gets a processor again to stop: this returns when all have.
+func suspend(t *testing.T, pid int) {
+	t.Helper()
+	syscall.Kill(pid, syscall.SIGSTOP)
+	eventually(t, "all threads are stopped", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return len(threads) > 0 && !slices.ContainsFunc(threads, func(name string) bool {
+			stat, _ := os.ReadFile(name)
+			fields := fieldsOf(stat)
+			return len(fields) == 0 || fields[0] != "T"
+		})
+	})
 }
 
 // alive reports whether process pid runs, is stopped, or waits to be reaped.
@@ -639,7 +658,7 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	running := server.chat()
 	running.ask("Tell me a long story about a lighthouse.", 900)
 	running.until("some words are there", func() bool { return running.tokens >= 3 })
-	syscall.Kill(server.worker(), syscall.SIGSTOP) // what is asked from now on cannot begin
+	suspend(t, server.worker()) // what is asked from now on cannot begin
 	var waiting sync.WaitGroup
 	for range 3 {
 		waiting.Go(func() {
