@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"strings"
 
 	"github.com/andybalholm/brotli"
@@ -28,21 +29,17 @@ type Module struct {
 }
 
 // Read returns the image of the module called name. The error is fs.ErrNotExist if the program was built without it.
-func Read(name string) (image []byte, err error) {
+func Read(name string) ([]byte, error) {
 	file, err := archiveOf(name)
 	if err != nil {
 		return nil, err
 	}
-	err = unpack(file, func(member string, r io.Reader) (done bool, err error) {
-		if member == name {
-			image, err = io.ReadAll(r)
+	for m, err := range Modules(file) {
+		if err != nil || m.Name == name {
+			return m.Image, err
 		}
-		return member == name, err
-	})
-	if err == nil && image == nil {
-		err = fs.ErrNotExist
 	}
-	return image, err
+	return nil, fs.ErrNotExist
 }
 
 // archiveOf returns the archive of a module's family, whose name is the module's, or what is left of that without the type of weights
@@ -58,32 +55,26 @@ func archiveOf(module string) ([]byte, error) {
 	}
 }
 
-// Unpack returns the modules in the contents of an archive's file.
-func Unpack(file []byte) (modules []Module, err error) {
-	err = unpack(file, func(name string, r io.Reader) (bool, error) {
-		image, err := io.ReadAll(r)
-		modules = append(modules, Module{name, image})
-		return false, err
-	})
-	return modules, err
-}
-
-// unpack calls f with each module until it is done.
-func unpack(file []byte, f func(name string, image io.Reader) (done bool, err error)) error {
-	for r := tar.NewReader(brotli.NewReader(bytes.NewReader(file))); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		done := false
-		if err == nil {
-			done, err = f(header.Name, r)
-		}
-		if err != nil {
-			return fmt.Errorf("cannot decompress modules of kernels: %w", err)
-		}
-		if done {
-			return nil
+// Modules yields the modules in the contents of an archive's file, or an error and nothing after it. It decompresses no more than it yields.
+func Modules(file []byte) iter.Seq2[Module, error] {
+	return func(yield func(Module, error) bool) {
+		for r := tar.NewReader(brotli.NewReader(bytes.NewReader(file))); ; {
+			header, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			var m Module
+			if err == nil {
+				m.Name, m.Image = header.Name, make([]byte, header.Size)
+				_, err = io.ReadFull(r, m.Image)
+			}
+			if err != nil {
+				yield(Module{}, fmt.Errorf("cannot decompress modules of kernels: %w", err))
+				return
+			}
+			if !yield(m, nil) {
+				return
+			}
 		}
 	}
 }

@@ -28,8 +28,12 @@ func readFamilies(dir string) (families, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found[strings.TrimSuffix(filepath.Base(name), fatbin.Suffix)], err = fatbin.Unpack(file); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		family := strings.TrimSuffix(filepath.Base(name), fatbin.Suffix)
+		for m, err := range fatbin.Modules(file) {
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			found[family] = append(found[family], m)
 		}
 	}
 	return found, nil

@@ -65,11 +65,11 @@ func run(updateRegisters bool, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	compiledNow, err := compileAll(changed, log)
+	fresh, err := compileAll(changed, log)
 	if err != nil {
 		return err
 	}
-	maps.Copy(images, compiledNow)
+	maps.Copy(images, fresh)
 	if err := writeFamilies(archives, before, familiesOf(modules, images)); err != nil {
 		return err
 	}
