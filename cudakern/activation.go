@@ -24,9 +24,15 @@ const (
 	imageF32       = "f32"
 )
 
-// imagesOfFour are kinds that only products of few rows write and read, those of mma_row.cuh: units of 4 rows, in the order for quants of up to four bits with
-// one scale in a block, with two of them, or for quants of 8 bits. WHOLE_ORDER, HALVES_ORDER and BYTES_ORDER count them.
-var imagesOfFour = []string{"s8_four_whole", "s8_four_halves", "s8_four_bytes"}
+// The orders of words in a unit of 4 rows: WHOLE_ORDER, HALVES_ORDER and BYTES_ORDER of mma_row.cuh.
+const (
+	wholeOrder  = iota // for quants of up to four bits with one scale in a block
+	halvesOrder        // with two scales
+	bytesOrder         // for quants of 8 bits
+)
+
+// imagesOfFour are the kinds that only products of few rows write and read, one for each order.
+var imagesOfFour = []string{wholeOrder: "s8_four_whole", halvesOrder: "s8_four_halves", bytesOrder: "s8_four_bytes"}
 
 // imageLayout is the layout of a kind of image: the bytes of a tile of 32 blocks of as many rows as are stored together.
 type imageLayout struct {
@@ -37,7 +43,7 @@ type imageLayout struct {
 // The bytes are 16 · I16_UNITS, 16 · F32_UNITS and 32 · S8_UNIT of activation.cuh, and 32 · UNIT_BYTES of mma_row.cuh.
 var imageLayouts = map[string]imageLayout{
 	imageI16: {1, 16 * 152, 1}, imageF32: {1, 16 * 256, 1}, imageS8: {16, 32 * 1280, minMatrixRows}, imageS8Columns: {16, 32 * 1280, minMatrixRows},
-	imagesOfFour[0]: {4, bytesOfFour, 3}, imagesOfFour[1]: {4, bytesOfFour, 3}, imagesOfFour[2]: {4, bytesOfFour, 3},
+	imagesOfFour[wholeOrder]: {4, bytesOfFour, 3}, imagesOfFour[halvesOrder]: {4, bytesOfFour, 3}, imagesOfFour[bytesOrder]: {4, bytesOfFour, 3},
 }
 
 const bytesOfFour = 32 * 304

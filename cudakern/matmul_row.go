@@ -175,11 +175,11 @@ func (k *MatMul) GatedImage(inputs, capacity int) string {
 func (k *MatMul) order() int {
 	switch k.weights {
 	case "q2_k", "q3_k", "q6_k":
-		return 1
+		return halvesOrder
 	case "q8_0":
-		return 2
+		return bytesOrder
 	}
-	return 0
+	return wholeOrder
 }
 
 // EnqueueGated writes the images of the GLU g of the products n · gateᵀ and n · upᵀ, for the first *rows of capacity rows: of a kind that GatedImage

@@ -117,6 +117,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	}
 	shots("desktop")
 	b.size(390, 844, true)
+	b.frames()
 	b.do(chromedp.Click("[data-sheet-open]"))
 	b.until("document.querySelector('[data-sheet-open]').ariaExpanded === 'true'")
 	look("all samplers on a phone")

@@ -56,7 +56,7 @@ func (b *browser) look(axe, state string, rules ...string) {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(scheme)
-		b.do(chromedp.Evaluate[chromedp.Void](`new Promise(painted => requestAnimationFrame(() => requestAnimationFrame(painted)))`, chromedp.EvalAwaitPromise))
+		b.frames()
 		b.shot(strings.ReplaceAll(state, " ", "-") + "-" + scheme)
 		var only []string
 		if scheme == "dark" && os.Getenv("M40_LLM_TORTURE") != "1" {

@@ -24,9 +24,9 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 		if !strings.HasPrefix(name, "Go on, with the end banned once. The model ended it here, with probability ") {
 			t.Errorf("the button says %q", name)
 		}
-		before := text()
+		before, length := text(), b.value(answer+".querySelector('.prose').innerText.length")
 		b.script(answer + ".querySelector('[data-past-end]').click()")
-		b.until(idle + " && " + answer + ".querySelector('.prose').innerText.length > " + b.value(answer+".querySelector('.prose').innerText.length"))
+		b.until(idle + " && " + answer + ".querySelector('.prose').innerText.length > " + length)
 		if !strings.HasPrefix(text(), before) {
 			t.Errorf("%q went on as %q", before, text())
 		}

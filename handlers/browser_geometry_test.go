@@ -316,6 +316,7 @@ func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
 
 	// On a phone the panel is a sheet, which begins with the sliders.
 	b.size(390, 844, true)
+	b.frames()
 	b.click("[data-sheet-open]")
 	b.until("document.body.dataset.open === 'sheet'")
 	if got := b.value("[...document.querySelectorAll('#inspector .sec')].filter(e => e.checkVisibility()).sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top).map(e => e.querySelector('h2').innerText).join()"); !strings.HasPrefix(got, "Sampling,") {

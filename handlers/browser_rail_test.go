@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
@@ -51,21 +49,14 @@ func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
 	add("first")
 	b := openBrowser(t, server)
 	b.open("/")
-	var at struct{ X, Y float64 }
-	if err := json.Unmarshal([]byte(b.value(`(r => JSON.stringify({x: r.x + 20, y: r.y + r.height / 2}))(document.querySelector('#rail-list [data-conv] a').getBoundingClientRect())`)), &at); err != nil {
-		t.Fatal(err)
-	}
-	mouse := func(kind input.DispatchMouseEventType) {
-		command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at.X, Y: at.Y, Button: "left", ClickCount: 1})
-	}
 	b.script(`addEventListener('click', e => { window.clicked = e.target.closest('[data-conv]')?.innerText.split('\n')[0]; e.preventDefault() }, { capture: true })`)
-	mouse("mousePressed")
+	release := b.hold("#rail-list [data-conv] a")
 	add("second")                                // above the first
 	b.do(chromedp.Sleep(500 * time.Millisecond)) // longer than the list waits before it is fetched
 	if n := b.value(`String(document.querySelectorAll('#rail-list [data-conv]').length)`); n != "1" {
 		t.Errorf("the list has %s rows while one is pressed, want the 1 that it had", n)
 	}
-	mouse("mouseReleased")
+	release()
 	b.until(`window.clicked === 'first'`)
 	b.until(`document.querySelectorAll('#rail-list [data-conv]').length === 2`)
 }

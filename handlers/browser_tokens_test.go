@@ -43,7 +43,7 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 	}
 	choices := a.writeSampled(t, rand.New(rand.NewPCG(7, 8)), texts...)
 	a.finish()
-	b.until("!document.querySelector('[data-send]').hidden")
+	b.until(idle)
 	chat := strings.TrimPrefix(b.value("location.pathname"), "/c/")
 	answer := b.value("document.querySelector('.turn:last-child').dataset.id")
 

@@ -192,9 +192,10 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 	// A page that comes at the very top leaves its place too.
 	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
 	b.until(wired)
-	b.until("document.querySelector('.turn .acts')") // the chat has come over the websocket, which scrolls to its end
+	b.until(connected) // which scrolls to the end
 	b.until(first + " === 'message 501'")
 	b.until("document.querySelector('#scroll').scrollTop > 0")
+	b.frames() // so that the page takes the next scroll for a person's
 	b.script("document.querySelector('#scroll').scrollTop = 0")
 	stood := b.placeOf("message 501")
 	b.until(first + " !== 'message 501'")

@@ -153,12 +153,12 @@ func TestBody_DeadlineEndsWithTheBody(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				yield(infer.Event{}, ctx.Err())
-			case <-time.After(200 * time.Millisecond):
+			case <-time.After(600 * time.Millisecond):
 				_ = yield(wordEvent(1, "Hi"), nil) && yield(doneEvent(infer.FinishStop), nil)
 			}
 		}
 	}}
-	s := server(t, engine, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
+	s := server(t, engine, func(c *Config) { c.BodyTimeout = 300 * time.Millisecond })
 	if got := post(t, s, "/v1/chat/completions", hello); got.status != http.StatusOK {
 		t.Errorf("got %d: %s", got.status, got.body)
 	}
@@ -210,7 +210,7 @@ func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
 
 // A connection that was silent for longer than a write may take is as good as new.
 func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) { c.WriteTimeout = 20 * time.Millisecond })
+	s := server(t, &fakeEngine{}, func(c *Config) { c.WriteTimeout = 300 * time.Millisecond })
 	conn := dial(t, s.Listener.Addr().String(), "")
 	reader := bufio.NewReader(conn)
 	for range 3 {
@@ -225,7 +225,7 @@ func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
 			t.Fatalf("got %d, %v", resp.StatusCode, err)
 		}
 		resp.Body.Close()
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 	}
 }
 

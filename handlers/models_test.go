@@ -458,11 +458,16 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		}
 	})
 
-	run("a download that is cancelled leaves nothing", func(t *testing.T) {
+	run("a download that is cancelled leaves nothing, though the page is updated during the click", func(t *testing.T) {
 		holdBack(registry, len(remoteModel)/3)
 		start()
 		b.until(card("running"))
-		b.click("[data-download] form[action$=cancel] button")
+		b.script("document.querySelector('[data-download] form[action$=cancel] button').scrollIntoView()")
+		b.frames()
+		release := b.hold("[data-download] form[action$=cancel] button")
+		b.script("window.drawn = false; document.querySelector('[data-download] [data-field]').textContent = 'old'; dispatchEvent(new PopStateEvent('popstate'))")
+		b.until("window.drawn")
+		release()
 		b.until("!document.querySelector('[data-download]')")
 		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
 			t.Errorf("something is left: %v", err)

@@ -148,7 +148,7 @@ func TestShareListener_IsOpenWhileSomethingIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.until(t, false)
-	_, third := l.chat(t, live.NewShare{Life: 500 * time.Millisecond})
+	_, third := l.chat(t, live.NewShare{Life: 3 * time.Second})
 	l.until(t, true)
 	l.until(t, false) // it expires
 	_ = third

@@ -37,6 +37,7 @@ var modules = []string{
 	"params.js",
 	"picker.js",
 	"presets.js",
+	"press.js",
 	"rail.js",
 	"receipt.js",
 	"reply.js",

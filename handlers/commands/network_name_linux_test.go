@@ -166,9 +166,7 @@ func TestNetwork_ANameThatIsTaken(t *testing.T) {
 	other.resolves("m40-llm-2.local", dnsmessage.TypeA, house.addr)
 	said(t, log, "the name m40-llm.local is taken in this network")
 	said(t, log, "http://m40-llm-2.local:8080")
-	if found := other.resolve("m40-llm.local", dnsmessage.TypeA); len(found) != 1 || found[0] != netip.MustParseAddr(other.addr) {
-		t.Errorf("m40-llm.local is %v now", found)
-	}
+	other.resolves("m40-llm.local", dnsmessage.TypeA, other.addr)
 	for name, want := range map[string]int{"m40-llm.local": http.StatusMisdirectedRequest, "m40-llm-2.local": http.StatusOK} {
 		if got := other.statusAs(house.addr, name); got != want {
 			t.Errorf("as %s the server answers %d, want %d", name, got, want)

@@ -163,13 +163,17 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 			logger.Warn(err.Error())
 		}
 	}
-	var closed error
+	closed := make(chan error, 1)
 	for i, l := range listeners {
 		listeners[i] = handlers.LimitListener(l, proxies, encryption.config)
 	}
-	err = cli.Serve(ctx, t, server, listeners, url, func() { closed = s.close() })
-	if closed != nil {
-		err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", closed))
+	err = cli.Serve(ctx, t, server, listeners, url, func() { closed <- s.close() })
+	select {
+	case failure := <-closed:
+		if failure != nil {
+			err = errors.Join(err, fmt.Errorf("the chats could not be closed cleanly: %w", failure))
+		}
+	default: // it was not waited for any longer
 	}
 	return err
 }

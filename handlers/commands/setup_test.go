@@ -29,7 +29,7 @@ func (s *testServer) setUp(form url.Values) (status int) {
 }
 
 func TestASetupThatIsChangedOutlivesTheWorker(t *testing.T) {
-	s := startServer(t, t.TempDir(), "--model", tinyModel(t), "--device", "test", "--keep-alive", "1s")
+	s := startServer(t, t.TempDir(), "--model", tinyModel(t), "--device", "test", "--keep-alive", "5s")
 	eventually(t, "the model is ready", func() bool { return s.status().State == infer.StateReady })
 	first := s.worker()
 	want := infer.Setup{ContextLength: 64, CacheType: "f32", Threads: 2}

@@ -107,6 +107,7 @@ func (e testExecutable) Run(b *device.Batch) error {
 	}
 	switch {
 	case has(crashToken):
+		time.Sleep(500 * time.Millisecond) // so that the server has heard that the prompt is being read
 		syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}
 	case has(hangToken):
@@ -610,10 +611,10 @@ func TestWorker_TakesItsResidentKernelWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := startServer(t, t.TempDir(), "--device", "test-cuda", "--models", models, "--model", "tiny")
-	eventually(t, "the GPU is used", server.usesGPU)
 	_, _, want := server.ask(9)
 	old := 0
 	for range 2 {
+		eventually(t, "the GPU is used", server.usesGPU) // by the next worker, too
 		if d := server.status().Device; d.Decode != device.DecodePersistent {
 			t.Fatalf("decodes by %q: %s", d.Decode, d.DecodeReason)
 		}

@@ -384,7 +384,15 @@ func TestTheKeyboardIsGone(t *testing.T) {
 			must(t, s.Delete(ctx, me, c.ID()))
 			must(t, s.Restore(ctx, me, c.ID()))
 		}, ErrNoKeyboard},
-		{"when nothing is written for long", func(*testing.T, *Service, *Chat, Share, Principal) { time.Sleep(300 * time.Millisecond) }, ErrNoKeyboard},
+		{"when nothing is written for long", func(t *testing.T, _ *Service, c *Chat, _ Share, _ Principal) {
+			for writers := 1; writers > 0; {
+				held, changed, err := c.Keyboard(me)
+				must(t, err)
+				if writers = len(held.Writers); writers > 0 {
+					<-changed
+				}
+			}
+		}, ErrNoKeyboard},
 		{"when its owner is removed", func(_ *testing.T, s *Service, _ *Chat, _ Share, _ Principal) { s.Forget(me.Owner) }, ErrNoKeyboard},
 		{"with another link to the chat", func(t *testing.T, s *Service, c *Chat, _ Share, ada Principal) {
 			other, err := s.Share(ctx, me, c.ID(), NewShare{Live: true})
@@ -395,7 +403,11 @@ func TestTheKeyboardIsGone(t *testing.T) {
 		}, ErrNoKeyboard},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, engine := newService(t, Options{Store: openStore(t, storePath(t)), WriterIdle: 200 * time.Millisecond})
+			options := Options{Store: openStore(t, storePath(t))}
+			if tc.name == "when nothing is written for long" {
+				options.WriterIdle = 2 * time.Second
+			}
+			s, engine := newService(t, options)
 			c, link, ada := writing(t, s, engine, NewShare{Live: true})
 			tc.end(t, s, c, link, ada)
 			for name, err := range map[string]error{"write": s.Write(ctx, ada, "x"), "stop": s.StopOwn(ctx, ada), "type": s.Typing(ada)} {

@@ -149,15 +149,16 @@ func TestALinkShowsTheSystemPromptAndSettingsIfItSaysSo(t *testing.T) {
 func TestALinkEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
+		life time.Duration // 0: longer than a test takes
 		end  func(t *testing.T, s *Service, c *Chat, share Share)
 	}{
-		{"when its owner ends it", func(t *testing.T, s *Service, c *Chat, share Share) {
+		{"when its owner ends it", 0, func(t *testing.T, s *Service, c *Chat, share Share) {
 			must(t, s.EndShare(context.Background(), me, c.ID(), share.ID))
 		}},
-		{"when its chat goes to the trash", func(t *testing.T, s *Service, c *Chat, _ Share) {
+		{"when its chat goes to the trash", 0, func(t *testing.T, s *Service, c *Chat, _ Share) {
 			must(t, s.Delete(context.Background(), me, c.ID()))
 		}},
-		{"when its time is over", func(_ *testing.T, _ *Service, _ *Chat, share Share) {
+		{"when its time is over", 3 * time.Second, func(_ *testing.T, _ *Service, _ *Chat, share Share) {
 			time.Sleep(time.Until(share.Expires) + 10*time.Millisecond)
 		}},
 	} {
@@ -167,7 +168,7 @@ func TestALinkEnds(t *testing.T) {
 			a.write("Because.")
 			a.finish()
 			settle(c)
-			share, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true, Life: 300 * time.Millisecond})
+			share, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true, Life: tc.life})
 			must(t, err)
 			f := follow(t, s, share.Token)
 			who, err := s.Follower(context.Background(), share.Token)
@@ -192,7 +193,7 @@ func TestALinkEnds(t *testing.T) {
 			if any, _, err := s.Shared(context.Background()); any || err != nil {
 				t.Errorf("something is still shared: %v", err)
 			}
-			if tc.name != "when its time is over" {
+			if tc.life == 0 {
 				<-changed // else the test hangs
 			}
 		})

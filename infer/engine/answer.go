@@ -219,7 +219,6 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	a.release(len(a.tokens))
 	a.parseEnd(d)
 	a.mail.put(infer.Event{Type: infer.EventDone, Done: d})
-	a.mail.end(nil)
 }
 
 func samplingError(err error) *infer.Error {

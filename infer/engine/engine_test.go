@@ -974,8 +974,11 @@ func TestEngine_CloseEndsEverything(t *testing.T) {
 		b := newBench(t, func(b *bench, o *Options) { o.Parallel, b.onStep = 1, g.wait })
 		running, waiting := b.stream(request(span(10, 20), 50), nil), b.stream(request(span(30, 40), 50), nil)
 		g.next(3)
-		go g.open()
-		if err := b.Close(); err != nil {
+		closed := make(chan error)
+		go func() { closed <- b.Close() }()
+		synctest.Wait()
+		g.open()
+		if err := <-closed; err != nil {
 			t.Error(err)
 		}
 		<-running.ended
@@ -1013,9 +1016,12 @@ func TestEngine_TimingsAndSpeed(t *testing.T) {
 			b.onStep = func(int, *device.Batch) error { time.Sleep(100 * time.Millisecond); return nil }
 		})
 		b.WaitReady(t.Context())
-		speed := 0.0
+		speed, tokens := 0.0, 0
 		first := b.stream(request(span(10, 74), 11), func(e infer.Event) { // two steps of prefill
-			if e.Token != nil {
+			if e.Token == nil {
+				return
+			}
+			if tokens++; tokens < 11 { // at the last one the step may not be recorded yet, or the answer's speed be gone
 				speed = max(speed, b.Status().Decode)
 			}
 		})

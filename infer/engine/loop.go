@@ -475,14 +475,14 @@ func (l *loop) end(a *answer, err error, keep bool) {
 		l.setKeepAlive(keepTime(*s))
 	}
 	l.sched.remove(a.sequence, keep)
-	l.status.setCounts(len(l.sched.running), len(l.sched.waiting)) // before the client learns of the end
+	l.status.setCounts(len(l.sched.running), len(l.sched.waiting))
 	delete(l.answers, a.sequence)
-	a.mail.end(err)
 	l.models.release(a.model)
 	a.comparison.close(l.models)
 	if a.embedding.isLast() {
 		l.inbox.leave(a.client)
 	}
+	a.mail.end(err) // the client sees the status without it
 }
 
 func (l *loop) dropCancelled() {

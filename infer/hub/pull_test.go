@@ -100,7 +100,7 @@ func TestPullFromAFaultyRegistry(t *testing.T) {
 		},
 		{
 			name:  "a request to a stalled server is retried",
-			stall: 100 * time.Millisecond,
+			stall: 500 * time.Millisecond,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					if try > 1 {
@@ -137,7 +137,7 @@ func TestPullFromAFaultyRegistry(t *testing.T) {
 		},
 		{
 			name:  "a pull from a server that never responds fails",
-			stall: 50 * time.Millisecond,
+			stall: 500 * time.Millisecond,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool { hubtest.Hang(r); return true }
 			},

@@ -190,7 +190,7 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 			s := newStandIn(t, c.answer)
 			patience := time.Minute
 			if strings.Contains(c.says, "nothing for too long") || c.name == "a stall after the reason" {
-				patience = time.Second
+				patience = 5 * time.Second
 			}
 			r := patientRouterTo(t, patience, s)
 			got := write(t, r, question("Hi"))

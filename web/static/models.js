@@ -3,6 +3,7 @@
 import { showEngine } from './engine.js'
 import { fragment, replaceChanged } from './html.js'
 import { Picker } from './picker.js'
+import { released } from './press.js'
 import { Link } from './socket.js'
 import './toggle.js'
 
@@ -19,6 +20,7 @@ async function swap(address, parts, options) {
     location.assign(options && !response.redirected ? '/models' : response.url) // to the login page; the address of a form has no GET route
     return null
   }
+  await released()
   const focused = document.activeElement
   const card = focused.closest('[data-download]')?.dataset.download
   const href = focused.getAttribute('href'), id = focused.id

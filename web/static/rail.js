@@ -6,6 +6,7 @@ import { fragment } from './html.js'
 import { keepDraft } from './drafts.js'
 import { place } from './menu.js'
 import { dismiss, notify } from './notice.js'
+import { pressed, released } from './press.js'
 import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
@@ -25,8 +26,6 @@ export class Rail {
     this.view = location.search.slice(1) // query of the list shown
     this.asked = 0
     this.el.addEventListener('click', e => this.clicked(e))
-    this.el.addEventListener('pointerdown', () => { this.pressed = true })
-    for (const kind of ['pointerup', 'pointercancel']) document.addEventListener(kind, () => setTimeout(() => this.released())) // behind the click
     this.el.addEventListener('keydown', e => this.moved(e))
     this.el.addEventListener('focusin', e => {
       if (e.target.closest('.rail-list')) this.rove(e.target)
@@ -60,10 +59,12 @@ export class Rail {
   get open() { return this.menu.matches(':popover-open') }
 
   // busy: the list must stay as it is; a click on a row that has been replaced since it was pressed is lost.
-  get busy() { return this.open || this.pressed || this.el.querySelector('.renaming') }
+  get busy() { return this.open || pressed() || this.el.querySelector('.renaming') }
 
-  released() {
-    this.pressed = false
+  // postpone fetches the list again when it may change.
+  async postpone() {
+    this.stale = true
+    await released()
     if (this.stale && !this.busy) this.load()
   }
 
@@ -107,7 +108,7 @@ export class Rail {
 
   // changed fetches the list again; called when the server reports a change.
   changed() {
-    if (this.busy) this.stale = true
+    if (this.busy) this.postpone()
     else this.soon()
   }
 
@@ -126,7 +127,7 @@ export class Rail {
     const list = fragment(await response.text())
     if (asked !== this.asked) return
     if (this.busy) {
-      this.stale = true
+      this.postpone()
       return
     }
     const old = $('#rail-list')
