@@ -169,8 +169,8 @@ func (b *browser) watch(event any) {
 	}
 }
 
-// do takes steps in order. One whose element went away before it could act, because the step before it went to another
-// page, is taken again there.
+// do takes steps in order. One whose element went away before it could act, because it was drawn anew or the step before
+// went to another page, is taken again.
 func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, hang)
@@ -539,18 +539,7 @@ const idle = "!document.querySelector('[data-running]') && document.querySelecto
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
-	// What is drawn anew between the search for it and the click is searched for again.
-	for {
-		ctx, cancel := context.WithTimeout(b.ctx, hang)
-		err := chromedp.Do(ctx, chromedp.Click(selector))
-		cancel()
-		switch {
-		case err == nil:
-			return
-		case !strings.Contains(err.Error(), "Could not find node"):
-			b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
-		}
-	}
+	b.do(chromedp.Click(selector))
 }
 
 // reconnect clicks Try now, unless the page has tried by itself before.

@@ -328,6 +328,20 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.click("#found form[action$=pull] button")
 	}
 
+	// update has the page draw anew what has changed, as far as it may now.
+	update := func() {
+		b.script(`
+			const get = window.fetch
+			window.fetch = async (...request) => {
+				const response = await get(...request), text = await response.text()
+				response.text = async () => (setTimeout(() => window.drawn = true), text)
+				return response
+			}
+			window.drawn = false
+			dispatchEvent(new PopStateEvent('popstate'))`)
+		b.until("window.drawn")
+	}
+
 	run("what cannot be pulled is said beside the name", func(t *testing.T) {
 		b.openModels("/models")
 		for name, want := range map[string]string{
@@ -430,16 +444,8 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	run("the note goes away, the model stays and can be deleted", func(t *testing.T) {
 		b.click("[data-download] form[action$=cancel] button")
 		b.until("!document.querySelector('[data-download]')")
-		b.script(`
-			window.row = document.querySelector('#list a[href*=Remote]')
-			const get = window.fetch
-			window.fetch = async (...request) => {
-				const response = await get(...request), text = await response.text()
-				response.text = async () => (setTimeout(() => window.drawn = true), text) // when the page is up to date
-				return response
-			}
-			dispatchEvent(new PopStateEvent('popstate'))`)
-		b.until("window.drawn")
+		b.script("window.row = document.querySelector('#list a[href*=Remote]')")
+		update()
 		b.until("window.row.isConnected") // what did not change was not replaced under the pointer
 		b.click("#list a[href*=Remote]")
 		b.until("document.querySelector('#h-model')?.innerText === 'Remote-Q8_0'")
@@ -465,8 +471,8 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.script("document.querySelector('[data-download] form[action$=cancel] button').scrollIntoView()")
 		b.frames()
 		release := b.hold("[data-download] form[action$=cancel] button")
-		b.script("window.drawn = false; document.querySelector('[data-download] [data-field]').textContent = 'old'; dispatchEvent(new PopStateEvent('popstate'))")
-		b.until("window.drawn")
+		b.script("document.querySelector('[data-download]').dataset.old = ''") // so that the card has changed
+		update()
 		release()
 		b.until("!document.querySelector('[data-download]')")
 		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
