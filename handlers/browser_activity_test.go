@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -77,7 +78,7 @@ func TestTheActivityIsShownAsItChanges(t *testing.T) {
 	engine.set(func(s *infer.Status) { s.Running, s.Queued, s.WaitS, s.Decode = 3, 1, 20, 38.2 })
 	token := wordEvent(1, "secret")
 	list := activeAnswers{t, running}
-	list.start(activity.Origin{Person: store.OwnerID, Chat: "1"}, token, token)
+	own := list.start(activity.Origin{Person: store.OwnerID, Chat: "1"}, token, token)
 	source2 := list.start(activity.Origin{Person: anna.ID, Key: "editor"}, token)
 	list.start(activity.Origin{Person: anna.ID, Chat: "2"}, infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1200, Total: 4000}})
 	list.start(activity.Origin{Person: long.ID, Key: "a key with a long name that says what it is for"}, infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2, WaitS: 20}})
@@ -97,6 +98,14 @@ func TestTheActivityIsShownAsItChanges(t *testing.T) {
 	if b.value("document.activeElement.ariaLabel") != "Stop the answer of Anna" {
 		t.Error("an update takes the focus from the button")
 	}
+	// Each token changes the text that has the link; a click on it counts anyway.
+	b.script("addEventListener('click', e => { if (e.target.closest('a')) { window.clicked = e.target.closest('a').pathname; e.preventDefault() } }, { capture: true })")
+	release := b.hold("#activity li:first-child a")
+	own <- token
+	b.do(chromedp.Sleep(time.Second)) // so that the page knows of it
+	release()
+	b.until("window.clicked === '/c/1'")
+	b.until("document.querySelector('li:first-child').innerText.includes('3 tokens')")
 	b.click("#activity li:nth-child(2) button")
 	b.until("document.querySelectorAll('#activity li').length === 3")
 	if b.value("document.activeElement.ariaLabel") != "Stop the answer of Anna" {

@@ -659,7 +659,8 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	running := server.chat()
 	running.ask("Tell me a long story about a lighthouse.", 900)
 	running.until("some words are there", func() bool { return running.tokens >= 3 })
-	suspend(t, server.worker()) // what is asked from now on cannot begin
+	suspended := server.worker()
+	suspend(t, suspended) // what is asked from now on cannot begin
 	var waiting sync.WaitGroup
 	for range 3 {
 		waiting.Go(func() {
@@ -669,7 +670,7 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 		})
 	}
 	time.Sleep(300 * time.Millisecond) // they reach the worker; one that is late asks the next
-	syscall.Kill(server.worker(), syscall.SIGKILL)
+	syscall.Kill(suspended, syscall.SIGKILL)
 	if running.finish(); running.state != "failed" || running.errCode != string(infer.CodeLost) {
 		t.Errorf("the running answer ended as %q with %q", running.state, running.errCode)
 	}

@@ -1,11 +1,20 @@
 // The page of what the engine does at this moment. The server renders the list; this script puts each
 // newer one into its place and stops answers without a reload. A hidden page asks for no list.
 import { fragment, replaceChanged } from './html.js'
+import { released } from './press.js'
 import { request } from './request.js'
 import { Link } from './socket.js'
 
 const $ = q => document.querySelector(q)
 const list = $('#activity'), answers = list.querySelector('ul')
+
+// update shows the newest list.
+let newest = ''
+async function update(html) {
+  newest = html
+  await released()
+  if (html === newest) show(html)
+}
 
 // show replaces what differs. The rows stay, so that the button that has the focus keeps it.
 function show(html) {
@@ -59,7 +68,7 @@ const watch = () => link.command('activity', { on: document.visibilityState === 
 document.addEventListener('visibilitychange', watch)
 
 const link = new Link('', {
-  frame(f) { if (f.type === 'activity') show(f.html) },
+  frame(f) { if (f.type === 'activity') update(f.html) },
   back() {
     $('#connbar').hidden = true
     watch()

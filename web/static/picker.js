@@ -2,6 +2,7 @@
 // selection is a name, or '' for the model that is loaded when the chat begins.
 import { fragment } from './html.js'
 import { place } from './menu.js'
+import { released } from './press.js'
 import { request } from './request.js'
 
 const $$ = q => document.querySelectorAll(q)
@@ -109,6 +110,7 @@ export class Picker {
     const response = await fetch('/models', { headers: { Accept: 'text/html' } }).catch(() => null)
     const form = response?.ok && fragment(await response.text()).querySelector('#model-menu form')
     if (!form) return
+    await released()
     this.menu.querySelector('form').replaceChildren(...form.children)
     delete this.menu.dataset.unread
     this.show()

@@ -1,6 +1,7 @@
 // The dialog for creating and ending links to a chat. It shows the content of the page /c/ID/share,
 // which works without scripts.
 import { fragment, replaceChanged } from './html.js'
+import { released } from './press.js'
 import { reply } from './reply.js'
 import { request } from './request.js'
 
@@ -38,6 +39,7 @@ async function updateReaders() {
   if (!dialog.open) return clearInterval(timer)
   const html = await request(`${address}?part=1`, null, () => {})
   if (html === null) return
+  await released()
   const now = [...fragment(html).querySelectorAll('.sharelink')], shown = [...dialog.querySelectorAll('.sharelink')]
   if (now.length !== shown.length) return
   shown.forEach((el, i) => {
