@@ -100,7 +100,7 @@ func TestTheActivityIsShownAsItChanges(t *testing.T) {
 	}
 	// Each token changes the text that has the link; a click on it counts anyway.
 	b.script("addEventListener('click', e => { if (e.target.closest('a')) { window.clicked = e.target.closest('a').pathname; e.preventDefault() } }, { capture: true })")
-	release := b.hold("#activity li:first-child a")
+	release := b.hold("#activity li:first-child a", 1)
 	own <- token
 	b.do(chromedp.Sleep(time.Second)) // so that the page knows of it
 	release()

@@ -50,7 +50,7 @@ func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
 	b := openBrowser(t, server)
 	b.open("/")
 	b.script(`addEventListener('click', e => { window.clicked = e.target.closest('[data-conv]')?.innerText.split('\n')[0]; e.preventDefault() }, { capture: true })`)
-	release := b.hold("#rail-list [data-conv] a")
+	release := b.hold("#rail-list [data-conv] a", 1)
 	add("second")                                // above the first
 	b.do(chromedp.Sleep(500 * time.Millisecond)) // longer than the list waits before it is fetched
 	if n := b.value(`String(document.querySelectorAll('#rail-list [data-conv]').length)`); n != "1" {

@@ -57,12 +57,17 @@ func TestAMessageWaitsForAConnectionThatIsBeingOpened(t *testing.T) {
 		if b.value("document.querySelector('#senderror').checkVisibility()") != "false" {
 			t.Errorf("the page shows %q", b.text("#senderror"))
 		}
+		b.fill("#message", "And then?")
 		open <- struct{}{}
 		answer := engine.next(t)
 		answer.write("Hi.")
 		answer.finish()
 		b.until(lastAnswerIs("Hi."))
 		b.until(idle)
+		// What was typed meanwhile is a draft of the chat that began, and not of the next new one.
+		drafts := "JSON.stringify(Object.entries(localStorage).filter(([name]) => name.startsWith('m40.draft.')).map(([name, text]) => [`/c/${name.slice(10)}` === location.pathname, text]))"
+		b.until(drafts + ` === '[[true,"And then?"]]'`)
+		b.fill("#message", "")
 	}
 
 	run("of a page that was just opened", func(t *testing.T) {

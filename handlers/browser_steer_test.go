@@ -3,6 +3,9 @@ package handlers
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
 )
 
 // TestSteeringTheGuide looks into the answers of the built-in model and steers them, in one page.
@@ -123,6 +126,14 @@ func TestSteeringTheGuide(t *testing.T) {
 		b.scheme("dark")
 		b.shot("branches-phone")
 		b.scheme("light")
+		for nth := range int64(2) { // a double-click
+			b.hold(".tree [data-prune]:not([hidden])", 1+nth)()
+			b.until("document.querySelector('.tree .danger')")
+		}
+		b.do(chromedp.Sleep(300 * time.Millisecond))
+		if got := b.value("document.querySelectorAll('.tree .node').length"); got != "3" {
+			t.Errorf("after a double-click on the button that deletes, %s messages are left of 3", got)
+		}
 		b.press("Escape", 27)
 		b.size(1440, 900, false)
 	})

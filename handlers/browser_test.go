@@ -317,8 +317,8 @@ func (b *browser) press(key string, code int64) {
 	}
 }
 
-// hold presses the mouse in the middle of an element until release is called.
-func (b *browser) hold(selector string) (release func()) {
+// hold presses the mouse in the middle of an element until release is called: for the nth time in a row there.
+func (b *browser) hold(selector string, nth int64) (release func()) {
 	b.t.Helper()
 	var at struct{ X, Y float64 }
 	middle := fmt.Sprintf("(r => JSON.stringify({ x: r.x + r.width / 2, y: r.y + r.height / 2 }))(document.querySelector(%q).getBoundingClientRect())", selector)
@@ -327,7 +327,7 @@ func (b *browser) hold(selector string) (release func()) {
 	}
 	mouse := func(kind input.DispatchMouseEventType) {
 		b.t.Helper()
-		command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at.X, Y: at.Y, Button: "left", ClickCount: 1})
+		command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at.X, Y: at.Y, Button: "left", ClickCount: nth})
 	}
 	mouse("mousePressed")
 	return func() { mouse("mouseReleased") }

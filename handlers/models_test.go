@@ -470,7 +470,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.until(card("running"))
 		b.script("document.querySelector('[data-download] form[action$=cancel] button').scrollIntoView()")
 		b.frames()
-		release := b.hold("[data-download] form[action$=cancel] button")
+		release := b.hold("[data-download] form[action$=cancel] button", 1)
 		b.script("document.querySelector('[data-download]').dataset.old = ''") // so that the card has changed
 		update()
 		release()

@@ -12,6 +12,7 @@ import { KVCache } from './kvcache.js'
 import { mark } from './find.js'
 import { Panel, recalled } from './panel.js'
 import { Picker } from './picker.js'
+import { isFirst } from './press.js'
 import { Rail } from './rail.js'
 import { answerMenu } from './receipt.js'
 import { reply } from './reply.js'
@@ -152,7 +153,9 @@ const link = new Link(document.body.dataset.chat, {
   refused(error) {
     fail({ ...error, message: `${error.message} This is a new chat.` })
     $('#connbar').hidden = true
+    const wasTemporary = temporary
     leave()
+    setTemporary(wasTemporary) // what is typed must not be stored after all
   },
 }, Number(document.body.dataset.at))
 
@@ -516,17 +519,22 @@ async function send(typedText, unanswered = false) {
   const settings = usable()
   if (!settings) return
   const before = message.value, from = link.chat, attach = attachments.take()
-  if (before === typedText) setDraft('')
+  if (before === typedText) {
+    message.value = '' // the stored draft stays until the server has the message
+    recount()
+  }
   typed(null)
   if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
     const fields = { text, system: system.value, settings, ...unanswered && { unanswered } }
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
+    if (ack.chat !== from) keepDraft(from, '')
+    keepDraft(ack.chat, temporary ? '' : message.value) // what was typed meanwhile
     if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
     toEnd()
     return ack.chat
   } catch (error) {
-    if (before === typedText && !message.value && link.chat === from) setDraft(before)
+    if (before === typedText && link.chat === from) setDraft([before, message.value].filter(Boolean).join('\n\n'))
     if (link.chat === from) attach()
     fail(error)
   }
@@ -600,7 +608,8 @@ function turned() {
 
 // editTurn opens the editor of a message. text and reasoning are edits that could not be saved, if any.
 async function editTurn(turn, text, reasoning) {
-  if (!turn || chat.running) return
+  turn &&= chat.turns.get(turn.id) ?? turn
+  if (!turn || chat.running && text === undefined) return
   const again = choice => error => {
     writeOn = false
     if (error) fail(error)
@@ -619,9 +628,16 @@ async function editTurn(turn, text, reasoning) {
   link.command('rewrite', { answer: turn.id, text: choice.text, reasoning: choice.reasoning }).catch(again(choice))
 }
 
+let forking = false
 function fork(turn) {
-  if (turn) link.command('fork', { message: turn.id }).then(ack => location.assign(`/c/${ack.chat}`), fail)
+  if (!turn || forking) return
+  forking = true
+  link.command('fork', { message: turn.id }).then(ack => location.assign(`/c/${ack.chat}`), error => {
+    forking = false
+    fail(error)
+  })
 }
+addEventListener('pagehide', () => { forking = false }) // the page may come back as it was
 
 $('#composer').addEventListener('submit', e => {
   e.preventDefault()
@@ -643,7 +659,7 @@ function setDraft(text) {
   recount()
   if (!temporary || !text) keepDraft(link.chat, text)
 }
-$('[data-stop]').addEventListener('click', stop)
+$('[data-stop]').addEventListener('click', e => { if (isFirst(e)) stop() })
 for (const card of $$('[data-suggestion]')) card.addEventListener('click', () => send(card.dataset.suggestion))
 
 async function copy(text, button) {

@@ -116,7 +116,7 @@ export class Attachments {
     this.files = []
     this.draw()
     return () => {
-      this.files = files
+      this.files = [...files, ...this.files]
       this.draw()
     }
   }

@@ -2,6 +2,7 @@
 // vote. handlers/page/blind.go describes the stream.
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { fragment } from './html.js'
+import { isFirst } from './press.js'
 import { request } from './request.js'
 import './toggle.js'
 
@@ -22,7 +23,7 @@ form.addEventListener('submit', async e => {
   form.ariaBusy = 'false'
 })
 
-$('[data-stop-all]').addEventListener('click', () => request('/blind/stop', {}, showProblem))
+$('[data-stop-all]').addEventListener('click', e => { if (isFirst(e)) request('/blind/stop', {}, showProblem) })
 
 // writing shows the buttons for answers that are being written, or for those that have ended.
 function writing(on) {

@@ -1,3 +1,5 @@
+// Clicks that would be lost, or meet another button than the one that was pressed.
+
 // A click is lost if its element is replaced between press and release, so updates wait for the release.
 let down = false
 const waiting = []
@@ -12,3 +14,6 @@ export const pressed = () => down
 
 // released waits until none is.
 export const released = () => new Promise(resume => { down ? waiting.push(resume) : resume() })
+
+// isFirst reports whether a click is not the second of a double-click: after the first one, another button may be in its place.
+export const isFirst = click => click.detail < 2

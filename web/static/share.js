@@ -14,13 +14,15 @@ export async function openShare(chat, first = '') {
   address = `/c/${chat}/share`
   dialog.querySelector('.body').replaceChildren()
   dialog.showModal()
-  await show(await request(`${address}?part=1&first=${first}`, null, refused))
+  const of = address
+  show(of, await request(`${of}?part=1&first=${first}`, null, refused))
   clearInterval(timer)
   timer = setInterval(updateReaders, updateInterval)
 }
 
-function show(html) {
-  if (html === null) return
+// show shows the content of the page at an address, unless the dialog is of another chat by now.
+function show(of, html) {
+  if (html === null || of !== address) return
   dialog.querySelector('.body').replaceChildren(fragment(html))
   const link = dialog.querySelector('[data-copy-link]')
   if (link) link.focus()
@@ -37,9 +39,9 @@ function refused({ title, message }) {
 // updateReaders updates the numbers of readers, and who writes or asks to.
 async function updateReaders() {
   if (!dialog.open) return clearInterval(timer)
-  const html = await request(`${address}?part=1`, null, () => {})
-  if (html === null) return
+  const of = address, html = await request(`${of}?part=1`, null, () => {})
   await released()
+  if (html === null || of !== address) return
   const now = [...fragment(html).querySelectorAll('.sharelink')], shown = [...dialog.querySelectorAll('.sharelink')]
   if (now.length !== shown.length) return
   shown.forEach((el, i) => {
@@ -50,8 +52,11 @@ async function updateReaders() {
 dialog?.addEventListener('submit', async e => {
   if (e.target.method === 'dialog') return
   e.preventDefault()
-  const { pathname } = new URL(e.target.action)
-  show(await request(`${pathname}?part=1`, new URLSearchParams(new FormData(e.target)), refused))
+  const form = e.target, of = address, { pathname } = new URL(form.action)
+  if (form.ariaBusy === 'true') return
+  form.ariaBusy = 'true'
+  show(of, await request(`${pathname}?part=1`, new URLSearchParams(new FormData(form)), refused))
+  form.ariaBusy = 'false'
 })
 
 document.addEventListener('click', async e => {

@@ -3,6 +3,7 @@
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { count, percent } from './format.js'
 import { copyOf } from './html.js'
+import { isFirst } from './press.js'
 import { request } from './request.js'
 import './toggle.js'
 
@@ -63,7 +64,7 @@ form.addEventListener('submit', async e => {
   form.ariaBusy = 'false'
 })
 
-$('[data-stop-all]').addEventListener('click', () => request(`${address}/stop`, {}, failed))
+$('[data-stop-all]').addEventListener('click', e => { if (isFirst(e)) request(`${address}/stop`, {}, failed) })
 
 // ---- the table ----
 

@@ -343,7 +343,7 @@ export class Tokens {
   // fork goes on with something else in the place of the selected token: {token} or {text}.
   fork(next) {
     const { view, at } = this
-    if (!view.forks || next.token === view.tokens[at].id) return
+    if (!view.forks || !this.detail || next.token === view.tokens[at].id) return
     this.close(false)
     this.on.fork(view.answer, at, next)
   }
@@ -353,6 +353,7 @@ export class Tokens {
     this.view?.mark(-1)
     this.view = view
     this.at = at
+    this.detail = null // that of another token cannot be chosen here
     view.mark(at)
     if (this.microscope?.open) this.microscope.show(view, at)
     const detail = await request(`${view.at}/${at}`, null, this.on.failed)

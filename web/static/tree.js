@@ -1,6 +1,7 @@
 // The branches of a chat: all messages with their versions, to show one or to delete it.
 import { count } from './format.js'
 import { copyOf } from './html.js'
+import { isFirst } from './press.js'
 import { request } from './request.js'
 
 const plural = (n, what) => `${count(n)} ${what}${n === 1 ? '' : 's'}`
@@ -93,8 +94,8 @@ export class Tree {
     const button = e.target.closest('button')
     if (!button) return
     const n = this.nodeOf(button)
-    if (button.matches('[data-prune]')) this.prune(n, button)
-    else this.show(n)
+    if (!button.matches('[data-prune]')) this.show(n)
+    else if (isFirst(e)) this.prune(n, button)
   }
 
   async show(n) {
@@ -148,6 +149,6 @@ export class Tree {
     }[e.key]
     if (!to) return
     e.preventDefault()
-    to()
+    if (!e.repeat || e.key !== 'Delete') to()
   }
 }

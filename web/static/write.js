@@ -1,5 +1,6 @@
 // What a reader of a shared chat does besides reading: asks to write, and writes. The stream stays
 // read-only; everything is sent by POST. handlers/share/keyboard.go describes the requests.
+import { isFirst } from './press.js'
 import { request } from './request.js'
 import { showTyping, typed } from './typing.js'
 
@@ -62,7 +63,8 @@ async function send() {
   showRunning()
   problem()
   typed(null)
-  if (await post({ do: 'send', text }, problem)) message.value = ''
+  const sent = await post({ do: 'send', text }, problem)
+  if (sent && message.value.startsWith(text)) message.value = message.value.slice(text.length).trimStart() // what was typed meanwhile
   sending = false
   showRunning()
 }
@@ -93,6 +95,6 @@ if (address) {
   message.addEventListener('input', () => {
     if (message.value) typed(() => post({ do: 'typing' }, () => {}))
   })
-  $('[data-stop]').addEventListener('click', () => post({ do: 'stop' }, problem))
+  $('[data-stop]').addEventListener('click', e => { if (isFirst(e)) post({ do: 'stop' }, problem) })
   for (const button of document.querySelectorAll('[data-leave]')) button.addEventListener('click', () => post({ do: 'leave' }, problem))
 }
