@@ -857,6 +857,7 @@ const keys = {
   },
 }
 addEventListener('keydown', e => {
+  if (e.isComposing) return // the key is the input method's
   if (e.key === 'Escape' && !document.querySelector('dialog[open], :popover-open')) {
     if (rail.el.contains(document.activeElement) && rail.endSearch()) {
       e.preventDefault()

@@ -41,6 +41,7 @@ export function edit(turn, { label, note, submit, alternative, text, reasoning }
     other.addEventListener('click', () => choose(false))
     form.querySelector('[data-cancel]').addEventListener('click', () => close(null))
     form.addEventListener('keydown', e => {
+      if (e.isComposing) return
       if (e.key === 'Escape') {
         e.stopPropagation()
         close(null)

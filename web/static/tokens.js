@@ -246,6 +246,7 @@ export class Tokens {
     this.pop.querySelector('[data-close-token]').addEventListener('click', () => this.close(true))
     this.pop.querySelector('[data-stages]').addEventListener('click', () => this.inspect(this.view, this.at, true))
     this.pop.querySelector('[data-all]').addEventListener('click', () => {
+      if (!this.detail) return
       this.list(Infinity)
       if (this.view.forks) this.pop.querySelector('.alts button').focus()
       else this.view.spans[this.at].focus()
