@@ -3,6 +3,7 @@ package handlers
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -23,9 +24,13 @@ func TestWhatIsPressedTwiceIsDoneOnce(t *testing.T) {
 		b.hold("[data-send]", 1)()
 		answer := engine.next(t)
 		b.until("!document.querySelector('[data-stop]').hidden")
-		b.hold("[data-stop]", 2)()
 		answer.write("Water.")
 		b.until(lastAnswerIs("Water."))
+		b.hold("[data-stop]", 2)()
+		b.do(chromedp.Sleep(300 * time.Millisecond))
+		if b.value("Boolean(document.querySelector('.answer[aria-busy]'))") != "true" {
+			t.Fatal("the answer is not being written any more")
+		}
 		answer.write(" It falls.")
 		answer.finish()
 		b.until(idle)
