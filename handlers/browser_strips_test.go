@@ -131,10 +131,10 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 	run := steps(t, b)
 	b.open("/")
 	kept := func(key string) string { return b.text("#k-" + key) }
-	bars := func(key, class string) int {
-		d := b.value("document.querySelector('[data-param=" + key + "] ." + class + "').getAttribute('d')")
-		return strings.Count(d, "M")
+	drawn := func(key, class string) string {
+		return "document.querySelector('[data-param=" + key + "] ." + class + "').getAttribute('d')"
 	}
+	bars := func(key, class string) int { return strings.Count(b.value(drawn(key, class)), "M") }
 
 	run("nothing is drawn before there is a token", func(t *testing.T) {
 		if got := bars("top_p", "kept") + bars("top_p", "gone"); got != 0 {
@@ -203,7 +203,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 		b.until("!document.querySelector('[data-send]').hidden")
 		b.do(chromedp.Reload())
 		b.until("document.querySelector('#k-top_p').innerText.startsWith('keeps')")
-		b.until("document.querySelector('[data-param=top_k] .kept').getAttribute('d').split('M').length - 1 === 2") // what was set last may arrive after the page
+		b.until(drawn("top_k", "kept") + ".split('M').length - 1 === 2") // what was set last may arrive after the page
 	})
 	b.clean()
 }

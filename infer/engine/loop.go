@@ -482,7 +482,7 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	if a.embedding.isLast() {
 		l.inbox.leave(a.client)
 	}
-	a.mail.end(err) // the client sees the status without it
+	a.mail.end(err) // last: a client that knows of the end may read the status
 }
 
 func (l *loop) dropCancelled() {

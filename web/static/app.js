@@ -153,9 +153,7 @@ const link = new Link(document.body.dataset.chat, {
   refused(error) {
     fail({ ...error, message: `${error.message} This is a new chat.` })
     $('#connbar').hidden = true
-    const wasTemporary = temporary
-    leave()
-    setTemporary(wasTemporary) // what is typed must not be stored after all
+    leave(temporary) // else what is typed would be stored
   },
 }, Number(document.body.dataset.at))
 
@@ -169,15 +167,15 @@ function lossSentence() {
   return missing === 1 ? ` 1 character that was shown was not saved${why}.` : ` ${count(missing)} characters that were shown were not saved${why}.`
 }
 
-// leave closes the chat and shows a new, empty one.
-function leave() {
+// leave closes the chat and shows a new, empty one, which is temporary or not.
+function leave(asTemporary = false) {
   panel.flush()
   link.leave()
   panel.fresh()
   history.replaceState(null, '', '/')
   chat.clear()
   showKeyboard()
-  setTemporary(false)
+  setTemporary(asTemporary)
   setRaw(false)
   picker.choose(picker.preferred)
   rail.mark({ pinned: false, archived: false, folder: '' })

@@ -354,7 +354,7 @@ export class Tokens {
     this.view?.mark(-1)
     this.view = view
     this.at = at
-    this.detail = null // that of another token cannot be chosen here
+    this.detail = null // until the response comes, the candidates shown are those of another token
     view.mark(at)
     if (this.microscope?.open) this.microscope.show(view, at)
     const detail = await request(`${view.at}/${at}`, null, this.on.failed)

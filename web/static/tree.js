@@ -145,10 +145,10 @@ export class Tree {
       ']': () => this.focus(beside[beside.indexOf(n) + 1]),
       Home: () => list[0].focus(),
       End: () => list.at(-1).focus(),
-      Delete: () => e.target.parentElement.querySelector('[data-prune]:not([hidden])')?.click(),
+      Delete: () => { if (!e.repeat) e.target.parentElement.querySelector('[data-prune]:not([hidden])')?.click() },
     }[e.key]
     if (!to) return
     e.preventDefault()
-    if (!e.repeat || e.key !== 'Delete') to()
+    to()
   }
 }
