@@ -112,7 +112,7 @@ func TestEngine_CopiesWeightsBetweenSteps(t *testing.T) {
 			copies++
 		}
 	}
-	if first := slices.Index(order, 's'); first > 2 || steps != 20 || copies < 20 {
+	if first := slices.Index(order, 's'); first > 2 || steps != 20 || copies < 40 {
 		t.Errorf("the first step was behind %d copies; %d steps and %d copies between them", first, steps, copies)
 	}
 }
