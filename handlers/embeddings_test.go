@@ -98,7 +98,7 @@ func TestEmbeddings_BadInputIsRefusedWithTheField(t *testing.T) {
 		}
 	}
 	got := post(t, server(t, noEmbedder), "/v1/embeddings", `{"input":"a"}`)
-	if e := parseError(t, got); got.status != http.StatusNotImplemented || e.Code != "not_supported" {
+	if e := parseError(t, got); got.status != http.StatusBadRequest || e.Code != "not_supported" {
 		t.Errorf("a text model: got %d: %s", got.status, got.body)
 	}
 }
@@ -148,7 +148,7 @@ func TestEmbeddings_OfAModelAreOfLengthOneAndItCannotChat(t *testing.T) {
 		"/api/generate":        `{"model":"tiny-embed","prompt":"a","stream":false}`,
 		"/completion":          `{"prompt":"a"}`,
 	} {
-		if got := post(t, s, path, body); got.status != http.StatusNotImplemented || !strings.Contains(got.body, "computes embeddings and cannot write text") {
+		if got := post(t, s, path, body); got.status != http.StatusBadRequest || !strings.Contains(got.body, "computes embeddings and cannot write text") {
 			t.Errorf("%s: got %d: %s", path, got.status, got.body)
 		}
 	}

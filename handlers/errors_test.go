@@ -90,13 +90,13 @@ func TestErrors_EngineFailures(t *testing.T) {
 // A larger --ctx is advised where there is one.
 func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 	for train, advice := range map[int]string{
-		0:    ": shorten it",
-		512:  ": shorten it",
-		8192: ": shorten it, or start the server with a larger --ctx, of which the model takes up to 8192",
+		0:    "; shorten it",
+		512:  "; shorten it",
+		8192: "; shorten it, or start the server with a larger --ctx, of which the model takes up to 8192",
 	} {
 		err := &infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512, ContextTrain: train}
 		e := parseError(t, post(t, server(t, failingEngine(err)), "/v1/chat/completions", hello))
-		if want := "maximum context length is 512 tokens, and this prompt has 900" + advice; e.Message != want {
+		if want := "This model's maximum context length is 512 tokens, but the prompt is too long: it has 900 tokens" + advice; e.Message != want {
 			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
 		}
 		if page := failure.Describe(err); strings.Contains(page.Text, "--ctx") != (train > 512) {

@@ -78,7 +78,7 @@ func TestInfill_OfOtherModelsIsRefused(t *testing.T) {
 }
 
 func TestLlamaServer_Completion(t *testing.T) {
-	const end = `"model":"guide","tokens_predicted":2,"tokens_evaluated":7,"tokens_cached":3,"truncated":false`
+	const end = `"model":"guide","tokens_predicted":2,"tokens_evaluated":7,"tokens_cached":8,"truncated":false`
 	engine := func(end record.End) *fakeEngine {
 		return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 			done := doneEvent(end.Reason)
@@ -96,6 +96,28 @@ func TestLlamaServer_Completion(t *testing.T) {
 	stream, _ := sseData(t, post(t, server(t, engine(record.End{Reason: infer.FinishLength})), "/completion", `{"prompt":[1,2],"stream":true}`).body)
 	if len(stream) != 2 || stream[0] != `{"index":0,"content":"Hi","tokens":[],"id_slot":0,"stop":false}` || !strings.Contains(stream[1], end+`,"stop_type":"limit","stopping_word":""`) {
 		t.Errorf("got %q", stream)
+	}
+}
+
+func TestLlamaServer_AnAnswerThatFilledTheContextIsTruncated(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  record.End
+		want string
+	}{
+		"the context was full":  {record.End{Reason: infer.FinishLength, ContextFull: true}, `"tokens_cached":8,"truncated":true,"stop_type":"limit"`},
+		"the limit was reached": {record.End{Reason: infer.FinishLength}, `"tokens_cached":8,"truncated":false,"stop_type":"limit"`},
+		"it ended in time":      {record.End{Reason: infer.FinishStop}, `"tokens_cached":8,"truncated":false,"stop_type":"eos"`},
+	} {
+		done := doneEvent(c.end.Reason)
+		done.Done.End = c.end
+		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			return replay(wordEvent(1, "a"), done)
+		}}
+		for _, stream := range []string{"true", "false"} {
+			if got := post(t, server(t, engine), "/completion", `{"prompt":"a","stream":`+stream+`}`); !strings.Contains(got.body, c.want) {
+				t.Errorf("%s, stream %s: got %s, want %s", name, stream, got.body, c.want)
+			}
+		}
 	}
 }
 

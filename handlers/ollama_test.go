@@ -218,7 +218,7 @@ func TestOllama_WhatIsWrongIsAString(t *testing.T) {
 		{"a template", "POST", "/api/generate", `{"prompt":"x","template":"{{ .Prompt }}"}`, nil, 400, "template is not supported"},
 		{"a context", "POST", "/api/generate", `{"prompt":"x","context":[1]}`, nil, 400, "context is not supported"},
 		{"a gap, where the vocabulary has no tokens for it", "POST", "/api/generate", `{"prompt":"x","suffix":"y"}`, nil, 400, "cannot fill in the middle"},
-		{"embeddings", "POST", "/api/embed", `{"model":"guide","input":"x"}`, noEmbedder, 501, "names no pooling"},
+		{"embeddings", "POST", "/api/embed", `{"model":"guide","input":"x"}`, noEmbedder, 400, "names no pooling"},
 		{"embeddings of an unknown model", "POST", "/api/embeddings", `{"model":"none","prompt":"x"}`, unknownEmbedder, 404, "model 'none' not found"},
 		{"embeddings kept for a time that is none", "POST", "/api/embed", `{"input":"x","keep_alive":"long"}`, nil, 400, "keep_alive must be"},
 		{"a route that does not exist", "POST", "/api/push", `{}`, nil, 404, "the routes below are supported"},

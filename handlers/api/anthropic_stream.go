@@ -21,7 +21,7 @@ type messageStream struct {
 
 func openMessageStream(c echo.Context, model string) (sink, error) {
 	w, err := httpio.OpenSSE(c)
-	return &messageStream{sseStream: sseStream{w}, model: model}, err
+	return &messageStream{sseStream: sseStream{sse: w}, model: model}, err
 }
 
 func (s *messageStream) send(name string, f fields) error {

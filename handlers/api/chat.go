@@ -54,7 +54,7 @@ type chatRequest struct {
 // chatCompletions answers POST /v1/chat/completions.
 func (api *API) chatCompletions(c echo.Context) (err error) {
 	body := chatRequest{generationFields: newGenerationFields()}
-	defer func() { err = body.about(err) }()
+	defer func() { err = promptIn("messages", body.about(err)) }()
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
@@ -425,7 +425,7 @@ func openChatStream(c echo.Context, body *chatRequest, head responseHead, n int)
 	if err != nil {
 		return nil, err
 	}
-	s := &chatStream{sseStream: sseStream{w}, body: body, head: head, watches: make([]stopwatch, n)}
+	s := &chatStream{sseStream: sseStream{w, "messages"}, body: body, head: head, watches: make([]stopwatch, n)}
 	for i := range n {
 		if err := s.send(chatDelta{Index: i, Delta: chatDeltaText{Role: "assistant", Content: new("")}}, extras{}); err != nil {
 			return nil, err

@@ -42,7 +42,7 @@ type completionPrompt struct {
 // completions answers POST /v1/completions.
 func (api *API) completions(c echo.Context) (err error) {
 	body := completionRequest{generationFields: newGenerationFields()}
-	defer func() { err = body.about(aboutPrompt(err)) }()
+	defer func() { err = promptIn("prompt", body.about(aboutPrompt(err))) }()
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
@@ -388,7 +388,7 @@ func openCompletionStream(c echo.Context, job *completionJob) (sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &completionStream{sseStream: sseStream{w}, job: job, choices: make([]streamedChoice, len(job.requests))}, nil
+	return &completionStream{sseStream: sseStream{w, "prompt"}, job: job, choices: make([]streamedChoice, len(job.requests))}, nil
 }
 
 func (s *completionStream) event(index int, e infer.Event) error {

@@ -98,7 +98,9 @@ func pairedBiases(raw json.RawMessage) (biases map[string]float64, err error) {
 // llamaCompletion answers POST /completion.
 func (api *API) llamaCompletion(c echo.Context) (err error) {
 	body := LlamaCompletion{LlamaRequest: LlamaRequest{generationFields: newGenerationFields()}}
-	defer func() { err = body.about(renamed(renamed(err, "alternatives", "n_probs"), "tokens", "prompt")) }()
+	defer func() {
+		err = promptIn("prompt", body.about(renamed(renamed(err, "alternatives", "n_probs"), "tokens", "prompt")))
+	}()
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
@@ -120,7 +122,9 @@ func (api *API) llamaCompletion(c echo.Context) (err error) {
 // llamaInfill answers POST /infill.
 func (api *API) llamaInfill(c echo.Context) (err error) {
 	body := LlamaInfill{LlamaRequest: LlamaRequest{generationFields: newGenerationFields()}}
-	defer func() { err = body.about(renamed(renamed(err, "alternatives", "n_probs"), "suffix", "input_suffix")) }()
+	defer func() {
+		err = promptIn("prompt", body.about(renamed(renamed(err, "alternatives", "n_probs"), "suffix", "input_suffix")))
+	}()
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}
@@ -179,9 +183,9 @@ type LlamaEnd struct {
 	Model        string         `json:"model"`
 	Predicted    int            `json:"tokens_predicted"`
 	Evaluated    int            `json:"tokens_evaluated"` // of the prompt
-	Cached       int            `json:"tokens_cached"`
-	Truncated    bool           `json:"truncated"` // never: a prompt that does not fit is refused
-	StopType     string         `json:"stop_type"` // eos, word, limit
+	Cached       int            `json:"tokens_cached"`    // of prompt and answer, in the KV cache when the answer ended
+	Truncated    bool           `json:"truncated"`        // the answer ended because the context was full; a prompt that does not fit is refused
+	StopType     string         `json:"stop_type"`        // eos, word, limit
 	StoppingWord string         `json:"stopping_word"`
 	Settings     *sample.Params `json:"generation_settings"`
 }
@@ -222,7 +226,7 @@ func (s llamaShape) chunk(text string, tokens []infer.Token) LlamaChunk {
 func (c *LlamaChunk) finish(s llamaShape, done infer.Done) {
 	c.Stop = true
 	end := &LlamaEnd{
-		Model: s.model, Predicted: done.Usage.CompletionTokens, Evaluated: done.Usage.PromptTokens, Cached: done.Usage.CachedTokens,
+		Model: s.model, Predicted: done.Usage.CompletionTokens, Evaluated: done.Usage.PromptTokens, Cached: done.Usage.PromptTokens + max(0, done.Usage.CompletionTokens-1), Truncated: done.ContextFull && done.Reason == infer.FinishLength,
 		StopType: "eos", StoppingWord: done.StopString, Settings: &done.Receipt.Params,
 	}
 	switch {
@@ -243,7 +247,7 @@ type llamaStream struct {
 
 func openLlamaStream(c echo.Context, shape llamaShape) (sink, error) {
 	w, err := httpio.OpenSSE(c)
-	return &llamaStream{sseStream: sseStream{w}, shape: shape}, err
+	return &llamaStream{sseStream: sseStream{w, "prompt"}, shape: shape}, err
 }
 
 func (s *llamaStream) event(_ int, e infer.Event) error {
@@ -263,6 +267,10 @@ func (s *llamaStream) event(_ int, e infer.Event) error {
 		return s.sse.Send(chunk)
 	}
 	return s.progress(e)
+}
+
+func (s *llamaStream) fail(err error) error {
+	return s.sse.Send(failure.Describe(promptIn(s.field, err)).Llama())
 }
 
 func (s *llamaStream) end() error { return nil }

@@ -49,7 +49,7 @@ type ResponsesRequest struct {
 // responses answers POST /v1/responses.
 func (api *API) responses(c echo.Context) (err error) {
 	body := ResponsesRequest{generationFields: newGenerationFields()}
-	defer func() { err = aboutFormat(err) }()
+	defer func() { err = promptIn("input", aboutFormat(err)) }()
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
 	}

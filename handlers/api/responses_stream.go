@@ -27,7 +27,7 @@ func openResponseStream(c echo.Context, head responsesHead) (sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &responseStream{sseStream: sseStream{w}, head: head}
+	s := &responseStream{sseStream: sseStream{w, "input"}, head: head}
 	for _, name := range []string{"response.created", "response.in_progress"} {
 		if err := s.send(name, fields{"response": head.response("in_progress")}); err != nil {
 			return nil, err
@@ -149,7 +149,7 @@ func (s *responseStream) finish(done infer.Done) error {
 
 // fail sends the error twice: some clients read one form, some the other.
 func (s *responseStream) fail(err error) error {
-	e := failure.Describe(err).Body().Error
+	e := failure.Describe(promptIn(s.field, err)).Body().Error
 	if err := s.send("error", fields{"code": e.Code, "message": e.Message, "param": e.Param}); err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"errors"
+
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
@@ -8,12 +10,27 @@ import (
 
 // sseStream is what the sinks of both OpenAI streams share.
 type sseStream struct {
-	sse httpio.SSE
+	sse   httpio.SSE
+	field string // of the request, that has the prompt
 }
 
 func (s sseStream) idle() error { return s.sse.Comment("ping") }
 
-func (s sseStream) fail(err error) error { return s.sse.Send(failure.Describe(err).Body()) }
+func (s sseStream) fail(err error) error {
+	return s.sse.Send(failure.Describe(promptIn(s.field, err)).Body())
+}
+
+// promptIn returns err, which says that the prompt is too long without naming a field, with the name
+// of the field that has the prompt. It returns other errors as they are.
+func promptIn(field string, err error) error {
+	e, ok := errors.AsType[*infer.Error](err)
+	if !ok || e.Code != infer.CodeContext || e.Param != "" {
+		return err
+	}
+	named := *e
+	named.Param = field
+	return &named
+}
 
 // progress sends a comment that says what the answer is waiting for. Clients ignore it; people
 // who read the raw stream do not.

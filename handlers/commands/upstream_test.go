@@ -225,11 +225,11 @@ func embedThere(t *testing.T, front *testServer, far *childServer, exact bool) {
 			t.Errorf("%s: %d %.200s\nwant %.200s", request, status, got, want)
 		}
 	}
-	if status, body := front.post("/v1/embeddings", `{"model":"`+front.status().Remote[0].Name+`","input":"x"}`); status != http.StatusNotImplemented || !strings.Contains(body, "not_supported") {
+	if status, body := front.post("/v1/embeddings", `{"model":"`+front.status().Remote[0].Name+`","input":"x"}`); status != http.StatusBadRequest || !strings.Contains(body, "not_supported") {
 		t.Errorf("the embedding of a text by a model that writes: %d %s", status, body)
 	}
 	status, body := front.post("/v1/chat/completions", `{"model":"tiny-embed","messages":[{"role":"user","content":"Hi"}]}`)
-	if status != http.StatusNotImplemented || !strings.Contains(body, "not_supported") {
+	if status != http.StatusBadRequest || !strings.Contains(body, "not_supported") {
 		t.Errorf("a question to a model that embeds: %d %s", status, body)
 	}
 	if up := front.status().Upstreams[0]; up.Problem != "" {

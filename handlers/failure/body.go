@@ -45,7 +45,21 @@ type OllamaBody struct {
 }
 
 // Ollama returns f as Ollama's clients expect it.
-func (f Failure) Ollama() OllamaBody { return OllamaBody{f.Message} }
+func (f Failure) Ollama() OllamaBody {
+	if f.Code == string(infer.CodeContext) {
+		f.Message = tooLongForOllama.of(f)
+	}
+	return OllamaBody{f.Message}
+}
+
+// Llama returns f as llama-server's clients expect it.
+func (f Failure) Llama() Body {
+	if f.Code == string(infer.CodeContext) {
+		f.Type = "exceed_context_size_error"
+		f.Message = tooLongForLlama.of(f)
+	}
+	return f.Body()
+}
 
 // AnthropicBody is Anthropic's shape of a failure.
 type AnthropicBody struct {
@@ -72,6 +86,9 @@ var anthropicTypes = map[int]string{
 
 // Anthropic returns f as Anthropic's clients expect it.
 func (f Failure) Anthropic() AnthropicBody {
+	if f.Code == string(infer.CodeContext) {
+		f.Message = tooLongForAnthropic.of(f)
+	}
 	other := "api_error"
 	if f.Status < http.StatusInternalServerError {
 		other = "invalid_request_error"

@@ -37,6 +37,8 @@ type Failure struct {
 	ContextLength int
 	RetryAfter    int  // seconds; 0: do not retry
 	Final         bool // the same request would fail again
+
+	reason, advice string // of a prompt that is too long: the engine's own text, and what to do
 }
 
 // failed is an error with a code of the table.
@@ -195,13 +197,14 @@ func ofEngine(e *infer.Error) Failure {
 	f := Failure{Code: string(e.Code), Param: e.Param, Message: e.Message, PromptTokens: e.PromptTokens, ContextLength: e.ContextLength}
 	switch e.Code {
 	case infer.CodeContext:
-		larger := ""
-		if e.ContextTrain > e.ContextLength {
-			larger = fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
+		f.advice = "shorten it"
+		larger := e.ContextTrain > e.ContextLength && e.ContextLength > 0
+		if larger {
+			f.advice += fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
 		}
-		// Clients search for "maximum context length" to shorten the conversation.
-		f.Message = fmt.Sprintf("maximum context length is %d tokens, and this prompt has %d: shorten it%s", e.ContextLength, e.PromptTokens, larger)
-		f.Text = NothingCut + TooLong(false, larger != "")
+		f.reason = e.Message
+		f.Message = tooLongForOpenAI.of(f)
+		f.Text = NothingCut + TooLong(false, larger)
 	case infer.CodeLoading:
 		f.Message = "Loading model" // as llama-server has it
 	default:

@@ -48,7 +48,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 		{"a name is taken", &live.TakenError{Kind: "preset", Name: "x"}, "name_taken", 409,
 			"there is a preset “x” already", "This name is taken", "There is a preset “x” already."},
 		{"a prompt is too long", &infer.Error{Code: infer.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
-			"maximum context length is 8 tokens, and this prompt has 9: shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
+			"This model's maximum context length is 8 tokens, but the prompt is too long: it has 9 tokens; shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
 			"This does not fit into the context", "Nothing was cut. Shorten it, start a new chat, or start the server with a larger --ctx."},
 		{"the device failed", &infer.Error{Code: infer.CodeDevice, Message: "secret"}, "device", 500,
 			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},

@@ -111,7 +111,7 @@ var table = map[string]row{
 	MethodNotAllowed:               {status: http.StatusMethodNotAllowed},
 	MissingKey:                     {status: http.StatusUnauthorized},
 	NotLoggedIn:                    {status: http.StatusUnauthorized, title: "Not logged in"},
-	string(infer.CodeNotSupported): {status: http.StatusNotImplemented, title: "The model cannot do this", final: true},
+	string(infer.CodeNotSupported): {status: http.StatusBadRequest, title: "The model cannot do this", final: true},
 	OriginNotAllowed:               {status: http.StatusForbidden},
 	SessionGone:                    {status: http.StatusGone},
 	SeveralCredentials:             {status: http.StatusBadRequest},

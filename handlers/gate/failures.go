@@ -58,6 +58,9 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 	}
 }
 
+// llamaRoutes are those of llama-server that take a prompt.
+var llamaRoutes = map[string]bool{"/apply-template": true, "/completion": true, "/embedding": true, "/infill": true}
+
 // ErrorBody returns f in the shape of the API that path belongs to.
 func ErrorBody(path string, f failure.Failure) any {
 	switch {
@@ -65,6 +68,8 @@ func ErrorBody(path string, f failure.Failure) any {
 		return f.Ollama()
 	case path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/"):
 		return f.Anthropic()
+	case llamaRoutes[path]:
+		return f.Llama()
 	}
 	body := f.Body()
 	if !IsAPI(path) {

@@ -137,7 +137,7 @@ func (s *server) refusal(status int, message, code string) *failure {
 	case status == http.StatusTooManyRequests:
 		f.again = true
 		f.because(infer.CodeQueueFull, "ask again in a moment", "%s has too much to do: %s", s.address, said(message))
-	case status == http.StatusNotImplemented:
+	case status == http.StatusNotImplemented || code == string(infer.CodeNotSupported):
 		f.because(infer.CodeNotSupported, "choose another model", "%s cannot do this: %s", s.address, said(message))
 	case status >= 400 && status < 500:
 		f.because(infer.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, said(message))

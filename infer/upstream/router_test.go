@@ -290,7 +290,7 @@ func TestARequestThatAnotherM40CannotAnswerSaysNothingAboutThatServer(t *testing
 	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
 		switch body["prompt"] {
 		case "write":
-			w.WriteHeader(http.StatusNotImplemented)
+			w.WriteHeader(http.StatusBadRequest)
 			io.WriteString(w, `{"error":{"code":"not_supported","message":"the model computes embeddings"}}`)
 		case "limit":
 			w.WriteHeader(http.StatusTooManyRequests)

@@ -1,0 +1,60 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/infer"
+)
+
+// Clients recognise a prompt that is too long by words of the API that they call, or by the
+// field that OpenAI's error names.
+func TestContext_EachAPISaysInItsWordsThatAPromptIsTooLong(t *testing.T) {
+	err := &infer.Error{Code: infer.CodeContext, PromptTokens: 9031, ContextLength: 8192}
+	const openAI = "This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; shorten it"
+	const llama = "request (9031 tokens) exceeds the available context size (8192 tokens); shorten it"
+	for _, c := range []struct{ path, body, says, param string }{
+		{"/v1/chat/completions", hello, openAI, "messages"},
+		{"/v1/completions", `{"prompt":"a"}`, openAI, "prompt"},
+		{"/v1/responses", `{"input":"a"}`, openAI, "input"},
+		{"/v1/messages", claudeHello + `}`, "prompt is too long: 9031 tokens > 8192 maximum; shorten it", ""},
+		{"/api/chat", hello, "the input length exceeds the context length: the prompt has 9031 tokens, the context 8192; shorten it", ""},
+		{"/api/generate", `{"prompt":"a"}`, "the input length exceeds the context length: the prompt has 9031 tokens, the context 8192; shorten it", ""},
+		{"/completion", `{"prompt":"a"}`, llama, "prompt"},
+	} {
+		for name, engine := range map[string]*fakeEngine{"at once": failingEngine(err), "after the model was loaded": failingEngine(err, infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{}})} {
+			for _, stream := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %s, stream %t", c.path, name, stream), func(t *testing.T) {
+					body := strings.TrimSuffix(c.body, "}") + fmt.Sprintf(`,"stream":%t}`, stream)
+					got := post(t, server(t, engine), c.path, body)
+					if !stream && got.status != http.StatusBadRequest {
+						t.Errorf("the status is %d", got.status)
+					}
+					said, _ := json.Marshal(c.says)
+					if !strings.Contains(strings.ReplaceAll(got.body, `\u003e`, ">"), strings.ReplaceAll(string(said), `\u003e`, ">")) {
+						t.Errorf("got %s, want %q", got.body, c.says)
+					}
+					if c.param != "" && !strings.Contains(got.body, fmt.Sprintf(`"param":%q`, c.param)) {
+						t.Errorf("the error does not name %s: %s", c.param, got.body)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestContext_AFullContextNeedsRoomAndUnknownNumbersAreNotGiven(t *testing.T) {
+	full := failure.Describe(&infer.Error{Code: infer.CodeContext, PromptTokens: 128, ContextLength: 128})
+	vague := failure.Describe(&infer.Error{Code: infer.CodeContext, Message: "far:1 “does not fit”"})
+	for name, f := range map[string]failure.Failure{"full": full, "vague": vague} {
+		for _, message := range []string{f.Body().Error.Message, f.Ollama().Error, f.Llama().Error.Message, f.Anthropic().Error.Message} {
+			if name == "full" && !strings.Contains(message, "which leaves no room for an answer") || name == "vague" && (!strings.Contains(message, "far:1 “does not fit”") || strings.ContainsAny(message, "0%")) {
+				t.Errorf("%s: %s", name, message)
+			}
+		}
+	}
+}
