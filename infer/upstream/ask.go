@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,12 @@ type kind struct {
 	engine       string // name and version; empty: it does not say
 	context      int    // positions; 0: it does not say
 	templateVars []string
-	fields       map[string]bool // of requests for chat completions that it knows
-	strict       bool            // it refuses fields that it does not know
-	how          string          // how that was found; empty: it could not be asked
+	fields       map[string]bool  // of requests for chat completions that it knows
+	bounds       map[string]bound // by field: the values that its description allows
+	llama        bool             // it is llama-server
+	noTools      bool             // it says that the model's chat template shows no tools
+	strict       bool             // it refuses fields that it does not know
+	how          string           // how that was found; empty: it could not be asked
 
 	lacks map[string]string // as in infer.Upstream; nobody changes it
 }
@@ -45,18 +49,38 @@ func known(fields ...string) map[string]bool {
 
 // askKind asks the server what it is and what it can do; model is one of its models. After an error, nothing is
 // known.
-func (s *server) askKind(ctx context.Context, model string) (kind, error) {
+func (s *server) askKind(ctx context.Context, model offered) (kind, error) {
 	for _, ask := range []func(context.Context) (kind, error){s.askStatus, s.askProps, s.askDescription} {
 		k, err := ask(ctx)
 		if errors.Is(err, errOther) {
 			continue
 		}
+		if err == nil && k.engine == "" {
+			err = s.askVersion(ctx, &k, model)
+		}
 		k.asked, k.lacks = err == nil, k.missing()
 		return k, err
 	}
-	k := s.askByRequests(ctx, model)
-	k.lacks = k.missing()
+	k := s.askByRequests(ctx, model.id)
+	k.engine, k.lacks = model.info.Upstream.Engine, k.missing()
 	return k, ctx.Err()
+}
+
+// engines are the names of engines as they write them, by those that they give as the owner of their models.
+var engines = map[string]string{"vllm": "vLLM", "sglang": "SGLang"}
+
+// askVersion names the engine that model belongs to, as far as it says: FastAPI, by which several are built, has a
+// title of its own.
+func (s *server) askVersion(ctx context.Context, k *kind, model offered) error {
+	var version struct {
+		Version string `json:"version"`
+	}
+	if err := s.probe(ctx, "/version", maxModelBody, &version); err != nil && !errors.Is(err, errOther) {
+		return err
+	}
+	owner := model.info.Upstream.Engine
+	k.engine = strings.TrimSpace(cmp.Or(engines[owner], owner) + " " + s.short(version.Version))
+	return nil
 }
 
 // errOther is the error for a route that a server does not have, or that has something else there than the engine
@@ -97,15 +121,25 @@ func (s *server) askStatus(ctx context.Context) (kind, error) {
 	if err := s.probe(ctx, "/api/version", maxModelBody, &version); err != nil && !errors.Is(err, errOther) {
 		return kind{}, err
 	}
-	return kind{native: true, engine: strings.TrimSpace("m40-llm " + short(strings.TrimPrefix(version.Server, "m40-llm-"))), how: "/v1/status"}, nil
+	return kind{native: true, engine: strings.TrimSpace("m40-llm " + s.short(strings.TrimPrefix(version.Server, "m40-llm-"))), how: "/v1/status"}, nil
 }
 
-// askProps asks as llama-server is asked: its default settings name all that it knows.
+// llamaFields are those that llama-server knows and does not list.
+var llamaFields = []string{
+	"tools", "tool_choice", "parallel_tool_calls", "response_format", "stream_options", "max_tokens", "chat_template_kwargs",
+	"stop", "seed", "grammar", "logit_bias", "ignore_eos", "samplers", "min_keep", "dry_sequence_breakers", "logprobs", "top_logprobs",
+	"continues", // a conversation that ends with the assistant's message
+}
+
+// askProps asks as llama-server is asked: its default settings name nearly all that it knows.
 func (s *server) askProps(ctx context.Context) (kind, error) {
 	var props struct {
 		Defaults map[string]json.RawMessage `json:"default_generation_settings"`
 		Template string                     `json:"chat_template"`
 		Build    string                     `json:"build_info"`
+		Caps     struct {
+			Tools *bool `json:"supports_tools"`
+		} `json:"chat_template_caps"`
 	}
 	if err := s.probe(ctx, "/props", maxModelBody, &props); err != nil {
 		return kind{}, err
@@ -113,7 +147,8 @@ func (s *server) askProps(ctx context.Context) (kind, error) {
 	if len(props.Defaults) == 0 {
 		return kind{}, errOther
 	}
-	k := kind{engine: strings.TrimSpace("llama-server " + short(props.Build)), how: "/props", fields: known("tools", "tool_choice", "parallel_tool_calls", "response_format", "stream_options", "max_tokens", "chat_template_kwargs")}
+	k := kind{llama: true, engine: strings.TrimSpace("llama-server " + s.short(props.Build)), how: "/props", fields: known(llamaFields...)}
+	k.noTools = props.Caps.Tools != nil && !*props.Caps.Tools
 	_ = json.Unmarshal(props.Defaults["n_ctx"], &k.context) // 0: unknown
 	if k.context < 0 || k.context > math.MaxInt32 {
 		k.context = 0
@@ -127,10 +162,6 @@ func (s *server) askProps(ctx context.Context) (kind, error) {
 			k.fields[field] = true
 		}
 	}
-	if k.fields["n_probs"] {
-		k.fields["logprobs"], k.fields["top_logprobs"] = true, true
-	}
-	k.fields["continues"] = true // it continues a conversation that ends with the assistant's message
 	k.templateVars = reasoningVars(func(name string) bool { return strings.Contains(props.Template, name) })
 	return k, nil
 }
@@ -179,11 +210,42 @@ func (s *server) askDescription(ctx context.Context) (kind, error) {
 	if len(body.Properties) == 0 {
 		return kind{}, errOther
 	}
-	k := kind{engine: strings.TrimSpace(short(described.Info.Title) + " " + short(described.Info.Version)), how: "/openapi.json", fields: map[string]bool{}}
-	for field := range body.Properties {
+	k := kind{how: "/openapi.json", fields: map[string]bool{}, bounds: map[string]bound{}}
+	if described.Info.Title != "FastAPI" { // the title of all that were given none
+		k.engine = strings.TrimSpace(s.short(described.Info.Title) + " " + s.short(described.Info.Version))
+	}
+	for field, property := range body.Properties {
 		k.fields[field] = true
+		if b, ok := boundOf(property); ok {
+			k.bounds[field] = b
+		}
 	}
 	return k, nil
+}
+
+// boundOf returns the numbers that a schema allows; false if it bounds none.
+func boundOf(schema json.RawMessage) (bound, bool) {
+	type limits struct {
+		Min *float64 `json:"minimum"`
+		Max *float64 `json:"maximum"`
+	}
+	var property struct {
+		limits
+		AnyOf []limits `json:"anyOf"` // a number, or null
+	}
+	if json.Unmarshal(schema, &property) != nil {
+		return bound{}, false
+	}
+	b, found := bound{math.Inf(-1), math.Inf(1)}, false
+	for _, l := range append(property.AnyOf, property.limits) {
+		if l.Min != nil {
+			b.min, found = max(b.min, *l.Min), true
+		}
+		if l.Max != nil {
+			b.max, found = min(b.max, *l.Max), true
+		}
+	}
+	return b, found && b.min <= b.max
 }
 
 // askByRequests tries requests of one token. A server that refuses an invented field refuses all that it does
@@ -204,11 +266,14 @@ func (s *server) askByRequests(ctx context.Context, model string) kind {
 		if !k.strict {
 			value = []any{map[string]any{"not": "a value"}}
 		}
-		status := s.try(ctx, model, field, value)
-		if status == 0 || status == http.StatusTooManyRequests || status > http.StatusInternalServerError {
+		switch status := s.try(ctx, model, field, value); status {
+		case http.StatusOK:
+			k.fields[field] = k.strict
+		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+			k.fields[field] = !k.strict
+		default: // which says nothing about the field
 			return kind{fields: known(basic...)}
 		}
-		k.fields[field] = k.strict && status == http.StatusOK || !k.strict && (status == http.StatusBadRequest || status == http.StatusUnprocessableEntity)
 	}
 	k.fields["top_logprobs"] = k.fields["logprobs"]
 	return k
@@ -239,14 +304,17 @@ func (k *kind) missing() map[string]string {
 		return nil
 	}
 	where := map[string]string{
-		"":       "could not be asked whether it knows this setting, and is asked again",
-		"/props": "does not list this setting in /props", "/openapi.json": "does not list this setting in /openapi.json", "trying": "refused or ignored this setting when it was tried",
+		"":       "could not be asked whether it knows this, and is asked again",
+		"/props": "does not list this in /props", "/openapi.json": "does not list this in /openapi.json", "trying": "refused or ignored this when it was tried",
 	}[k.how]
 	lacks := map[string]string{}
 	for _, p := range settings {
 		if !k.has(p.fields...) {
 			lacks[p.name] = where
 		}
+	}
+	if !k.llama {
+		lacks["range"] = "gets the nearest value that such engines accept: a temperature and a repetition penalty of at most 2, the two other penalties from -2 to 2"
 	}
 	lacks["banned_strings"] = "cannot ban strings"
 	if !k.has("seed") {

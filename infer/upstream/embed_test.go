@@ -93,7 +93,7 @@ func TestEmbeddingsThatAreNoneAreFailures(t *testing.T) {
 		{"half a number", `{"data":[{"index":0,"embedding":"AAAA"},{"index":1,"embedding":"AAAA"}]}`, 200, infer.CodeUpstream, "did not send the JSON", 4},
 		{"a page", `<html>`, 200, infer.CodeUpstream, "did not send the JSON", 4},
 		{"of a model that has none", `{"error":{"message":"chat only"}}`, 501, infer.CodeNotSupported, "chat only", 1},
-		{"of a server without the route", `{"detail":"Not Found"}`, 404, infer.CodeNotFound, "Not Found", 1},
+		{"of a server without the route", `{"detail":"Not Found"}`, 404, infer.CodeNotSupported, "does not have this route: “Not Found”", 1},
 		{"of a text that is too long", `{"error":{"message":"maximum context length is 512"}}`, 400, infer.CodeContext, "512", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

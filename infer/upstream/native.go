@@ -30,7 +30,7 @@ func (s *server) generateNative(ctx context.Context, m *model, r infer.Request, 
 		}
 		if e.Done != nil {
 			e.Done.Receipt.Model = m.name
-			e.Done.Receipt.Device = short(e.Done.Receipt.Device) + " at " + s.address
+			e.Done.Receipt.Device = s.short(e.Done.Receipt.Device) + " at " + s.address
 		}
 		return take(e)
 	})

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,73 +12,16 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// setting is a setting of the samplers and how OpenAI-compatible engines call it.
-type setting struct {
-	name   string   // in sample.Params, in JSON
-	fields []string // those that engines have for it, the first that an engine knows is used
-	value  func(p *sample.Params) any
-	off    func(p *sample.Params) // makes it have no effect
-}
-
-// settings are those that an engine may lack. What belongs to one of them (mirostat_tau, xtc_threshold) is
-// known where it is.
-var settings = []setting{
-	{"temperature", []string{"temperature"}, func(p *sample.Params) any { return p.Temperature }, func(p *sample.Params) { p.Temperature = 1 }},
-	{"dynatemp_range", []string{"dynatemp_range"}, func(p *sample.Params) any { return p.DynatempRange }, func(p *sample.Params) { p.DynatempRange = 0 }},
-	{"dynatemp_exponent", []string{"dynatemp_exponent"}, func(p *sample.Params) any { return p.DynatempExponent }, func(p *sample.Params) { p.DynatempExponent = 1 }},
-	{"top_k", []string{"top_k"}, func(p *sample.Params) any { return offIsMinusOne(p.TopK) }, func(p *sample.Params) { p.TopK = 0 }},
-	{"top_p", []string{"top_p"}, func(p *sample.Params) any { return p.TopP }, func(p *sample.Params) { p.TopP = 1 }},
-	{"min_p", []string{"min_p"}, func(p *sample.Params) any { return p.MinP }, func(p *sample.Params) { p.MinP = 0 }},
-	{"typical_p", []string{"typical_p"}, func(p *sample.Params) any { return p.TypicalP }, func(p *sample.Params) { p.TypicalP = 1 }},
-	{"top_n_sigma", []string{"top_n_sigma"}, func(p *sample.Params) any { return p.TopNSigma }, func(p *sample.Params) { p.TopNSigma = 0 }},
-	{"min_keep", []string{"min_keep"}, func(p *sample.Params) any { return p.MinKeep }, func(p *sample.Params) { p.MinKeep = 0 }},
-	{"mirostat", []string{"mirostat"}, func(p *sample.Params) any { return p.Mirostat }, func(p *sample.Params) { p.Mirostat = 0 }},
-	{"mirostat_tau", []string{"mirostat_tau"}, func(p *sample.Params) any { return p.MirostatTau }, func(*sample.Params) {}},
-	{"mirostat_eta", []string{"mirostat_eta"}, func(p *sample.Params) any { return p.MirostatEta }, func(*sample.Params) {}},
-	{"xtc_probability", []string{"xtc_probability"}, func(p *sample.Params) any { return p.XTCProbability }, func(p *sample.Params) { p.XTCProbability = 0 }},
-	{"xtc_threshold", []string{"xtc_threshold"}, func(p *sample.Params) any { return p.XTCThreshold }, func(*sample.Params) {}},
-	{"repeat_penalty", []string{"repeat_penalty", "repetition_penalty"}, func(p *sample.Params) any { return p.RepeatPenalty }, func(p *sample.Params) { p.RepeatPenalty = 1 }},
-	{"repeat_last_n", []string{"repeat_last_n"}, func(p *sample.Params) any { return p.RepeatLastN }, func(*sample.Params) {}},
-	{"presence_penalty", []string{"presence_penalty"}, func(p *sample.Params) any { return p.PresencePenalty }, func(p *sample.Params) { p.PresencePenalty = 0 }},
-	{"frequency_penalty", []string{"frequency_penalty"}, func(p *sample.Params) any { return p.FrequencyPenalty }, func(p *sample.Params) { p.FrequencyPenalty = 0 }},
-	{"dry_multiplier", []string{"dry_multiplier"}, func(p *sample.Params) any { return p.DryMultiplier }, func(p *sample.Params) { p.DryMultiplier = 0 }},
-	{"dry_base", []string{"dry_base"}, func(p *sample.Params) any { return p.DryBase }, func(*sample.Params) {}},
-	{"dry_allowed_length", []string{"dry_allowed_length"}, func(p *sample.Params) any { return p.DryAllowedLength }, func(*sample.Params) {}},
-	{"dry_penalty_last_n", []string{"dry_penalty_last_n"}, func(p *sample.Params) any { return p.DryPenaltyLastN }, func(*sample.Params) {}},
-	{"dry_sequence_breakers", []string{"dry_sequence_breakers"}, func(p *sample.Params) any { return p.DryBreakers }, func(*sample.Params) {}},
-	{"samplers", []string{"samplers"}, func(p *sample.Params) any { return stages(p.Samplers) }, func(p *sample.Params) { p.Samplers = nil }},
-}
-
-// offIsMinusOne returns k, or -1 for 0: engines agree only in that for a top_k that is off.
-func offIsMinusOne(k int) int {
-	if k == 0 {
-		return -1
-	}
-	return k
-}
-
-// stages returns the stages of a chain with llama-server's names; nil for the default order.
-func stages(names []string) any {
-	if len(names) == 0 {
-		return nil
-	}
-	list := slices.Clone(names)
-	for i, name := range list {
-		if name == "typical_p" {
-			list[i] = "typ_p"
-		}
-	}
-	return list
-}
-
 // maxTops is the most alternatives that OpenAI's route lists.
 const maxTops = 20
 
 // call is a request to an OpenAI-compatible server.
 type call struct {
-	path string
-	body map[string]any
-	used sample.Params // the settings that have an effect there
+	path   string
+	limit  string // field of the body with the limit of tokens
+	body   map[string]any
+	scored bool          // the probabilities of tokens are asked for
+	used   sample.Params // the settings that have an effect there
 }
 
 // callFor returns the request to the server for r, or an *infer.Error if it cannot do what r asks.
@@ -94,9 +38,10 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 		c.used.Seed = rand.Int64N(math.MaxInt32)
 	}
 	if k.has("seed") {
-		c.body["seed"] = c.used.Seed
+		c.body["seed"] = k.seed(c.used.Seed)
 	}
-	c.addSettings(&k, r)
+	context := s.describe(id).Upstream.ContextLength
+	c.addSettings(&k, context, r)
 	if len(r.Stop) > 0 {
 		c.body["stop"] = r.Stop
 	}
@@ -105,9 +50,9 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 	}
 	c.addForm(r)
 	if r.Prompt != "" {
-		c.addPrompt(s.describe(id).Upstream.ContextLength, r)
+		c.addPrompt(&k, context, r)
 	} else {
-		c.addMessages(&k, r)
+		c.addMessages(&k, context, r)
 	}
 	return c, nil
 }
@@ -145,27 +90,12 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 		return refuse("alternatives", "list alternatives of a token")
 	case r.Alternatives > maxTops:
 		return infer.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, maxTops)
+	case k.llama && len(r.Tools) > 0 && r.Grammar != "":
+		return refuse("grammar", "keep to a grammar where there are tools")
+	case k.llama && len(r.Tools) > 0 && r.Alternatives > 0:
+		return refuse("alternatives", "list alternatives of a token where there are tools")
 	}
 	return nil
-}
-
-// addSettings adds the settings that the server knows, and makes those that it does not have no effect in used.
-func (c *call) addSettings(k *kind, r *infer.Request) {
-	for _, p := range settings {
-		at := slices.IndexFunc(p.fields, func(f string) bool { return k.has(f) })
-		switch {
-		case at < 0:
-			p.off(&c.used)
-		case slices.Contains(r.Unset, p.name): // what the model's maker recommends is there
-		default:
-			if value := p.value(&r.Params); value != nil {
-				c.body[p.fields[at]] = value
-			}
-		}
-	}
-	if len(r.Params.LogitBias) > 0 {
-		c.body["logit_bias"] = r.Params.LogitBias
-	}
 }
 
 // addForm adds what constrains the answer.
@@ -180,43 +110,59 @@ func (c *call) addForm(r *infer.Request) {
 
 // addPrompt adds the prompt of a raw text. Where engines generate few tokens by default, the rest of the
 // context is asked for: a prompt has no more tokens than bytes.
-func (c *call) addPrompt(context int, r *infer.Request) {
+func (c *call) addPrompt(k *kind, context int, r *infer.Request) {
 	const fallback = 1024 // tokens, if the context is not known
-	c.path = "/v1/completions"
+	c.path, c.limit = "/v1/completions", "max_tokens"
 	c.body["prompt"] = r.Prompt
-	c.body["max_tokens"] = r.MaxTokens
-	if r.MaxTokens < 0 {
-		c.body["max_tokens"] = fallback
-		if context > 0 {
-			c.body["max_tokens"] = max(16, context-len(r.Prompt)-1)
-		}
+	switch {
+	case r.MaxTokens >= 0:
+		c.body[c.limit] = atMost(r.MaxTokens, context)
+	case k.llama: // it fills the context by default
+	case context > 0:
+		c.body[c.limit] = max(16, context-len(r.Prompt)-1)
+	default:
+		c.body[c.limit] = fallback
 	}
 	if r.Alternatives > 0 {
-		c.body["logprobs"] = r.Alternatives
+		c.scored, c.body["logprobs"] = true, r.Alternatives
 	}
 }
 
+// atMost returns a limit of tokens that is no larger than the context, if that is known.
+func atMost(n, context int) int {
+	if context > 0 {
+		n = min(n, context)
+	}
+	return min(n, math.MaxInt32)
+}
+
+// lower lowers the limit of tokens to what a server has room for beside the prompt, as its refusal says. It reports
+// whether the request can be sent again.
+func (c *call) lower(f *failure) bool {
+	room := f.err.ContextLength - f.err.PromptTokens
+	limit, limited := c.body[c.limit].(int)
+	if !limited || f.err.Code != infer.CodeContext || f.err.PromptTokens == 0 || room <= 0 || room >= limit {
+		return false
+	}
+	c.body[c.limit] = room
+	return true
+}
+
 // addMessages adds a conversation.
-func (c *call) addMessages(k *kind, r *infer.Request) {
-	c.path = "/v1/chat/completions"
+func (c *call) addMessages(k *kind, context int, r *infer.Request) {
+	c.path, c.limit = "/v1/chat/completions", "max_tokens"
 	messages := make([]map[string]any, len(r.Messages))
 	for i, m := range r.Messages {
 		messages[i] = message(m, !k.strict)
 	}
 	c.body["messages"] = messages
-	if r.MaxTokens >= 0 {
-		field := "max_tokens"
-		if !k.has(field) && k.has("max_completion_tokens") {
-			field = "max_completion_tokens"
-		}
-		c.body[field] = r.MaxTokens
+	if !k.has(c.limit) && k.has("max_completion_tokens") {
+		c.limit = "max_completion_tokens"
 	}
-	if (r.Rows || r.Alternatives > 0) && k.has("logprobs") {
-		c.body["logprobs"] = true
-		if r.Alternatives > 0 {
-			c.body["top_logprobs"] = r.Alternatives
-		}
+	if n := atMost(r.MaxTokens, context); n >= 0 && (n < context || context == 0) { // by default answers fill the context
+		c.body[c.limit] = n
 	}
+	c.addScores(k, r)
 	if r.Continue && k.has("continue_final_message") {
 		c.body["continue_final_message"], c.body["add_generation_prompt"] = true, false
 	}
@@ -224,6 +170,19 @@ func (c *call) addMessages(k *kind, r *infer.Request) {
 	c.addTemplateVars(k, r)
 }
 
+// addScores asks for the probabilities of tokens. llama-server refuses that in streams of conversations with tools, and
+// lists 20 alternatives unless it is told how many.
+func (c *call) addScores(k *kind, r *infer.Request) {
+	if !r.Rows && r.Alternatives == 0 || !k.has("logprobs") || k.llama && len(r.Tools) > 0 {
+		return
+	}
+	c.scored, c.body["logprobs"] = true, true
+	if r.Alternatives > 0 || k.llama {
+		c.body["top_logprobs"] = max(1, r.Alternatives)
+	}
+}
+
+// addTools adds the tools. llama-server ignores a choice by name: it gets that tool alone.
 func (c *call) addTools(k *kind, r *infer.Request) {
 	if len(r.Tools) == 0 {
 		return
@@ -234,6 +193,10 @@ func (c *call) addTools(k *kind, r *infer.Request) {
 	case infer.ToolChoiceAuto, infer.ToolChoiceNone, infer.ToolChoiceRequired:
 		c.body["tool_choice"] = r.ToolChoice
 	default:
+		if one := toolNamed(r.Tools, r.ToolChoice); k.llama && one != nil {
+			c.body["tools"], c.body["tool_choice"] = []json.RawMessage{one}, infer.ToolChoiceRequired
+			break
+		}
 		c.body["tool_choice"] = map[string]any{"type": "function", "function": map[string]any{"name": r.ToolChoice}}
 	}
 	if r.SingleCall && k.has("parallel_tool_calls") {
@@ -241,16 +204,43 @@ func (c *call) addTools(k *kind, r *infer.Request) {
 	}
 }
 
-// addTemplateVars adds the variables of the chat template.
+// toolNamed returns the definition of the tool called name; nil if there is none.
+func toolNamed(tools json.RawMessage, name string) json.RawMessage {
+	var list []json.RawMessage
+	if json.Unmarshal(tools, &list) != nil {
+		return nil
+	}
+	for _, one := range list {
+		var tool struct {
+			Function struct {
+				Name string `json:"name"`
+			} `json:"function"`
+		}
+		if json.Unmarshal(one, &tool) == nil && tool.Function.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
+// addTemplateVars adds the variables of the chat template. llama-server refuses to continue an answer of a model that
+// may think.
 func (c *call) addTemplateVars(k *kind, r *infer.Request) {
-	if len(r.TemplateVars) == 0 {
+	vars := maps.Clone(r.TemplateVars)
+	if r.Continue && k.llama && slices.Contains(k.templateVars, "enable_thinking") {
+		if vars == nil {
+			vars = map[string]json.RawMessage{}
+		}
+		vars["enable_thinking"] = json.RawMessage("false")
+	}
+	if len(vars) == 0 {
 		return
 	}
-	if effort := r.TemplateVars["reasoning_effort"]; effort != nil && k.has("reasoning_effort") {
+	if effort := vars["reasoning_effort"]; effort != nil && k.has("reasoning_effort") {
 		c.body["reasoning_effort"] = effort
 	}
 	if k.has("chat_template_kwargs") {
-		c.body["chat_template_kwargs"] = r.TemplateVars
+		c.body["chat_template_kwargs"] = vars
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *server) ask(ctx context.Context) (k kind, models []offered, loading boo
 	again := !k.asked || s.problem != ""
 	s.mu.Unlock()
 	if again && len(models) > 0 {
-		if k, err = s.askKind(ctx, models[0].id); err != nil {
+		if k, err = s.askKind(ctx, models[0]); err != nil {
 			return k, nil, false, err
 		}
 	}
@@ -216,7 +216,7 @@ func (s *server) exchange(ctx context.Context, method, path string, body io.Read
 		return s.breach("sent more than %d bytes for %s", limit, path)
 	}
 	if err := json.Unmarshal(text, result); err != nil {
-		return s.breach("did not send the JSON that %s should have: %s", path, said(string(text[:min(len(text), maxSaid)])))
+		return s.breach("did not send the JSON that %s should have: %s", path, s.said(string(text)))
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 	for _, m := range body.Data {
 		// A model that another m40-llm has from elsewhere is not passed on: two that have each other as
 		// upstream would pass requests back and forth.
-		if m.ID == "" || !isName(m.ID, maxModelName) || m.Meta.Upstream != "" || len(list) == maxModels {
+		if m.ID == "" || !isName(m.ID, maxModelName) || withoutKey(m.ID, s.key) != m.ID || m.Meta.Upstream != "" || len(list) == maxModels {
 			continue
 		}
 		if slices.ContainsFunc(list, func(o offered) bool { return o.id == m.ID }) {
@@ -257,24 +257,13 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 		}
 		context := max(m.MaxLen, m.Meta.Context, 0)
 		list = append(list, offered{m.ID, infer.ModelInfo{
-			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: short(m.Meta.Architecture), Quant: short(m.Meta.Quant), License: short(m.Meta.License),
+			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: s.short(m.Meta.Architecture), Quant: s.short(m.Meta.Quant), License: s.short(m.Meta.License),
 			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding),
-			Upstream: &infer.Upstream{ContextLength: context, Engine: short(m.OwnedBy)},
+			Upstream: &infer.Upstream{ContextLength: context, Engine: s.short(m.OwnedBy)},
 		}})
 	}
 	return list, nil
 }
-
-// short returns a name that a server sent, or nothing if it is none.
-func short(name string) string {
-	if !isName(name, 64) {
-		return ""
-	}
-	return name
-}
-
-// isName reports whether a text that a server sent can be shown as it is: one line of at most limit bytes.
-func isName(text string, limit int) bool { return len(text) <= limit && said(text) == "“"+text+"”" }
 
 // send makes a request, with the key, and returns the response. The error is a *failure, or that of ctx.
 func (s *server) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
@@ -328,9 +317,6 @@ func (s *server) offers() (ids []string, native bool) {
 func (s *server) engineName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kind.engine == "" && len(s.models) > 0 {
-		return s.models[0].info.Upstream.Engine
-	}
 	return s.kind.engine
 }
 

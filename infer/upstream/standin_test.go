@@ -107,6 +107,9 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 func (s *standIn) last() map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.asked) == 0 {
+		return nil
+	}
 	return s.asked[len(s.asked)-1]
 }
 

@@ -38,25 +38,18 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 		w.reason = infer.FinishLength
 		return w.end()
 	}
-	body, err := json.Marshal(call.body)
-	if err != nil {
-		return infer.Errorf(infer.CodeInvalid, "the request cannot be written as JSON: %s", err)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(s.o.Silence, func() { cancel(client.ErrSilent) })
 	defer stall.Stop()
-	response, err := s.send(ctx, http.MethodPost, call.path, bytes.NewReader(body))
+	response, err := s.open(ctx, &call)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return s.refused(response)
-	}
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind != "text/event-stream" {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxSaid)) // what came of it is shown
-		return s.breach("answered with %s and not with a stream: %s", said(kind), said(string(text)))
+		return s.breach("answered with %s and not with a stream: %s", s.said(kind), s.said(string(text)))
 	}
 	if !take(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{}}) { // it has accepted the request
 		return nil
@@ -82,6 +75,29 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 		}
 	}
 	return nil
+}
+
+// open sends the request of an answer and returns the response, whose status is 200. If the prompt leaves less room
+// than the limit of tokens, the request is sent again with what there is.
+func (s *server) open(ctx context.Context, c *call) (*http.Response, error) {
+	for {
+		body, err := json.Marshal(c.body)
+		if err != nil {
+			return nil, infer.Errorf(infer.CodeInvalid, "the request cannot be written as JSON: %s", err)
+		}
+		response, err := s.send(ctx, http.MethodPost, c.path, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		if response.StatusCode == http.StatusOK {
+			return response, nil
+		}
+		f := s.refused(response)
+		response.Body.Close()
+		if !c.lower(f) {
+			return nil, f
+		}
+	}
 }
 
 // readLine returns the next line, of at most maxLine bytes, without its end.
@@ -213,7 +229,7 @@ func (w *writer) event(data []byte) error {
 	}
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return w.server.breach("sent a part of an answer that is not valid JSON: %s", said(string(data[:min(len(data), maxSaid)])))
+		return w.server.breach("sent a part of an answer that is not valid JSON: %s", w.server.said(string(data)))
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
 		return w.failed(c.Error, data)
@@ -239,15 +255,15 @@ func (w *writer) event(data []byte) error {
 // failed returns the failure of a server that sends data, with an error object, in its stream. With the status of a
 // refusal, it is one: the request is to blame.
 func (w *writer) failed(object json.RawMessage, data []byte) error {
-	message, code := errorText("", data)
+	e := readError("", data)
 	var refused struct {
 		Status int `json:"code"`
 	}
 	if json.Unmarshal(object, &refused) == nil && refused.Status >= 400 && refused.Status < 500 {
-		return w.server.refusal(refused.Status, message, code)
+		return w.server.refusal(refused.Status, e)
 	}
 	f := &failure{server: w.server.address, again: true, broken: true}
-	return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, said(message))
+	return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, w.server.said(e.message))
 }
 
 // bound counts what c adds to the answer, and returns the failure of a server that sends more than an answer can have.
