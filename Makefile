@@ -22,13 +22,13 @@ generate:
 
 # The pictures of docs/sharing.md, and from the storybook those of the README, by Chromium.
 pictures:
-	M40_LLM_PICTURES=$(CURDIR)/docs/sharing go test -count 1 -run '^TestPictures$$' ./handlers
-	M40_LLM_PICTURES=$(CURDIR)/docs go test -count 1 -run '^TestPicturesOfStates$$' ./handlers
+	M40_LLM_PICTURES=$(CURDIR)/docs/sharing go test -count 1 -run '^TestPictures$$' ./handlers/browser
+	M40_LLM_PICTURES=$(CURDIR)/docs go test -count 1 -run '^TestPicturesOfStates$$' ./handlers/browser
 
 # What the storybook's states look like and say, by Chromium: what TestEachState… compares with.
 states:
-	mkdir -p handlers/testdata/states
-	M40_LLM_UPDATE=1 go test -count 1 -run '^TestEachState' ./handlers
+	mkdir -p handlers/browser/testdata/states
+	M40_LLM_UPDATE=1 go test -count 1 -run '^TestEachState' ./handlers/browser
 
 # The emulated GPU, bin/libcuda-emu.so: M40_LLM_LIBCUDA=bin/libcuda-emu.so uses it.
 emu:

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
 	"web/states":       {"web"},
-	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/reply", "infer/sample"},
+	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
@@ -37,14 +37,14 @@ var mayImport = map[string][]string{
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
-	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/reply", "infer/sample"},
+	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure"},
 	"handlers/failure":  {"handlers/access", "handlers/activity", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},
 
-	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
+	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"infer/gguf":        {"infer/units"},
 	"infer/engine":      {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":        {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
 	"infer/client":      {"infer"},
-	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/reply", "infer/sample"},
+	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"infer/worker":      {"infer", "infer/chat", "infer/client", "infer/sample"},
 
 	// What tests share.
@@ -72,13 +72,14 @@ var mayImport = map[string][]string{
 	"infer/hub/hubtest":       {},
 	"cudakern/emutest":        {"infer/fixtures"},
 	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
+	"handlers/handlerstest":   {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or
 // one below it.
 var soleImporters = map[string][]string{
 	"github.com/labstack/echo":     {"handlers", "handlers/account", "handlers/api", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/page", "handlers/share", "handlers/stream"},
-	"nhooyr.io/websocket":          {"handlers/stream/socket.go"},
+	"nhooyr.io/websocket":          {"handlers/stream/socket.go", "handlers/handlerstest/socket.go"},
 	"github.com/prometheus":        {"handlers/metrics"},
 	"github.com/pion":              {"handlers/mdns"},
 	"github.com/alexedwards":       {"handlers/people"},

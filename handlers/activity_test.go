@@ -1,8 +1,7 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
@@ -11,30 +10,14 @@ import (
 
 	"nhooyr.io/websocket"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 )
-
-// activityWith reads until a frame of this type comes that holds a text, and returns its HTML.
-func (c *socketClient) activityWith(t *testing.T, text string) string {
-	t.Helper()
-	for {
-		_, data, err := c.conn.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f struct{ Type, HTML string }
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
-		if f.Type == "activity" && strings.Contains(f.HTML, text) {
-			return f.HTML
-		}
-	}
-}
 
 // On the page, over the stream and in the API, everybody sees their own answers, the owner of the
 // server those of all, and the others are counted.
@@ -48,12 +31,12 @@ func TestActivity_ShowsEverybodyTheirOwn(t *testing.T) {
 		for i := 0; i+1 < len(who.header); i += 2 {
 			header.Add(who.header[i], who.header[i+1])
 		}
-		c := dialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
-		c.send("activity", map[string]any{"on": true})
+		c := handlerstest.DialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
+		c.Send("activity", map[string]any{"on": true})
 		for place, shown := range map[string]string{
-			"the page":   call(t, h.Server, "GET", "/activity", "", who.header...).body,
-			"the stream": c.activityWith(t, "key of "+who.person),
-			"the API":    call(t, h.Server, "GET", "/v1/activity", "", who.header...).body,
+			"the page":   handlerstest.Call(t, h.Server, "GET", "/activity", "", who.header...).Body,
+			"the stream": c.ActivityWith(t, "key of "+who.person),
+			"the API":    handlerstest.Call(t, h.Server, "GET", "/v1/activity", "", who.header...).Body,
 		} {
 			for person := range h.objects[ofPerson] {
 				listed := strings.Contains(shown, "key of "+person)
@@ -83,44 +66,44 @@ func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
 		looked <- person
 		return "Anna", nil
 	})
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(observed{engine, running}, live.Options{})
 	t.Cleanup(chats.Close)
-	s := server(t, engine, func(c *Config) { c.Activity, c.Live = running, chats })
-	c := dialSocket(t, s)
-	c.do("send", map[string]any{"text": "hello"})
-	answer := engine.next(t)
+	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.Activity, c.Live = running, chats })
+	c := handlerstest.DialSocket(t, s)
+	c.Do("send", map[string]any{"text": "hello"})
+	answer := engine.Next(t)
 	for i := range 50 {
-		answer.write(fmt.Sprint(i, " "))
+		answer.Write(fmt.Sprint(i, " "))
 	}
-	c.until("the answer grows", func() bool { return c.last() != nil && strings.Contains(c.last().text, "49") })
+	c.Until("the answer grows", func() bool { return c.Last() != nil && strings.Contains(c.Last().Text, "49") })
 	ticks := 0
 	tick := func() { // waits until the session has looked at everything again: the second change comes after all of the first
 		for range 2 {
 			ticks++
-			engine.set(func(s *infer.Status) { s.Queued = ticks })
+			engine.Set(func(s *infer.Status) { s.Queued = ticks })
 			want := fmt.Sprintf("%d waiting, 0 running", ticks)
-			c.until("the engine", func() bool { return c.engine["queue"] == want })
+			c.Until("the engine", func() bool { return c.Engine["queue"] == want })
 		}
 	}
 	tick()
 	if len(looked) != 0 {
 		t.Fatalf("%d names were looked up for a page that shows no activity", len(looked))
 	}
-	c.do("activity", map[string]any{"on": true})
-	if html := c.activityWith(t, "50 tokens"); strings.Contains(html, "hello") || !strings.Contains(html, "You") || !strings.Contains(html, "/c/") {
+	c.Do("activity", map[string]any{"on": true})
+	if html := c.ActivityWith(t, "50 tokens"); strings.Contains(html, "hello") || !strings.Contains(html, "You") || !strings.Contains(html, "/c/") {
 		t.Errorf("the frame is %s", html)
 	}
-	c.do("activity", map[string]any{"on": false})
-	c.do("ping", nil)
+	c.Do("activity", map[string]any{"on": false})
+	c.Do("ping", nil)
 	for len(looked) > 0 {
 		<-looked
 	}
-	answer.write("more")
-	c.until("the answer grows", func() bool { return strings.Contains(c.last().text, "more") })
+	answer.Write("more")
+	c.Until("the answer grows", func() bool { return strings.Contains(c.Last().Text, "more") })
 	tick()
-	answer.finish()
-	c.until("the answer ends", c.ended)
+	answer.Finish()
+	c.Until("the answer ends", c.Ended)
 	if len(looked) != 0 {
 		t.Error("names were looked up for a page that is hidden")
 	}
@@ -128,19 +111,19 @@ func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
 
 // observed is an engine whose answers are listed.
 type observed struct {
-	*script
+	*handlerstest.Script
 	running *activity.Service
 }
 
 func (e observed) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-	return e.running.Observe(e.script.Generate)(ctx, r)
+	return e.running.Observe(e.Script.Generate)(ctx, r)
 }
 
 // The owner stops what others have begun: the page of the chat says so, and a program gets an error
 // that tells it not to try again.
 func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
-	db := openStore(t)
-	known := peopleOf(t, db, "")
+	db := handlerstest.OpenStore(t)
+	known := handlerstest.PeopleOf(t, db, "")
 	anna, err := known.Add(t.Context(), access.Local, "Anna")
 	if err != nil {
 		t.Fatal(err)
@@ -150,10 +133,10 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	running := activity.New(known.Name)
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(observed{engine, running}, live.Options{Store: db})
 	t.Cleanup(chats.Close)
-	s := server(t, observed{engine, running}, func(c *Config) {
+	s := handlerstest.Server(t, observed{engine, running}, func(c *handlers.Config) {
 		c.Asks, c.People, c.Activity, c.Live = gate.AsksOthers, known, running, chats
 	})
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", s.URL}
@@ -164,8 +147,8 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 			t.Fatalf("got %+v (%v), want an answer of Anna", list, err)
 		}
 		path := fmt.Sprintf("/activity/%d/stop", list.Answers[0].ID)
-		if got := post(t, s, path, "", "Origin", s.URL); got.status != http.StatusSeeOther || got.header.Get("Location") != "/activity" {
-			t.Errorf("%s: got %d", want, got.status)
+		if got := handlerstest.Post(t, s, path, "", "Origin", s.URL); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/activity" {
+			t.Errorf("%s: got %d", want, got.Status)
 		}
 	}
 
@@ -173,12 +156,12 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := engine.next(t)
-	answer.write("Half")
+	answer := engine.Next(t)
+	answer.Write("Half")
 	stop("a chat")
-	page, cookie := "", logIn(t, s, known, anna.ID, elsewhere)
+	page, cookie := "", handlerstest.LogIn(t, s, known, anna.ID, elsewhere)
 	for !strings.Contains(page, "stopped by the owner of the server") {
-		page = call(t, s, "GET", "/c/"+chat.ID(), "", append(elsewhere[:4:4], "Cookie", cookie)...).body
+		page = handlerstest.Call(t, s, "GET", "/c/"+chat.ID(), "", append(elsewhere[:4:4], "Cookie", cookie)...).Body
 	}
 	if !strings.Contains(page, "Half") {
 		t.Error("the text that was there is gone")
@@ -186,12 +169,12 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 
 	for _, stream := range []bool{false, true} {
 		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"hello"}],"stream":%t}`, stream)
-		done := make(chan response, 1)
+		done := make(chan handlerstest.Response, 1)
 		go func() {
-			done <- post(t, s, "/v1/chat/completions", body, append(elsewhere[:2:2], "Authorization", "Bearer "+key)...)
+			done <- handlerstest.Post(t, s, "/v1/chat/completions", body, append(elsewhere[:2:2], "Authorization", "Bearer "+key)...)
 		}()
-		answer := engine.next(t)
-		answer.write("Half")
+		answer := engine.Next(t)
+		answer.Write("Half")
 		for {
 			if list, err := running.List(t.Context(), access.Local); err == nil && len(list.Answers) == 1 && list.Answers[0].Tokens == 1 && list.Answers[0].Key == "script" {
 				break
@@ -199,16 +182,16 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 		}
 		stop("a program")
 		got := <-done
-		if want := map[bool]int{false: http.StatusForbidden, true: http.StatusOK}[stream]; got.status != want {
-			t.Errorf("stream %t: got %d", stream, got.status)
+		if want := map[bool]int{false: http.StatusForbidden, true: http.StatusOK}[stream]; got.Status != want {
+			t.Errorf("stream %t: got %d", stream, got.Status)
 		}
 		for _, want := range []string{`"code":"stopped"`, "the owner of this server stopped the answer"} {
-			if !strings.Contains(got.body, want) {
-				t.Errorf("stream %t: the body lacks %q: %s", stream, want, got.body)
+			if !strings.Contains(got.Body, want) {
+				t.Errorf("stream %t: the body lacks %q: %s", stream, want, got.Body)
 			}
 		}
-		if !stream && got.header.Get("X-Should-Retry") != "false" {
-			t.Errorf("the client is not told to try no more: %v", got.header)
+		if !stream && got.Header.Get("X-Should-Retry") != "false" {
+			t.Errorf("the client is not told to try no more: %v", got.Header)
 		}
 	}
 }

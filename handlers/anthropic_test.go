@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
@@ -55,24 +57,24 @@ const claudeHello = `{"model":"guide","max_tokens":9,"messages":[{"role":"user",
 func TestMessages_AWholeAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		engine *fakeEngine
+		engine *handlerstest.FakeEngine
 		want   string
 	}{
-		{"text", &fakeEngine{}, `{"type":"message","role":"assistant","model":"guide","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,
+		{"text", &handlerstest.FakeEngine{}, `{"type":"message","role":"assistant","model":"guide","content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","stop_sequence":null,
 			"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`},
 		{"thinking, text and calls", calling("Let me look."), `{"type":"message","role":"assistant","model":"guide","content":[{"type":"thinking","thinking":"Hm.","signature":""},{"type":"text","text":"Let me look."},
 			{"type":"tool_use","id":"a","name":"f","input":{"x":1}},{"type":"tool_use","id":"b","name":"g","input":{}}],"stop_reason":"tool_use","stop_sequence":null,
 			"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := post(t, server(t, c.engine), "/v1/messages", claudeHello+"}", "X-Api-Key", "any", "Anthropic-Version", "2023-06-01")
-			sameJSON(t, got.body, c.want)
+			got := handlerstest.Post(t, handlerstest.Server(t, c.engine), "/v1/messages", claudeHello+"}", "X-Api-Key", "any", "Anthropic-Version", "2023-06-01")
+			sameJSON(t, got.Body, c.want)
 		})
 	}
 }
 
 func TestMessages_AStreamHasItsEventsInOrder(t *testing.T) {
-	got := post(t, server(t, calling("Let me look.")), "/v1/messages", claudeHello+`,"stream":true}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, calling("Let me look.")), "/v1/messages", claudeHello+`,"stream":true}`)
 	want := []string{
 		`{"message":{"id":"msg_","type":"message","role":"assistant","model":"guide","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}},"type":"message_start"}`,
 		`{"content_block":{"type":"thinking","thinking":"","signature":""},"index":0,"type":"content_block_start"}`,
@@ -92,14 +94,14 @@ func TestMessages_AStreamHasItsEventsInOrder(t *testing.T) {
 		`{"delta":{"stop_reason":"tool_use","stop_sequence":null},"type":"message_delta","usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":2}}`,
 		`{"type":"message_stop"}`,
 	}
-	if events := namedEvents(t, got.body, "msg_"); !slices.Equal(events, want) {
+	if events := namedEvents(t, got.Body, "msg_"); !slices.Equal(events, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(events, "\n"), strings.Join(want, "\n"))
 	}
-	counted := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return replay(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 3, Total: 7, Cached: 3}}, wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+	counted := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return handlerstest.Replay(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 3, Total: 7, Cached: 3}}, handlerstest.WordEvent(1, "Hi"), handlerstest.DoneEvent(infer.FinishStop))
 	}}
-	if got := post(t, server(t, counted), "/v1/messages", claudeHello+`,"stream":true}`); !strings.Contains(got.body, `"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":0}`) {
-		t.Errorf("the first event lacks the tokens of the prompt: %s", got.body)
+	if got := handlerstest.Post(t, handlerstest.Server(t, counted), "/v1/messages", claudeHello+`,"stream":true}`); !strings.Contains(got.Body, `"usage":{"input_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":0}`) {
+		t.Errorf("the first event lacks the tokens of the prompt: %s", got.Body)
 	}
 }
 
@@ -112,13 +114,13 @@ func TestMessages_WhyAnAnswerEnded(t *testing.T) {
 		`"stop_reason":"refusal","stop_sequence":null`:                       {Reason: infer.FinishBanned},
 		`"stop_reason":"tool_use","stop_sequence":null`:                      {Reason: infer.FinishCalls},
 	} {
-		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-			done := doneEvent(end.Reason)
+		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			done := handlerstest.DoneEvent(end.Reason)
 			done.Done.End = end
-			return replay(wordEvent(1, "Hi"), done)
+			return handlerstest.Replay(handlerstest.WordEvent(1, "Hi"), done)
 		}}
-		if got := post(t, server(t, engine), "/v1/messages", claudeHello+"}"); !strings.Contains(got.body, want) {
-			t.Errorf("got %s, want %s", got.body, want)
+		if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/messages", claudeHello+"}"); !strings.Contains(got.Body, want) {
+			t.Errorf("got %s, want %s", got.Body, want)
 		}
 	}
 }
@@ -159,8 +161,8 @@ func TestMessages_TheRequestIsTheEngines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engine, asked := captured()
-			if got := post(t, server(t, engine), "/v1/messages", c.body); got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/messages", c.body); got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
 			want := plain
 			c.want(&want)
@@ -181,20 +183,20 @@ func sameRequest(t *testing.T, got, want infer.Request) {
 }
 
 func TestMessages_TokensAreCounted(t *testing.T) {
-	engine := &fakeEngine{render: func(r infer.Request) (infer.Rendered, error) {
+	engine := &handlerstest.FakeEngine{OnRender: func(r infer.Request) (infer.Rendered, error) {
 		return infer.Rendered{Tokens: make([]int32, 10*len(r.Messages))}, nil
 	}}
-	got := post(t, server(t, engine), "/v1/messages/count_tokens", `{"model":"guide","system":"x","messages":[{"role":"user","content":"Hello"}]}`)
-	sameJSON(t, got.body, `{"input_tokens":20}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/messages/count_tokens", `{"model":"guide","system":"x","messages":[{"role":"user","content":"Hello"}]}`)
+	sameJSON(t, got.Body, `{"input_tokens":20}`)
 }
 
 func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
-	broken := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeQueueFull, Message: "the queue is full"}, wordEvent(1, "Hi"))
+	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return failing(&infer.Error{Code: infer.CodeQueueFull, Message: "the queue is full"}, handlerstest.WordEvent(1, "Hi"))
 	}}
 	for _, c := range []struct {
 		name, body string
-		engine     *fakeEngine
+		engine     *handlerstest.FakeEngine
 		status     int
 		kind, want string
 	}{
@@ -216,10 +218,10 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			engine := c.engine
 			if engine == nil {
-				engine = &fakeEngine{}
+				engine = &handlerstest.FakeEngine{}
 			}
-			got := post(t, server(t, engine), "/v1/messages", c.body)
-			data := got.body
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/messages", c.body)
+			data := got.Body
 			if i := strings.LastIndex(data, "event: error\ndata: "); i >= 0 {
 				data = data[i+len("event: error\ndata: "):]
 			}
@@ -227,16 +229,16 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 				Type  string
 				Error struct{ Type, Message string }
 			}
-			if err := json.Unmarshal([]byte(data), &e); err != nil || got.status != c.status || e.Type != "error" || e.Error.Type != c.kind || !strings.Contains(e.Error.Message, c.want) {
-				t.Errorf("got %d (%v): %s", got.status, err, got.body)
+			if err := json.Unmarshal([]byte(data), &e); err != nil || got.Status != c.status || e.Type != "error" || e.Error.Type != c.kind || !strings.Contains(e.Error.Message, c.want) {
+				t.Errorf("got %d (%v): %s", got.Status, err, got.Body)
 			}
 		})
 	}
-	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
-	if got := post(t, locked, "/v1/messages", claudeHello+"}"); got.status != http.StatusUnauthorized || !strings.HasPrefix(got.body, `{"type":"error","error":{"type":"authentication_error"`) {
-		t.Errorf("without the key: got %d: %s", got.status, got.body)
+	locked := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
+	if got := handlerstest.Post(t, locked, "/v1/messages", claudeHello+"}"); got.Status != http.StatusUnauthorized || !strings.HasPrefix(got.Body, `{"type":"error","error":{"type":"authentication_error"`) {
+		t.Errorf("without the key: got %d: %s", got.Status, got.Body)
 	}
-	if got := post(t, locked, "/v1/messages", claudeHello+"}", "X-Api-Key", "k"); got.status != http.StatusOK {
-		t.Errorf("with the key: got %d: %s", got.status, got.body)
+	if got := handlerstest.Post(t, locked, "/v1/messages", claudeHello+"}", "X-Api-Key", "k"); got.Status != http.StatusOK {
+		t.Errorf("with the key: got %d: %s", got.Status, got.Body)
 	}
 }

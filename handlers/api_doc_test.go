@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 )
 
 // docExample is a request of docs/api.md with the answer that the page shows.
@@ -45,13 +48,13 @@ func TestDocs_TheExamplesOfTheAPIAreTrue(t *testing.T) {
 	if len(examples) < 16 {
 		t.Fatalf("%d examples are found", len(examples))
 	}
-	s := server(t, openGuide(t), func(c *Config) { c.Version = "0.1.0" })
+	s := handlerstest.Server(t, handlerstest.OpenGuide(t), func(c *handlers.Config) { c.Version = "0.1.0" })
 	for _, x := range examples {
 		t.Run(fmt.Sprintf("%s %s %.60s", x.method, x.path, x.body), func(t *testing.T) {
-			got := call(t, s, x.method, x.path, x.body)
-			want, is := docValues(t, x.answer), docValues(t, got.body)
+			got := handlerstest.Call(t, s, x.method, x.path, x.body)
+			want, is := docValues(t, x.answer), docValues(t, got.Body)
 			if strings.Contains(x.answer, "data: ") {
-				if !slices.Equal(shapes(want), shapes(is)) || !strings.HasSuffix(got.body, "data: [DONE]\n\n") {
+				if !slices.Equal(shapes(want), shapes(is)) || !strings.HasSuffix(got.Body, "data: [DONE]\n\n") {
 					t.Errorf("the page shows\n%s\nthe stream has\n%s", strings.Join(shapes(want), "\n"), strings.Join(shapes(is), "\n"))
 				}
 				return

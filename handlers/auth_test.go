@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -18,28 +18,30 @@ import (
 
 	"nhooyr.io/websocket"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
 	"m40-llm/store"
 )
 
 func lockedServer(t *testing.T) *httptest.Server {
-	return server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "open sesame") })
+	return handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "open sesame") })
 }
 
 func TestKey_EveryRouteButThePublicOnes(t *testing.T) {
 	s := lockedServer(t)
-	for _, route := range New(testConfig(&fakeEngine{})).Routes() {
+	for _, route := range handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{})).Routes() {
 		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x").Replace(route.Path)
-		got := call(t, s, route.Method, path, "", "Origin", s.URL)
+		got := handlerstest.Call(t, s, route.Method, path, "", "Origin", s.URL)
 		if route.Method == http.MethodPost && (route.Path == "/login" || route.Path == "/logout") {
 			continue // refuses the empty key itself; leads to the login
 		}
-		refused := got.status == http.StatusUnauthorized || got.status == http.StatusSeeOther && got.header.Get("Location") == "/login"
-		if refused == publicRoutes[route.Path] {
-			t.Errorf("%s %s: got %d, public is %t", route.Method, route.Path, got.status, publicRoutes[route.Path])
+		refused := got.Status == http.StatusUnauthorized || got.Status == http.StatusSeeOther && got.Header.Get("Location") == "/login"
+		if refused == handlers.PublicRoutes[route.Path] {
+			t.Errorf("%s %s: got %d, public is %t", route.Method, route.Path, got.Status, handlers.PublicRoutes[route.Path])
 		}
 	}
 }
@@ -66,42 +68,42 @@ func TestKey_Bearer(t *testing.T) {
 		{"two keys, one right", []string{"Authorization", "Bearer open sesame", "Authorization", "Bearer x"}, 400, "several_credentials"},
 		{"the key in another header", []string{"Api-Key", "open sesame"}, 401, "missing_api_key"},
 	} {
-		got := call(t, s, "GET", "/v1/models", "", tc.header...)
-		if got.status != tc.status || tc.code != "" && parseError(t, got).Code != tc.code {
-			t.Errorf("%s: got %d: %s", tc.name, got.status, got.body)
+		got := handlerstest.Call(t, s, "GET", "/v1/models", "", tc.header...)
+		if got.Status != tc.status || tc.code != "" && parseError(t, got).Code != tc.code {
+			t.Errorf("%s: got %d: %s", tc.name, got.Status, got.Body)
 		}
-		if got.status == 401 && (parseError(t, got).Type != "authentication_error" || got.header.Get("WWW-Authenticate") != "Bearer") {
-			t.Errorf("%s: got %v: %s", tc.name, got.header, got.body)
+		if got.Status == 401 && (parseError(t, got).Type != "authentication_error" || got.Header.Get("WWW-Authenticate") != "Bearer") {
+			t.Errorf("%s: got %v: %s", tc.name, got.Header, got.Body)
 		}
 	}
 	t.Run("without a key any bearer token is welcome", func(t *testing.T) {
-		if got := call(t, server(t, &fakeEngine{}), "GET", "/v1/models", "", "Authorization", "Bearer sk-anything"); got.status != 200 {
-			t.Errorf("got %d", got.status)
+		if got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "GET", "/v1/models", "", "Authorization", "Bearer sk-anything"); got.Status != 200 {
+			t.Errorf("got %d", got.Status)
 		}
 	})
 }
 
-func submit(t *testing.T, s *httptest.Server, key string) response {
+func submit(t *testing.T, s *httptest.Server, key string) handlerstest.Response {
 	form := url.Values{"key": {key}}.Encode()
-	return post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL)
+	return handlerstest.Post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL)
 }
 
 func TestLogin(t *testing.T) {
-	kept := openStore(t)
-	s := server(t, &fakeEngine{}, func(c *Config) { c.People = peopleOf(t, kept, "open sesame") })
-	if got := post(t, s, "/login?key=open+sesame", "", "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL); got.status == http.StatusSeeOther {
+	kept := handlerstest.OpenStore(t)
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, kept, "open sesame") })
+	if got := handlerstest.Post(t, s, "/login?key=open+sesame", "", "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL); got.Status == http.StatusSeeOther {
 		t.Error("a key in the URL logs in")
 	}
-	if got := call(t, s, "GET", "/login", ""); got.status != 200 || !strings.Contains(got.body, `name="key"`) {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if got := handlerstest.Call(t, s, "GET", "/login", ""); got.Status != 200 || !strings.Contains(got.Body, `name="key"`) {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
-	if got := submit(t, s, "wrong"); got.status != 401 || got.header.Get("Set-Cookie") != "" || !strings.Contains(got.body, "wrong") {
-		t.Errorf("a wrong key got %d, %v: %s", got.status, got.header, got.body)
+	if got := submit(t, s, "wrong"); got.Status != 401 || got.Header.Get("Set-Cookie") != "" || !strings.Contains(got.Body, "wrong") {
+		t.Errorf("a wrong key got %d, %v: %s", got.Status, got.Header, got.Body)
 	}
 	got := submit(t, s, "open sesame")
-	cookies, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
-	if err != nil || got.status != http.StatusSeeOther || got.header.Get("Location") != "/" {
-		t.Fatalf("got %d, %v", got.status, got.header)
+	cookies, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
+	if err != nil || got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/" {
+		t.Fatalf("got %d, %v", got.Status, got.Header)
 	}
 	if !cookies.HttpOnly || cookies.SameSite != http.SameSiteStrictMode || cookies.Path != "/" || !strings.HasPrefix(cookies.Name, "m40_") {
 		t.Errorf("the cookie is %+v", cookies)
@@ -121,13 +123,13 @@ func TestLogin(t *testing.T) {
 		"the cookie twice is one too many":    {[]string{"Cookie", session + "; " + session}, 400},
 		"another site cannot use the session": {[]string{"Cookie", session, "Origin", "http://evil.example"}, 403},
 	} {
-		if got := call(t, s, "GET", "/v1/models", "", tc.header...); got.status != tc.status {
-			t.Errorf("%s: got %d", name, got.status)
+		if got := handlerstest.Call(t, s, "GET", "/v1/models", "", tc.header...); got.Status != tc.status {
+			t.Errorf("%s: got %d", name, got.Status)
 		}
 	}
-	other := server(t, &fakeEngine{}, func(c *Config) { c.People = peopleOf(t, kept, "new key") })
-	if got := call(t, other, "GET", "/v1/models", "", "Cookie", session); got.status != 401 {
-		t.Errorf("a session outlives its key: %d", got.status)
+	other := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.People = handlerstest.PeopleOf(t, kept, "new key") })
+	if got := handlerstest.Call(t, other, "GET", "/v1/models", "", "Cookie", session); got.Status != 401 {
+		t.Errorf("a session outlives its key: %d", got.Status)
 	}
 }
 
@@ -135,16 +137,16 @@ func TestKey_WrongOnesDoNotLockTheRightOneOut(t *testing.T) {
 	s := lockedServer(t)
 	served, statuses := 0, map[int]int{}
 	for range 40 {
-		statuses[call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong").status]++
-		if call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer open sesame").status == 200 {
+		statuses[handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong").Status]++
+		if handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer open sesame").Status == 200 {
 			served++
 		}
 	}
 	if served != 40 || statuses[401]+statuses[429] != 40 || statuses[429] < 30 {
 		t.Errorf("%d of 40 right keys are served beside 40 wrong ones, which got %v", served, statuses)
 	}
-	if got := submit(t, s, "open sesame"); got.status != http.StatusSeeOther {
-		t.Errorf("the right key cannot log in: got %d", got.status)
+	if got := submit(t, s, "open sesame"); got.Status != http.StatusSeeOther {
+		t.Errorf("the right key cannot log in: got %d", got.Status)
 	}
 }
 
@@ -152,30 +154,30 @@ func TestKey_WrongOnesDoNotLockTheRightOneOut(t *testing.T) {
 func TestKey_TooManyWrongOnes(t *testing.T) {
 	s := lockedServer(t)
 	for range 5 {
-		if got := submit(t, s, "wrong"); got.status != 401 || got.header.Get("Retry-After") != "" {
-			t.Fatalf("got %d, Retry-After %q", got.status, got.header.Get("Retry-After"))
+		if got := submit(t, s, "wrong"); got.Status != 401 || got.Header.Get("Retry-After") != "" {
+			t.Fatalf("got %d, Retry-After %q", got.Status, got.Header.Get("Retry-After"))
 		}
 	}
-	for name, got := range map[string]response{
-		"a bearer token": call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong"),
+	for name, got := range map[string]handlerstest.Response{
+		"a bearer token": handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong"),
 		"the login form": submit(t, s, "wrong"),
 	} {
-		seconds := got.header.Get("Retry-After")
-		if name == "a bearer token" && got.header.Get("X-Should-Retry") != "false" {
+		seconds := got.Header.Get("Retry-After")
+		if name == "a bearer token" && got.Header.Get("X-Should-Retry") != "false" {
 			t.Error("a program may think that asking again helps a wrong key")
 		}
-		if got.status != 429 || seconds == "" || !strings.Contains(got.body, "wait "+seconds+" seconds") {
-			t.Errorf("%s: got %d, Retry-After %q: %s", name, got.status, seconds, got.body)
+		if got.Status != 429 || seconds == "" || !strings.Contains(got.Body, "wait "+seconds+" seconds") {
+			t.Errorf("%s: got %d, Retry-After %q: %s", name, got.Status, seconds, got.Body)
 		}
 	}
-	if got := submit(t, s, "another"); got.status != 401 {
-		t.Errorf("another wrong key of the same address got %d", got.status)
+	if got := submit(t, s, "another"); got.Status != 401 {
+		t.Errorf("another wrong key of the same address got %d", got.Status)
 	}
 }
 
 func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) {
-		lock(t, c, "open sesame")
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
+		handlerstest.Lock(t, c, "open sesame")
 		c.AllowHosts = []string{"llm.example:443"}
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	})
@@ -191,17 +193,17 @@ func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
 		{"a proxy that says http", []string{"Host", "localhost", "Origin", "http://localhost", "X-Forwarded-Proto", "http"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := post(t, s, "/login", form, append(tc.header, "Content-Type", "application/x-www-form-urlencoded")...)
-			cookie, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
+			got := handlerstest.Post(t, s, "/login", form, append(tc.header, "Content-Type", "application/x-www-form-urlencoded")...)
+			cookie, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
 			if err != nil {
-				t.Fatalf("got %d, %v", got.status, err)
+				t.Fatalf("got %d, %v", got.Status, err)
 			}
 			if cookie.Secure != tc.secure || strings.HasPrefix(cookie.Name, "__Host-") != tc.secure {
 				t.Errorf("the cookie is %+v", cookie)
 			}
-			again := call(t, s, "GET", "/presets", "", append(tc.header, "Cookie", cookie.Name+"="+cookie.Value)...)
-			if again.status != 200 {
-				t.Errorf("with the cookie the page is answered with %d", again.status)
+			again := handlerstest.Call(t, s, "GET", "/presets", "", append(tc.header, "Cookie", cookie.Name+"="+cookie.Value)...)
+			if again.Status != 200 {
+				t.Errorf("with the cookie the page is answered with %d", again.Status)
 			}
 		})
 	}
@@ -211,22 +213,22 @@ func TestLogin_TheCookieIsSecureWhereTheBrowserSpeaksHTTPS(t *testing.T) {
 func TestOwner_IsWhoSitsAtThisMachine(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		change  func(*Config)
+		change  func(*handlers.Config)
 		header  []string
 		refused bool
 	}{
 		{"a program on this machine", nil, nil, false},
 		{"under another loopback name", nil, []string{"Host", "m40.localhost"}, false},
 		{"a key that is nobody's changes nothing", nil, []string{"Authorization", "Bearer sk-anything"}, false},
-		{"through the name of the machine", func(c *Config) { c.AllowHosts = []string{"box.local:80"} }, []string{"Host", "box.local"}, true},
+		{"through the name of the machine", func(c *handlers.Config) { c.AllowHosts = []string{"box.local:80"} }, []string{"Host", "box.local"}, true},
 		{"a proxy that says for whom it asks", nil, []string{"X-Forwarded-For", "192.0.2.1"}, true},
 		{"a proxy that says so as the standard has it", nil, []string{"Forwarded", "for=192.0.2.1"}, true},
 		{"a proxy that says no more than that it is one", nil, []string{"Via", "1.1 proxy"}, true},
-		{"where a proxy is trusted, any program may be it", func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, nil, true},
+		{"where a proxy is trusted, any program may be it", func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := server(t, &fakeEngine{}, func(c *Config) {
-				c.Asks, c.People = gate.AsksOthers, peopleOf(t, openStore(t), "")
+			s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
+				c.Asks, c.People = gate.AsksOthers, handlerstest.PeopleOf(t, handlerstest.OpenStore(t), "")
 				if tc.change != nil {
 					tc.change(c)
 				}
@@ -235,8 +237,8 @@ func TestOwner_IsWhoSitsAtThisMachine(t *testing.T) {
 			if tc.refused {
 				want = http.StatusUnauthorized
 			}
-			if got := call(t, s, "GET", "/v1/models", "", tc.header...); got.status != want {
-				t.Errorf("got %d, want %d", got.status, want)
+			if got := handlerstest.Call(t, s, "GET", "/v1/models", "", tc.header...); got.Status != want {
+				t.Errorf("got %d, want %d", got.Status, want)
 			}
 		})
 	}
@@ -244,57 +246,41 @@ func TestOwner_IsWhoSitsAtThisMachine(t *testing.T) {
 
 // opened returns a server that other machines reach, its people, and a header that asks it as one
 // of them: from this machine, but through a proxy.
-func opened(t *testing.T, engine Engine) (s *httptest.Server, known *people.Service, elsewhere []string) {
+func opened(t *testing.T, engine handlers.Engine) (s *httptest.Server, known *people.Service, elsewhere []string) {
 	t.Helper()
-	db := openStore(t)
-	known = peopleOf(t, db, "")
+	db := handlerstest.OpenStore(t)
+	known = handlerstest.PeopleOf(t, db, "")
 	chats := live.New(engine, live.Options{Store: db})
 	t.Cleanup(chats.Close)
-	s = server(t, engine, func(c *Config) { c.Asks, c.People, c.Live = gate.AsksOthers, known, chats })
+	s = handlerstest.Server(t, engine, func(c *handlers.Config) { c.Asks, c.People, c.Live = gate.AsksOthers, known, chats })
 	return s, known, []string{"Via", "1.1 elsewhere", "Origin", s.URL}
 }
 
-// logIn lets a new device of a person in by the form, and returns its cookie.
-func logIn(t *testing.T, s *httptest.Server, known *people.Service, person string, elsewhere []string) (cookie string) {
-	t.Helper()
-	made, err := known.Invite(t.Context(), access.Local, person)
-	if err != nil {
-		t.Fatal(err)
-	}
-	form := url.Values{"key": {made.Code}}.Encode()
-	got := post(t, s, "/login", form, append(elsewhere, "Content-Type", "application/x-www-form-urlencoded")...)
-	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
-	if err != nil || got.status != http.StatusSeeOther {
-		t.Fatalf("got %d: %s", got.status, got.body)
-	}
-	return set.Name + "=" + set.Value
-}
-
 func TestLogin_WithAnInvitation(t *testing.T) {
-	s, known, elsewhere := opened(t, newScript())
-	if got := call(t, s, "GET", "/", "", append(elsewhere, "Accept", browserAccept)...); got.header.Get("Location") != "/login" {
-		t.Fatalf("a browser that is not logged in got %d, %v", got.status, got.header)
+	s, known, elsewhere := opened(t, handlerstest.NewScript())
+	if got := handlerstest.Call(t, s, "GET", "/", "", append(elsewhere, "Accept", handlerstest.BrowserAccept)...); got.Header.Get("Location") != "/login" {
+		t.Fatalf("a browser that is not logged in got %d, %v", got.Status, got.Header)
 	}
 	made, err := known.Invite(t.Context(), access.Local, store.OwnerID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // who looks at the link does not use it up
-		got := call(t, s, "GET", "/login?link="+made.Link, "", elsewhere...)
-		if got.status != 200 || !strings.Contains(got.body, `value="`+made.Link+`"`) || got.header.Get("Set-Cookie") != "" {
-			t.Fatalf("got %d: %s", got.status, got.body)
+		got := handlerstest.Call(t, s, "GET", "/login?link="+made.Link, "", elsewhere...)
+		if got.Status != 200 || !strings.Contains(got.Body, `value="`+made.Link+`"`) || got.Header.Get("Set-Cookie") != "" {
+			t.Fatalf("got %d: %s", got.Status, got.Body)
 		}
 	}
-	cookie := logIn(t, s, known, store.OwnerID, elsewhere)
-	if got := call(t, s, "GET", "/", "", append(elsewhere, "Cookie", cookie, "Accept", browserAccept)...); got.status != 200 {
-		t.Errorf("the page got %d", got.status)
+	cookie := handlerstest.LogIn(t, s, known, store.OwnerID, elsewhere)
+	if got := handlerstest.Call(t, s, "GET", "/", "", append(elsewhere, "Cookie", cookie, "Accept", handlerstest.BrowserAccept)...); got.Status != 200 {
+		t.Errorf("the page got %d", got.Status)
 	}
-	got := post(t, s, "/logout", "", append(elsewhere, "Cookie", cookie)...)
-	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" || !strings.Contains(got.header.Get("Set-Cookie"), "Max-Age=0") {
-		t.Errorf("logging out got %d, %v", got.status, got.header)
+	got := handlerstest.Post(t, s, "/logout", "", append(elsewhere, "Cookie", cookie)...)
+	if got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/login" || !strings.Contains(got.Header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("logging out got %d, %v", got.Status, got.Header)
 	}
-	if got := call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.status != 401 {
-		t.Errorf("after logging out the cookie got %d", got.status)
+	if got := handlerstest.Call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.Status != 401 {
+		t.Errorf("after logging out the cookie got %d", got.Status)
 	}
 }
 
@@ -306,61 +292,61 @@ func logInByName(t *testing.T, s *httptest.Server, known *people.Service, passph
 		t.Fatal(err)
 	}
 	got := submitName(t, s, "Owner", passphrase)
-	set, err := http.ParseSetCookie(got.header.Get("Set-Cookie"))
-	if err != nil || got.status != http.StatusSeeOther || got.header.Get("Location") != "/" {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	set, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
+	if err != nil || got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/" {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	return set.Name + "=" + set.Value
 }
 
-func submitName(t *testing.T, s *httptest.Server, name, passphrase string) response {
+func submitName(t *testing.T, s *httptest.Server, name, passphrase string) handlerstest.Response {
 	t.Helper()
 	form := url.Values{"name": {name}, "passphrase": {passphrase}}.Encode()
-	return post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Via", "1.1 elsewhere")
+	return handlerstest.Post(t, s, "/login", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Via", "1.1 elsewhere")
 }
 
 func TestLogin_WithAPassphrase(t *testing.T) {
-	s, known, elsewhere := opened(t, newScript())
-	if page := call(t, s, "GET", "/login", "", elsewhere...).body; strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
+	s, known, elsewhere := opened(t, handlerstest.NewScript())
+	if page := handlerstest.Call(t, s, "GET", "/login", "", elsewhere...).Body; strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
 		t.Errorf("where nobody has a passphrase the login asks for one: %s", page)
 	}
 	cookie := logInByName(t, s, known, "the first passphrase")
-	if page := call(t, s, "GET", "/login", "", elsewhere...).body; !strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
+	if page := handlerstest.Call(t, s, "GET", "/login", "", elsewhere...).Body; !strings.Contains(page, `name="passphrase"`) || !strings.Contains(page, `name="key"`) {
 		t.Errorf("the login does not ask for a passphrase or a code: %s", page)
 	}
-	if got := call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.status != http.StatusOK {
-		t.Errorf("with the cookie the page got %d", got.status)
+	if got := handlerstest.Call(t, s, "GET", "/presets", "", append(elsewhere, "Cookie", cookie)...); got.Status != http.StatusOK {
+		t.Errorf("with the cookie the page got %d", got.Status)
 	}
-	if got := post(t, s, "/login?name=Owner&passphrase=the+first+passphrase", "", append(elsewhere, "Content-Type", "application/x-www-form-urlencoded")...); got.status == http.StatusSeeOther {
+	if got := handlerstest.Post(t, s, "/login?name=Owner&passphrase=the+first+passphrase", "", append(elsewhere, "Content-Type", "application/x-www-form-urlencoded")...); got.Status == http.StatusSeeOther {
 		t.Error("a passphrase in the URL logs in")
 	}
 	unknown, wrong := submitName(t, s, "Somebody", "the next passphrase"), submitName(t, s, "Owner", "the next passphrase")
-	for _, got := range []response{unknown, wrong} {
-		if got.status != http.StatusUnauthorized || got.header.Get("Set-Cookie") != "" || !strings.Contains(got.body, "The name or the passphrase is wrong.") || strings.Contains(got.body, "the next passphrase") {
-			t.Errorf("got %d, %v: %s", got.status, got.header, got.body)
+	for _, got := range []handlerstest.Response{unknown, wrong} {
+		if got.Status != http.StatusUnauthorized || got.Header.Get("Set-Cookie") != "" || !strings.Contains(got.Body, "The name or the passphrase is wrong.") || strings.Contains(got.Body, "the next passphrase") {
+			t.Errorf("got %d, %v: %s", got.Status, got.Header, got.Body)
 		}
 	}
-	if a, b := strings.ReplaceAll(unknown.body, "Somebody", ""), strings.ReplaceAll(wrong.body, "Owner", ""); a != b {
+	if a, b := strings.ReplaceAll(unknown.Body, "Somebody", ""), strings.ReplaceAll(wrong.Body, "Owner", ""); a != b {
 		t.Errorf("an unknown name is told apart from a wrong passphrase: %s and %s", a, b)
 	}
 	for range 5 {
 		wrong = submitName(t, s, "Owner", "the next passphrase")
 	}
-	if seconds := wrong.header.Get("Retry-After"); wrong.status != http.StatusTooManyRequests || seconds == "" || !strings.Contains(wrong.body, "wait "+seconds+" seconds") {
-		t.Errorf("after many tries got %d, Retry-After %q: %s", wrong.status, wrong.header.Get("Retry-After"), wrong.body)
+	if seconds := wrong.Header.Get("Retry-After"); wrong.Status != http.StatusTooManyRequests || seconds == "" || !strings.Contains(wrong.Body, "wait "+seconds+" seconds") {
+		t.Errorf("after many tries got %d, Retry-After %q: %s", wrong.Status, wrong.Header.Get("Retry-After"), wrong.Body)
 	}
 }
 
 // A person changes passphrase and name on their own page; what does not work is said there.
 func TestAccount_PassphraseAndName(t *testing.T) {
-	s, known, elsewhere := opened(t, newScript())
+	s, known, elsewhere := opened(t, handlerstest.NewScript())
 	anna, err := known.Add(t.Context(), access.Local, "Anna")
 	if err != nil {
 		t.Fatal(err)
 	}
 	as := func(person string) []string {
-		cookie := logIn(t, s, known, person, elsewhere)
-		return slices.Concat(elsewhere, []string{"Content-Type", "application/x-www-form-urlencoded", "Accept", browserAccept, "Cookie", cookie})
+		cookie := handlerstest.LogIn(t, s, known, person, elsewhere)
+		return slices.Concat(elsewhere, []string{"Content-Type", "application/x-www-form-urlencoded", "Accept", handlerstest.BrowserAccept, "Cookie", cookie})
 	}
 	asAnna, asOwner := as(anna.ID), as(store.OwnerID)
 	for _, step := range []struct {
@@ -384,30 +370,30 @@ func TestAccount_PassphraseAndName(t *testing.T) {
 		{"no name", "/rename", url.Values{"name": {" "}}, asAnna, 400, "The name is empty."},
 		{"a name from the owner", "/rename", url.Values{"name": {"Anna"}}, asOwner, 303, `<h1 dir="auto">Anna</h1>`},
 	} {
-		got := post(t, s, "/people/"+anna.ID+step.path, step.form.Encode(), step.header...)
-		if got.status == 303 {
-			got.body = call(t, s, "GET", got.header.Get("Location"), "", step.header...).body
+		got := handlerstest.Post(t, s, "/people/"+anna.ID+step.path, step.form.Encode(), step.header...)
+		if got.Status == 303 {
+			got.Body = handlerstest.Call(t, s, "GET", got.Header.Get("Location"), "", step.header...).Body
 		}
-		if got.status != step.status || !strings.Contains(got.body, step.says) {
-			t.Errorf("%s: got %d, want %d and %q: %s", step.name, got.status, step.status, step.says, got.body)
+		if got.Status != step.status || !strings.Contains(got.Body, step.says) {
+			t.Errorf("%s: got %d, want %d and %q: %s", step.name, got.Status, step.status, step.says, got.Body)
 		}
 	}
-	if got := post(t, s, "/people/"+store.OwnerID+"/rename", "name=Olga", asOwner...); got.status != 303 {
-		t.Errorf("the owner cannot change the own name: %d", got.status)
+	if got := handlerstest.Post(t, s, "/people/"+store.OwnerID+"/rename", "name=Olga", asOwner...); got.Status != 303 {
+		t.Errorf("the owner cannot change the own name: %d", got.Status)
 	}
-	if got := post(t, s, "/people", "name=", asOwner...); got.status != 400 || !strings.Contains(got.body, "The name is empty.") {
-		t.Errorf("a person without a name got %d: %s", got.status, got.body)
+	if got := handlerstest.Post(t, s, "/people", "name=", asOwner...); got.Status != 400 || !strings.Contains(got.Body, "The name is empty.") {
+		t.Errorf("a person without a name got %d: %s", got.Status, got.Body)
 	}
 }
 
 // Who is logged out sees nothing more: streams that are open end.
 func TestRevoke_ClosesTheSocketsOfADevice(t *testing.T) {
-	s, known, elsewhere := opened(t, newScript())
+	s, known, elsewhere := opened(t, handlerstest.NewScript())
 	anna, err := known.Add(t.Context(), access.Local, "Anna")
 	if err != nil {
 		t.Fatal(err)
 	}
-	header := http.Header{"Via": {"1.1 elsewhere"}, "Origin": {s.URL}, "Cookie": {logIn(t, s, known, anna.ID, elsewhere)}}
+	header := http.Header{"Via": {"1.1 elsewhere"}, "Origin": {s.URL}, "Cookie": {handlerstest.LogIn(t, s, known, anna.ID, elsewhere)}}
 	conn, _, err := websocket.Dial(t.Context(), s.URL+"/ws", &websocket.DialOptions{HTTPHeader: header})
 	if err != nil {
 		t.Fatal(err)
@@ -443,8 +429,8 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := peopleOf(t, db, "the key of the owner")
-	s := server(t, &fakeEngine{}, func(c *Config) {
+	known := handlerstest.PeopleOf(t, db, "the key of the owner")
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		c.Asks, c.People = gate.AsksAll, known
 	})
@@ -455,18 +441,18 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 		{"old": {"the first passphrase"}, "new": {"too short"}},
 		{"old": {"the first passphrase"}, "new": {"the next passphrase"}},
 	} {
-		post(t, s, "/people/"+store.OwnerID+"/passphrase", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Cookie", cookie)
+		handlerstest.Post(t, s, "/people/"+store.OwnerID+"/passphrase", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL, "Cookie", cookie)
 	}
 	key, keyErr := known.CreateKey(t.Context(), access.Local, store.OwnerID, "script")
 	if err := errors.Join(inviteErr, keyErr); err != nil {
 		t.Fatal(err)
 	}
-	call(t, s, "GET", "/login?link="+made.Link, "")
+	handlerstest.Call(t, s, "GET", "/login?link="+made.Link, "")
 	submit(t, s, "WRONG-KEY-OF-SOMEBODY")
-	_, session, _ := strings.Cut(logIn(t, s, known, store.OwnerID, []string{"Origin", s.URL}), "=")
+	_, session, _ := strings.Cut(handlerstest.LogIn(t, s, known, store.OwnerID, []string{"Origin", s.URL}), "=")
 	for _, header := range [][]string{{"Authorization", "Bearer " + key}, {"X-Api-Key", "the key of the owner"}, {"Cookie", known.Cookie() + "=" + session}} {
-		if got := call(t, s, "GET", "/v1/models", "", header...); got.status != http.StatusOK {
-			t.Fatalf("with %s got %d", header[0], got.status)
+		if got := handlerstest.Call(t, s, "GET", "/v1/models", "", header...); got.Status != http.StatusOK {
+			t.Fatalf("with %s got %d", header[0], got.Status)
 		}
 	}
 	s.Close() // the log is written
@@ -495,15 +481,15 @@ func TestSecrets_AreInNoLogAndNoFile(t *testing.T) {
 
 // People use the models and see no more of the machine than that.
 func TestModelsPage_IsForTheOwnerToChange(t *testing.T) {
-	s, known, elsewhere := opened(t, &fakeEngine{})
+	s, known, elsewhere := opened(t, &handlerstest.FakeEngine{})
 	anna, err := known.Add(t.Context(), access.Local, "Anna")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for person, manages := range map[string]bool{store.OwnerID: true, anna.ID: false} {
-		got := call(t, s, "GET", "/models", "", append(elsewhere, "Accept", browserAccept, "Cookie", logIn(t, s, known, person, elsewhere))...)
-		if got.status != http.StatusOK || strings.Contains(got.body, "Only the owner of this server downloads") == manages {
-			t.Errorf("%s got %d: %.300s", person, got.status, got.body)
+		got := handlerstest.Call(t, s, "GET", "/models", "", append(elsewhere, "Accept", handlerstest.BrowserAccept, "Cookie", handlerstest.LogIn(t, s, known, person, elsewhere))...)
+		if got.Status != http.StatusOK || strings.Contains(got.Body, "Only the owner of this server downloads") == manages {
+			t.Errorf("%s got %d: %.300s", person, got.Status, got.Body)
 		}
 	}
 }

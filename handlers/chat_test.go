@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -13,8 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
@@ -36,16 +38,16 @@ const (
 
 // The shapes are OpenAI's published ones, written down by hand.
 func TestChat_ResponseShape(t *testing.T) {
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		done := doneEvent(infer.FinishLength)
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		done := handlerstest.DoneEvent(infer.FinishLength)
 		done.Done.Text = "!"
-		return replay(wordEvent(1, "Hel"), wordEvent(2, "lo"), done)
+		return handlerstest.Replay(handlerstest.WordEvent(1, "Hel"), handlerstest.WordEvent(2, "lo"), done)
 	}}
-	got := post(t, server(t, engine), "/v1/chat/completions", hello)
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("got %d, %s: %s", got.status, got.header.Get("Content-Type"), got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", hello)
+	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("got %d, %s: %s", got.Status, got.Header.Get("Content-Type"), got.Body)
 	}
-	sameJSON(t, got.body, `{
+	sameJSON(t, got.Body, `{
 		"object": "chat.completion", "model": "guide", "system_fingerprint": "m40-llm-test",
 		"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "logprobs": null, "finish_reason": "length"}],
 		"usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 3}}}`)
@@ -53,66 +55,66 @@ func TestChat_ResponseShape(t *testing.T) {
 		ID      string
 		Created int64
 	}
-	if err := json.Unmarshal([]byte(got.body), &head); err != nil || !strings.HasPrefix(head.ID, "chatcmpl-") || head.Created == 0 {
+	if err := json.Unmarshal([]byte(got.Body), &head); err != nil || !strings.HasPrefix(head.ID, "chatcmpl-") || head.Created == 0 {
 		t.Errorf("id is %q, created %d", head.ID, head.Created)
 	}
 }
 
 func TestChat_LogProbs(t *testing.T) {
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		if r.Alternatives != 2 {
 			return failing(errors.New("the request asks for the wrong number of alternatives"))
 		}
 		half := scoredEvent(5, -2, "", sample.Candidate{ID: 0, LogProb: -0.25}, sample.Candidate{ID: 1, LogProb: -3})
 		half.Token.Bytes = []byte{0xc3}
-		return replay(half, doneEvent(infer.FinishStop))
+		return handlerstest.Replay(half, handlerstest.DoneEvent(infer.FinishStop))
 	}}
 	const fields = `"logprobs":true,"top_logprobs":2`
 	const logProbs = `{"content":[{"token":"�","logprob":-2,"bytes":[195],"top_logprobs":[
 		{"token":"a","logprob":-0.25,"bytes":[97]},{"token":"b","logprob":-3,"bytes":[98]}]}]}`
 	t.Run("a whole answer lists each token with its alternatives", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields))
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(fields))
 		var body struct {
 			Choices []struct{ LogProbs json.RawMessage }
 		}
-		if err := json.Unmarshal([]byte(got.body), &body); err != nil || len(body.Choices) != 1 {
-			t.Fatalf("got %s", got.body)
+		if err := json.Unmarshal([]byte(got.Body), &body); err != nil || len(body.Choices) != 1 {
+			t.Fatalf("got %s", got.Body)
 		}
 		sameJSON(t, string(body.Choices[0].LogProbs), logProbs)
 	})
 	t.Run("a stream sends a token that releases no text yet", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields+`,"stream":true`))
-		data, _ := sseData(t, got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(fields+`,"stream":true`))
+		data, _ := sseData(t, got.Body)
 		sameJSON(t, data[1], `{"object":"chat.completion.chunk","model":"guide","system_fingerprint":"m40-llm-test",
 			"choices":[{"index":0,"delta":{"content":""},"logprobs":`+logProbs+`,"finish_reason":null}]}`)
 	})
 	t.Run("tokens are named by id on request", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fields+`,"return_tokens_as_token_ids":true`))
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(fields+`,"return_tokens_as_token_ids":true`))
 		for _, want := range []string{`"token_id:5"`, `"token_id:0"`, `"token_id:1"`} {
-			if !strings.Contains(got.body, want) {
-				t.Errorf("the body lacks %s: %s", want, got.body)
+			if !strings.Contains(got.Body, want) {
+				t.Errorf("the body lacks %s: %s", want, got.Body)
 			}
 		}
 	})
 }
 
 func TestChat_StreamShape(t *testing.T) {
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		done := doneEvent(infer.FinishStop)
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		done := handlerstest.DoneEvent(infer.FinishStop)
 		done.Done.Text = "!"
-		return replay(
+		return handlerstest.Replay(
 			infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}},
 			infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "guide", Done: 5, Total: 10}},
 			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 4, Total: 7}},
-			wordEvent(1, "Hel"), wordEvent(9, ""), wordEvent(2, "lo"), done)
+			handlerstest.WordEvent(1, "Hel"), handlerstest.WordEvent(9, ""), handlerstest.WordEvent(2, "lo"), done)
 	}}
-	got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"stream":true,"stream_options":{"include_usage":true}`))
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(`"stream":true,"stream_options":{"include_usage":true}`))
 	for name, want := range map[string]string{"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", "Cache-Control": "no-store"} {
-		if got.header.Get(name) != want {
-			t.Errorf("%s is %q, want %q", name, got.header.Get(name), want)
+		if got.Header.Get(name) != want {
+			t.Errorf("%s is %q, want %q", name, got.Header.Get(name), want)
 		}
 	}
-	data, comments := sseData(t, got.body)
+	data, comments := sseData(t, got.Body)
 	if want := []string{"queued 2", "loading 5 of 10 bytes", "prefill 4 of 7 tokens"}; !reflect.DeepEqual(comments, want) {
 		t.Errorf("comments are %q, want %q", comments, want)
 	}
@@ -126,7 +128,7 @@ func TestChat_StreamShape(t *testing.T) {
 		`{` + head + `,"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`,
 	}
 	if len(data) != len(want)+1 || data[len(data)-1] != "[DONE]" {
-		t.Fatalf("the stream has %d events, want %d and [DONE]: %s", len(data), len(want), got.body)
+		t.Fatalf("the stream has %d events, want %d and [DONE]: %s", len(data), len(want), got.Body)
 	}
 	ids := map[string]bool{}
 	for i := range want {
@@ -147,14 +149,14 @@ func TestChat_StreamShape(t *testing.T) {
 
 // llama-server's fields: how much of the prompt is read, and how fast the answer is.
 func TestStreams_ProgressAndTimings(t *testing.T) {
-	done := doneEvent(infer.FinishStop)
+	done := handlerstest.DoneEvent(infer.FinishStop)
 	done.Done.Usage = record.Usage{PromptTokens: 9, CachedTokens: 4, CompletionTokens: 3}
 	done.Done.Timings = record.Timings{Prefill: 50 * time.Millisecond, Decode: 20 * time.Millisecond}
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return replay(
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return handlerstest.Replay(
 			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 4, Total: 9, Cached: 4}},
 			infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 9, Total: 9, Cached: 4}},
-			wordEvent(1, "a"), wordEvent(2, "b"), done)
+			handlerstest.WordEvent(1, "a"), handlerstest.WordEvent(2, "b"), done)
 	}}
 	const whole = `{"cache_n":4,"prompt_n":5,"prompt_ms":50,"prompt_per_token_ms":10,"prompt_per_second":100,
 		"predicted_n":3,"predicted_ms":20,"predicted_per_token_ms":10,"predicted_per_second":100}`
@@ -168,8 +170,8 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 			return `{"prompt":"a","messages":[{"role":"user","content":"a"}],` + fields + `}`
 		}
 		var answer chunk
-		got := post(t, server(t, engine), path, body(`"stream":false,"return_progress":true`))
-		if err := json.Unmarshal([]byte(got.body), &answer); err != nil {
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), path, body(`"stream":false,"return_progress":true`))
+		if err := json.Unmarshal([]byte(got.Body), &answer); err != nil {
 			t.Fatal(err)
 		}
 		sameJSON(t, string(answer.Timings), whole)
@@ -183,7 +185,7 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 			`"stream":true,"timings_per_token":true,"logprobs":null,"n":1`:     {0, 3},
 			`"stream":true,"stream_options":{"include_usage":true},"user":"u"`: {0, 1},
 		} {
-			data, comments := sseData(t, post(t, server(t, engine), path, body(fields)).body)
+			data, comments := sseData(t, handlerstest.Post(t, handlerstest.Server(t, engine), path, body(fields)).Body)
 			var progress []api.PromptProgress
 			timed := 0
 			var last json.RawMessage
@@ -215,9 +217,9 @@ func TestStreams_ProgressAndTimings(t *testing.T) {
 }
 
 func TestChat_StreamWithoutUsage(t *testing.T) {
-	got := post(t, server(t, &fakeEngine{}), "/v1/chat/completions", chatBody(`"stream":true`))
-	if strings.Contains(got.body, `"usage"`) {
-		t.Errorf("nobody asked for the usage: %s", got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/chat/completions", chatBody(`"stream":true`))
+	if strings.Contains(got.Body, `"usage"`) {
+		t.Errorf("nobody asked for the usage: %s", got.Body)
 	}
 }
 
@@ -225,20 +227,20 @@ func TestChat_StreamWithoutUsage(t *testing.T) {
 // their own index.
 func TestChat_SeveralAnswers(t *testing.T) {
 	meet := make(chan struct{}, 3)
-	engine := &fakeEngine{generate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
 			meet <- struct{}{}
 			for len(meet) < 3 { // an answer that waited for another would hang here
 				time.Sleep(time.Millisecond)
 			}
 			text := string(rune('a' + r.Params.Seed))
-			_ = yield(wordEvent(1, text), nil) && yield(doneEvent(infer.FinishStop), nil)
+			_ = yield(handlerstest.WordEvent(1, text), nil) && yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 		}
 	}}
 	t.Run("in one response", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4`))
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4`))
 		var body api.ChatResponse
-		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+		if err := json.Unmarshal([]byte(got.Body), &body); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []string{"e", "f", "g"} {
@@ -254,9 +256,9 @@ func TestChat_SeveralAnswers(t *testing.T) {
 		<-meet
 	}
 	t.Run("in one stream", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4,"stream":true`))
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(`"n":3,"seed":4,"stream":true`))
 		texts, ends := map[int]string{}, 0
-		data, _ := sseData(t, got.body)
+		data, _ := sseData(t, got.Body)
 		for _, d := range data[:len(data)-1] {
 			var chunk api.ChatChunk
 			if err := json.Unmarshal([]byte(d), &chunk); err != nil {
@@ -388,9 +390,9 @@ func TestChat_RequestFields(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			engine, asked := captured()
-			got := post(t, server(t, engine), "/v1/chat/completions", tc.body)
-			if got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", tc.body)
+			if got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
 			want := infer.DefaultRequest()
 			want.Messages, want.ParseReply, want.WholeCalls = user, true, true
@@ -404,15 +406,15 @@ func TestChat_RequestFields(t *testing.T) {
 
 func TestCompletionsLeaveToTheModelWhatTheyDoNotSet(t *testing.T) {
 	var asked infer.Request
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		asked = r
-		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+		return handlerstest.Replay(handlerstest.WordEvent(1, "Hi"), handlerstest.DoneEvent(infer.FinishStop))
 	}}
-	s := server(t, engine)
+	s := handlerstest.Server(t, engine)
 	set := `"temperature":0,"top_k":-1,"typ_p":0.5,"min_p":null,"samplers":["top_k"]`
 	for path, body := range map[string]string{"/v1/chat/completions": chatBody(set), "/v1/completions": `{"prompt":"a",` + set + `}`} {
-		if got := post(t, s, path, body); got.status != http.StatusOK {
-			t.Fatalf("got %d: %s", got.status, got.body)
+		if got := handlerstest.Post(t, s, path, body); got.Status != http.StatusOK {
+			t.Fatalf("got %d: %s", got.Status, got.Body)
 		}
 		want := slices.DeleteFunc(sample.SuggestionNames(), func(name string) bool {
 			return slices.Contains([]string{"temperature", "top_k", "typical_p", "samplers"}, name)
@@ -508,17 +510,17 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"a body cut off in a field", `{"messages":[{"role":"user","content":"a`, "messages[0].content", "not valid JSON"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 				t.Error("the engine was asked")
-				return replay(doneEvent(infer.FinishStop))
+				return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
 			}}
-			got := post(t, server(t, engine), "/v1/chat/completions", tc.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", tc.body)
 			e := parseError(t, got)
-			if got.status != http.StatusBadRequest || e.Type != "invalid_request_error" || e.Code != "invalid_request" {
-				t.Errorf("got %d, type %v, code %v: %s", got.status, e.Type, e.Code, got.body)
+			if got.Status != http.StatusBadRequest || e.Type != "invalid_request_error" || e.Code != "invalid_request" {
+				t.Errorf("got %d, type %v, code %v: %s", got.Status, e.Type, e.Code, got.Body)
 			}
 			if e.Param == nil || *e.Param != tc.param {
-				t.Errorf("param is not %q: %s", tc.param, got.body)
+				t.Errorf("param is not %q: %s", tc.param, got.Body)
 			}
 			field, _, _ := strings.Cut(tc.param, ".")
 			if !strings.Contains(e.Message, tc.says) || !strings.Contains(e.Message, field) {
@@ -528,11 +530,11 @@ func TestChat_RefusedFields(t *testing.T) {
 	}
 }
 
-func parseError(t *testing.T, got response) failure.Fields {
+func parseError(t *testing.T, got handlerstest.Response) failure.Fields {
 	t.Helper()
 	var body failure.Body
-	if err := json.Unmarshal([]byte(got.body), &body); err != nil || body.Error.Message == "" {
-		t.Fatalf("the body has no error: %s", got.body)
+	if err := json.Unmarshal([]byte(got.Body), &body); err != nil || body.Error.Message == "" {
+		t.Fatalf("the body has no error: %s", got.Body)
 	}
 	return body.Error
 }
@@ -541,16 +543,16 @@ func parseError(t *testing.T, got response) failure.Fields {
 // happens the client is told so.
 func TestChat_SlowEngineKeepsTheStreamAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{generate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		engine := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 			return func(yield func(infer.Event, error) bool) {
 				if !yield(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}}, nil) {
 					return
 				}
 				time.Sleep(25 * time.Second)
-				_ = yield(wordEvent(1, "Hi"), nil) && yield(doneEvent(infer.FinishStop), nil)
+				_ = yield(handlerstest.WordEvent(1, "Hi"), nil) && yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}}
-		got := serveInMemory(t, New(testConfig(engine)), chatBody(`"stream":true`))
+		got := serveInMemory(t, handlers.New(handlerstest.TestConfig(engine)), chatBody(`"stream":true`))
 		_, comments := sseData(t, got)
 		if want := []string{"queued 1", "ping", "ping"}; !reflect.DeepEqual(comments, want) {
 			t.Errorf("comments are %q, want %q", comments, want)

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
@@ -33,20 +34,20 @@ var shellNames = regexp.MustCompile(`(?i)^(exec_command|shell_command|shell|bash
 
 // shellCaller is an engine that calls the tool by which a program for coding runs commands, and then says what that
 // returned.
-func shellCaller(t *testing.T) *fakeEngine {
-	return &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+func shellCaller(t *testing.T) *handlerstest.FakeEngine {
+	return &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "tool" {
-			return replay(wordEvent(1, "It returned: "), wordEvent(2, r.Messages[n-1].Content), doneEvent(infer.FinishStop))
+			return handlerstest.Replay(handlerstest.WordEvent(1, "It returned: "), handlerstest.WordEvent(2, r.Messages[n-1].Content), handlerstest.DoneEvent(infer.FinishStop))
 		}
 		var tools []toolDefinition
 		_ = json.Unmarshal(r.Tools, &tools) // a request without tools has none
 		for _, tool := range tools {
 			if shellNames.MatchString(tool.Function.Name) {
-				return replay(callOfShell(tool), doneEvent(infer.FinishCalls))
+				return handlerstest.Replay(callOfShell(tool), handlerstest.DoneEvent(infer.FinishCalls))
 			}
 		}
 		t.Logf("no tool runs commands: %.300s", r.Tools)
-		return replay(wordEvent(1, "A title"), doneEvent(infer.FinishStop))
+		return handlerstest.Replay(handlerstest.WordEvent(1, "A title"), handlerstest.DoneEvent(infer.FinishStop))
 	}}
 }
 
@@ -72,7 +73,7 @@ func callOfShell(tool toolDefinition) infer.Event {
 		}
 	}
 	written, _ := json.Marshal(args) // cannot fail
-	e := wordEvent(1, "")
+	e := handlerstest.WordEvent(1, "")
 	e.Token.Calls = []reply.CallDelta{{ID: "call00001", Name: tool.Function.Name, Arguments: string(written)}}
 	return e
 }
@@ -113,7 +114,7 @@ func TestClientPrograms(t *testing.T) {
 	for _, p := range clientPrograms {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			s, home := server(t, shellCaller(t)), t.TempDir()
+			s, home := handlerstest.Server(t, shellCaller(t)), t.TempDir()
 			fill := strings.NewReplacer("SERVER", s.URL, "HOME/", home+"/", "=HOME", "="+home).Replace
 			for name, text := range p.files {
 				path := filepath.Join(home, name)

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
@@ -21,31 +23,31 @@ import (
 // Behind a proxy each client has wrong keys of its own.
 func TestProxies_WrongKeysCountForTheClient(t *testing.T) {
 	for trusted, want := range map[string]int{"127.0.0.1/32": 401, "192.0.2.0/24": 429} {
-		s := server(t, &fakeEngine{}, func(c *Config) {
-			lock(t, c, "open sesame")
+		s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
+			handlerstest.Lock(t, c, "open sesame")
 			c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(trusted)}
 		})
 		for range 5 {
-			call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.1")
+			handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.1")
 		}
-		if got := call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.2"); got.status != want {
-			t.Errorf("trusting %s, another client got %d, want %d", trusted, got.status, want)
+		if got := handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.2"); got.Status != want {
+			t.Errorf("trusting %s, another client got %d, want %d", trusted, got.Status, want)
 		}
 	}
 }
 
 func TestClient_NamesWhoAsks(t *testing.T) {
 	asked := make(chan infer.Request, 8)
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		asked <- r
-		return replay(doneEvent(infer.FinishStop))
+		return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
 	}}
-	trust := func(c *Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
-	open, locked := server(t, engine, trust), server(t, engine, trust, func(c *Config) { lock(t, c, "k") })
+	trust := func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
+	open, locked := handlerstest.Server(t, engine, trust), handlerstest.Server(t, engine, trust, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
 	clientOf := func(s *httptest.Server, path, body string, header ...string) string {
 		t.Helper()
-		if got := post(t, s, path, body, header...); got.status != 200 {
-			t.Fatalf("got %d: %s", got.status, got.body)
+		if got := handlerstest.Post(t, s, path, body, header...); got.Status != 200 {
+			t.Fatalf("got %d: %s", got.Status, got.Body)
 		}
 		return (<-asked).Client
 	}
@@ -66,8 +68,8 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 			t.Errorf("%s is %q, beside %q", name, tc.client, own)
 		}
 	}
-	if got := post(t, open, "/v1/completions", `{"prompt":["a","b"],"n":2}`); got.status != 200 {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if got := handlerstest.Post(t, open, "/v1/completions", `{"prompt":["a","b"],"n":2}`); got.Status != 200 {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	siblings := map[int]bool{}
 	for range 4 {
@@ -81,7 +83,7 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 // Nobody who only looks waits for an engine that does not answer.
 func TestModelsAreListedWhileTheEngineHangs(t *testing.T) {
 	folder := hub.New(hub.Options{Dir: t.TempDir(), Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
-	engine := &fakeEngine{models: func(ctx context.Context) ([]infer.ModelInfo, error) {
+	engine := &handlerstest.FakeEngine{OnModels: func(ctx context.Context) ([]infer.ModelInfo, error) {
 		if _, limited := ctx.Deadline(); !limited {
 			return nil, errors.New("asked without a limit")
 		}
@@ -90,10 +92,10 @@ func TestModelsAreListedWhileTheEngineHangs(t *testing.T) {
 	}}
 	list := models.New(models.Options{Engine: engine, Files: folder, Patience: time.Millisecond})
 	t.Cleanup(list.Close)
-	s := server(t, engine, func(c *Config) { c.Models = list })
+	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.Models = list })
 	for path, accept := range map[string]string{"/v1/models": "*/*", "/v1/models/guide": "*/*", "/models": "text/html"} {
-		if got := call(t, s, http.MethodGet, path, "", "Accept", accept); got.status != http.StatusOK || !strings.Contains(got.body, "guide") {
-			t.Errorf("%s got %d: %s", path, got.status, got.body)
+		if got := handlerstest.Call(t, s, http.MethodGet, path, "", "Accept", accept); got.Status != http.StatusOK || !strings.Contains(got.Body, "guide") {
+			t.Errorf("%s got %d: %s", path, got.Status, got.Body)
 		}
 	}
 }

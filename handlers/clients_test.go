@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -16,20 +16,21 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
 
 // caller is an engine that calls the first tool, about the weather in Rome, and then says its result.
 // An answer without tools has no end.
-func caller() *fakeEngine {
+func caller() *handlerstest.FakeEngine {
 	var running atomic.Int32
-	e := &fakeEngine{generate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	e := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		if last := r.Messages[len(r.Messages)-1]; last.Role == "tool" {
-			return replay(wordEvent(1, "It is "), wordEvent(2, strings.Trim(last.Content, `"`)), doneEvent(infer.FinishStop))
+			return handlerstest.Replay(handlerstest.WordEvent(1, "It is "), handlerstest.WordEvent(2, strings.Trim(last.Content, `"`)), handlerstest.DoneEvent(infer.FinishStop))
 		}
 		if len(r.Tools) > 0 {
-			return replay(callOfWeather(r.WholeCalls)...)
+			return handlerstest.Replay(callOfWeather(r.WholeCalls)...)
 		}
 		return func(yield func(infer.Event, error) bool) {
 			running.Add(1)
@@ -37,7 +38,7 @@ func caller() *fakeEngine {
 			for tick := time.NewTicker(2 * time.Millisecond); ; {
 				select {
 				case <-tick.C:
-					if !yield(wordEvent(1, "more "), nil) {
+					if !yield(handlerstest.WordEvent(1, "more "), nil) {
 						return
 					}
 				case <-ctx.Done():
@@ -48,7 +49,7 @@ func caller() *fakeEngine {
 		}
 	}}
 	ready := e.Status()
-	e.status = func() infer.Status {
+	e.OnStatus = func() infer.Status {
 		s := ready
 		s.Running = int(running.Load())
 		return s
@@ -57,13 +58,13 @@ func caller() *fakeEngine {
 }
 
 func callOfWeather(whole bool) []infer.Event {
-	first, second := wordEvent(1, ""), wordEvent(2, "")
+	first, second := handlerstest.WordEvent(1, ""), handlerstest.WordEvent(2, "")
 	if first.Token.Calls = []reply.CallDelta{{ID: "weather01", Name: "weather", Arguments: `{"city":`}}; whole {
 		first.Token.Calls[0].Arguments += `"Rome"}`
-		return []infer.Event{first, doneEvent(infer.FinishCalls)}
+		return []infer.Event{first, handlerstest.DoneEvent(infer.FinishCalls)}
 	}
 	second.Token.Calls = []reply.CallDelta{{Arguments: `"Rome"}`}}
-	return []infer.Event{first, second, doneEvent(infer.FinishCalls)}
+	return []infer.Event{first, second, handlerstest.DoneEvent(infer.FinishCalls)}
 }
 
 // clientResult is a line of what tries the clients.
@@ -99,7 +100,7 @@ func TestClients(t *testing.T) {
 // tryClients runs a program that prints clientResults.
 func tryClients(t *testing.T, modules, program string, args ...string) (results []clientResult) {
 	t.Helper()
-	real, scripted, embedder := server(t, openGuide(t)), server(t, caller()), server(t, openEmbedder(t))
+	real, scripted, embedder := handlerstest.Server(t, handlerstest.OpenGuide(t)), handlerstest.Server(t, caller()), handlerstest.Server(t, openEmbedder(t))
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Env = append(os.Environ(), "M40_LLM_CLIENTS="+modules, "SERVER="+real.URL, "SCRIPTED="+scripted.URL, "EMBEDDER="+embedder.URL, "AI_SDK_LOG_WARNINGS=false")
 	var problems bytes.Buffer

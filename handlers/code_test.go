@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
@@ -67,8 +69,8 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 		for _, raw := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, raw %v", language, raw), func(t *testing.T) {
 				installed(t, language)
-				engine := newScript()
-				server, chats := serveStored(t, engine)
+				engine := handlerstest.NewScript()
+				server, chats := handlerstest.ServeStored(t, engine)
 				settings := live.DefaultSettings()
 				settings.Temperature, settings.TypicalP, settings.RepeatLastN, settings.MaxTokens = 0.1, 0.5, -1, -1
 				settings.PresencePenalty, settings.FrequencyPenalty, settings.Seed = -1.5, 0.25, 4711
@@ -80,31 +82,31 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := dialSocket(t, server)
-				c.do("open", map[string]any{"chat": chat.ID()})
-				first := engine.next(t)
-				first.write(hostileTexts[2])
-				first.finish()
-				c.until("the answer", func() bool { return len(c.branch) == 2 && c.ended() })
+				c := handlerstest.DialSocket(t, server)
+				c.Do("open", map[string]any{"chat": chat.ID()})
+				first := engine.Next(t)
+				first.Write(hostileTexts[2])
+				first.Finish()
+				c.Until("the answer", func() bool { return len(c.Branch) == 2 && c.Ended() })
 				if err := chat.Send(context.Background(), access.Local, live.Question{Text: hostileTexts[3] + hostileTexts[4], System: hostileTexts[1], Settings: settings}); err != nil {
 					t.Fatal(err)
 				}
-				second := engine.next(t)
-				second.write("x")
-				second.finish()
-				c.until("the answer", func() bool { return len(c.branch) == 4 && c.ended() })
+				second := engine.Next(t)
+				second.Write("x")
+				second.Finish()
+				c.Until("the answer", func() bool { return len(c.Branch) == 4 && c.Ended() })
 
-				code := call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=%s", chat.ID(), c.branch[3], language), "")
-				if code.status != http.StatusOK || !strings.HasPrefix(code.header.Get("Content-Type"), "text/plain") {
-					t.Fatalf("got %d, %s: %s", code.status, code.header.Get("Content-Type"), code.body)
+				code := handlerstest.Call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/code/%d?as=%s", chat.ID(), c.Branch[3], language), "")
+				if code.Status != http.StatusOK || !strings.HasPrefix(code.Header.Get("Content-Type"), "text/plain") {
+					t.Fatalf("got %d, %s: %s", code.Status, code.Header.Get("Content-Type"), code.Body)
 				}
-				if language == "javascript" && strings.Contains(strings.ToLower(code.body), "</script") {
-					t.Errorf("inside a page the program would end early:\n%s", code.body)
+				if language == "javascript" && strings.Contains(strings.ToLower(code.Body), "</script") {
+					t.Errorf("inside a page the program would end early:\n%s", code.Body)
 				}
-				said := program(t, language, code.body)
-				again := engine.next(t)
-				again.write(hostileTexts[4])
-				again.finish()
+				said := program(t, language, code.Body)
+				again := engine.Next(t)
+				again.Write(hostileTexts[4])
+				again.Finish()
 				out := strings.TrimSuffix(<-said, "\n")
 				if language == "curl" { // prints the response as it is
 					var body struct {
@@ -113,19 +115,19 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 							Message struct{ Content string }
 						}
 					}
-					mustDecode(t, response{status: http.StatusOK, body: out[strings.IndexByte(out, '{'):]}, &body)
+					mustDecode(t, handlerstest.Response{Status: http.StatusOK, Body: out[strings.IndexByte(out, '{'):]}, &body)
 					out = body.Choices[0].Text + body.Choices[0].Message.Content
 				}
 				if out != hostileTexts[4] {
 					t.Errorf("the program said %q, want %q", out, hostileTexts[4])
 				}
-				want := second.request
-				want.Client, want.Unset = again.request.Client, again.request.Unset // what has no effect is left out
+				want := second.Request
+				want.Client, want.Unset = again.Request.Client, again.Request.Unset // what has no effect is left out
 				want.Model = "guide"
 				want.ParseReply, want.WholeCalls = !raw, !raw // what chat completions ask for more than the page
 				want.Rows = false                             // the page shows them, the API's clients did not ask
-				if got := again.request; !reflect.DeepEqual(got, want) {
-					t.Errorf("the program asked for\n%+v\nwant\n%+v\n%s", got, want, code.body)
+				if got := again.Request; !reflect.DeepEqual(got, want) {
+					t.Errorf("the program asked for\n%+v\nwant\n%+v\n%s", got, want, code.Body)
 				}
 			})
 		}
@@ -133,28 +135,28 @@ func TestCode_RunsAndAsksForTheSame(t *testing.T) {
 }
 
 func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
-	server := server(t, engine, func(c *Config) {
-		lock(t, c, "open sesame")
+	server := handlerstest.Server(t, engine, func(c *handlers.Config) {
+		handlerstest.Lock(t, c, "open sesame")
 		c.Live = chats
 	})
 	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: "Hi", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine.next(t).finish()
+	engine.Next(t).Finish()
 	for _, language := range []string{"curl", "python", "javascript"} {
 		installed(t, language)
-		code := call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as="+language, "", "Authorization", "Bearer open sesame")
-		if code.status != http.StatusOK || strings.Contains(code.body, "sesame") {
-			t.Fatalf("got %d: %s", code.status, code.body)
+		code := handlerstest.Call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as="+language, "", "Authorization", "Bearer open sesame")
+		if code.Status != http.StatusOK || strings.Contains(code.Body, "sesame") {
+			t.Fatalf("got %d: %s", code.Status, code.Body)
 		}
-		said := program(t, language, code.body, "M40_LLM_API_KEY=open sesame")
-		a := engine.next(t)
-		a.write("Hello.")
-		a.finish()
+		said := program(t, language, code.Body, "M40_LLM_API_KEY=open sesame")
+		a := engine.Next(t)
+		a.Write("Hello.")
+		a.Finish()
 		if out := <-said; !strings.Contains(out, "Hello.") {
 			t.Errorf("%s said %q", language, out)
 		}
@@ -166,11 +168,11 @@ func TestCode_NamesTheKeyAndNeverSaysIt(t *testing.T) {
 		"/c/" + chat.ID() + "/code/two?as=curl": 400,
 		"/c/nowhere/code/2?as=curl":             404,
 	} {
-		if got := call(t, server, http.MethodGet, path, "", "Authorization", "Bearer open sesame", "Accept", "application/json"); got.status != status {
-			t.Errorf("%s: %d, %s", path, got.status, got.body)
+		if got := handlerstest.Call(t, server, http.MethodGet, path, "", "Authorization", "Bearer open sesame", "Accept", "application/json"); got.Status != status {
+			t.Errorf("%s: %d, %s", path, got.Status, got.Body)
 		}
 	}
-	if got := call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as=curl", ""); got.status == http.StatusOK {
+	if got := handlerstest.Call(t, server, http.MethodGet, "/c/"+chat.ID()+"/code/2?as=curl", ""); got.Status == http.StatusOK {
 		t.Error("without the key the chat can be read")
 	}
 }

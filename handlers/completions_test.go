@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 	"testing"
 
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
 
 // The shapes are OpenAI's published ones, written down by hand.
 func TestCompletions_ResponseShape(t *testing.T) {
-	got := post(t, server(t, &fakeEngine{}), "/v1/completions", `{"prompt":"Say","model":"m"}`)
-	sameJSON(t, got.body, `{"object":"text_completion","model":"m","system_fingerprint":"m40-llm-test",
+	got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/completions", `{"prompt":"Say","model":"m"}`)
+	sameJSON(t, got.Body, `{"object":"text_completion","model":"m","system_fingerprint":"m40-llm-test",
 		"choices":[{"index":0,"text":"Hi","logprobs":null,"finish_reason":"stop"}],
 		"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`)
 }
 
 func TestCompletions_StreamShape(t *testing.T) {
-	got := post(t, server(t, &fakeEngine{}), "/v1/completions", `{"prompt":"Say","stream":true,"echo":true,"stream_options":{"include_usage":true}}`)
-	data, _ := sseData(t, got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/completions", `{"prompt":"Say","stream":true,"echo":true,"stream_options":{"include_usage":true}}`)
+	data, _ := sseData(t, got.Body)
 	const head = `"object":"text_completion","model":"guide","system_fingerprint":"m40-llm-test"`
 	want := []string{
 		`{` + head + `,"choices":[{"index":0,"text":"Say","logprobs":null,"finish_reason":null}]}`,
@@ -34,7 +35,7 @@ func TestCompletions_StreamShape(t *testing.T) {
 		`{` + head + `,"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,"prompt_tokens_details":{"cached_tokens":3}}}`,
 	}
 	if len(data) != len(want)+1 || data[len(want)] != "[DONE]" {
-		t.Fatalf("got %d events: %s", len(data), got.body)
+		t.Fatalf("got %d events: %s", len(data), got.Body)
 	}
 	for i := range want {
 		sameJSON(t, data[i], want[i])
@@ -44,14 +45,14 @@ func TestCompletions_StreamShape(t *testing.T) {
 // scored is an answer to a prompt of three tokens, "ab" and both halves of "é",
 // with one token written.
 func scored() iter.Seq2[infer.Event, error] {
-	first := promptEvent(wordEvent(10, "ab"))
+	first := promptEvent(handlerstest.WordEvent(10, "ab"))
 	first.Token.LogProb = 0
 	half := promptEvent(scoredEvent(11, -1.5, "", sample.Candidate{ID: 1, LogProb: -0.5}))
 	half.Token.Bytes = []byte{0xc3}
 	rest := promptEvent(scoredEvent(12, -0.25, "", sample.Candidate{ID: 12, LogProb: -0.25}))
 	rest.Token.Bytes = []byte{0xa9}
 	rest.Token.Tops = [][]byte{{0xa9}}
-	return replay(first, half, rest, scoredEvent(2, -2, "c", sample.Candidate{ID: 3, LogProb: -0.75}), doneEvent(infer.FinishLength))
+	return handlerstest.Replay(first, half, rest, scoredEvent(2, -2, "c", sample.Candidate{ID: 3, LogProb: -0.75}), handlerstest.DoneEvent(infer.FinishLength))
 }
 
 const scoredLogProbs = `{
@@ -63,7 +64,7 @@ const scoredLogProbs = `{
 // lm-evaluation-harness sends prompts as token ids, asks for their
 // log-probabilities and one token, and reads exactly these lists.
 func TestCompletions_ScoresThePrompt(t *testing.T) {
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		if !r.PromptLogProb || r.Alternatives != 1 || r.MaxTokens != 1 || !reflect.DeepEqual(r.Tokens, []int32{10, 11, 12}) {
 			t.Errorf("the engine was asked %+v", r)
 		}
@@ -71,15 +72,15 @@ func TestCompletions_ScoresThePrompt(t *testing.T) {
 	}}
 	const body = `{"prompt":[[10,11,12]],"echo":true,"logprobs":1,"max_tokens":1,"temperature":0,"seed":1234,"return_tokens_as_token_ids":true`
 	t.Run("in one response", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/completions", body+`}`)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", body+`}`)
 		var response struct {
 			Choices []struct {
 				Text     string
 				LogProbs json.RawMessage
 			}
 		}
-		if err := json.Unmarshal([]byte(got.body), &response); err != nil || len(response.Choices) != 1 {
-			t.Fatalf("got %s", got.body)
+		if err := json.Unmarshal([]byte(got.Body), &response); err != nil || len(response.Choices) != 1 {
+			t.Fatalf("got %s", got.Body)
 		}
 		if response.Choices[0].Text != "abéc" {
 			t.Errorf("text is %q, want %q", response.Choices[0].Text, "abéc")
@@ -87,8 +88,8 @@ func TestCompletions_ScoresThePrompt(t *testing.T) {
 		sameJSON(t, string(response.Choices[0].LogProbs), scoredLogProbs)
 	})
 	t.Run("in a stream, whose pieces make up the same", func(t *testing.T) {
-		got := post(t, server(t, engine), "/v1/completions", body+`,"stream":true}`)
-		data, _ := sseData(t, got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", body+`,"stream":true}`)
+		data, _ := sseData(t, got.Body)
 		text := ""
 		var all api.CompletionLogProbs
 		for _, d := range data[:len(data)-1] {
@@ -112,27 +113,27 @@ func TestCompletions_ScoresThePrompt(t *testing.T) {
 }
 
 func TestCompletions_ScoresThePromptAlone(t *testing.T) {
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		if r.MaxTokens != 0 || !r.PromptLogProb {
 			t.Errorf("the engine was asked %+v", r)
 		}
-		return replay(promptEvent(wordEvent(1, "a")), promptEvent(wordEvent(2, "b")), doneEvent(infer.FinishLength))
+		return handlerstest.Replay(promptEvent(handlerstest.WordEvent(1, "a")), promptEvent(handlerstest.WordEvent(2, "b")), handlerstest.DoneEvent(infer.FinishLength))
 	}}
-	got := post(t, server(t, engine), "/v1/completions", `{"prompt":"ab","echo":true,"logprobs":0,"max_tokens":0}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":"ab","echo":true,"logprobs":0,"max_tokens":0}`)
 	var body api.Completion
-	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+	if err := json.Unmarshal([]byte(got.Body), &body); err != nil {
 		t.Fatal(err)
 	}
 	c := body.Choices[0]
 	if c.Text != "ab" || !reflect.DeepEqual(c.LogProbs.Tokens, []string{"a", "b"}) || c.LogProbs.LogProbs[0] != nil || *c.LogProbs.LogProbs[1] != -0.5 {
-		t.Errorf("got %s", got.body)
+		t.Errorf("got %s", got.Body)
 	}
 }
 
 func TestCompletions_HundredAlternativesToEachTokenThatIsScored(t *testing.T) {
-	s := server(t, openGuide(t))
+	s := handlerstest.Server(t, handlerstest.OpenGuide(t))
 	var body api.Completion
-	mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model answers","echo":true,"logprobs":100,"max_tokens":2,"ignore_eos":true,"temperature":0}`), &body)
+	mustDecode(t, handlerstest.Post(t, s, "/v1/completions", `{"prompt":"The model answers","echo":true,"logprobs":100,"max_tokens":2,"ignore_eos":true,"temperature":0}`), &body)
 	l := body.Choices[0].LogProbs
 	if len(l.Top) < 4 || l.Top[0] != nil {
 		t.Fatalf("the alternatives are %v", l.Top)
@@ -145,27 +146,27 @@ func TestCompletions_HundredAlternativesToEachTokenThatIsScored(t *testing.T) {
 }
 
 func TestCompletions_TokensThatReadTheSame(t *testing.T) {
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		e := scoredEvent(9, -4, "x", sample.Candidate{ID: 1, LogProb: -1}, sample.Candidate{ID: 2, LogProb: -2})
 		e.Token.Tops = [][]byte{[]byte("x"), []byte("x")}
-		return replay(e, doneEvent(infer.FinishStop))
+		return handlerstest.Replay(e, handlerstest.DoneEvent(infer.FinishStop))
 	}}
-	got := post(t, server(t, engine), "/v1/completions", `{"prompt":"p","logprobs":2}`)
-	if !strings.Contains(got.body, `"top_logprobs":[{"x":-1}]`) {
-		t.Errorf("the likeliest of the tokens that read x must be listed: %s", got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":"p","logprobs":2}`)
+	if !strings.Contains(got.Body, `"top_logprobs":[{"x":-1}]`) {
+		t.Errorf("the likeliest of the tokens that read x must be listed: %s", got.Body)
 	}
 }
 
 func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
-	engine := &fakeEngine{
-		generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-			return replay(wordEvent(1, string(rune('a'+r.Params.Seed))), doneEvent(infer.FinishStop))
+	engine := &handlerstest.FakeEngine{
+		OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+			return handlerstest.Replay(handlerstest.WordEvent(1, string(rune('a'+r.Params.Seed))), handlerstest.DoneEvent(infer.FinishStop))
 		},
-		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "one", 2: "two"}[ids[0]], nil },
+		OnDetokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "one", 2: "two"}[ids[0]], nil },
 	}
-	got := post(t, server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"seed":0,"echo":true}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"seed":0,"echo":true}`)
 	var body api.Completion
-	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+	if err := json.Unmarshal([]byte(got.Body), &body); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"onea", "oneb", "twoa", "twob"} {
@@ -176,25 +177,25 @@ func TestCompletions_ChoicesOfSeveralPrompts(t *testing.T) {
 	if body.Usage.PromptTokens != 14 || body.Usage.CompletionTokens != 8 {
 		t.Errorf("usage is %+v: each prompt counts once, each answer too", body.Usage)
 	}
-	stream := post(t, server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"stream":true,"stream_options":{"include_usage":true}}`)
-	if !strings.Contains(stream.body, `"usage":{"prompt_tokens":14,"completion_tokens":8,"total_tokens":22,`) {
-		t.Errorf("the stream counts otherwise: %s", stream.body)
+	stream := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":[[1],[2]],"n":2,"stream":true,"stream_options":{"include_usage":true}}`)
+	if !strings.Contains(stream.Body, `"usage":{"prompt_tokens":14,"completion_tokens":8,"total_tokens":22,`) {
+		t.Errorf("the stream counts otherwise: %s", stream.Body)
 	}
 }
 
 // Of best_of answers those are returned whose tokens are the likeliest on average.
 func TestCompletions_BestOf(t *testing.T) {
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		good, bad := scoredEvent(1, -1, "g"), scoredEvent(1, -2, "b")
 		switch r.Params.Seed {
 		case 0: // the likeliest as a whole, being short
-			return replay(scoredEvent(1, -1.5, "short"), doneEvent(infer.FinishStop))
+			return handlerstest.Replay(scoredEvent(1, -1.5, "short"), handlerstest.DoneEvent(infer.FinishStop))
 		case 1:
-			return replay(good, good, good, doneEvent(infer.FinishStop))
+			return handlerstest.Replay(good, good, good, handlerstest.DoneEvent(infer.FinishStop))
 		case 2:
-			return replay(doneEvent(infer.FinishStop))
+			return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
 		}
-		return replay(good, bad, doneEvent(infer.FinishLength))
+		return handlerstest.Replay(good, bad, handlerstest.DoneEvent(infer.FinishLength))
 	}}
 	for body, want := range map[string][]string{
 		`{"prompt":"p","best_of":4,"seed":0}`:                         {"ggg"},
@@ -203,7 +204,7 @@ func TestCompletions_BestOf(t *testing.T) {
 		`{"prompt":"p","best_of":3,"n":3,"seed":0}`:                   {"short", "ggg", ""},
 	} {
 		var got api.Completion
-		mustDecode(t, post(t, server(t, engine), "/v1/completions", body), &got)
+		mustDecode(t, handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", body), &got)
 		var texts []string
 		for i, c := range got.Choices {
 			if c.Index != i {
@@ -222,7 +223,7 @@ func TestCompletions_BestOf(t *testing.T) {
 
 func TestCompletions_Defaults(t *testing.T) {
 	engine, asked := captured()
-	post(t, server(t, engine), "/v1/completions", `{"prompt":"p"}`)
+	handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":"p"}`)
 	want := infer.DefaultRequest()
 	want.Prompt, want.MaxTokens = "p", 16
 	if !reflect.DeepEqual(*asked, want) {
@@ -249,21 +250,21 @@ func TestCompletions_RefusedFields(t *testing.T) {
 		{"a temperature in words", `{"prompt":"a","temperature":"abc"}`, "temperature", "a number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := post(t, server(t, &fakeEngine{}), "/v1/completions", tc.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/completions", tc.body)
 			e := parseError(t, got)
-			if got.status != http.StatusBadRequest || e.Param == nil || *e.Param != tc.param || !strings.Contains(e.Message, tc.says) {
-				t.Errorf("got %d, want 400 with param %q that says %q: %s", got.status, tc.param, tc.says, got.body)
+			if got.Status != http.StatusBadRequest || e.Param == nil || *e.Param != tc.param || !strings.Contains(e.Message, tc.says) {
+				t.Errorf("got %d, want 400 with param %q that says %q: %s", got.Status, tc.param, tc.says, got.Body)
 			}
 		})
 	}
 	t.Run("a token that the model has not is the prompt's", func(t *testing.T) {
-		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 			return func(yield func(infer.Event, error) bool) {
 				yield(infer.Event{}, &infer.Error{Code: infer.CodeInvalid, Param: "tokens", Message: "tokens: number 1 is 9"})
 			}
 		}}
 		for _, body := range []string{`{"prompt":[9]}`, `{"prompt":[9],"stream":true}`} {
-			e := parseError(t, post(t, server(t, engine), "/v1/completions", body))
+			e := parseError(t, handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", body))
 			if e.Param == nil || *e.Param != "prompt" || e.Message != "prompt, tokens: number 1 is 9" {
 				t.Errorf("%s: got %+v", body, e)
 			}
@@ -271,14 +272,14 @@ func TestCompletions_RefusedFields(t *testing.T) {
 	})
 	t.Run("too many alternatives for a long prompt are logprobs", func(t *testing.T) {
 		engine := failingEngine(&infer.Error{Code: infer.CodeInvalid, Param: "alternatives", Message: "alternatives is 100: must be from 0 to 40"})
-		e := parseError(t, post(t, server(t, engine), "/v1/completions", `{"prompt":"a","logprobs":100,"echo":true}`))
+		e := parseError(t, handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":"a","logprobs":100,"echo":true}`))
 		if e.Param == nil || *e.Param != "logprobs" || e.Message != "logprobs, alternatives is 100: must be from 0 to 40" {
 			t.Errorf("got %+v", e)
 		}
 	})
 	for _, body := range []string{`{"prompt":"a","best_of":2,"n":2,"stream":true}`, `{"prompt":"a","best_of":3,"n":2}`, `{"prompt":"a","suffix":""}`, `{"prompt":"a","suffix":null,"best_of":null}`} {
-		if got := post(t, server(t, &fakeEngine{}), "/v1/completions", body); got.status != http.StatusOK {
-			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/completions", body); got.Status != http.StatusOK {
+			t.Errorf("%s: got %d: %s", body, got.Status, got.Body)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -8,11 +8,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/handlerstest"
 )
 
 func TestPagesAndJSONTravelCompressed(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
 	for _, c := range []struct {
 		name, path string
 		header     []string
@@ -58,7 +60,7 @@ func TestPagesAndJSONTravelCompressed(t *testing.T) {
 }
 
 func TestErrorsAndEmptyResponsesKeepTheirStatus(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	for path, want := range map[string]int{"/nowhere": http.StatusNotFound, "/c/nowhere": http.StatusNotFound, "/static/x/y.css": http.StatusNotFound} {
 		if response, _ := get(t, server.URL+path, "Accept-Encoding", "gzip"); response.StatusCode != want {
 			t.Errorf("%s: got %d, want %d", path, response.StatusCode, want)
@@ -68,27 +70,27 @@ func TestErrorsAndEmptyResponsesKeepTheirStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := do(t, server, head, "Accept-Encoding", "gzip"); got.status != http.StatusOK || got.body != "" {
-		t.Errorf("HEAD: got %d, %q", got.status, got.body)
+	if got := handlerstest.Do(t, server, head, "Accept-Encoding", "gzip"); got.Status != http.StatusOK || got.Body != "" {
+		t.Errorf("HEAD: got %d, %q", got.Status, got.Body)
 	}
-	if got := post(t, server, "/presets", "from=precise", "Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded", "Accept-Encoding", "gzip"); got.status != http.StatusSeeOther {
-		t.Errorf("a form: got %d", got.status)
+	if got := handlerstest.Post(t, server, "/presets", "from=precise", "Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded", "Accept-Encoding", "gzip"); got.Status != http.StatusSeeOther {
+		t.Errorf("a form: got %d", got.Status)
 	}
 }
 
 // TestStreamsAreNotCompressed reads a page that grows, and events, byte by byte: each part
 // is there before the next one is written.
 func TestStreamsAreNotCompressed(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
-	chat := chatOf(t, submitted(t, server, "/", url.Values{"text": {"one"}}))
-	a := engine.next(t)
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	chat := handlerstest.ChatOf(t, handlerstest.Submit(t, server, "/", url.Values{"text": {"one"}}))
+	a := engine.Next(t)
 	page := followed(t, server, chat) // Go's client takes gzip, and would take it apart
 	for _, word := range []string{"first ", "second ", "third "} {
-		a.write(word)
+		a.Write(word)
 		page.until(word)
 	}
-	a.finish()
+	a.Finish()
 	page.until("</html>")
 	for _, path := range []string{"/events", "/c/" + chat + "?follow=1"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)

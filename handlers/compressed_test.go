@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
 
@@ -41,7 +42,7 @@ func TestBody_Compressed(t *testing.T) {
 	const mib = 1 << 20
 	body := gzipped(t, `{"content":"hello"}`)
 	gz := []string{"Content-Encoding", "gzip"}
-	said := &fakeEngine{tokenize: func(_, text string, _, _ bool) ([]int32, error) { return []int32{int32(len(text))}, nil }}
+	said := &handlerstest.FakeEngine{OnTokenize: func(_, text string, _, _ bool) ([]int32, error) { return []int32{int32(len(text))}, nil }}
 	text := func(size int) string { return `{"content":"` + noise(size-len(`{"content":""}`)) + `"}` }
 	runScenarios(t, []scenario{
 		{name: "a gzip body is read", path: "/tokenize", body: body, header: gz, engine: said, status: 200, want: []string{`{"tokens":[5]}`}},
@@ -59,27 +60,27 @@ func TestBody_Compressed(t *testing.T) {
 		{name: "gzip twice is refused", path: "/tokenize", body: body, header: []string{"Content-Encoding", "gzip, gzip"}, status: 415},
 		{name: "br is refused with what is taken", path: "/tokenize", body: body, header: []string{"Content-Encoding", "br"}, status: 415, want: []string{`\"br\"`, "gzip or uncompressed"}},
 	})
-	got := post(t, server(t, &fakeEngine{}), "/tokenize", body, "Content-Encoding", "zstd")
-	if got.header.Get("Accept-Encoding") != "gzip" {
-		t.Errorf("Accept-Encoding of the refusal is %q", got.header.Get("Accept-Encoding"))
+	got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/tokenize", body, "Content-Encoding", "zstd")
+	if got.Header.Get("Accept-Encoding") != "gzip" {
+		t.Errorf("Accept-Encoding of the refusal is %q", got.Header.Get("Accept-Encoding"))
 	}
 }
 
 func TestBody_CompressedChat(t *testing.T) {
 	var asked infer.Request
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		asked = r
-		return replay(wordEvent(1, "Hi"), doneEvent(infer.FinishStop))
+		return handlerstest.Replay(handlerstest.WordEvent(1, "Hi"), handlerstest.DoneEvent(infer.FinishStop))
 	}}
-	s := server(t, engine)
+	s := handlerstest.Server(t, engine)
 	for _, stream := range []string{"false", "true"} {
 		r, err := http.NewRequest(http.MethodPost, s.URL+"/v1/chat/completions", io.MultiReader(strings.NewReader(gzipped(t, chatBody(`"stream":`+stream))))) // chunked
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := do(t, s, r, "Content-Encoding", "gzip")
-		if got.status != http.StatusOK || !strings.Contains(got.body, "Hi") || asked.Messages[0].Content != "Hello" {
-			t.Errorf("got %d: %s", got.status, got.body)
+		got := handlerstest.Do(t, s, r, "Content-Encoding", "gzip")
+		if got.Status != http.StatusOK || !strings.Contains(got.Body, "Hi") || asked.Messages[0].Content != "Hello" {
+			t.Errorf("got %d: %s", got.Status, got.Body)
 		}
 	}
 }

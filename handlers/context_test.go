@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
 
@@ -26,20 +27,20 @@ func TestContext_EachAPISaysInItsWordsThatAPromptIsTooLong(t *testing.T) {
 		{"/api/generate", `{"prompt":"a"}`, "the input length exceeds the context length: the prompt has 9031 tokens, the context 8192; shorten it", ""},
 		{"/completion", `{"prompt":"a"}`, llama, "prompt"},
 	} {
-		for name, engine := range map[string]*fakeEngine{"at once": failingEngine(err), "after the model was loaded": failingEngine(err, infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{}})} {
+		for name, engine := range map[string]*handlerstest.FakeEngine{"at once": failingEngine(err), "after the model was loaded": failingEngine(err, infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{}})} {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %s, stream %t", c.path, name, stream), func(t *testing.T) {
 					body := strings.TrimSuffix(c.body, "}") + fmt.Sprintf(`,"stream":%t}`, stream)
-					got := post(t, server(t, engine), c.path, body)
-					if !stream && got.status != http.StatusBadRequest {
-						t.Errorf("the status is %d", got.status)
+					got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, body)
+					if !stream && got.Status != http.StatusBadRequest {
+						t.Errorf("the status is %d", got.Status)
 					}
 					said, _ := json.Marshal(c.says)
-					if !strings.Contains(strings.ReplaceAll(got.body, `\u003e`, ">"), strings.ReplaceAll(string(said), `\u003e`, ">")) {
-						t.Errorf("got %s, want %q", got.body, c.says)
+					if !strings.Contains(strings.ReplaceAll(got.Body, `\u003e`, ">"), strings.ReplaceAll(string(said), `\u003e`, ">")) {
+						t.Errorf("got %s, want %q", got.Body, c.says)
 					}
-					if c.param != "" && !strings.Contains(got.body, fmt.Sprintf(`"param":%q`, c.param)) {
-						t.Errorf("the error does not name %s: %s", c.param, got.body)
+					if c.param != "" && !strings.Contains(got.Body, fmt.Sprintf(`"param":%q`, c.param)) {
+						t.Errorf("the error does not name %s: %s", c.param, got.Body)
 					}
 				})
 			}

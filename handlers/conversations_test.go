@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/page"
 	"m40-llm/handlers/stream"
 	"m40-llm/infer"
@@ -23,46 +24,46 @@ import (
 )
 
 // begin starts a chat whose first question is answered.
-func begin(t testing.TB, server *httptest.Server, engine *script, text, answer string) *socketClient {
+func begin(t testing.TB, server *httptest.Server, engine *handlerstest.Script, text, answer string) *handlerstest.SocketClient {
 	t.Helper()
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": text})
-	a := engine.next(t)
-	a.write(answer)
-	a.finish()
-	c.until("the end", c.ended)
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": text})
+	a := engine.Next(t)
+	a.Write(answer)
+	a.Finish()
+	c.Until("the end", c.Ended)
 	return c
 }
 
 // railOf returns the list of chats as the page gets it.
 func railOf(t testing.TB, server *httptest.Server, query string) string {
 	t.Helper()
-	got := call(t, server, http.MethodGet, "/rail?"+query, "")
-	if got.status != http.StatusOK {
-		t.Fatalf("GET /rail?%s: %d, %s", query, got.status, got.body)
+	got := handlerstest.Call(t, server, http.MethodGet, "/rail?"+query, "")
+	if got.Status != http.StatusOK {
+		t.Fatalf("GET /rail?%s: %d, %s", query, got.Status, got.Body)
 	}
-	return got.body
+	return got.Body
 }
 
 func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
 	first := begin(t, server, engine, "about foxes", "They are red.")
 	begin(t, server, engine, "about hens", "They are brown.")
 	script := []string{"Origin", server.URL, "Accept", "application/json", "Content-Type", "application/x-www-form-urlencoded"}
 	form := []string{"Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded"}
-	post := func(action string, fields url.Values, header []string) response {
-		return post(t, server, "/c/"+first.chat+"/"+action, fields.Encode(), header...)
+	post := func(action string, fields url.Values, header []string) handlerstest.Response {
+		return handlerstest.Post(t, server, "/c/"+first.Chat+"/"+action, fields.Encode(), header...)
 	}
 	// has says whether the first chat is in a list, and by what name.
 	has := func(query, name string) bool {
 		list := railOf(t, server, query)
-		return strings.Contains(list, "/c/"+first.chat) && strings.Contains(list, name)
+		return strings.Contains(list, "/c/"+first.Chat) && strings.Contains(list, name)
 	}
 	if !has("", "about foxes") || !strings.Contains(railOf(t, server, ""), "about hens") {
 		t.Fatalf("the list is %s", railOf(t, server, ""))
 	}
-	if list := railOf(t, server, "q=red"); !strings.Contains(list, first.chat) || strings.Contains(list, "about hens") {
+	if list := railOf(t, server, "q=red"); !strings.Contains(list, first.Chat) || strings.Contains(list, "about hens") {
 		t.Errorf("the search for a word of an answer found %s", list)
 	}
 	for _, step := range []struct {
@@ -75,30 +76,30 @@ func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
 	}{
 		{"a script renames", "rename", url.Values{"title": {"<b>Foxes</b>"}}, script, 204, "", func() bool { return has("", "&lt;b&gt;Foxes&lt;/b&gt;") }},
 		{"an empty title is refused", "rename", url.Values{"title": {" "}}, script, 400, "", func() bool { return has("", "Foxes") }},
-		{"a form pins and leads back", "pin", url.Values{"value": {"true"}}, form, 303, "/c/" + first.chat, func() bool { return has("", "Pinned") }},
+		{"a form pins and leads back", "pin", url.Values{"value": {"true"}}, form, 303, "/c/" + first.Chat, func() bool { return has("", "Pinned") }},
 		{"a script unpins", "pin", url.Values{"value": {"false"}}, script, 204, "", func() bool { return !has("", "Pinned") }},
 		{"a value that is none is refused", "pin", url.Values{"value": {"perhaps"}}, script, 400, "", func() bool { return !has("", "Pinned") }},
 		{"a script archives", "archive", nil, script, 204, "", func() bool { return !has("", "Foxes") && has("archived=1", "Foxes") }},
 		{"a script takes it out of the archive", "archive", url.Values{"value": {"false"}}, script, 204, "", func() bool { return has("", "Foxes") && !has("archived=1", "Foxes") }},
-		{"a form moves into a folder and leads back", "move", url.Values{"folder": {" Wild  animals "}}, form, 303, "/c/" + first.chat, func() bool {
+		{"a form moves into a folder and leads back", "move", url.Values{"folder": {" Wild  animals "}}, form, 303, "/c/" + first.Chat, func() bool {
 			return has("folder=Wild+animals", "Foxes") && has("", "Wild animals") && !strings.Contains(railOf(t, server, "folder=Wild+animals"), "about hens")
 		}},
 		{"a folder's name can be too long", "move", url.Values{"folder": {strings.Repeat("x", 61)}}, script, 400, "", func() bool { return has("folder=Wild+animals", "Foxes") }},
 		{"the last chat of a folder takes it away", "move", url.Values{"folder": {""}}, script, 204, "", func() bool { return has("", "Foxes") && !has("", "Wild animals") }},
 		{"another site cannot move", "move", url.Values{"folder": {"x"}}, []string{"Origin", "http://evil.example"}, 403, "", func() bool { return !has("folder=x", "Foxes") }},
 		{"a form deletes and leads to a new chat", "delete", nil, form, 303, "/", func() bool { return !has("", "Foxes") && !has("q=red", "Foxes") }},
-		{"what is deleted cannot be renamed", "rename", url.Values{"title": {"x"}}, script, 404, "", func() bool { return !has("", first.chat) }},
+		{"what is deleted cannot be renamed", "rename", url.Values{"title": {"x"}}, script, 404, "", func() bool { return !has("", first.Chat) }},
 		{"a script restores", "restore", nil, script, 204, "", func() bool { return has("", "Foxes") && has("q=red", "Foxes") }},
 		{"another site cannot delete", "delete", nil, []string{"Origin", "http://evil.example"}, 403, "", func() bool { return has("", "Foxes") }},
 		{"a form without an origin cannot delete", "delete", nil, nil, 403, "", func() bool { return has("", "Foxes") }},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			got := post(step.action, step.fields, step.header)
-			if got.status != step.status || got.header.Get("Location") != step.location {
-				t.Errorf("got %d to %q: %s", got.status, got.header.Get("Location"), got.body)
+			if got.Status != step.status || got.Header.Get("Location") != step.location {
+				t.Errorf("got %d to %q: %s", got.Status, got.Header.Get("Location"), got.Body)
 			}
 			if asked := strings.Contains(strings.Join(step.header, " "), "application/json"); asked && step.status >= 400 && parseError(t, got).Message == "" {
-				t.Errorf("the script was told %s", got.body)
+				t.Errorf("the script was told %s", got.Body)
 			}
 			if !step.holds() {
 				t.Errorf("now the list is %s", railOf(t, server, ""))
@@ -106,19 +107,19 @@ func TestRail_ShowsWhatWasDoneWithTheChats(t *testing.T) {
 		})
 	}
 	t.Run("a JSON object will do for a form", func(t *testing.T) {
-		got := call(t, server, http.MethodPost, "/c/"+first.chat+"/rename", `{"title":"From JSON"}`, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
-		if got.status != http.StatusNoContent || !has("", "From JSON") {
-			t.Errorf("got %d: %s", got.status, got.body)
+		got := handlerstest.Call(t, server, http.MethodPost, "/c/"+first.Chat+"/rename", `{"title":"From JSON"}`, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
+		if got.Status != http.StatusNoContent || !has("", "From JSON") {
+			t.Errorf("got %d: %s", got.Status, got.Body)
 		}
 	})
 }
 
 func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
-	engine := newScript()
-	server, chats := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
 	for title, folder := range map[string]string{"Foxes": "Wild & free", "Hens": "Farm"} {
 		c := begin(t, server, engine, title, "Hm.")
-		if err := chats.Move(context.Background(), access.Local, c.chat, folder); err != nil {
+		if err := chats.Move(context.Background(), access.Local, c.Chat, folder); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,9 +143,9 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 		{"another site cannot rename", "Wild animals", "x", []string{"Origin", "http://evil.example"}, 403, "", "", "Wild animals"},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			got := post(t, server, "/folders/rename", url.Values{"folder": {step.folder}, "name": {step.to}}.Encode(), step.header...)
-			if got.status != step.status || got.header.Get("Location") != step.location || !strings.Contains(got.body, step.says) {
-				t.Errorf("got %d to %q: %s", got.status, got.header.Get("Location"), got.body)
+			got := handlerstest.Post(t, server, "/folders/rename", url.Values{"folder": {step.folder}, "name": {step.to}}.Encode(), step.header...)
+			if got.Status != step.status || got.Header.Get("Location") != step.location || !strings.Contains(got.Body, step.says) {
+				t.Errorf("got %d to %q: %s", got.Status, got.Header.Get("Location"), got.Body)
 			}
 			list := railOf(t, server, url.Values{"folder": {step.is}}.Encode())
 			if !strings.Contains(list, "Foxes") || strings.Contains(list, "Hens") || !strings.Contains(list, `value="`+html.EscapeString(step.is)+`"`) {
@@ -155,11 +156,11 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 }
 
 func TestRail_LeadsToOlderChats(t *testing.T) {
-	server, chats := serveStored(t, newScript())
+	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	const more = 7
 	for i := range page.RailRows + more {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
-		id, err := importList(chats, store.Metadata{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
+		id, err := handlerstest.ImportList(chats, store.Metadata{Title: fmt.Sprintf("chat-%03d", i)}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,21 +196,21 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 		}
 	}
 	for _, after := range []string{"x", "0", "-1", "p", "1p", "99999999999999999999"} {
-		if got := call(t, server, http.MethodGet, "/rail?after="+after, "", "Accept", "application/json"); got.status != http.StatusBadRequest {
-			t.Errorf("after=%s: got %d", after, got.status)
+		if got := handlerstest.Call(t, server, http.MethodGet, "/rail?after="+after, "", "Accept", "application/json"); got.Status != http.StatusBadRequest {
+			t.Errorf("after=%s: got %d", after, got.Status)
 		}
 	}
 }
 
 func TestSocket_EveryPageHearsThatTheChatsHaveChanged(t *testing.T) {
-	engine := newScript()
-	server, chats := serveStored(t, engine)
-	other := dialSocket(t, server)
-	other.do("ping", nil)
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	other := handlerstest.DialSocket(t, server)
+	other.Do("ping", nil)
 	hears := func(what string) {
 		t.Helper()
 		for {
-			f, err := other.read()
+			f, err := other.Read()
 			if err != nil {
 				t.Fatalf("waiting for %s: %v", what, err)
 			}
@@ -220,106 +221,106 @@ func TestSocket_EveryPageHearsThatTheChatsHaveChanged(t *testing.T) {
 	}
 	c := begin(t, server, engine, "one", "two")
 	hears("the new chat")
-	if err := chats.Rename(context.Background(), access.Local, c.chat, "another"); err != nil {
+	if err := chats.Rename(context.Background(), access.Local, c.Chat, "another"); err != nil {
 		t.Fatal(err)
 	}
 	hears("the new title")
-	c.until("the title", func() bool { return c.title == "another" })
+	c.Until("the title", func() bool { return c.Title == "another" })
 }
 
 func TestSocket_Branches(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
 	c := begin(t, server, engine, "one", "first")
-	question, answer := c.branch[0], c.branch[1]
+	question, answer := c.Branch[0], c.Branch[1]
 	// texts are those of the branch that the page shows.
-	texts := func(c *socketClient) string {
+	texts := func(c *handlerstest.SocketClient) string {
 		var list []string
-		for _, id := range c.branch {
-			list = append(list, c.messages[id])
-			if a := c.answers[id]; a != nil {
-				list[len(list)-1] = a.text
+		for _, id := range c.Branch {
+			list = append(list, c.Messages[id])
+			if a := c.Answers[id]; a != nil {
+				list[len(list)-1] = a.Text
 			}
 		}
 		return strings.Join(list, "|")
 	}
 	shows := func(want string) {
 		t.Helper()
-		c.until(want, func() bool { return texts(c) == want && (c.last() == nil || !c.last().state.Running()) })
-		fresh := dialSocket(t, server)
-		fresh.do("open", map[string]any{"chat": c.chat})
-		fresh.until("the snapshot", func() bool { return fresh.chat != "" })
+		c.Until(want, func() bool { return texts(c) == want && (c.Last() == nil || !c.Last().State.Running()) })
+		fresh := handlerstest.DialSocket(t, server)
+		fresh.Do("open", map[string]any{"chat": c.Chat})
+		fresh.Until("the snapshot", func() bool { return fresh.Chat != "" })
 		if got := texts(fresh); got != want {
 			t.Fatalf("a new page shows %q, this one %q", got, want)
 		}
 	}
 	reply := func(text string) {
 		t.Helper()
-		a := engine.next(t)
-		a.write(text)
-		a.finish()
+		a := engine.Next(t)
+		a.Write(text)
+		a.Finish()
 	}
 	shows("one|first")
-	c.do("regenerate", map[string]any{"answer": answer})
+	c.Do("regenerate", map[string]any{"answer": answer})
 	reply("second")
 	shows("one|second")
-	c.do("send", map[string]any{"text": "two"})
+	c.Do("send", map[string]any{"text": "two"})
 	reply("third")
 	shows("one|second|two|third")
-	c.do("regenerate", map[string]any{"answer": c.branch[1]})
+	c.Do("regenerate", map[string]any{"answer": c.Branch[1]})
 	reply("fourth")
 	shows("one|fourth")
-	c.do("select", map[string]any{"message": c.branch[1], "version": 2})
+	c.Do("select", map[string]any{"message": c.Branch[1], "version": 2})
 	shows("one|second|two|third")
-	c.do("edit", map[string]any{"message": question, "text": "uno"})
+	c.Do("edit", map[string]any{"message": question, "text": "uno"})
 	reply("primero")
 	shows("uno|primero")
-	if v := c.versions[c.branch[0]]; v != (stream.Versions{Index: 2, Count: 2}) {
+	if v := c.Versions[c.Branch[0]]; v != (stream.Versions{Index: 2, Count: 2}) {
 		t.Errorf("the edited question is version %+v", v)
 	}
-	c.do("rewrite", map[string]any{"answer": c.branch[1], "text": "segundo, "})
+	c.Do("rewrite", map[string]any{"answer": c.Branch[1], "text": "segundo, "})
 	shows("uno|segundo, ")
-	if end := c.last().end; !end.Edited || end.Tokens != 0 {
+	if end := c.Last().End; !end.Edited || end.Tokens != 0 {
 		t.Errorf("the rewritten answer is %+v", end)
 	}
-	c.do("continue", map[string]any{"answer": c.branch[1]})
-	a := engine.next(t)
-	if !a.request.Continue {
+	c.Do("continue", map[string]any{"answer": c.Branch[1]})
+	a := engine.Next(t)
+	if !a.Request.Continue {
 		t.Error("the engine was not asked to continue")
 	}
-	a.write("tercero")
-	a.finish()
+	a.Write("tercero")
+	a.Finish()
 	shows("uno|segundo, tercero")
 
-	f := c.reply(c.send("fork", map[string]any{"message": c.branch[1]}))
+	f := c.Reply(c.Send("fork", map[string]any{"message": c.Branch[1]}))
 	var id string
-	if err := json.Unmarshal(f.Chat, &id); err != nil || id == "" || id == c.chat {
+	if err := json.Unmarshal(f.Chat, &id); err != nil || id == "" || id == c.Chat {
 		t.Fatalf("the fork is %s, %v", f.Chat, err)
 	}
-	fork := dialSocket(t, server)
-	fork.do("open", map[string]any{"chat": id})
-	fork.until("the fork", func() bool { return fork.chat == id })
+	fork := handlerstest.DialSocket(t, server)
+	fork.Do("open", map[string]any{"chat": id})
+	fork.Until("the fork", func() bool { return fork.Chat == id })
 	if got := texts(fork); got != "uno|segundo, tercero" {
 		t.Errorf("the fork shows %q", got)
 	}
 	for name, command := range map[string]map[string]any{
 		"select":     {"message": 999},
-		"edit":       {"message": c.branch[1], "text": "an answer"},
-		"rewrite":    {"answer": c.branch[0], "text": "a question"},
-		"continue":   {"answer": c.branch[0]},
-		"regenerate": {"answer": c.branch[0]},
+		"edit":       {"message": c.Branch[1], "text": "an answer"},
+		"rewrite":    {"answer": c.Branch[0], "text": "a question"},
+		"continue":   {"answer": c.Branch[0]},
+		"regenerate": {"answer": c.Branch[0]},
 		"fork":       {"message": 999},
 		"older":      {"before": 999},
 	} {
-		if f := c.reply(c.send(name, command)); f.Error == nil || f.Error.Code != string(infer.CodeInvalid) {
+		if f := c.Reply(c.Send(name, command)); f.Error == nil || f.Error.Code != string(infer.CodeInvalid) {
 			t.Errorf("%s of the wrong message got %+v", name, f)
 		}
 	}
 }
 
 func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
-	engine := newScript()
-	server, chats := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
 	var list []store.Message
 	for i := range int64(230) {
 		role := store.RoleUser
@@ -328,18 +329,18 @@ func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
 		}
 		list = append(list, store.Message{ID: i + 1, Parent: i, Role: role, State: store.Done, Text: fmt.Sprint("message ", i+1)})
 	}
-	id, err := importList(chats, store.Metadata{Title: "long"}, list, 230)
+	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "long"}, list, 230)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := dialSocket(t, server)
-	c.do("open", map[string]any{"chat": id})
-	c.until("the chat", func() bool { return c.chat != "" })
-	first, more := c.branch[0], true
+	c := handlerstest.DialSocket(t, server)
+	c.Do("open", map[string]any{"chat": id})
+	c.Until("the chat", func() bool { return c.Chat != "" })
+	first, more := c.Branch[0], true
 	var sizes []int
 	for more {
-		c.do("older", map[string]any{"before": first})
-		f, err := c.read()
+		c.Do("older", map[string]any{"before": first})
+		f, err := c.Read()
 		if err != nil || f.Type != "older" || f.Before != first {
 			t.Fatalf("got %+v, %v", f, err)
 		}
@@ -348,43 +349,43 @@ func TestSocket_OlderMessagesComeWhenAskedFor(t *testing.T) {
 		}
 		first, more, sizes = f.Messages[0].ID, f.More, append(sizes, len(f.Messages))
 	}
-	if len(c.branch) != 100 || fmt.Sprint(sizes) != "[100 30]" {
-		t.Errorf("%d messages, then %v", len(c.branch), sizes)
+	if len(c.Branch) != 100 || fmt.Sprint(sizes) != "[100 30]" {
+		t.Errorf("%d messages, then %v", len(c.Branch), sizes)
 	}
 }
 
 func TestSocket_ATemporaryChatIsNotListed(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": "nobody must know", "temporary": true})
-	a := engine.next(t)
-	a.finish()
-	c.until("the end", c.ended)
-	if list := railOf(t, server, ""); strings.Contains(list, c.chat) || strings.Contains(list, "nobody") {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "nobody must know", "temporary": true})
+	a := engine.Next(t)
+	a.Finish()
+	c.Until("the end", c.Ended)
+	if list := railOf(t, server, ""); strings.Contains(list, c.Chat) || strings.Contains(list, "nobody") {
 		t.Errorf("the list is %s", list)
 	}
-	back := dialSocket(t, server)
-	back.do("open", map[string]any{"chat": c.chat})
-	back.until("the chat", func() bool { return back.chat == c.chat })
+	back := handlerstest.DialSocket(t, server)
+	back.Do("open", map[string]any{"chat": c.Chat})
+	back.Until("the chat", func() bool { return back.Chat == c.Chat })
 }
 
 func TestExport_ComesBackAsItWas(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
 	c := begin(t, server, engine, "one", "first")
-	c.do("regenerate", nil)
-	a := engine.next(t)
-	a.write("*second*")
-	a.finish()
-	c.until("the second answer", func() bool { return c.ended() && c.last().text == "*second*" })
+	c.Do("regenerate", nil)
+	a := engine.Next(t)
+	a.Write("*second*")
+	a.Finish()
+	c.Until("the second answer", func() bool { return c.Ended() && c.Last().Text == "*second*" })
 
-	exported := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.json", "")
-	if exported.status != http.StatusOK || !strings.Contains(exported.header.Get("Content-Disposition"), `attachment; filename=one.json`) {
-		t.Fatalf("got %d, %q", exported.status, exported.header.Get("Content-Disposition"))
+	exported := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/export.json", "")
+	if exported.Status != http.StatusOK || !strings.Contains(exported.Header.Get("Content-Disposition"), `attachment; filename=one.json`) {
+		t.Fatalf("got %d, %q", exported.Status, exported.Header.Get("Content-Disposition"))
 	}
-	if md := call(t, server, http.MethodGet, "/c/"+c.chat+"/export.md", ""); md.body != "# one\n\n## You\n\none\n\n## Guide\n\n*second*\n" {
-		t.Errorf("as Markdown it is %q", md.body)
+	if md := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/export.md", ""); md.Body != "# one\n\n## You\n\none\n\n## Guide\n\n*second*\n" {
+		t.Errorf("as Markdown it is %q", md.Body)
 	}
 	var form bytes.Buffer
 	fields := multipart.NewWriter(&form)
@@ -392,42 +393,42 @@ func TestExport_ComesBackAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.WriteString(part, exported.body)
+	_, _ = io.WriteString(part, exported.Body)
 	_ = fields.Close()
-	script := post(t, server, "/import", exported.body, "Origin", server.URL, "Accept", "application/json")
-	if script.status != http.StatusCreated || !strings.Contains(script.body, `"title":"one"`) || !strings.Contains(script.body, `"messages":3`) {
-		t.Errorf("a script is told %d: %s", script.status, script.body)
+	script := handlerstest.Post(t, server, "/import", exported.Body, "Origin", server.URL, "Accept", "application/json")
+	if script.Status != http.StatusCreated || !strings.Contains(script.Body, `"title":"one"`) || !strings.Contains(script.Body, `"messages":3`) {
+		t.Errorf("a script is told %d: %s", script.Status, script.Body)
 	}
 	for name, request := range map[string]struct{ body, kind string }{
-		"as the body":      {exported.body, "application/json"},
+		"as the body":      {exported.Body, "application/json"},
 		"as a form's file": {form.String(), fields.FormDataContentType()},
 	} {
-		got := post(t, server, "/import", request.body, "Origin", server.URL, "Content-Type", request.kind)
-		address := got.header.Get("Location")
-		if got.status != http.StatusSeeOther || address == "/c/"+c.chat {
-			t.Fatalf("%s: got %d to %q: %s", name, got.status, address, got.body)
+		got := handlerstest.Post(t, server, "/import", request.body, "Origin", server.URL, "Content-Type", request.kind)
+		address := got.Header.Get("Location")
+		if got.Status != http.StatusSeeOther || address == "/c/"+c.Chat {
+			t.Fatalf("%s: got %d to %q: %s", name, got.Status, address, got.Body)
 		}
-		again := call(t, server, http.MethodGet, address+"/export.json", "")
-		if got, want := withoutIDs(t, again.body), withoutIDs(t, exported.body); got != want {
+		again := handlerstest.Call(t, server, http.MethodGet, address+"/export.json", "")
+		if got, want := withoutIDs(t, again.Body), withoutIDs(t, exported.Body); got != want {
 			t.Errorf("%s it came back as\n%s\nwant\n%s", name, got, want)
 		}
 	}
 }
 
 func TestExport_AsMarkdownATitleIsText(t *testing.T) {
-	server, chats := serveStored(t, newScript())
+	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "word"}}
 	for title, want := range map[string]string{
 		"plain, 3.2-1b":            "# plain, 3.2-1b\n",
 		"*a* [b](c) `d` <e> \\ # ": "# \\*a\\* \\[b\\](c) \\`d\\` \\<e\\> \\\\ \\#\n",
 		"one\n# two\n- three":      "# one \\# two - three\n",
 	} {
-		id, err := importList(chats, store.Metadata{Title: title}, question, 1)
+		id, err := handlerstest.ImportList(chats, store.Metadata{Title: title}, question, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := call(t, server, http.MethodGet, "/c/"+id+"/export.md", ""); !strings.HasPrefix(got.body, want) {
-			t.Errorf("%q begins as %.40q, want %q", title, got.body, want)
+		if got := handlerstest.Call(t, server, http.MethodGet, "/c/"+id+"/export.md", ""); !strings.HasPrefix(got.Body, want) {
+			t.Errorf("%q begins as %.40q, want %q", title, got.Body, want)
 		}
 	}
 }
@@ -450,7 +451,7 @@ func withoutIDs(t *testing.T, data string) string {
 }
 
 func TestImport_RefusesWhatIsNoChat(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	message := func(fields string) string {
 		return `{"format":"` + page.ExportFormat + `","title":"x","messages":[` + fields + `]}`
 	}
@@ -473,10 +474,10 @@ func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 		"a question with figures":    {message(`{"id":1,"role":"user","state":"done","text":"x","answer":{}}`), "messages[0].answer"},
 	} {
 		t.Run(name+" is refused", func(t *testing.T) {
-			got := post(t, server, "/import", c.body, "Origin", server.URL, "Accept", "application/json")
+			got := handlerstest.Post(t, server, "/import", c.body, "Origin", server.URL, "Accept", "application/json")
 			e := parseError(t, got)
-			if got.status != http.StatusBadRequest || c.field != "" && (e.Param == nil || *e.Param != c.field) {
-				t.Errorf("got %d: %s", got.status, got.body)
+			if got.Status != http.StatusBadRequest || c.field != "" && (e.Param == nil || *e.Param != c.field) {
+				t.Errorf("got %d: %s", got.Status, got.Body)
 			}
 		})
 	}

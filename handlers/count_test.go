@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"fmt"
@@ -7,22 +7,23 @@ import (
 	"testing"
 
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/page"
 )
 
 func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
-	engine := openGuide(t)
-	s := serve(t, engine)
-	c := dialSocket(t, s)
-	c.do("send", map[string]any{"text": "What is a token?", "system": "Be short.", "settings": map[string]any{"temperature": 0, "max_tokens": 24}})
-	c.until("the end", c.ended)
+	engine := handlerstest.OpenGuide(t)
+	s := handlerstest.Serve(t, engine)
+	c := handlerstest.DialSocket(t, s)
+	c.Do("send", map[string]any{"text": "What is a token?", "system": "Be short.", "settings": map[string]any{"temperature": 0, "max_tokens": 24}})
+	c.Until("the end", c.Ended)
 	for _, draft := range []string{"A", "And a sampler?", " leading", "trailing\n\n", "naïve 日本 🙂", "<|im_end|> [INST] <s>", strings.Repeat("long ", 200)} {
 		var n page.CountResponse
-		mustDecode(t, post(t, s, "/count", fmt.Sprintf(`{"chat":%q,"text":%q,"system":"Be short."}`, c.chat, draft), "Origin", s.URL), &n)
+		mustDecode(t, handlerstest.Post(t, s, "/count", fmt.Sprintf(`{"chat":%q,"text":%q,"system":"Be short."}`, c.Chat, draft), "Origin", s.URL), &n)
 		var rendered api.RenderedTemplate
-		mustDecode(t, post(t, s, "/apply-template", fmt.Sprintf(
+		mustDecode(t, handlerstest.Post(t, s, "/apply-template", fmt.Sprintf(
 			`{"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"},{"role":"assistant","content":%q},{"role":"user","content":%q}]}`,
-			c.last().text, draft)), &rendered)
+			c.Last().Text, draft)), &rendered)
 		if n.Tokens != len(rendered.Tokens) || n.Draft == 0 || n.Context == 0 {
 			t.Errorf("%.20q: got %+v, want %d tokens", draft, n, len(rendered.Tokens))
 		}
@@ -30,7 +31,7 @@ func TestCount_OfTheRealEngineIsThatOfThePrompt(t *testing.T) {
 }
 
 func TestCount_AnswersThePageAlone(t *testing.T) {
-	s := serve(t, newScript())
+	s := handlerstest.Serve(t, handlerstest.NewScript())
 	for name, c := range map[string]struct {
 		body, origin string
 		status       int
@@ -42,8 +43,8 @@ func TestCount_AnswersThePageAlone(t *testing.T) {
 		"an unknown chat":   {`{"text":"x","chat":"nowhere"}`, s.URL, http.StatusNotFound},
 		"more than is read": {`{"text":"` + strings.Repeat("x", 2<<20) + `"}`, s.URL, http.StatusRequestEntityTooLarge},
 	} {
-		if got := post(t, s, "/count", c.body, "Origin", c.origin); got.status != c.status {
-			t.Errorf("%s: got %d, want %d: %.200s", name, got.status, c.status, got.body)
+		if got := handlerstest.Post(t, s, "/count", c.body, "Origin", c.origin); got.Status != c.status {
+			t.Errorf("%s: got %d, want %d: %.200s", name, got.Status, c.status, got.Body)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -21,8 +22,8 @@ import (
 )
 
 // refusing is an engine that computes no embeddings.
-func refusing(err *infer.Error) *fakeEngine {
-	return &fakeEngine{embed: func(context.Context, infer.EmbedRequest) (infer.Embeddings, error) { return infer.Embeddings{}, err }}
+func refusing(err *infer.Error) *handlerstest.FakeEngine {
+	return &handlerstest.FakeEngine{OnEmbed: func(context.Context, infer.EmbedRequest) (infer.Embeddings, error) { return infer.Embeddings{}, err }}
 }
 
 var (
@@ -47,9 +48,9 @@ func TestEmbeddings_EachAPIGetsItsShape(t *testing.T) {
 		{"Ollama's older route, loading a model", "/api/embeddings", `{"model":"m"}`, `{"embedding":[]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := post(t, server(t, &fakeEngine{}), c.path, c.body)
-			if got.status != http.StatusOK || strings.TrimSpace(got.body) != c.want {
-				t.Errorf("got %d: %s, want %s", got.status, got.body, c.want)
+			got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), c.path, c.body)
+			if got.Status != http.StatusOK || strings.TrimSpace(got.Body) != c.want {
+				t.Errorf("got %d: %s, want %s", got.Status, got.Body, c.want)
 			}
 		})
 	}
@@ -59,8 +60,8 @@ func TestEmbeddings_EachAPIGetsItsShape(t *testing.T) {
 		`{"model":"m","input":[]}`:                                    `"embeddings":[],"total_duration":`,
 		`{"model":"m"}`:                                               `"embeddings":[],"total_duration":`,
 	} {
-		if got := post(t, server(t, &fakeEngine{}), "/api/embed", body); got.status != http.StatusOK || !strings.Contains(got.body, want) || !strings.Contains(got.body, `"load_duration":1500000`) {
-			t.Errorf("%s: got %d: %s, want %s", body, got.status, got.body, want)
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/api/embed", body); got.Status != http.StatusOK || !strings.Contains(got.Body, want) || !strings.Contains(got.Body, `"load_duration":1500000`) {
+			t.Errorf("%s: got %d: %s, want %s", body, got.Status, got.Body, want)
 		}
 	}
 }
@@ -68,12 +69,12 @@ func TestEmbeddings_EachAPIGetsItsShape(t *testing.T) {
 func TestEmbeddings_OllamaTruncatesUnlessItIsToldNotTo(t *testing.T) {
 	for body, want := range map[string]bool{`{"input":"a"}`: true, `{"input":"a","truncate":true}`: true, `{"input":"a","truncate":false}`: false} {
 		var asked infer.EmbedRequest
-		e := &fakeEngine{embed: func(_ context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
+		e := &handlerstest.FakeEngine{OnEmbed: func(_ context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
 			asked = r
 			return infer.Embeddings{Vectors: []infer.Vector{{1}}, Tokens: []int{1}}, nil
 		}}
-		if got := post(t, server(t, e), "/api/embed", body); got.status != http.StatusOK || asked.Truncate != want || asked.Client == "" {
-			t.Errorf("%s: truncated is %t, the client %q: %s", body, asked.Truncate, asked.Client, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, e), "/api/embed", body); got.Status != http.StatusOK || asked.Truncate != want || asked.Client == "" {
+			t.Errorf("%s: truncated is %t, the client %q: %s", body, asked.Truncate, asked.Client, got.Body)
 		}
 	}
 }
@@ -91,15 +92,15 @@ func TestEmbeddings_BadInputIsRefusedWithTheField(t *testing.T) {
 		{"/embedding", `{"content":"a","embd_normalize":1}`, "embd_normalize", "must be 2"},
 		{"/embedding", `{}`, "input", "input must be"},
 	} {
-		got := post(t, server(t, &fakeEngine{}), c.path, c.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), c.path, c.body)
 		e := parseError(t, got)
-		if got.status != http.StatusBadRequest || e.Param == nil || *e.Param != c.param || !strings.Contains(e.Message, c.want) {
-			t.Errorf("%s %.60s: got %d: %s", c.path, c.body, got.status, got.body)
+		if got.Status != http.StatusBadRequest || e.Param == nil || *e.Param != c.param || !strings.Contains(e.Message, c.want) {
+			t.Errorf("%s %.60s: got %d: %s", c.path, c.body, got.Status, got.Body)
 		}
 	}
-	got := post(t, server(t, noEmbedder), "/v1/embeddings", `{"input":"a"}`)
-	if e := parseError(t, got); got.status != http.StatusBadRequest || e.Code != "not_supported" {
-		t.Errorf("a text model: got %d: %s", got.status, got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, noEmbedder), "/v1/embeddings", `{"input":"a"}`)
+	if e := parseError(t, got); got.Status != http.StatusBadRequest || e.Code != "not_supported" {
+		t.Errorf("a text model: got %d: %s", got.Status, got.Body)
 	}
 }
 
@@ -126,13 +127,13 @@ func openEmbedder(t *testing.T) *engine.Engine {
 }
 
 func TestEmbeddings_OfAModelAreOfLengthOneAndItCannotChat(t *testing.T) {
-	s := server(t, openEmbedder(t))
-	got := post(t, s, "/v1/embeddings", `{"model":"tiny-embed","input":["hello world","Hello, World!"],"dimensions":20}`)
+	s := handlerstest.Server(t, openEmbedder(t))
+	got := handlerstest.Post(t, s, "/v1/embeddings", `{"model":"tiny-embed","input":["hello world","Hello, World!"],"dimensions":20}`)
 	var list struct {
 		Data []struct{ Embedding []float64 }
 	}
-	if err := json.Unmarshal([]byte(got.body), &list); err != nil || len(list.Data) != 2 || len(list.Data[0].Embedding) != 20 {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if err := json.Unmarshal([]byte(got.Body), &list); err != nil || len(list.Data) != 2 || len(list.Data[0].Embedding) != 20 {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	length := 0.0
 	for _, x := range list.Data[1].Embedding {
@@ -148,14 +149,14 @@ func TestEmbeddings_OfAModelAreOfLengthOneAndItCannotChat(t *testing.T) {
 		"/api/generate":        `{"model":"tiny-embed","prompt":"a","stream":false}`,
 		"/completion":          `{"prompt":"a"}`,
 	} {
-		if got := post(t, s, path, body); got.status != http.StatusBadRequest || !strings.Contains(got.body, "computes embeddings and cannot write text") {
-			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		if got := handlerstest.Post(t, s, path, body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "computes embeddings and cannot write text") {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
 		}
 	}
-	if got := post(t, s, "/api/show", `{"model":"tiny-embed"}`); !strings.Contains(got.body, `"capabilities":["embedding"]`) || !strings.Contains(got.body, fmt.Sprintf(`"bert.embedding_length":%d`, 64)) {
-		t.Errorf("shown as %s", got.body)
+	if got := handlerstest.Post(t, s, "/api/show", `{"model":"tiny-embed"}`); !strings.Contains(got.Body, `"capabilities":["embedding"]`) || !strings.Contains(got.Body, fmt.Sprintf(`"bert.embedding_length":%d`, 64)) {
+		t.Errorf("shown as %s", got.Body)
 	}
-	if got := call(t, s, http.MethodGet, "/api/tags", ""); !strings.Contains(got.body, `"capabilities":["embedding"]`) {
-		t.Errorf("listed as %s", got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/api/tags", ""); !strings.Contains(got.Body, `"capabilities":["embedding"]`) {
+		t.Errorf("listed as %s", got.Body)
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"cmp"
@@ -11,42 +11,15 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
-	"m40-llm/infer/cpu"
-	"m40-llm/infer/device"
-	"m40-llm/infer/engine"
-	"m40-llm/infer/gguf"
-	"m40-llm/infer/guide"
-	"m40-llm/infer/hub"
-	"m40-llm/store"
 )
-
-// openGuide starts the real engine with the built-in model, with the options that set has changed.
-func openGuide(t *testing.T, set ...func(*engine.Options)) *engine.Engine {
-	t.Helper()
-	o := engine.Options{
-		Catalog:    hub.New(hub.Options{Builtin: map[string][]byte{"guide": guide.Model}}),
-		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
-		Model:      "guide",
-	}
-	for _, change := range set {
-		change(&o)
-	}
-	engine, err := engine.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { engine.Close() })
-	return engine
-}
 
 // The routes over the real engine and the built-in model.
 func TestRealEngine(t *testing.T) {
-	engine := openGuide(t)
-	s := server(t, engine)
+	engine := handlerstest.OpenGuide(t)
+	s := handlerstest.Server(t, engine)
 	defer s.Close()
 
 	const conversation = `"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"What is a token?"}]`
@@ -54,19 +27,19 @@ func TestRealEngine(t *testing.T) {
 	var whole api.ChatResponse
 
 	t.Run("a chat completion says the same in one response and in a stream", func(t *testing.T) {
-		got := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"logprobs":true,"top_logprobs":3}`)
+		got := handlerstest.Post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"logprobs":true,"top_logprobs":3}`)
 		mustDecode(t, got, &whole)
 		c := whole.Choices[0]
 		if c.Message.Content == nil || *c.Message.Content == "" || whole.Usage.CompletionTokens == 0 || whole.Usage.PromptTokens == 0 {
-			t.Fatalf("got %s", got.body)
+			t.Fatalf("got %s", got.Body)
 		}
 		for _, token := range c.LogProbs.Content {
 			if len(token.Top) != 3 || token.LogProb != token.Top[0].LogProb || token.LogProb > 0 {
 				t.Errorf("at temperature 0 the token is not the likeliest: %+v", token)
 			}
 		}
-		stream := post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"stream":true}`)
-		data, _ := sseData(t, stream.body)
+		stream := handlerstest.Post(t, s, "/v1/chat/completions", `{`+conversation+`,`+settings+`,"stream":true}`)
+		data, _ := sseData(t, stream.Body)
 		text := ""
 		for _, d := range data[:len(data)-1] {
 			var chunk api.ChatChunk
@@ -84,15 +57,15 @@ func TestRealEngine(t *testing.T) {
 
 	t.Run("the rendered prompt as a text completion continues the same way", func(t *testing.T) {
 		var rendered api.RenderedTemplate
-		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`}`), &rendered)
+		mustDecode(t, handlerstest.Post(t, s, "/apply-template", `{`+conversation+`}`), &rendered)
 		ids, _ := json.Marshal(rendered.Tokens)
 		var byIDs api.Completion
-		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,%s}`, ids, settings)), &byIDs)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":%s,%s}`, ids, settings)), &byIDs)
 		if byIDs.Choices[0].Text != *whole.Choices[0].Message.Content || byIDs.Usage.PromptTokens != len(rendered.Tokens) {
 			t.Errorf("got %q after %d tokens, want %q", byIDs.Choices[0].Text, byIDs.Usage.PromptTokens, *whole.Choices[0].Message.Content)
 		}
 		var closed api.RenderedTemplate
-		mustDecode(t, post(t, s, "/apply-template", `{`+conversation+`,"add_generation_prompt":false}`), &closed)
+		mustDecode(t, handlerstest.Post(t, s, "/apply-template", `{`+conversation+`,"add_generation_prompt":false}`), &closed)
 		if !strings.HasPrefix(rendered.Prompt, closed.Prompt) || len(closed.Prompt) >= len(rendered.Prompt) {
 			t.Errorf("without the generation prompt %q becomes %q", rendered.Prompt, closed.Prompt)
 		}
@@ -101,10 +74,10 @@ func TestRealEngine(t *testing.T) {
 	t.Run("text makes a round trip through tokens", func(t *testing.T) {
 		const text = "A token is a piece of text: naïve, 日本, 🙂."
 		var tokens struct{ Tokens []int32 }
-		mustDecode(t, post(t, s, "/tokenize", `{"content":"`+text+`"}`), &tokens)
+		mustDecode(t, handlerstest.Post(t, s, "/tokenize", `{"content":"`+text+`"}`), &tokens)
 		ids, _ := json.Marshal(tokens.Tokens)
 		var back struct{ Content string }
-		mustDecode(t, post(t, s, "/detokenize", `{"tokens":`+string(ids)+`}`), &back)
+		mustDecode(t, handlerstest.Post(t, s, "/detokenize", `{"tokens":`+string(ids)+`}`), &back)
 		if back.Content != text {
 			t.Errorf("got %q", back.Content)
 		}
@@ -112,10 +85,10 @@ func TestRealEngine(t *testing.T) {
 
 	t.Run("a prompt is scored as it was written", func(t *testing.T) {
 		var wrote, scored api.Completion
-		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","temperature":0,"max_tokens":4,"logprobs":2,"return_tokens_as_token_ids":true}`), &wrote)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", `{"prompt":"The model reads","temperature":0,"max_tokens":4,"logprobs":2,"return_tokens_as_token_ids":true}`), &wrote)
 		var ids []int32
 		var prompt struct{ Tokens []int32 }
-		mustDecode(t, post(t, s, "/tokenize", `{"content":"The model reads","add_special":true}`), &prompt)
+		mustDecode(t, handlerstest.Post(t, s, "/tokenize", `{"content":"The model reads","add_special":true}`), &prompt)
 		ids = append(ids, prompt.Tokens...)
 		for _, name := range wrote.Choices[0].LogProbs.Tokens {
 			var id int32
@@ -125,7 +98,7 @@ func TestRealEngine(t *testing.T) {
 			ids = append(ids, id)
 		}
 		list, _ := json.Marshal(ids)
-		mustDecode(t, post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":[%s],"echo":true,"max_tokens":0,"logprobs":2,"return_tokens_as_token_ids":true}`, list)), &scored)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":[%s],"echo":true,"max_tokens":0,"logprobs":2,"return_tokens_as_token_ids":true}`, list)), &scored)
 		l, w := scored.Choices[0].LogProbs, wrote.Choices[0].LogProbs
 		tail := len(l.Tokens) - len(w.Tokens)
 		if len(l.Tokens) != len(ids) || l.LogProbs[0] != nil || l.Top[0] != nil {
@@ -138,7 +111,7 @@ func TestRealEngine(t *testing.T) {
 
 	t.Run("a prompt is scored with a hundred alternatives", func(t *testing.T) {
 		var scored api.Completion
-		mustDecode(t, post(t, s, "/v1/completions", `{"prompt":"The model reads","echo":true,"max_tokens":1,"logprobs":100,"return_tokens_as_token_ids":true}`), &scored)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", `{"prompt":"The model reads","echo":true,"max_tokens":1,"logprobs":100,"return_tokens_as_token_ids":true}`), &scored)
 		for i, top := range scored.Choices[0].LogProbs.Top {
 			if i > 0 && len(top) < 100 {
 				t.Errorf("token %d has %d alternatives", i, len(top))
@@ -155,8 +128,8 @@ func TestRealEngine(t *testing.T) {
 		}
 		const ask = `{"prompt":"The model","temperature":1.5,"max_tokens":5,"seed":7,"logprobs":0,`
 		var all, best api.Completion
-		mustDecode(t, post(t, s, "/v1/completions", ask+`"n":4}`), &all)
-		mustDecode(t, post(t, s, "/v1/completions", ask+`"best_of":4}`), &best)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", ask+`"n":4}`), &all)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/completions", ask+`"best_of":4}`), &best)
 		want := slices.MaxFunc(all.Choices, func(a, b api.CompletionChoice) int { return cmp.Compare(mean(a), mean(b)) })
 		if len(best.Choices) != 1 || best.Choices[0].Text != want.Text || best.Usage.CompletionTokens != all.Usage.CompletionTokens {
 			t.Errorf("got %+v, want %q", best, want.Text)
@@ -166,68 +139,68 @@ func TestRealEngine(t *testing.T) {
 	t.Run("a seed gives the same answers again, whatever runs beside them", func(t *testing.T) {
 		ask := `{` + conversation + `,"temperature":1.5,"max_tokens":5,"seed":7,"n":3}`
 		var first, second api.ChatResponse
-		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &first)
-		mustDecode(t, post(t, s, "/v1/chat/completions", ask), &second)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/chat/completions", ask), &first)
+		mustDecode(t, handlerstest.Post(t, s, "/v1/chat/completions", ask), &second)
 		if !reflect.DeepEqual(first.Choices, second.Choices) {
 			t.Errorf("got %+v, then %+v", first.Choices, second.Choices)
 		}
 	})
 
 	t.Run("a conversation that does not fit is refused with the numbers", func(t *testing.T) {
-		got := post(t, s, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("many words ", 4000)+`"}]}`)
+		got := handlerstest.Post(t, s, "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("many words ", 4000)+`"}]}`)
 		e := parseError(t, got)
-		if got.status != http.StatusBadRequest || e.Code != "context_length_exceeded" || e.ContextLength == 0 || e.PromptTokens <= e.ContextLength ||
+		if got.Status != http.StatusBadRequest || e.Code != "context_length_exceeded" || e.ContextLength == 0 || e.PromptTokens <= e.ContextLength ||
 			!strings.Contains(e.Message, fmt.Sprintf("maximum context length is %d tokens", e.ContextLength)) || strings.Contains(e.Message, "--ctx") {
-			t.Errorf("got %d: %s", got.status, got.body)
+			t.Errorf("got %d: %s", got.Status, got.Body)
 		}
 	})
 
 	t.Run("an unknown model is not found", func(t *testing.T) {
-		if got := post(t, s, "/v1/chat/completions", `{"model":"gpt-9",`+conversation+`}`); got.status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
-			t.Errorf("got %d: %s", got.status, got.body)
+		if got := handlerstest.Post(t, s, "/v1/chat/completions", `{"model":"gpt-9",`+conversation+`}`); got.Status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
+			t.Errorf("got %d: %s", got.Status, got.Body)
 		}
 	})
 }
 
-func mustDecode(t *testing.T, got response, dst any) {
+func mustDecode(t *testing.T, got handlerstest.Response, dst any) {
 	t.Helper()
-	if got.status != http.StatusOK {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if got.Status != http.StatusOK {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
-	if err := json.Unmarshal([]byte(got.body), dst); err != nil {
-		t.Fatalf("%v: %s", err, got.body)
+	if err := json.Unmarshal([]byte(got.Body), dst); err != nil {
+		t.Fatalf("%v: %s", err, got.Body)
 	}
 }
 
 // Sixteen people ask at once, each with a seed of their own, while somebody follows one
 // of the chats and takes nothing. Each gets the text that the seed gives alone.
 func TestRealEngine_SixteenChatsAtOnce(t *testing.T) {
-	server := serve(t, openGuide(t))
+	server := handlerstest.Serve(t, handlerstest.OpenGuide(t))
 	questions := []string{"Tell me a story about a fox.", "What is top-p?", "Write a poem about the sea.", "Who are you?"}
-	ask := func(c *socketClient, i int) {
-		c.do("send", map[string]any{
+	ask := func(c *handlerstest.SocketClient, i int) {
+		c.Do("send", map[string]any{
 			"text":     questions[i%len(questions)],
 			"settings": map[string]any{"temperature": 1, "top_p": 1, "min_p": 0, "top_k": 0, "seed": 100 + i, "max_tokens": 96},
 		})
 	}
-	finish := func(c *socketClient) (string, error) {
-		for !c.ended() {
-			if _, err := c.read(); err != nil {
+	finish := func(c *handlerstest.SocketClient) (string, error) {
+		for !c.Ended() {
+			if _, err := c.Read(); err != nil {
 				return "", err
 			}
 		}
-		return c.last().text, nil
+		return c.Last().Text, nil
 	}
 
 	const chats = 16
-	clients := make([]*socketClient, chats)
+	clients := make([]*handlerstest.SocketClient, chats)
 	for i := range clients {
-		clients[i] = dialSocket(t, server)
+		clients[i] = handlerstest.DialSocket(t, server)
 	}
 	ask(clients[0], 0)
-	clients[0].until("the chat", func() bool { return clients[0].chat != "" })
-	stalled := dialSocket(t, server, smallBuffers(t))
-	stalled.do("open", map[string]any{"chat": clients[0].chat})
+	clients[0].Until("the chat", func() bool { return clients[0].Chat != "" })
+	stalled := handlerstest.DialSocket(t, server, smallBuffers(t))
+	stalled.Do("open", map[string]any{"chat": clients[0].Chat})
 	for i := 1; i < chats; i++ {
 		ask(clients[i], i)
 	}
@@ -244,53 +217,17 @@ func TestRealEngine_SixteenChatsAtOnce(t *testing.T) {
 	all.Wait()
 
 	for i, text := range texts {
-		c := dialSocket(t, server)
+		c := handlerstest.DialSocket(t, server)
 		ask(c, i)
 		alone, err := finish(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if end := c.last().end; end.State != live.Done || end.Settings.Seed != int64(100+i) {
+		if end := c.Last().End; end.State != live.Done || end.Settings.Seed != int64(100+i) {
 			t.Errorf("chat %d alone ended as %q with seed %d", i, end.State, end.Settings.Seed)
 		}
 		if text == "" || text != alone {
 			t.Errorf("chat %d got %q beside others and %q alone", i, text, alone)
 		}
-	}
-}
-
-// All of it: the built-in model on the processor, chats in a real database, a real
-// browser. With -shots it takes the README's pictures.
-func TestRealEngine_InTheBrowser(t *testing.T) {
-	server, chats := serveStored(t, openGuide(t))
-	for _, title := range []string{"A story about a fox", "Names for a kitten", "What is a token?"} {
-		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}
-		if _, err := importList(chats, store.Metadata{Title: title}, question, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b := openBrowser(t, server)
-	b.open("/")
-	b.do(chromedp.SendKeys("#n-seed", "8842"))
-	for i, question := range []string{"What is the difference between top-k and top-p?", "Write a function that adds two numbers in Python"} {
-		b.say(question)
-		b.until(fmt.Sprintf("[...document.querySelectorAll('[role=log] .turn [data-f=end]')].filter(end => end.textContent.includes('finished by itself')).length === %d", i+1))
-	}
-	if text := b.text("[role=log]"); !strings.Contains(text, "Top-k") || !strings.Contains(text, "def ") {
-		t.Errorf("the answers are %q", text)
-	}
-	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-	for _, scheme := range []string{"dark", "light"} {
-		b.scheme(scheme)
-		b.shot("readme-" + scheme)
-	}
-	b.size(390, 844, true)
-	b.shot("readme-phone")
-
-	path := b.value("location.pathname")
-	b.open(path)
-	b.until("document.querySelector('[role=log]').innerText.includes('def ')")
-	for _, trouble := range b.seen() {
-		t.Errorf("the page had trouble: %s", trouble)
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -11,19 +11,21 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
 
 // infiniteEvent is a token that cannot be written as JSON.
 func infiniteEvent() infer.Event {
-	e := wordEvent(1, "a")
+	e := handlerstest.WordEvent(1, "a")
 	e.Token.LogProb = math.Inf(-1)
 	return e
 }
 
-func failingEngine(err error, events ...infer.Event) *fakeEngine {
-	return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return failing(err, events...) }}
+func failingEngine(err error, events ...infer.Event) *handlerstest.FakeEngine {
+	return &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return failing(err, events...) }}
 }
 
 // hopeless are the failures that the same request has again: OpenAI's clients would ask
@@ -60,24 +62,24 @@ func TestErrors_EngineFailures(t *testing.T) {
 		{infer.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
 	} {
 		t.Run(fmt.Sprintf("the engine's %s is a %d", tc.err.Code, tc.status), func(t *testing.T) {
-			for name, engine := range map[string]*fakeEngine{
+			for name, engine := range map[string]*handlerstest.FakeEngine{
 				"before the stream":       failingEngine(&tc.err),
 				"wrapped":                 failingEngine(fmt.Errorf("step 4: %w", &tc.err)),
 				"in a stream's beginning": failingEngine(&tc.err),
 			} {
-				got := post(t, server(t, engine), "/v1/chat/completions", chatBody(fmt.Sprintf(`"stream":%t`, name == "in a stream's beginning")))
+				got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(fmt.Sprintf(`"stream":%t`, name == "in a stream's beginning")))
 				e := parseError(t, got)
-				if got.status != tc.status || e.Type != tc.kind || !strings.Contains(got.body, `"code":`+tc.code) || !strings.Contains(e.Message, tc.says) {
-					t.Errorf("%s: got %d: %s", name, got.status, got.body)
+				if got.Status != tc.status || e.Type != tc.kind || !strings.Contains(got.Body, `"code":`+tc.code) || !strings.Contains(e.Message, tc.says) {
+					t.Errorf("%s: got %d: %s", name, got.Status, got.Body)
 				}
-				if (got.header.Get("Retry-After") != "") != tc.retry {
-					t.Errorf("%s: Retry-After is %q", name, got.header.Get("Retry-After"))
+				if (got.Header.Get("Retry-After") != "") != tc.retry {
+					t.Errorf("%s: Retry-After is %q", name, got.Header.Get("Retry-After"))
 				}
-				if final := got.header.Get("X-Should-Retry") == "false"; final != hopeless[tc.err.Code] {
-					t.Errorf("%s: X-Should-Retry is %q", name, got.header.Get("X-Should-Retry"))
+				if final := got.Header.Get("X-Should-Retry") == "false"; final != hopeless[tc.err.Code] {
+					t.Errorf("%s: X-Should-Retry is %q", name, got.Header.Get("X-Should-Retry"))
 				}
-				if strings.Contains(got.body, "secret") {
-					t.Errorf("%s: the body has what is for the log: %s", name, got.body)
+				if strings.Contains(got.Body, "secret") {
+					t.Errorf("%s: the body has what is for the log: %s", name, got.Body)
 				}
 				if e.PromptTokens != tc.err.PromptTokens || e.ContextLength != tc.err.ContextLength {
 					t.Errorf("%s: the numbers are %d and %d", name, e.PromptTokens, e.ContextLength)
@@ -95,7 +97,7 @@ func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 		8192: "; shorten it, or start the server with a larger --ctx, of which the model takes up to 8192",
 	} {
 		err := &infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512, ContextTrain: train}
-		e := parseError(t, post(t, server(t, failingEngine(err)), "/v1/chat/completions", hello))
+		e := parseError(t, handlerstest.Post(t, handlerstest.Server(t, failingEngine(err)), "/v1/chat/completions", hello))
 		if want := "This model's maximum context length is 512 tokens, but the prompt is too long: it has 900 tokens" + advice; e.Message != want {
 			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
 		}
@@ -110,8 +112,8 @@ func TestErrors_InTheStream(t *testing.T) {
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		t.Run("a failure after the first event is an event of the stream of "+path, func(t *testing.T) {
 			body := `{"stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}`
-			got := post(t, server(t, failingEngine(failure, wordEvent(1, "a"))), path, body)
-			data, _ := sseData(t, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, failingEngine(failure, handlerstest.WordEvent(1, "a"))), path, body)
+			data, _ := sseData(t, got.Body)
 			last := data[len(data)-1]
 			sameJSON(t, last, `{"error":{"message":"the engine failed on this request; the server's log says more","type":"server_error","param":null,"code":"device"}}`)
 		})
@@ -121,7 +123,7 @@ func TestErrors_InTheStream(t *testing.T) {
 func TestErrors_ByPath(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "an unknown API route answers JSON", path: "/v1/nothing", status: 404, want: []string{`{"error":{"message":"the route POST /v1/nothing does not exist; the routes are `}},
-		{name: "an unknown page answers a page", method: "GET", path: "/nothing", header: []string{"Accept", browserAccept}, status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
+		{name: "an unknown page answers a page", method: "GET", path: "/nothing", header: []string{"Accept", handlerstest.BrowserAccept}, status: 404, want: []string{"<h1>Not found</h1>"}, not: []string{"{"}},
 		{name: "the wrong method answers JSON", method: "GET", path: "/v1/chat/completions", status: 405, want: []string{`"message":"/v1/chat/completions supports POST, not GET"`}},
 		{name: "an empty body is refused", path: "/v1/chat/completions", status: 400, want: []string{"must be a JSON object"}},
 		{name: "an array as body is refused", path: "/v1/chat/completions", body: "[]", status: 400, want: []string{"must be a JSON object"}},
@@ -134,23 +136,23 @@ func TestErrors_ByPath(t *testing.T) {
 func TestErrors_Panic(t *testing.T) {
 	for _, tc := range []struct {
 		name, method, path, body, says string
-		engine                         *fakeEngine
+		engine                         *handlerstest.FakeEngine
 	}{
-		{"of a handler", "GET", "/health", "", "status broke", &fakeEngine{status: func() infer.Status { panic("status broke") }}},
-		{"of an answer", "POST", "/v1/chat/completions", hello, "generate broke", &fakeEngine{
-			generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		{"of a handler", "GET", "/health", "", "status broke", &handlerstest.FakeEngine{OnStatus: func() infer.Status { panic("status broke") }}},
+		{"of an answer", "POST", "/v1/chat/completions", hello, "generate broke", &handlerstest.FakeEngine{
+			OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 				return func(func(infer.Event, error) bool) { panic("generate broke") }
 			}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var log bytes.Buffer
-			s := server(t, tc.engine, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-			got := call(t, s, tc.method, tc.path, tc.body)
-			if got.status != 500 || strings.Contains(got.body, "broke") {
-				t.Errorf("got %d: %s", got.status, got.body)
+			s := handlerstest.Server(t, tc.engine, func(c *handlers.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			got := handlerstest.Call(t, s, tc.method, tc.path, tc.body)
+			if got.Status != 500 || strings.Contains(got.Body, "broke") {
+				t.Errorf("got %d: %s", got.Status, got.Body)
 			}
 			s.Close() // the log is written
-			if !strings.Contains(log.String(), tc.says) || !strings.Contains(log.String(), got.header.Get("X-Request-Id")) {
+			if !strings.Contains(log.String(), tc.says) || !strings.Contains(log.String(), got.Header.Get("X-Request-Id")) {
 				t.Errorf("the log lacks %q or the request's number: %s", tc.says, log.String())
 			}
 		})
@@ -160,13 +162,13 @@ func TestErrors_Panic(t *testing.T) {
 // The log has neither prompts nor answers nor the paths of shared chats.
 func TestErrors_LogHasNoContent(t *testing.T) {
 	var log bytes.Buffer
-	s := server(t, failingEngine(errors.New("broken"), wordEvent(1, "ANSWER")), func(c *Config) {
+	s := handlerstest.Server(t, failingEngine(errors.New("broken"), handlerstest.WordEvent(1, "ANSWER")), func(c *handlers.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		lock(t, c, "KEY-1") // no request id contains a hyphen
+		handlerstest.Lock(t, c, "KEY-1") // no request id contains a hyphen
 	})
-	post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY-1")
-	post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY-1")
-	call(t, s, "GET", "/s/TOKEN?q=QUERY", "")
+	handlerstest.Post(t, s, "/v1/completions", `{"prompt":"PROMPT"}`, "Authorization", "Bearer KEY-1")
+	handlerstest.Post(t, s, "/v1/completions", `{"prompt":PROMPT}`, "Authorization", "Bearer KEY-1")
+	handlerstest.Call(t, s, "GET", "/s/TOKEN?q=QUERY", "")
 	s.Close() // the log is written
 	if !strings.Contains(log.String(), "status=500") {
 		t.Errorf("the log lacks the requests: %s", log.String())

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/stream"
 )
@@ -30,7 +30,7 @@ type eventClient struct {
 
 func openEvents(t testing.TB, server *httptest.Server, query string) *eventClient {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), hang)
+	ctx, cancel := context.WithTimeout(context.Background(), handlerstest.Hang)
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/events"+query, nil)
 	if err != nil {
@@ -68,10 +68,10 @@ func (c *eventClient) line() []byte {
 }
 
 // until returns the first frame of a type, and with what it holds if that is not nil.
-func (c *eventClient) until(kind string, holds func(f frame) bool) frame {
+func (c *eventClient) until(kind string, holds func(f handlerstest.Frame) bool) handlerstest.Frame {
 	c.t.Helper()
 	for {
-		var f frame
+		var f handlerstest.Frame
 		if err := json.Unmarshal(c.line(), &f); err != nil {
 			c.t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func (c *eventClient) until(kind string, holds func(f frame) bool) frame {
 	}
 }
 
-func (c *eventClient) send(kind string, fields map[string]any) response {
+func (c *eventClient) send(kind string, fields map[string]any) handlerstest.Response {
 	c.t.Helper()
 	c.ref++
 	command := map[string]any{"type": kind, "ref": c.ref}
@@ -92,11 +92,11 @@ func (c *eventClient) send(kind string, fields map[string]any) response {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return post(c.t, c.server, "/command", string(data), "Origin", c.server.URL, stream.SessionHeader, c.session)
+	return handlerstest.Post(c.t, c.server, "/command", string(data), "Origin", c.server.URL, stream.SessionHeader, c.session)
 }
 
 // texts are what events say an answer has grown by.
-func texts(f frame) (text string) {
+func texts(f handlerstest.Frame) (text string) {
 	for _, e := range f.Events {
 		if e.Type == live.EventText {
 			text += e.Text
@@ -106,12 +106,12 @@ func texts(f frame) (text string) {
 }
 
 func TestEvents_CarryWhatTheWebsocketCarries(t *testing.T) {
-	engine := newScript()
-	server := serve(t, engine)
+	engine := handlerstest.NewScript()
+	server := handlerstest.Serve(t, engine)
 	c := openEvents(t, server, "")
 	c.until("engine", nil)
-	if got := c.send("send", map[string]any{"text": "Hello"}); got.status != http.StatusAccepted {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if got := c.send("send", map[string]any{"text": "Hello"}); got.Status != http.StatusAccepted {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	ack := c.until("ack", nil)
 	snapshot := c.until("snapshot", nil)
@@ -119,23 +119,23 @@ func TestEvents_CarryWhatTheWebsocketCarries(t *testing.T) {
 	if err := json.Unmarshal(ack.Chat, &chat); err != nil || chat == "" || snapshot.Seq == 0 {
 		t.Fatalf("the ack is %s, the snapshot of event %d", ack.Chat, snapshot.Seq)
 	}
-	answer := engine.next(t)
-	answer.write("One")
-	seq := c.until("events", func(f frame) bool { return texts(f) == "One" }).Events
+	answer := engine.Next(t)
+	answer.Write("One")
+	seq := c.until("events", func(f handlerstest.Frame) bool { return texts(f) == "One" }).Events
 	since := seq[len(seq)-1].Seq
 
 	late := openEvents(t, server, fmt.Sprintf("?chat=%s&since=%d", chat, since))
 	if f := late.until("resumed", nil); f.Seq != since {
 		t.Errorf("resumed at %d, want %d", f.Seq, since)
 	}
-	answer.write(" two")
+	answer.Write(" two")
 	if f := late.until("events", nil); texts(f) != " two" || f.Events[0].Seq != since+1 {
 		t.Errorf("after event %d came %+v", since, f.Events)
 	}
 	if late.send("stop", nil); late.until("ack", nil).Ref != 1 {
 		t.Error("the stop was not acknowledged")
 	}
-	c.until("events", func(f frame) bool {
+	c.until("events", func(f handlerstest.Frame) bool {
 		return slices.ContainsFunc(f.Events, func(e stream.Event) bool { return e.Type == live.EventEnd && e.Answer.State == live.Stopped })
 	})
 	c.send("nonsense", nil)
@@ -145,7 +145,7 @@ func TestEvents_CarryWhatTheWebsocketCarries(t *testing.T) {
 }
 
 func TestEvents_CommandsBelongToASessionOfThePage(t *testing.T) {
-	server := serve(t, newScript())
+	server := handlerstest.Serve(t, handlerstest.NewScript())
 	c := openEvents(t, server, "")
 	const ping = `{"type":"ping","ref":7}`
 	for name, try := range map[string]struct {
@@ -158,18 +158,18 @@ func TestEvents_CommandsBelongToASessionOfThePage(t *testing.T) {
 		"one without a session": {ping, server.URL, "", http.StatusGone},
 		"one that is too large": {`{"type":"send","text":"` + strings.Repeat("x", stream.ReadLimit) + `"}`, server.URL, c.session, http.StatusRequestEntityTooLarge},
 	} {
-		if got := post(t, server, "/command", try.body, "Origin", try.origin, stream.SessionHeader, try.session); got.status != try.status {
-			t.Errorf("%s: got %d, want %d: %.100s", name, got.status, try.status, got.body)
+		if got := handlerstest.Post(t, server, "/command", try.body, "Origin", try.origin, stream.SessionHeader, try.session); got.Status != try.status {
+			t.Errorf("%s: got %d, want %d: %.100s", name, got.Status, try.status, got.Body)
 		}
 	}
-	if got := post(t, server, "/command", ping, stream.SessionHeader, c.session); got.status != http.StatusForbidden {
-		t.Errorf("a program without an origin: got %d", got.status)
+	if got := handlerstest.Post(t, server, "/command", ping, stream.SessionHeader, c.session); got.Status != http.StatusForbidden {
+		t.Errorf("a program without an origin: got %d", got.Status)
 	}
-	if got := call(t, server, http.MethodGet, "/events", "", "Origin", "http://evil.example"); got.status != http.StatusForbidden {
-		t.Errorf("another site reads the stream: got %d", got.status)
+	if got := handlerstest.Call(t, server, http.MethodGet, "/events", "", "Origin", "http://evil.example"); got.Status != http.StatusForbidden {
+		t.Errorf("another site reads the stream: got %d", got.Status)
 	}
-	if got := call(t, server, http.MethodGet, "/events?chat=x&since=y", "", "Accept", "application/json"); got.status != http.StatusBadRequest {
-		t.Errorf("since=y: got %d", got.status)
+	if got := handlerstest.Call(t, server, http.MethodGet, "/events?chat=x&since=y", "", "Accept", "application/json"); got.Status != http.StatusBadRequest {
+		t.Errorf("since=y: got %d", got.Status)
 	}
 	gone := openEvents(t, server, "?chat=nowhere")
 	if f := gone.until("error", nil); f.Error == nil || f.Error.Code != "chat_not_found" {
@@ -178,9 +178,9 @@ func TestEvents_CommandsBelongToASessionOfThePage(t *testing.T) {
 }
 
 func TestEvents_EndWithAReason(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{})
-	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
+	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
 	farewell := func(c *eventClient) (f stream.Frame) {
 		t.Helper()
@@ -193,7 +193,7 @@ func TestEvents_EndWithAReason(t *testing.T) {
 	}
 	fast := openEvents(t, server, "")
 	for range 10 * stream.Burst { // further ones are allowed while these are sent
-		if fast.send("ping", nil).status == http.StatusGone {
+		if fast.send("ping", nil).Status == http.StatusGone {
 			break
 		}
 	}
@@ -209,48 +209,7 @@ func TestEvents_EndWithAReason(t *testing.T) {
 	if _, err := io.ReadAll(c.body); err != nil {
 		t.Errorf("the stream ended with %v", err)
 	}
-	if got := c.send("ping", nil); got.status != http.StatusGone {
-		t.Errorf("afterwards a command got %d", got.status)
-	}
-}
-
-func TestAPageWithoutWebsocketsHasEvents(t *testing.T) {
-	engine := newScript()
-	chats := live.New(engine, live.Options{})
-	handler := New(Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "" {
-			http.Error(w, "no websockets here", http.StatusForbidden)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(chats.Close)
-	b := openBrowser(t, server)
-	run := steps(t, b)
-
-	run("an answer streams, a reload goes on, and stop stops", func(t *testing.T) {
-		b.open("/")
-		b.until("sessionStorage.getItem('m40.way') === 'Events' && document.querySelector('#connbar').hidden")
-		b.say("Hello")
-		answer := engine.next(t)
-		answer.write("One ", "two")
-		b.until(lastAnswerIs("One two"))
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until(lastAnswerIs("One two"))
-		answer.write(" three")
-		b.until(lastAnswerIs("One two three"))
-		b.press("Escape", 27)
-		b.until("document.querySelector('.why .chip')?.innerText.startsWith('stopped by you')")
-	})
-
-	run("a second question is answered", func(t *testing.T) {
-		b.ask(engine, "More", "Four.")
-	})
-	for _, trouble := range b.seen() {
-		if !strings.Contains(trouble, "WebSocket connection to") {
-			t.Errorf("the page had trouble: %s", trouble)
-		}
+	if got := c.send("ping", nil); got.Status != http.StatusGone {
+		t.Errorf("afterwards a command got %d", got.Status)
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -18,7 +18,9 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
 	"m40-llm/store"
@@ -50,7 +52,7 @@ func (l *logged) String() string {
 }
 
 // serveFailing serves chats of a store that fails, and returns the log.
-func serveFailing(t *testing.T, engine Engine, opt live.Options) (*httptest.Server, *live.Service, *logged) {
+func serveFailing(t *testing.T, engine handlers.Engine, opt live.Options) (*httptest.Server, *live.Service, *logged) {
 	t.Helper()
 	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
@@ -61,29 +63,29 @@ func serveFailing(t *testing.T, engine Engine, opt live.Options) (*httptest.Serv
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	opt.Log, opt.Store = logger, failingStore{kept}
 	chats := live.New(engine, opt)
-	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: logger}))
+	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: logger}))
 	t.Cleanup(server.Close)
 	t.Cleanup(chats.Close)
 	return server, chats, log
 }
 
 func TestACommandThatFailsInsideIsLogged(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	server, _, log := serveFailing(t, engine, live.Options{})
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": "one", "settings": map[string]any{}})
-	engine.next(t).finish()
-	c.until("the answer", c.ended)
-	if f := c.reply(c.send("send", map[string]any{"text": "two", "settings": map[string]any{}})); f.Type != "error" {
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	engine.Next(t).Finish()
+	c.Until("the answer", c.Ended)
+	if f := c.Reply(c.Send("send", map[string]any{"text": "two", "settings": map[string]any{}})); f.Type != "error" {
 		t.Errorf("it was told %+v", f)
 	}
-	if got := log.String(); !strings.Contains(got, "the platter fell off") || !strings.Contains(got, `msg="a command failed" command=send chat=`+c.chat) {
+	if got := log.String(); !strings.Contains(got, "the platter fell off") || !strings.Contains(got, `msg="a command failed" command=send chat=`+c.Chat) {
 		t.Errorf("the log has %s", got)
 	}
 }
 
 func TestACommandThatPanicsIsLoggedAndEndsItsSocketAlone(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	panics := true
 	server, _, log := serveFailing(t, engine, live.Options{Seed: func() int64 {
 		if panics {
@@ -92,40 +94,40 @@ func TestACommandThatPanicsIsLoggedAndEndsItsSocketAlone(t *testing.T) {
 		}
 		return 1
 	}})
-	c := dialSocket(t, server)
-	c.send("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	c := handlerstest.DialSocket(t, server)
+	c.Send("send", map[string]any{"text": "one", "settings": map[string]any{}})
 	for err := error(nil); err == nil; {
-		_, err = c.read()
+		_, err = c.Read()
 	}
 	if got := log.String(); !strings.Contains(got, "a session panicked") || !strings.Contains(got, "no seed left") || !strings.Contains(got, "newAnswer") {
 		t.Errorf("the log has %s", got)
 	}
-	c = dialSocket(t, server)
-	c.do("send", map[string]any{"text": "one", "settings": map[string]any{}})
-	engine.next(t).finish()
-	c.until("the answer", c.ended)
+	c = handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "one", "settings": map[string]any{}})
+	engine.Next(t).Finish()
+	c.Until("the answer", c.Ended)
 }
 
 func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	server, chats, _ := serveFailing(t, engine, live.Options{MaxChats: 1})
-	id, err := importList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := chats.Start(context.Background(), access.Local, live.Question{Text: "busy", Settings: live.DefaultSettings()}, false); err != nil {
 		t.Fatal(err)
 	}
-	got := call(t, server, http.MethodGet, "/c/"+id, "")
-	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "wait for one to end") {
-		t.Errorf("got %d: %s", got.status, got.body)
+	got := handlerstest.Call(t, server, http.MethodGet, "/c/"+id, "")
+	if got.Status != http.StatusServiceUnavailable || got.Header.Get("Retry-After") == "" || !strings.Contains(got.Body, "wait for one to end") {
+		t.Errorf("got %d: %s", got.Status, got.Body)
 	}
-	engine.next(t).finish()
+	engine.Next(t).Finish()
 }
 
 func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
-	server, chats := serveStored(t, newScript())
-	id, err := importList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
+	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
+	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err == nil {
 		err = chats.Move(context.Background(), access.Local, id, "old")
 	}
@@ -138,7 +140,7 @@ func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{"old", "new", "newer"} {
-		if page := call(t, server, http.MethodGet, "/?"+url.Values{"folder": {folder}}.Encode(), "").body; !strings.Contains(page, "/c/"+id) || strings.Contains(page, "No chat is in this folder") {
+		if page := handlerstest.Call(t, server, http.MethodGet, "/?"+url.Values{"folder": {folder}}.Encode(), "").Body; !strings.Contains(page, "/c/"+id) || strings.Contains(page, "No chat is in this folder") {
 			t.Errorf("%q does not show the chat", folder)
 		}
 	}
@@ -146,7 +148,7 @@ func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
 
 // TestAFileIsImportedAsItComes sends 30 MB slowly, and looks at the memory in between.
 func TestAFileIsImportedAsItComes(t *testing.T) {
-	server, chats := serveStored(t, newScript())
+	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -174,9 +176,9 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := do(t, server, request, "Accept", "application/json", "Content-Type", "application/json", "Origin", server.URL)
-	if got.status != http.StatusCreated || !strings.Contains(got.body, `"messages":3000`) {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	got := handlerstest.Do(t, server, request, "Accept", "application/json", "Content-Type", "application/json", "Origin", server.URL)
+	if got.Status != http.StatusCreated || !strings.Contains(got.Body, `"messages":3000`) {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	if more := int64(most) - int64(before); more > 12<<20 {
 		t.Errorf("while 30 MB were imported, %d MB more were in use", more>>20)
@@ -188,7 +190,7 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 
 // TestSlowUploadsDoNotHoldUpImports has more files arrive slowly than are imported at once.
 func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	file := fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":"2026-01-01T00:00:00Z"}]}`, page.ExportFormat)
 	const slow = 4
 	uploads := make([]net.Conn, slow)
@@ -201,8 +203,8 @@ func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
 		uploads[i] = conn
 		fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: %[1]s\r\nOrigin: http://%[1]s\r\nAccept: application/json\r\nContent-Length: %[2]d\r\n\r\n%[3]s", server.Listener.Addr(), len(file), file[:len(file)-1])
 	}
-	if got := post(t, server, "/import", file, "Accept", "application/json", "Origin", server.URL); got.status != http.StatusCreated {
-		t.Errorf("beside slow uploads, an import got %d: %s", got.status, got.body)
+	if got := handlerstest.Post(t, server, "/import", file, "Accept", "application/json", "Origin", server.URL); got.Status != http.StatusCreated {
+		t.Errorf("beside slow uploads, an import got %d: %s", got.Status, got.Body)
 	}
 	for i, conn := range uploads {
 		fmt.Fprint(conn, file[len(file)-1:])
@@ -220,7 +222,7 @@ func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
 // TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported sends more than lies in the buffers
 // of a connection behind what makes the file no chat.
 func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -242,23 +244,23 @@ func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {
 }
 
 func TestAChatOfTheLastYearComesBack(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	file := func(at string) string {
 		return fmt.Sprintf(`{"format":%q,"title":"t","leaf":1,"messages":[{"id":1,"role":"user","state":"done","text":"x","at":%q}]}`, page.ExportFormat, at)
 	}
-	send := func(at string) response {
-		return post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL)
+	send := func(at string) handlerstest.Response {
+		return handlerstest.Post(t, server, "/import", file(at), "Accept", "application/json", "Origin", server.URL)
 	}
-	if got := send("9999-12-31T23:59:59-12:00"); got.status != http.StatusBadRequest || !strings.Contains(got.body, "years 1 to 9999") {
-		t.Errorf("a time that is in the year 10000 got %d: %s", got.status, got.body)
+	if got := send("9999-12-31T23:59:59-12:00"); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "years 1 to 9999") {
+		t.Errorf("a time that is in the year 10000 got %d: %s", got.Status, got.Body)
 	}
 	got := send("9999-12-31T23:59:59Z")
 	var made struct{ Chat string }
-	if got.status = got.status - http.StatusCreated + http.StatusOK; got.status != http.StatusOK {
-		t.Fatal(got.body)
+	if got.Status = got.Status - http.StatusCreated + http.StatusOK; got.Status != http.StatusOK {
+		t.Fatal(got.Body)
 	}
 	mustDecode(t, got, &made)
-	if back := call(t, server, http.MethodGet, "/c/"+made.Chat+"/export.json", ""); back.status != http.StatusOK || !strings.Contains(back.body, "9999-12-31T23:59:59Z") {
-		t.Errorf("the export is %d: %s", back.status, back.body)
+	if back := handlerstest.Call(t, server, http.MethodGet, "/c/"+made.Chat+"/export.json", ""); back.Status != http.StatusOK || !strings.Contains(back.Body, "9999-12-31T23:59:59Z") {
+		t.Errorf("the export is %d: %s", back.Status, back.Body)
 	}
 }

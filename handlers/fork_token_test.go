@@ -1,20 +1,21 @@
-package handlers
+package handlers_test
 
 import (
 	"slices"
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 )
 
 // A fork keeps the tokens of the answer before it, by their ids, and takes over their stored candidates.
 func TestAForkAtATokenKeepsTheTokensBeforeIt(t *testing.T) {
-	server, chats := serveStored(t, openGuide(t))
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": map[string]any{"max_tokens": 24, "seed": 5}})
-	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
-	chat, err := chats.Chat(t.Context(), access.Local, c.chat)
+	server, chats := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": map[string]any{"max_tokens": 24, "seed": 5}})
+	c.Until("the end", func() bool { return len(c.Branch) == 2 && c.Ended() })
+	chat, err := chats.Chat(t.Context(), access.Local, c.Chat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestAForkAtATokenKeepsTheTokensBeforeIt(t *testing.T) {
 		return list
 	}
 	id := func(token live.Token) int32 { return token.ID }
-	first := c.branch[1]
+	first := c.Branch[1]
 	was := tokens(first)
 	for _, tc := range []struct {
 		name string
@@ -38,22 +39,22 @@ func TestAForkAtATokenKeepsTheTokensBeforeIt(t *testing.T) {
 		{"a typed text", 3, map[string]any{"text": " purple elephant"}, func(is []live.Token) bool { return is[3].Text+is[4].Text != "" && is[3].ID != was[3].ID }},
 		{"the first token", 0, map[string]any{"text": "No"}, func(is []live.Token) bool { return is[0].Text == "No" }},
 	} {
-		seq, fields := c.seq, map[string]any{"answer": first, "keep": tc.keep, "settings": map[string]any{"max_tokens": 12, "seed": -1}}
+		seq, fields := c.Seq, map[string]any{"answer": first, "keep": tc.keep, "settings": map[string]any{"max_tokens": 12, "seed": -1}}
 		for name, value := range tc.next {
 			fields[name] = value
 		}
-		c.do("select", map[string]any{"message": first})
-		c.do("rewind", fields)
-		c.until("the end", func() bool { return c.ended() && c.seq > seq && c.branch[1] != first })
-		is := tokens(c.branch[1])
+		c.Do("select", map[string]any{"message": first})
+		c.Do("rewind", fields)
+		c.Until("the end", func() bool { return c.Ended() && c.Seq > seq && c.Branch[1] != first })
+		is := tokens(c.Branch[1])
 		if len(is) <= tc.keep+1 || !slices.EqualFunc(is[:tc.keep], was[:tc.keep], func(a, b live.Token) bool { return id(a) == id(b) && a.Choice.LogProb == b.Choice.LogProb }) || !tc.want(is) {
 			t.Errorf("%s: the version has the tokens %v, want the first %d of %v", tc.name, is, tc.keep, was)
 		}
 	}
 	for name, next := range map[string]map[string]any{"both": {"token": 7, "text": "x"}, "a token that ends the answer": {"token": 2}, "no token of the model": {"token": 1 << 30}} {
 		next["answer"], next["keep"] = first, 2
-		c.do("select", map[string]any{"message": first})
-		if e := c.reply(c.send("rewind", next)).Error; e == nil || e.Code != "invalid_request" && e.Code == "" {
+		c.Do("select", map[string]any{"message": first})
+		if e := c.Reply(c.Send("rewind", next)).Error; e == nil || e.Code != "invalid_request" && e.Code == "" {
 			t.Errorf("%s: got %+v", name, e)
 		}
 	}

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -13,7 +13,9 @@ import (
 
 	"nhooyr.io/websocket"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/page"
 )
 
@@ -49,7 +51,7 @@ func FuzzChatRequest(f *testing.F) {
 
 // fuzzBodies sends bodies to paths. reason returns the text of an error.
 func fuzzBodies(f *testing.F, reason func(body []byte) string, paths ...string) {
-	handler := New(testConfig(&fakeEngine{}))
+	handler := handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{}))
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range paths {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -130,8 +132,8 @@ func FuzzRequestHead(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4])
 	}
-	handler := New(func() Config {
-		c := testConfig(&fakeEngine{})
+	handler := handlers.New(func() handlers.Config {
+		c := handlerstest.TestConfig(&handlerstest.FakeEngine{})
 		c.AllowHosts = []string{"llm.example:443"}
 		return c
 	}())
@@ -200,7 +202,7 @@ func FuzzSocket(f *testing.F) {
 	}
 	f.Add("{}", true)
 	failed := make(chan slog.Record, 1)
-	s := server(f, &fakeEngine{}, func(c *Config) { c.Logger = slog.New(failureLog{slog.DiscardHandler, failed}) })
+	s := handlerstest.Server(f, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.Logger = slog.New(failureLog{slog.DiscardHandler, failed}) })
 	f.Fuzz(func(t *testing.T, frames string, binary bool) {
 		conn, _, err := websocket.Dial(t.Context(), s.URL+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {s.URL}}, HTTPClient: s.Client()})
 		if err != nil {
@@ -222,7 +224,7 @@ func FuzzSocket(f *testing.F) {
 			if code := websocket.CloseStatus(err); code == websocket.StatusUnsupportedData || code == websocket.StatusPolicyViolation || code == websocket.StatusNormalClosure {
 				break
 			}
-			var got frame
+			var got handlerstest.Frame
 			if err != nil || json.Unmarshal(data, &got) != nil {
 				t.Fatalf("the session ended with %v after %q", err, data)
 			}
@@ -271,7 +273,7 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add("[]")
 	f.Fuzz(func(t *testing.T, file string) {
-		handler := New(testConfig(&fakeEngine{}))
+		handler := handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{}))
 		do := func(method, path, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(method, path, strings.NewReader(body))
 			r.Host = "localhost"

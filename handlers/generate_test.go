@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
@@ -28,9 +29,9 @@ func TestGenerate_LosesNothing(t *testing.T) {
 	asks.MaxTokens, asks.Stop, asks.Alternatives, asks.PromptLogProb = 3, []string{"x"}, 2, true
 
 	end := int32(2)
-	done := doneEvent(infer.FinishStop)
+	done := handlerstest.DoneEvent(infer.FinishStop)
 	done.Done.EndToken, done.Done.Receipt = &end, record.Receipt{Model: "m", Params: asks.Params}
-	half := wordEvent(4, "")
+	half := handlerstest.WordEvent(4, "")
 	half.Token.Bytes = []byte{0xc3}
 	says := []infer.Event{
 		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}},
@@ -38,25 +39,25 @@ func TestGenerate_LosesNothing(t *testing.T) {
 		half, done,
 	}
 	var asked infer.Request
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		asked = r
-		return replay(says...)
+		return handlerstest.Replay(says...)
 	}}
 	body, err := json.Marshal(asks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := post(t, server(t, engine), "/v1/generate", string(body))
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/x-ndjson" {
-		t.Fatalf("got %d, %s: %s", got.status, got.header.Get("Content-Type"), got.body)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/generate", string(body))
+	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/x-ndjson" {
+		t.Fatalf("got %d, %s: %s", got.Status, got.Header.Get("Content-Type"), got.Body)
 	}
 	asks.Client = asked.Client // that is not for the client to say
 	if !reflect.DeepEqual(asked, asks) {
 		t.Errorf("the engine was asked\n%+v\nwant\n%+v", asked, asks)
 	}
-	lines := strings.Split(strings.TrimSuffix(got.body, "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(got.Body, "\n"), "\n")
 	if len(lines) != len(says) {
-		t.Fatalf("got %d lines, want %d: %s", len(lines), len(says), got.body)
+		t.Fatalf("got %d lines, want %d: %s", len(lines), len(says), got.Body)
 	}
 	for i, line := range lines {
 		var heard infer.Event
@@ -71,9 +72,9 @@ func TestGenerate_Failures(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "before the first event a failure has its status", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(tooLong),
 			status: 400, want: []string{`{"error":{"code":"context_length_exceeded","message":"too long","prompt_tokens":900,"context_length":512}}`}},
-		{name: "after it a failure is the last line", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(tooLong, wordEvent(1, "a")),
+		{name: "after it a failure is the last line", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(tooLong, handlerstest.WordEvent(1, "a")),
 			status: 200, want: []string{"\n" + `{"error":{"code":"context_length_exceeded","message":"too long","prompt_tokens":900,"context_length":512}}` + "\n"}},
-		{name: "what is for the log stays there", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(errors.New("secret"), wordEvent(1, "a")),
+		{name: "what is for the log stays there", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(errors.New("secret"), handlerstest.WordEvent(1, "a")),
 			status: 200, want: []string{`"code":"internal"`}, not: []string{"secret"}},
 		{name: "the engine's own words for the log too", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(&infer.Error{Code: infer.CodeDevice, Message: "secret"}),
 			status: 500, want: []string{`{"error":{"code":"device","message":"the engine failed`}, not: []string{"secret"}},
@@ -82,7 +83,9 @@ func TestGenerate_Failures(t *testing.T) {
 		{name: "a field of the wrong type is named by its path", path: "/v1/generate", body: `{"prompt":"a","params":{"top_p":"x"}}`,
 			status: 400, want: []string{`"param":"params.top_p"`, "must be a number"}},
 		{name: "an answer that ends without its last event is a failure", path: "/v1/generate", body: `{"prompt":"a"}`,
-			engine: &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return replay(wordEvent(1, "a")) }},
+			engine: &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+				return handlerstest.Replay(handlerstest.WordEvent(1, "a"))
+			}},
 			status: 200, want: []string{`"code":"internal"`}},
 		{name: "a number that JSON cannot say is a failure, not half a line", path: "/v1/generate", body: `{"prompt":"a"}`,
 			engine: failingEngine(nil, infiniteEvent()), status: 200, want: []string{`{"error":{"code":"internal"`}},

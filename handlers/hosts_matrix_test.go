@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 )
 
 // knock is a connection on which raw requests are sent one after another.
@@ -25,11 +27,11 @@ type knock struct {
 // ask sends a request as it is and returns the status of its response.
 func (k *knock) ask(t *testing.T, request string) int {
 	t.Helper()
-	return k.body(t, request).status
+	return k.body(t, request).Status
 }
 
 // body sends a request as it is and returns its response.
-func (k *knock) body(t *testing.T, request string) response {
+func (k *knock) body(t *testing.T, request string) handlerstest.Response {
 	t.Helper()
 	if k.conn == nil {
 		var err error
@@ -53,7 +55,7 @@ func (k *knock) body(t *testing.T, request string) response {
 	if resp.Close || resp.StatusCode == http.StatusBadRequest {
 		k.close()
 	}
-	return response{resp.StatusCode, resp.Header, string(data)}
+	return handlerstest.Response{Status: resp.StatusCode, Header: resp.Header, Body: string(data)}
 }
 
 func (k *knock) close() {
@@ -147,10 +149,10 @@ func (r matrixRoute) want(h hostCase, o originCase) int {
 func TestHost_MatrixOfHostsOriginsAndRoutesInLANMode(t *testing.T) {
 	own := ownAddress(t)
 	hosts := append(cli.HostNames("box"), "m40-llm.local", "allowed.example")
-	db := openStore(t)
-	config := testConfig(&fakeEngine{})
-	config.Asks, config.People, config.AllowHosts = gate.AsksOthers, peopleOf(t, db, ""), hosts
-	for name, handler := range map[string]http.Handler{"the server": New(config), "the listener for shared chats": NewShared(config)} {
+	db := handlerstest.OpenStore(t)
+	config := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+	config.Asks, config.People, config.AllowHosts = gate.AsksOthers, handlerstest.PeopleOf(t, db, ""), hosts
+	for name, handler := range map[string]http.Handler{"the server": handlers.New(config), "the listener for shared chats": handlers.NewShared(config)} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewUnstartedServer(nil)
 			s.Listener.Close()
@@ -158,11 +160,11 @@ func TestHost_MatrixOfHostsOriginsAndRoutesInLANMode(t *testing.T) {
 			if s.Listener, err = net.Listen("tcp", ":0"); err != nil {
 				t.Fatal(err)
 			}
-			s.Config = NewServer(handler, config.Logger)
+			s.Config = handlers.NewServer(handler, config.Logger)
 			s.Start()
 			defer s.Close()
 			var table []string
-			for _, route := range New(config).Routes() { // all are tried on the other listener too
+			for _, route := range handlers.New(config).Routes() { // all are tried on the other listener too
 				if route.Method == "GET" || route.Method == "HEAD" || route.Method == "POST" {
 					table = append(table, route.Method+" "+route.Path)
 				}

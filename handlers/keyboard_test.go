@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
@@ -43,7 +45,7 @@ func (l *lockedLog) String() string {
 // party is a chat that is shared: a server with its owner, and the listener of shared chats.
 type party struct {
 	t      *testing.T
-	engine *script
+	engine *handlerstest.Script
 	chats  *live.Service
 	home   *httptest.Server // of the owner
 	lan    *httptest.Server // of those with a link
@@ -54,7 +56,7 @@ type party struct {
 
 func newParty(t *testing.T, n live.NewShare) *party {
 	t.Helper()
-	p := &party{t: t, engine: newScript(), log: &lockedLog{}}
+	p := &party{t: t, engine: handlerstest.NewScript(), log: &lockedLog{}}
 	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -62,8 +64,8 @@ func newParty(t *testing.T, n live.NewShare) *party {
 	t.Cleanup(func() { _ = kept.Close() })
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.chats = live.New(p.engine, live.Options{Log: log, Store: kept})
-	cfg := Config{Engine: p.engine, Live: p.chats, Logger: log}
-	p.home, p.lan = httptest.NewServer(New(cfg)), httptest.NewServer(NewShared(cfg))
+	cfg := handlers.Config{Engine: p.engine, Live: p.chats, Logger: log}
+	p.home, p.lan = httptest.NewServer(handlers.New(cfg)), httptest.NewServer(handlers.NewShared(cfg))
 	t.Cleanup(p.home.Close)
 	t.Cleanup(p.lan.Close)
 	t.Cleanup(p.chats.Close)
@@ -71,9 +73,9 @@ func newParty(t *testing.T, n live.NewShare) *party {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := p.engine.next(t)
-	a.write("Water.")
-	a.finish()
+	a := p.engine.Next(t)
+	a.Write("Water.")
+	a.Finish()
 	p.chat = c.ID()
 	p.link = p.share(n)
 	return p
@@ -96,7 +98,7 @@ func (p *party) share(n live.NewShare) live.Share {
 
 // post sends fields to a link as the scripts of its page do, and returns the response with the secret
 // that it sets.
-func (p *party) post(link live.Share, secret string, fields map[string]string, header ...string) (got response, fresh string) {
+func (p *party) post(link live.Share, secret string, fields map[string]string, header ...string) (got handlerstest.Response, fresh string) {
 	p.t.Helper()
 	body, err := json.Marshal(fields)
 	if err != nil {
@@ -109,8 +111,8 @@ func (p *party) post(link live.Share, secret string, fields map[string]string, h
 	if secret != "" {
 		header = append(header, "Cookie", "m40_writer="+secret)
 	}
-	got = post(p.t, p.lan, "/s/"+link.Token+"/write", string(body), header...)
-	cookies := (&http.Response{Header: got.header}).Cookies()
+	got = handlerstest.Post(p.t, p.lan, "/s/"+link.Token+"/write", string(body), header...)
+	cookies := (&http.Response{Header: got.Header}).Cookies()
 	if len(cookies) > 0 {
 		fresh = cookies[0].Value
 	}
@@ -121,8 +123,8 @@ func (p *party) post(link live.Share, secret string, fields map[string]string, h
 func (p *party) allow(link live.Share, name string) (secret string) {
 	p.t.Helper()
 	got, secret := p.post(link, "", map[string]string{"do": "ask", "name": name})
-	if got.status != http.StatusNoContent {
-		p.t.Fatalf("asking: %d %s", got.status, got.body)
+	if got.Status != http.StatusNoContent {
+		p.t.Fatalf("asking: %d %s", got.Status, got.Body)
 	}
 	p.set(link, secret, live.WriterWrites)
 	return secret
@@ -136,9 +138,9 @@ func (p *party) set(link live.Share, secret string, state live.WriterState) {
 		p.t.Fatal(err)
 	}
 	form := url.Values{"writer": {fmt.Sprint(p.chats.Asker(who, secret))}, "state": {string(state)}}.Encode()
-	got := post(p.t, p.home, "/c/"+p.chat+"/share/writers", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", p.home.URL, "Accept", "application/json")
-	if got.status != http.StatusNoContent {
-		p.t.Fatalf("setting a writer: %d %s", got.status, got.body)
+	got := handlerstest.Post(p.t, p.home, "/c/"+p.chat+"/share/writers", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", p.home.URL, "Accept", "application/json")
+	if got.Status != http.StatusNoContent {
+		p.t.Fatalf("setting a writer: %d %s", got.Status, got.Body)
 	}
 }
 
@@ -173,7 +175,7 @@ func (p *party) follow(link live.Share, secret string) <-chan string {
 // await reads frames until one has all of texts, and returns it.
 func (p *party) await(frames <-chan string, texts ...string) string {
 	p.t.Helper()
-	deadline := time.After(hang)
+	deadline := time.After(handlerstest.Hang)
 next:
 	for {
 		select {
@@ -195,52 +197,52 @@ next:
 
 func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 	p := newParty(t, live.NewShare{Live: true})
-	owner := dialSocket(t, p.home)
-	owner.do("open", map[string]any{"chat": p.chat})
+	owner := handlerstest.DialSocket(t, p.home)
+	owner.Do("open", map[string]any{"chat": p.chat})
 	got, secret := p.post(p.link, "", map[string]string{"do": "ask", "name": "  Ada <b>\u202e "})
-	cookie := got.header.Get("Set-Cookie")
-	if got.status != http.StatusNoContent || len(secret) < 26 || cookie != "m40_writer="+secret+"; Path=/s/"+p.link.Token+"; HttpOnly; SameSite=Strict" {
-		t.Fatalf("asking: %d, cookie %q", got.status, cookie)
+	cookie := got.Header.Get("Set-Cookie")
+	if got.Status != http.StatusNoContent || len(secret) < 26 || cookie != "m40_writer="+secret+"; Path=/s/"+p.link.Token+"; HttpOnly; SameSite=Strict" {
+		t.Fatalf("asking: %d, cookie %q", got.Status, cookie)
 	}
-	owner.until("the request", func() bool { return owner.keyboard != nil && len(owner.keyboard.Asks) == 1 })
-	if asks := owner.keyboard.Asks[0]; asks.Name != "Ada <b>" || asks.Share != p.link.ID {
+	owner.Until("the request", func() bool { return owner.Keyboard != nil && len(owner.Keyboard.Asks) == 1 })
+	if asks := owner.Keyboard.Asks[0]; asks.Name != "Ada <b>" || asks.Share != p.link.ID {
 		t.Errorf("the owner is asked by %+v", asks)
 	}
 	frames := p.follow(p.link, secret)
 	p.await(frames, `"state":"asks"`)
-	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "too early"}); got.status != http.StatusForbidden {
-		t.Errorf("who only asks sends: %d", got.status)
+	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "too early"}); got.Status != http.StatusForbidden {
+		t.Errorf("who only asks sends: %d", got.Status)
 	}
 	p.set(p.link, secret, live.WriterWrites)
 	p.await(frames, `"state":"writes"`, `Ada \u003cb\u003e`)
-	owner.until("the writer", func() bool { return len(owner.keyboard.Writers) == 1 && len(owner.keyboard.Asks) == 0 })
+	owner.Until("the writer", func() bool { return len(owner.Keyboard.Writers) == 1 && len(owner.Keyboard.Asks) == 0 })
 
 	p.post(p.link, secret, map[string]string{"do": "typing"})
-	owner.until("the typing", func() bool { return len(owner.keyboard.Typing) == 1 && owner.keyboard.Typing[0] == "Ada <b>" })
-	owner.do("typing", nil)
+	owner.Until("the typing", func() bool { return len(owner.Keyboard.Typing) == 1 && owner.Keyboard.Typing[0] == "Ada <b>" })
+	owner.Do("typing", nil)
 	p.await(frames, `"typing":["The owner"]`)
-	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "And snow?"}); got.status != http.StatusNoContent {
-		t.Fatalf("sending: %d %s", got.status, got.body)
+	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "And snow?"}); got.Status != http.StatusNoContent {
+		t.Fatalf("sending: %d %s", got.Status, got.Body)
 	}
-	answer := p.engine.next(t)
-	if answer.request.Client != store.OwnerID || strings.Contains(fmt.Sprint(answer.request.Messages), "Ada") {
-		t.Errorf("the engine is asked for %q: %+v", answer.request.Client, answer.request.Messages)
+	answer := p.engine.Next(t)
+	if answer.Request.Client != store.OwnerID || strings.Contains(fmt.Sprint(answer.Request.Messages), "Ada") {
+		t.Errorf("the engine is asked for %q: %+v", answer.Request.Client, answer.Request.Messages)
 	}
 	p.await(frames, "And snow?", `Ada \u0026lt;b\u0026gt;`, "guest")
-	owner.until("the question", func() bool { return owner.authors["And snow?"] == "Ada <b>" && len(owner.keyboard.Typing) == 0 })
-	answer.write("Slow.")
-	if got, _ := p.post(p.link, secret, map[string]string{"do": "stop"}); got.status != http.StatusNoContent {
-		t.Errorf("stopping: %d %s", got.status, got.body)
+	owner.Until("the question", func() bool { return owner.Authors["And snow?"] == "Ada <b>" && len(owner.Keyboard.Typing) == 0 })
+	answer.Write("Slow.")
+	if got, _ := p.post(p.link, secret, map[string]string{"do": "stop"}); got.Status != http.StatusNoContent {
+		t.Errorf("stopping: %d %s", got.Status, got.Body)
 	}
-	owner.until("the end", func() bool { return owner.ended() && owner.last().state == live.Stopped })
+	owner.Until("the end", func() bool { return owner.Ended() && owner.Last().State == live.Stopped })
 
 	taken := time.Now()
 	p.set(p.link, secret, live.WriterEnded)
 	p.await(frames, `"state":"ended"`, "The owner has taken the keyboard back.")
 	t.Logf("the page of the writer was told after %v", time.Since(taken).Round(time.Millisecond))
 	for _, do := range []string{"send", "stop", "typing"} {
-		if got, _ := p.post(p.link, secret, map[string]string{"do": do, "text": "after"}); got.status != http.StatusForbidden || !strings.Contains(got.body, "no_keyboard") {
-			t.Errorf("%s without the keyboard: %d %s", do, got.status, got.body)
+		if got, _ := p.post(p.link, secret, map[string]string{"do": do, "text": "after"}); got.Status != http.StatusForbidden || !strings.Contains(got.Body, "no_keyboard") {
+			t.Errorf("%s without the keyboard: %d %s", do, got.Status, got.Body)
 		}
 	}
 	if texts := fmt.Sprint(p.texts()); texts != "[:What is rain? Ada <b>:And snow?]" {
@@ -255,31 +257,31 @@ func TestKeyboard_ExportsKeepTheName(t *testing.T) {
 	p := newParty(t, live.NewShare{Live: true})
 	secret := p.allow(p.link, "Ada_*")
 	p.post(p.link, secret, map[string]string{"do": "send", "text": "And snow?"})
-	p.engine.next(t).finish()
-	if got := call(t, p.home, "GET", "/c/"+p.chat+"/export.md", ""); !strings.Contains(got.body, "## Ada\\_\\* (guest)\n\nAnd snow?") || !strings.Contains(got.body, "## You\n\nWhat is rain?") {
-		t.Errorf("as Markdown:\n%s", got.body)
+	p.engine.Next(t).Finish()
+	if got := handlerstest.Call(t, p.home, "GET", "/c/"+p.chat+"/export.md", ""); !strings.Contains(got.Body, "## Ada\\_\\* (guest)\n\nAnd snow?") || !strings.Contains(got.Body, "## You\n\nWhat is rain?") {
+		t.Errorf("as Markdown:\n%s", got.Body)
 	}
-	file := call(t, p.home, "GET", "/c/"+p.chat+"/export.json", "").body
+	file := handlerstest.Call(t, p.home, "GET", "/c/"+p.chat+"/export.json", "").Body
 	if strings.Count(file, `"author": "Ada_*"`) != 1 {
 		t.Errorf("as JSON:\n%s", file)
 	}
-	imported := func(file string) response {
-		return post(t, p.home, "/import", file, "Content-Type", "application/json", "Origin", p.home.URL, "Accept", "application/json")
+	imported := func(file string) handlerstest.Response {
+		return handlerstest.Post(t, p.home, "/import", file, "Content-Type", "application/json", "Origin", p.home.URL, "Accept", "application/json")
 	}
 	got := imported(file)
 	var chat struct{ Chat string }
-	if err := json.Unmarshal([]byte(got.body), &chat); err != nil || got.status != http.StatusCreated {
-		t.Fatalf("importing: %d %s", got.status, got.body)
+	if err := json.Unmarshal([]byte(got.Body), &chat); err != nil || got.Status != http.StatusCreated {
+		t.Fatalf("importing: %d %s", got.Status, got.Body)
 	}
-	if again := call(t, p.home, "GET", "/c/"+chat.Chat+"/export.json", "").body; strings.Count(again, `"author": "Ada_*"`) != 1 {
+	if again := handlerstest.Call(t, p.home, "GET", "/c/"+chat.Chat+"/export.json", "").Body; strings.Count(again, `"author": "Ada_*"`) != 1 {
 		t.Errorf("what was imported is exported as\n%s", again)
 	}
-	if page := call(t, p.home, "GET", "/c/"+chat.Chat, "", "Accept", "text/html").body; !strings.Contains(page, `dir="auto">Ada_*</b>`) {
+	if page := handlerstest.Call(t, p.home, "GET", "/c/"+chat.Chat, "", "Accept", "text/html").Body; !strings.Contains(page, `dir="auto">Ada_*</b>`) {
 		t.Error("the page without scripts lacks the name")
 	}
 	for _, name := range []string{strings.Repeat("x", 41), "a\u202eb", " Ada", "\\u0000Ada"} {
-		if got := imported(strings.Replace(file, "Ada_*", name, 1)); got.status != http.StatusBadRequest || !strings.Contains(got.body, "author") {
-			t.Errorf("importing the name %q: %d %.200s", name, got.status, got.body)
+		if got := imported(strings.Replace(file, "Ada_*", name, 1)); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "author") {
+			t.Errorf("importing the name %q: %d %.200s", name, got.Status, got.Body)
 		}
 	}
 }
@@ -324,30 +326,30 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 		{"a page without an origin", p.link, secret, send, []string{"Origin", "null"}, 403, "origin_not_allowed"},
 	} {
 		got, fresh := p.post(tc.link, tc.secret, tc.fields, tc.header...)
-		if got.status != tc.status || !strings.Contains(got.body, tc.want) || fresh != "" {
-			t.Errorf("%s: %d, sets %q: %.300s", tc.name, got.status, fresh, got.body)
+		if got.Status != tc.status || !strings.Contains(got.Body, tc.want) || fresh != "" {
+			t.Errorf("%s: %d, sets %q: %.300s", tc.name, got.Status, fresh, got.Body)
 		}
 	}
-	if got := post(t, p.lan, "/s/"+p.link.Token+"/write", `{"do":"send","text":"x"}`, "Content-Type", "application/json", "Cookie", "m40_writer="+secret); got.status != http.StatusForbidden {
-		t.Errorf("without an Origin: %d", got.status)
+	if got := handlerstest.Post(t, p.lan, "/s/"+p.link.Token+"/write", `{"do":"send","text":"x"}`, "Content-Type", "application/json", "Cookie", "m40_writer="+secret); got.Status != http.StatusForbidden {
+		t.Errorf("without an Origin: %d", got.Status)
 	}
 	for _, method := range []string{"GET", "HEAD"} {
-		call(t, p.lan, method, "/s/"+p.link.Token+"/write?do=send&text=x", "", "Cookie", "m40_writer="+secret)
+		handlerstest.Call(t, p.lan, method, "/s/"+p.link.Token+"/write?do=send&text=x", "", "Cookie", "m40_writer="+secret)
 	}
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 		for _, path := range []string{"/s/" + p.link.Token, "/s/" + p.link.Token + "/events"} {
-			if got := call(t, p.lan, method, path, "", "Origin", p.lan.URL, "Cookie", "m40_writer="+secret); got.status != http.StatusMethodNotAllowed && got.status != http.StatusNotFound {
-				t.Errorf("%s %s: %d", method, path, got.status)
+			if got := handlerstest.Call(t, p.lan, method, path, "", "Origin", p.lan.URL, "Cookie", "m40_writer="+secret); got.Status != http.StatusMethodNotAllowed && got.Status != http.StatusNotFound {
+				t.Errorf("%s %s: %d", method, path, got.Status)
 			}
 		}
 	}
 	accepted := 0
 	for i := range 1000 {
 		got, _ := p.post(p.link, "", map[string]string{"do": "ask", "name": fmt.Sprint("Flood ", i)})
-		if got.status == http.StatusNoContent {
+		if got.Status == http.StatusNoContent {
 			accepted++
-		} else if got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") == "" {
-			t.Fatalf("request %d: %d %s", i, got.status, got.body)
+		} else if got.Status != http.StatusTooManyRequests || got.Header.Get("Retry-After") == "" {
+			t.Fatalf("request %d: %d %s", i, got.Status, got.Body)
 		}
 	}
 	if accepted > 5 {
@@ -357,8 +359,8 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 		t.Errorf("the chat has %s", after)
 	}
 	select {
-	case a := <-p.engine.answers:
-		t.Errorf("the engine was asked %+v", a.request.Messages)
+	case a := <-p.engine.Answers:
+		t.Errorf("the engine was asked %+v", a.Request.Messages)
 	default:
 	}
 }
@@ -366,60 +368,60 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 func TestKeyboard_MessagesOfOneWriterAreLimited(t *testing.T) {
 	p := newParty(t, live.NewShare{Live: true})
 	secret := p.allow(p.link, "Ada")
-	sent, last := 0, response{}
+	sent, last := 0, handlerstest.Response{}
 	for sent < 20 {
 		last, _ = p.post(p.link, secret, map[string]string{"do": "send", "text": "again"})
-		if last.status == http.StatusTooManyRequests {
+		if last.Status == http.StatusTooManyRequests {
 			break
 		}
-		if last.status == http.StatusNoContent {
+		if last.Status == http.StatusNoContent {
 			sent++
-			p.engine.next(t).finish()
-		} else if last.status != http.StatusConflict { // the end of the answer before is being stored
-			t.Fatalf("message %d: %d %s", sent, last.status, last.body)
+			p.engine.Next(t).Finish()
+		} else if last.Status != http.StatusConflict { // the end of the answer before is being stored
+			t.Fatalf("message %d: %d %s", sent, last.Status, last.Body)
 		}
 	}
-	if sent == 0 || sent > 10 || !strings.Contains(last.body, "too_soon") {
-		t.Errorf("%d messages were sent at once; then: %s", sent, last.body)
+	if sent == 0 || sent > 10 || !strings.Contains(last.Body, "too_soon") {
+		t.Errorf("%d messages were sent at once; then: %s", sent, last.Body)
 	}
 }
 
 func TestKeyboard_FormsWorkWithoutScripts(t *testing.T) {
 	p := newParty(t, live.NewShare{Live: true})
 	path := "/s/" + p.link.Token + "/write"
-	page := call(t, p.lan, "GET", path, "")
-	if page.status != http.StatusOK || page.header.Get("Referrer-Policy") != "same-origin" || !strings.Contains(page.body, `name="name"`) {
-		t.Errorf("the page answers %d, %s: %s", page.status, page.header.Get("Referrer-Policy"), page.body)
+	page := handlerstest.Call(t, p.lan, "GET", path, "")
+	if page.Status != http.StatusOK || page.Header.Get("Referrer-Policy") != "same-origin" || !strings.Contains(page.Body, `name="name"`) {
+		t.Errorf("the page answers %d, %s: %s", page.Status, page.Header.Get("Referrer-Policy"), page.Body)
 	}
-	form := func(secret string, fields ...string) response {
+	form := func(secret string, fields ...string) handlerstest.Response {
 		values := url.Values{}
 		for i := 0; i < len(fields); i += 2 {
 			values.Set(fields[i], fields[i+1])
 		}
-		return post(t, p.lan, path, values.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Accept", "text/html", "Origin", p.lan.URL, "Cookie", "m40_writer="+secret)
+		return handlerstest.Post(t, p.lan, path, values.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Accept", "text/html", "Origin", p.lan.URL, "Cookie", "m40_writer="+secret)
 	}
-	if got := form("", "do", "ask", "name", strings.Repeat("x", 50)); got.status != http.StatusBadRequest || !strings.Contains(got.body, "1 to 40") || !strings.Contains(got.body, `name="name"`) {
-		t.Errorf("a long name: %d %s", got.status, got.body)
+	if got := form("", "do", "ask", "name", strings.Repeat("x", 50)); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "1 to 40") || !strings.Contains(got.Body, `name="name"`) {
+		t.Errorf("a long name: %d %s", got.Status, got.Body)
 	}
 	asked := form("", "do", "ask", "name", "Ada")
-	if asked.status != http.StatusSeeOther || asked.header.Get("Location") != path {
-		t.Fatalf("asking: %d to %s", asked.status, asked.header.Get("Location"))
+	if asked.Status != http.StatusSeeOther || asked.Header.Get("Location") != path {
+		t.Fatalf("asking: %d to %s", asked.Status, asked.Header.Get("Location"))
 	}
-	secret := (&http.Response{Header: asked.header}).Cookies()[0].Value
+	secret := (&http.Response{Header: asked.Header}).Cookies()[0].Value
 	p.set(p.link, secret, live.WriterWrites)
-	if got := form(secret, "do", "send", "text", "And\r\nsnow?"); got.status != http.StatusSeeOther || got.header.Get("Location") != "/s/"+p.link.Token+"?grow=1#end" {
-		t.Errorf("sending: %d to %s", got.status, got.header.Get("Location"))
+	if got := form(secret, "do", "send", "text", "And\r\nsnow?"); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/s/"+p.link.Token+"?grow=1#end" {
+		t.Errorf("sending: %d to %s", got.Status, got.Header.Get("Location"))
 	}
-	running := p.engine.next(t)
-	if got := form(secret, "do", "send", "text", "Draft <i>"); got.status != http.StatusConflict || !strings.Contains(got.body, "Draft &lt;i&gt;") || !strings.Contains(got.body, `value="stop"`) {
-		t.Errorf("while an answer is written: %d %s", got.status, got.body)
+	running := p.engine.Next(t)
+	if got := form(secret, "do", "send", "text", "Draft <i>"); got.Status != http.StatusConflict || !strings.Contains(got.Body, "Draft &lt;i&gt;") || !strings.Contains(got.Body, `value="stop"`) {
+		t.Errorf("while an answer is written: %d %s", got.Status, got.Body)
 	}
-	running.finish()
+	running.Finish()
 	if texts := fmt.Sprint(p.texts()); texts != "[:What is rain? Ada:And\nsnow?]" {
 		t.Errorf("the chat has %q", texts)
 	}
 	form(secret, "do", "leave")
-	if got := call(t, p.lan, "GET", path, "", "Cookie", "m40_writer="+secret); !strings.Contains(got.body, `name="name"`) {
+	if got := handlerstest.Call(t, p.lan, "GET", path, "", "Cookie", "m40_writer="+secret); !strings.Contains(got.Body, `name="name"`) {
 		t.Error("who has left cannot ask again")
 	}
 }
@@ -428,8 +430,8 @@ func TestKeyboard_TwoTabsOfOneBrowserAreOneWriter(t *testing.T) {
 	p := newParty(t, live.NewShare{Live: true})
 	_, secret := p.post(p.link, "", map[string]string{"do": "ask", "name": "Ada"})
 	one, two := p.follow(p.link, secret), p.follow(p.link, secret)
-	if got, fresh := p.post(p.link, secret, map[string]string{"do": "ask", "name": "Ada"}); got.status != http.StatusNoContent || fresh != "" {
-		t.Errorf("asking in the other tab: %d, sets %q", got.status, fresh)
+	if got, fresh := p.post(p.link, secret, map[string]string{"do": "ask", "name": "Ada"}); got.Status != http.StatusNoContent || fresh != "" {
+		t.Errorf("asking in the other tab: %d, sets %q", got.Status, fresh)
 	}
 	p.set(p.link, secret, live.WriterWrites)
 	p.await(one, `"state":"writes"`)
@@ -470,15 +472,15 @@ func TestMatrix_TheKeyboardForEverybody(t *testing.T) {
 			}
 			body := url.Values{"writer": {fmt.Sprint(id)}, "state": {string(state)}}.Encode()
 			for person, chat := range h.objects[ofChat] {
-				got := post(t, h.Server, "/c/"+chat+"/share/writers", body, append(asker.header, "Accept", "application/json", "Content-Type", "application/x-www-form-urlencoded")...)
+				got := handlerstest.Post(t, h.Server, "/c/"+chat+"/share/writers", body, append(asker.header, "Accept", "application/json", "Content-Type", "application/x-www-form-urlencoded")...)
 				if want := map[bool]outcome{true: login, false: missing}[asker.person == ""]; outcomeOf(got) != want {
-					t.Errorf("%s sets %s for the chat of %s: %d, want %s", asker.name, state, person, got.status, want)
+					t.Errorf("%s sets %s for the chat of %s: %d, want %s", asker.name, state, person, got.Status, want)
 				}
 			}
 		}
-		got := post(t, h.Server, "/s/"+link.Token+"/write", `{"do":"send","text":"hostile"}`, append(asker.header, "Content-Type", "application/json", "Accept", "application/json")...)
-		if got.status != http.StatusForbidden {
-			t.Errorf("%s writes by the link: %d", asker.name, got.status)
+		got := handlerstest.Post(t, h.Server, "/s/"+link.Token+"/write", `{"do":"send","text":"hostile"}`, append(asker.header, "Content-Type", "application/json", "Accept", "application/json")...)
+		if got.Status != http.StatusForbidden {
+			t.Errorf("%s writes by the link: %d", asker.name, got.Status)
 		}
 		cells++
 	}

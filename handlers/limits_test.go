@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
 
 func TestBody_Limits(t *testing.T) {
-	s := server(t, &fakeEngine{})
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	const mib = 1 << 20
 	for path, limit := range map[string]int{
 		"/v1/generate":         8 * mib,
@@ -55,12 +57,12 @@ func TestBody_Limits(t *testing.T) {
 					if chunked {
 						r.ContentLength = -1
 					}
-					got := do(t, s, r)
-					if tooLarge := got.status == http.StatusRequestEntityTooLarge; tooLarge != (excess > 0) {
-						t.Errorf("%d bytes got %d: %s", len(body), got.status, got.body)
+					got := handlerstest.Do(t, s, r)
+					if tooLarge := got.Status == http.StatusRequestEntityTooLarge; tooLarge != (excess > 0) {
+						t.Errorf("%d bytes got %d: %s", len(body), got.Status, got.Body)
 					}
-					if excess > 0 && !strings.Contains(got.body, fmt.Sprint(limit)) {
-						t.Errorf("the answer does not name the limit: %s", got.body)
+					if excess > 0 && !strings.Contains(got.Body, fmt.Sprint(limit)) {
+						t.Errorf("the answer does not name the limit: %s", got.Body)
 					}
 				}
 			})
@@ -69,7 +71,7 @@ func TestBody_Limits(t *testing.T) {
 }
 
 func TestBody_AClientThatSendsEverythingFirstLearnsThatItIsTooMuch(t *testing.T) {
-	s := server(t, &fakeEngine{})
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -125,13 +127,13 @@ func dial(t *testing.T, address, text string) net.Conn {
 }
 
 func TestBody_SilentClientIsTurnedAway(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) { c.BodyTimeout = 20 * time.Millisecond })
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.BodyTimeout = 20 * time.Millisecond })
 	for path, want := range map[string]int{
 		"/tokenize":   http.StatusRequestTimeout,
 		"/v1/nothing": http.StatusNotFound, // nobody reads this body but the server
 	} {
 		conn := dial(t, s.Listener.Addr().String(), "POST "+path+" HTTP/1.1\nHost: localhost\nContent-Length: 100\n\n{\"content\"")
-		if err := conn.SetReadDeadline(time.Now().Add(hang)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(handlerstest.Hang)); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -148,29 +150,29 @@ func TestBody_SilentClientIsTurnedAway(t *testing.T) {
 // The deadline for the body must not outlive it: it would look like a disconnect
 // to a slow answer.
 func TestBody_DeadlineEndsWithTheBody(t *testing.T) {
-	engine := &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
 			select {
 			case <-ctx.Done():
 				yield(infer.Event{}, ctx.Err())
 			case <-time.After(600 * time.Millisecond):
-				_ = yield(wordEvent(1, "Hi"), nil) && yield(doneEvent(infer.FinishStop), nil)
+				_ = yield(handlerstest.WordEvent(1, "Hi"), nil) && yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}
 	}}
-	s := server(t, engine, func(c *Config) { c.BodyTimeout = 300 * time.Millisecond })
-	if got := post(t, s, "/v1/chat/completions", hello); got.status != http.StatusOK {
-		t.Errorf("got %d: %s", got.status, got.body)
+	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.BodyTimeout = 300 * time.Millisecond })
+	if got := handlerstest.Post(t, s, "/v1/chat/completions", hello); got.Status != http.StatusOK {
+		t.Errorf("got %d: %s", got.Status, got.Body)
 	}
 }
 
 // endless writes words until nobody wants them, and then closes ended.
-func endless(word string) (engine *fakeEngine, ended chan struct{}) {
+func endless(word string) (engine *handlerstest.FakeEngine, ended chan struct{}) {
 	ended = make(chan struct{})
-	return &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+	return &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
 			defer close(ended)
-			for ctx.Err() == nil && yield(wordEvent(1, word), nil) {
+			for ctx.Err() == nil && yield(handlerstest.WordEvent(1, word), nil) {
 			}
 		}
 	}}, ended
@@ -200,7 +202,7 @@ func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
 	for path := range inputs {
 		t.Run(path, func(t *testing.T) {
 			engine, ended := endless(strings.Repeat("x", 4096))
-			s := server(t, engine, func(c *Config) { c.WriteTimeout = 50 * time.Millisecond })
+			s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.WriteTimeout = 50 * time.Millisecond })
 			body := asking(path, true)
 			dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
 			waitFor(t, ended, "the answer nobody reads to end")
@@ -210,7 +212,7 @@ func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
 
 // A connection that was silent for longer than a write may take is as good as new.
 func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) { c.WriteTimeout = 300 * time.Millisecond })
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.WriteTimeout = 300 * time.Millisecond })
 	conn := dial(t, s.Listener.Addr().String(), "")
 	reader := bufio.NewReader(conn)
 	for range 3 {
@@ -234,10 +236,10 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, streaming %t", path, stream), func(t *testing.T) {
 				started, cancelled := make(chan struct{}), make(chan struct{})
-				engine := &fakeEngine{generate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
+				engine := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 					return func(yield func(infer.Event, error) bool) {
 						defer close(cancelled)
-						if !yield(wordEvent(1, "a"), nil) {
+						if !yield(handlerstest.WordEvent(1, "a"), nil) {
 							return
 						}
 						close(started)
@@ -245,7 +247,7 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 						yield(infer.Event{}, ctx.Err())
 					}
 				}}
-				s := server(t, engine)
+				s := handlerstest.Server(t, engine)
 				body := asking(path, stream)
 				conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST %s HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", path, len(body), body))
 				waitFor(t, started, "the answer to begin")
@@ -260,7 +262,7 @@ func TestDisconnect_CancelsTheAnswer(t *testing.T) {
 // reports both in the same way, and so does net/http. It is told why it gets no answer.
 func TestDisconnect_AClientThatClosesItsHalfIsToldWhyItsRequestEnded(t *testing.T) {
 	engine, begun, _ := waiting()
-	s := server(t, engine)
+	s := handlerstest.Server(t, engine)
 	body := `{"prompt":"a"}`
 	conn := dial(t, s.Listener.Addr().String(), fmt.Sprintf("POST /v1/completions HTTP/1.1\nHost: localhost\nContent-Length: %d\n\n%s", len(body), body))
 	waitFor(t, begun, "the answer to begin")

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
@@ -15,9 +16,9 @@ import (
 
 // filling is an engine whose vocabulary has the tokens for filling in the middle: 1, 2 and 3; 9 begins a
 // text, and other texts are one token for each byte, from 100 on.
-func filling() (*fakeEngine, *infer.Request) {
+func filling() (*handlerstest.FakeEngine, *infer.Request) {
 	engine, asked := captured()
-	engine.tokenize = func(_, text string, addSpecial, parseSpecial bool) (ids []int32, err error) {
+	engine.OnTokenize = func(_, text string, addSpecial, parseSpecial bool) (ids []int32, err error) {
 		if addSpecial {
 			ids = append(ids, 9)
 		}
@@ -45,25 +46,25 @@ func TestInfill_TheGapIsBetweenItsTokens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engine, asked := filling()
-			if got := post(t, server(t, engine), c.path, c.body); got.status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || asked.Prompt != "" {
-				t.Errorf("got %d, tokens %v: %s", got.status, asked.Tokens, got.body)
+			if got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, c.body); got.Status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || asked.Prompt != "" {
+				t.Errorf("got %d, tokens %v: %s", got.Status, asked.Tokens, got.Body)
 			}
 		})
 	}
 	engine, asked := filling()
-	if got := post(t, server(t, engine), "/infill", `{"input_prefix":"<|fim_middle|>"}`); got.status != http.StatusOK || len(asked.Tokens) != 4+len("<|fim_middle|>") {
+	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/infill", `{"input_prefix":"<|fim_middle|>"}`); got.Status != http.StatusOK || len(asked.Tokens) != 4+len("<|fim_middle|>") {
 		t.Errorf("the name of a token in a text became the token: %v", asked.Tokens)
 	}
-	if shown := post(t, server(t, engine), "/api/show", `{"model":"guide"}`); !strings.Contains(shown.body, `"capabilities":["completion","insert"]`) {
-		t.Errorf("show: %s", shown.body)
+	if shown := handlerstest.Post(t, handlerstest.Server(t, engine), "/api/show", `{"model":"guide"}`); !strings.Contains(shown.Body, `"capabilities":["completion","insert"]`) {
+		t.Errorf("show: %s", shown.Body)
 	}
 }
 
 func TestInfill_OfOtherModelsIsRefused(t *testing.T) {
 	for path, body := range map[string]string{"/infill": `{"input_prefix":"a","input_suffix":"b"}`, "/v1/completions": `{"prompt":"a","suffix":"b"}`} {
-		got := post(t, server(t, openGuide(t)), path, body)
-		if e := parseError(t, got); got.status != http.StatusBadRequest || e.Param == nil || !strings.HasSuffix(*e.Param, "suffix") || !strings.Contains(e.Message, "guide cannot fill in the middle") {
-			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, handlerstest.OpenGuide(t)), path, body)
+		if e := parseError(t, got); got.Status != http.StatusBadRequest || e.Param == nil || !strings.HasSuffix(*e.Param, "suffix") || !strings.Contains(e.Message, "guide cannot fill in the middle") {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
 		}
 	}
 	engine, _ := filling()
@@ -71,29 +72,29 @@ func TestInfill_OfOtherModelsIsRefused(t *testing.T) {
 		`{"prompt":[1,2],"suffix":"b"}`:                        "suffix needs a prompt that is text",
 		`{"prompt":"a","suffix":"b","echo":true,"logprobs":1}`: "suffix and echo",
 	} {
-		if got := post(t, server(t, engine), "/v1/completions", body); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
-			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, want) {
+			t.Errorf("%s: got %d: %s", body, got.Status, got.Body)
 		}
 	}
 }
 
 func TestLlamaServer_Completion(t *testing.T) {
 	const end = `"model":"guide","tokens_predicted":2,"tokens_evaluated":7,"tokens_cached":8,"truncated":false`
-	engine := func(end record.End) *fakeEngine {
-		return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-			done := doneEvent(end.Reason)
+	engine := func(end record.End) *handlerstest.FakeEngine {
+		return &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			done := handlerstest.DoneEvent(end.Reason)
 			done.Done.End = end
-			return replay(scoredEvent(1, -0.5, "Hi", sample.Candidate{ID: 1, LogProb: -0.5}), done)
+			return handlerstest.Replay(scoredEvent(1, -0.5, "Hi", sample.Candidate{ID: 1, LogProb: -0.5}), done)
 		}}
 	}
-	whole := post(t, server(t, engine(record.End{Reason: infer.FinishStop, StopString: "x"})), "/completion", `{"prompt":"a","n_probs":1,"return_tokens":true,"cache_prompt":true,"id_slot":-1}`)
+	whole := handlerstest.Post(t, handlerstest.Server(t, engine(record.End{Reason: infer.FinishStop, StopString: "x"})), "/completion", `{"prompt":"a","n_probs":1,"return_tokens":true,"cache_prompt":true,"id_slot":-1}`)
 	for _, want := range []string{`{"index":0,"content":"Hi","tokens":[1],"id_slot":0,"stop":true,"completion_probabilities":[{"id":1,"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[{"id":1,"token":"b","logprob":-0.5,"bytes":[98]}]}],`,
 		end + `,"stop_type":"word","stopping_word":"x","generation_settings":{`, `"timings":{`} {
-		if !strings.Contains(whole.body, want) {
-			t.Errorf("got %s, want %s", whole.body, want)
+		if !strings.Contains(whole.Body, want) {
+			t.Errorf("got %s, want %s", whole.Body, want)
 		}
 	}
-	stream, _ := sseData(t, post(t, server(t, engine(record.End{Reason: infer.FinishLength})), "/completion", `{"prompt":[1,2],"stream":true}`).body)
+	stream, _ := sseData(t, handlerstest.Post(t, handlerstest.Server(t, engine(record.End{Reason: infer.FinishLength})), "/completion", `{"prompt":[1,2],"stream":true}`).Body)
 	if len(stream) != 2 || stream[0] != `{"index":0,"content":"Hi","tokens":[],"id_slot":0,"stop":false}` || !strings.Contains(stream[1], end+`,"stop_type":"limit","stopping_word":""`) {
 		t.Errorf("got %q", stream)
 	}
@@ -108,14 +109,14 @@ func TestLlamaServer_AnAnswerThatFilledTheContextIsTruncated(t *testing.T) {
 		"the limit was reached": {record.End{Reason: infer.FinishLength}, `"tokens_cached":8,"truncated":false,"stop_type":"limit"`},
 		"it ended in time":      {record.End{Reason: infer.FinishStop}, `"tokens_cached":8,"truncated":false,"stop_type":"eos"`},
 	} {
-		done := doneEvent(c.end.Reason)
+		done := handlerstest.DoneEvent(c.end.Reason)
 		done.Done.End = c.end
-		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-			return replay(wordEvent(1, "a"), done)
+		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			return handlerstest.Replay(handlerstest.WordEvent(1, "a"), done)
 		}}
 		for _, stream := range []string{"true", "false"} {
-			if got := post(t, server(t, engine), "/completion", `{"prompt":"a","stream":`+stream+`}`); !strings.Contains(got.body, c.want) {
-				t.Errorf("%s, stream %s: got %s, want %s", name, stream, got.body, c.want)
+			if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/completion", `{"prompt":"a","stream":`+stream+`}`); !strings.Contains(got.Body, c.want) {
+				t.Errorf("%s, stream %s: got %s, want %s", name, stream, got.Body, c.want)
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func TestLlamaServer_AnAnswerThatFilledTheContextIsTruncated(t *testing.T) {
 
 func TestLlamaServer_TheRequestIsTheEngines(t *testing.T) {
 	engine, asked := captured()
-	post(t, server(t, engine), "/completion", `{"prompt":"a","n_predict":5,"temperature":0.5,"typ_p":0.9,"logit_bias":[[3,1.5],[4,false]],"stop":["x"],"n_probs":3,"samplers":["temperature"]}`)
+	handlerstest.Post(t, handlerstest.Server(t, engine), "/completion", `{"prompt":"a","n_predict":5,"temperature":0.5,"typ_p":0.9,"logit_bias":[[3,1.5],[4,false]],"stop":["x"],"n_probs":3,"samplers":["temperature"]}`)
 	want := infer.DefaultRequest()
 	want.Prompt, want.MaxTokens, want.Alternatives, want.Stop = "a", 5, 3, []string{"x"}
 	p := &want.Params
@@ -139,24 +140,24 @@ func TestLlamaServer_TheRequestIsTheEngines(t *testing.T) {
 		`{"prompt":"a","logit_bias":["x"]}`:    "logit_bias",
 		`{"prompt":"a","logit_bias":[[{},1]]}`: "logit_bias[0] must be",
 	} {
-		if got := post(t, server(t, &fakeEngine{}), "/completion", body); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
-			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/completion", body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, want) {
+			t.Errorf("%s: got %d: %s", body, got.Status, got.Body)
 		}
 	}
 }
 
 func TestLlamaServer_PropsAndSlots(t *testing.T) {
-	got := call(t, server(t, openGuide(t)), http.MethodGet, "/props", "")
+	got := handlerstest.Call(t, handlerstest.Server(t, handlerstest.OpenGuide(t)), http.MethodGet, "/props", "")
 	for _, want := range []string{`"n_ctx":`, `"model_alias":"guide"`, `"modalities":{"audio":false,"vision":false}`, `"temperature":0.7`} {
-		if !strings.Contains(got.body, want) {
-			t.Errorf("props lack %s: %s", want, got.body)
+		if !strings.Contains(got.Body, want) {
+			t.Errorf("props lack %s: %s", want, got.Body)
 		}
 	}
-	if strings.Contains(got.body, ".gguf") {
-		t.Errorf("props reveal a path: %s", got.body)
+	if strings.Contains(got.Body, ".gguf") {
+		t.Errorf("props reveal a path: %s", got.Body)
 	}
-	if got := call(t, server(t, &fakeEngine{}), http.MethodGet, "/slots", ""); strings.TrimSpace(got.body) != "[]" {
-		t.Errorf("slots: %s", got.body)
+	if got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), http.MethodGet, "/slots", ""); strings.TrimSpace(got.Body) != "[]" {
+		t.Errorf("slots: %s", got.Body)
 	}
 	h := newHouse(t)
 	for _, who := range h.askers {
@@ -167,8 +168,8 @@ func TestLlamaServer_PropsAndSlots(t *testing.T) {
 		if who.owner {
 			want = 3
 		}
-		if got := call(t, h.Server, http.MethodGet, "/slots", "", who.header...); strings.Count(got.body, `"is_processing":true`) != want {
-			t.Errorf("%s sees %s, want %d slots", who.name, got.body, want)
+		if got := handlerstest.Call(t, h.Server, http.MethodGet, "/slots", "", who.header...); strings.Count(got.Body, `"is_processing":true`) != want {
+			t.Errorf("%s sees %s, want %d slots", who.name, got.Body, want)
 		}
 	}
 }

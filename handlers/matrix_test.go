@@ -1,8 +1,7 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -19,9 +18,11 @@ import (
 	"github.com/labstack/echo/v4"
 	"nhooyr.io/websocket"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
 	"m40-llm/infer"
@@ -130,12 +131,14 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data", "chats.db")
-	h := &house{db: openStoreAt(t, path), path: path, objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
-	h.people = peopleOf(t, h.db, "")
-	h.chats = live.New(&fakeEngine{}, live.Options{Store: h.db})
+	h := &house{db: handlerstest.OpenStoreAt(t, path), path: path, objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
+	h.people = handlerstest.PeopleOf(t, h.db, "")
+	h.chats = live.New(&handlerstest.FakeEngine{}, live.Options{Store: h.db})
 	t.Cleanup(h.chats.Close)
 	h.running = activity.New(h.people.Name)
-	h.Server = server(t, &fakeEngine{}, func(c *Config) { c.Asks, c.People, c.Live, c.Activity = gate.AsksOthers, h.people, h.chats, h.running })
+	h.Server = handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
+		c.Asks, c.People, c.Live, c.Activity = gate.AsksOthers, h.people, h.chats, h.running
+	})
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", h.URL}
 	h.askers = []asker{{"nobody", "", false, elsewhere}, {"a wrong key", "", false, append(elsewhere, "Authorization", "Bearer wrong")}}
 	anna, annaErr := h.people.Add(t.Context(), access.Local, "Anna")
@@ -148,14 +151,14 @@ func newHouse(t *testing.T) *house {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cookie := logIn(t, h.Server, h.people, p.ID, elsewhere)
+		cookie := handlerstest.LogIn(t, h.Server, h.people, p.ID, elsewhere)
 		h.askers = append(h.askers,
 			asker{p.Name + " with a browser", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Cookie", cookie})},
 			asker{p.Name + " with a key", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Authorization", "Bearer " + key})})
 		h.addObjects(t, p)
 		h.answer(t, p.ID)
 	}
-	cookie := logIn(t, h.Server, h.people, anna.ID, elsewhere)
+	cookie := handlerstest.LogIn(t, h.Server, h.people, anna.ID, elsewhere)
 	account, err := h.people.Account(t.Context(), access.Local, anna.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -286,8 +289,8 @@ func expected(r rule, who asker, object string) outcome {
 }
 
 // outcomeOf reads a response. One that complains of something else than who asks was let through.
-func outcomeOf(got response) outcome {
-	switch got.status {
+func outcomeOf(got handlerstest.Response) outcome {
+	switch got.Status {
 	case http.StatusUnauthorized, http.StatusTooManyRequests:
 		return login
 	case http.StatusForbidden:
@@ -356,7 +359,7 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	if body != "" || method == http.MethodPost && r != anybody {
 		header = append(header, "Content-Type", "application/x-www-form-urlencoded")
 	}
-	got := call(t, h.Server, method, path, body, header...)
+	got := handlerstest.Call(t, h.Server, method, path, body, header...)
 	h.bringBack(t, name, who)
 	if r == ofAnswer && outcomeOf(got) == let {
 		h.answer(t, object)
@@ -367,15 +370,15 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 			was = let // nothing of a person's is missing
 		}
 		if was != want {
-			t.Errorf("%s by %s: got %d, want %s", name, who.name, got.status, want)
+			t.Errorf("%s by %s: got %d, want %s", name, who.name, got.Status, want)
 		}
 		return
 	}
 	if was := outcomeOf(got); was != want && !(was == missing && want == let && mayLack[name]) {
-		t.Errorf("%s about %s by %s: got %d (%s), want %s: %.200s", name, object, who.name, got.status, was, want, got.body)
+		t.Errorf("%s about %s by %s: got %d (%s), want %s: %.200s", name, object, who.name, got.Status, was, want, got.Body)
 	}
 	for person := range h.objects[ofPerson] {
-		if person != who.person && strings.Contains(got.body, "secret of "+person) {
+		if person != who.person && strings.Contains(got.Body, "secret of "+person) {
 			t.Errorf("%s about %s shows %s what %s wrote", name, object, who.name, person)
 		}
 	}
@@ -444,24 +447,24 @@ func TestMatrix_EveryCommandForEverybody(t *testing.T) {
 			continue
 		}
 		for _, object := range []string{store.OwnerID, h.askers[4].person, h.askers[6].person, "missing"} {
-			c := dialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
+			c := handlerstest.DialSocket(t, h.Server, func(o *websocket.DialOptions) { o.HTTPHeader = header })
 			cells += h.command(t, c, who, object)
-			c.conn.CloseNow()
+			c.Conn.CloseNow()
 		}
 	}
 	t.Logf("%d commands, %d askers, %d tries", len(commands(t)), len(h.askers), cells)
 }
 
 // command sends all commands about a chat, and returns how many.
-func (h *house) command(t *testing.T, c *socketClient, who asker, object string) (cells int) {
+func (h *house) command(t *testing.T, c *handlerstest.SocketClient, who asker, object string) (cells int) {
 	t.Helper()
 	chat := "missing"
 	if object != "missing" {
 		chat = h.objects[ofChat][object]
 	}
 	before, beforeErr := h.db.Messages(t.Context(), object, chat, 0)
-	ref := c.send("open", map[string]any{"chat": chat})
-	if opened := c.answered(t, ref); opened != (object == who.person) {
+	ref := c.Send("open", map[string]any{"chat": chat})
+	if opened := c.Answered(t, ref); opened != (object == who.person) {
 		t.Errorf("%s opened the chat of %s: %t", who.name, object, opened)
 	}
 	if object == who.person {
@@ -472,8 +475,8 @@ func (h *house) command(t *testing.T, c *socketClient, who asker, object string)
 			continue // send begins a chat of one's own, and ping and activity are about no chat; for activity see TestActivity
 		}
 		cells++
-		ref := c.send(name, map[string]any{"chat": chat, "message": 1, "answer": 1, "text": "x", "before": 1, "after": 1, "version": 1})
-		if c.answered(t, ref) {
+		ref := c.Send(name, map[string]any{"chat": chat, "message": 1, "answer": 1, "text": "x", "before": 1, "after": 1, "version": 1})
+		if c.Answered(t, ref) {
 			t.Errorf("%s by %s about the chat of %s was carried out", name, who.name, object)
 		}
 	}
@@ -481,25 +484,4 @@ func (h *house) command(t *testing.T, c *socketClient, who asker, object string)
 		t.Errorf("%s changed the chat of %s", who.name, object)
 	}
 	return cells + 1
-}
-
-// answered reads until a command is answered, and reports whether it was carried out.
-func (c *socketClient) answered(t *testing.T, ref int64) bool {
-	t.Helper()
-	for {
-		_, data, err := c.conn.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f struct {
-			Type string
-			Ref  int64
-		}
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
-		if f.Ref == ref && (f.Type == "ack" || f.Type == "error") {
-			return f.Type == "ack"
-		}
-	}
 }

@@ -1,628 +1,63 @@
-package handlers
+package handlers_test
 
 import (
-	"bytes"
-	"context"
-	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
-	"m40-llm/handlers/live"
-	"m40-llm/handlers/models"
-	"m40-llm/infer/cpu"
-	"m40-llm/infer/device"
-	"m40-llm/infer/engine"
-	"m40-llm/infer/gguf"
-	"m40-llm/infer/gguf/gguftest"
-	"m40-llm/infer/guide"
-	"m40-llm/infer/hub"
-	"m40-llm/infer/hub/hubtest"
-	"m40-llm/infer/placement"
-	"m40-llm/infer/suggest"
-	"m40-llm/store"
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 )
 
-// remoteModel is what the registry of these tests has: some hundred kilobytes.
-var remoteModel = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256})
-
-const remoteFile = "Remote-Q8_0.gguf"
-
-// modelServer is a server with the real engine, store and models folder, and a registry
-// on this machine.
-type modelServer struct {
-	*httptest.Server
-	registry *hubtest.Registry
-	dir      string
-	memory   atomic.Int64 // that is said to be free
-	disk     atomic.Int64
-	stop     func()
-}
-
-// newRegistry has remoteModel, and an unsupported file.
-func newModelRegistry(t testing.TB) *hubtest.Registry {
-	return hubtest.New(t, map[string][]byte{
-		remoteFile:          remoteModel,
-		"Remote-TQ1_0.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.TQ1_0, Dim: 256, FFN: 256}),
-	}, "")
-}
-
-// serveModels starts a server whose data is in dir, with the models folder inside.
-func serveModels(t testing.TB, dir string, registry *hubtest.Registry, change ...func(*Config)) *modelServer {
-	t.Helper()
-	s := &modelServer{registry: registry, dir: filepath.Join(dir, "models")}
-	s.memory.Store(8e9)
-	s.disk.Store(212e9)
-	catalog := hub.New(hub.Options{Dir: s.dir, Builtin: map[string][]byte{"guide": guide.Model}, Types: cpu.WeightTypes()})
-	catalog.SetMachine(func() placement.Machine { return placement.Machine{Devices: []device.Info{{Memory: s.memory.Load()}}} })
-	puller, err := hub.NewPuller(catalog, hub.PullOptions{
-		Endpoint:   registry.API.URL,
-		Library:    registry.API.URL,
-		FreeMemory: s.memory.Load,
-
-		ReadBandwidth: func(context.Context, placement.Machine) []float64 { return []float64{1e9} },
-
-		FreeDisk: func(string) (int64, error) { return s.disk.Load(), nil },
-		Sleep:    func(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine, err := engine.Open(engine.Options{
-		Catalog:    catalog,
-		OpenDevice: func(*gguf.File) (device.Device, error) { return cpu.Open(1) },
-		Model:      "guide",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(dir, "chats.db"), Ballast: -1, MinFree: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	chats := live.New(engine, live.Options{Log: log, Store: kept})
-	onDisk := models.New(models.Options{Engine: engine, Files: catalog, Puller: puller, Log: log, Reload: engine.Reload,
-		Suggest: func() ([]suggest.Suggestion, error) {
-			return suggest.For(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: s.memory.Load()}}})
-		}})
-	cfg := Config{Engine: engine, Live: chats, Models: onDisk, Logger: log}
-	for _, f := range change {
-		f(&cfg)
-	}
-	s.Server = httptest.NewServer(New(cfg))
-	stopped := false
-	s.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		onDisk.Close()
-		chats.Close()
-		s.CloseClientConnections()
-		s.Close()
-		engine.Close()
-		_ = kept.Close()
-	}
-	t.Cleanup(s.stop)
-	if err := engine.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// put writes a file into the models folder.
-func (s *modelServer) put(t testing.TB, name string, data []byte) {
-	t.Helper()
-	path := filepath.Join(s.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// holdBack makes the storage send the first bytes of a file, and then hardly any until it is
-// opened.
-func holdBack(registry *hubtest.Registry, first int) (open func()) {
-	opened := make(chan struct{})
-	registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-		start := hubtest.RangeStart(r)
-		w.Header().Set("Etag", `"one"`)
-		w.Header().Set("Content-Length", strconv.Itoa(len(data)-start))
-		if start > 0 {
-			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", start, len(data)-1, len(data)))
-			w.WriteHeader(http.StatusPartialContent)
-		}
-		if start < first {
-			w.Write(data[start:first])
-			start = first
-		}
-		for {
-			http.NewResponseController(w).Flush()
-			select {
-			case <-opened:
-				w.Write(data[start:])
-				return true
-			case <-r.Context().Done():
-				return true
-			case <-time.After(100 * time.Millisecond):
-				w.Write(data[start : start+1])
-				start++
-			}
-		}
-	})
-	return func() { close(opened) }
-}
-
-func (b *browser) openModels(path string) {
-	b.t.Helper()
-	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#models"))
-	b.until("document.querySelector('[data-picker] [data-loaded]').innerText !== ''")
-}
-
-// forgive forgets troubles that a test has caused on purpose.
-func (b *browser) forgive(text string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.troubles = slices.DeleteFunc(b.troubles, func(trouble string) bool { return strings.Contains(trouble, text) })
-}
-
-// lookUp asks for a name on the page about the models.
-func (b *browser) lookUp(name string) {
-	b.t.Helper()
-	b.fill("#name", name)
-	b.click("#find form button")
-}
-
-func card(state string) string {
-	return fmt.Sprintf("document.querySelector('[data-download]')?.dataset.state === %q", state)
-}
-
-func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
-	registry := newModelRegistry(t)
-	dir := t.TempDir()
-	server := serveModels(t, dir, registry)
-	b := openBrowser(t, server.Server)
-	run := steps(t, b)
-
-	run("the page lists what is there and says where", func(t *testing.T) {
-		server.put(t, "mine/Second-Q8_0.gguf", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Seed: 3}))
-		server.put(t, "broken.gguf", []byte("GGUF and no more"))
-		b.openModels("/models")
-		for _, want := range []string{"3 models on this machine", "Guide", "Second-Q8_0", "cannot be used", "loaded", "Q8_0"} {
-			if got := b.text("main") + b.text("#side"); !strings.Contains(got, want) {
-				t.Errorf("the page says %q, without %q", got, want)
-			}
-		}
-		b.shot("models-light")
-	})
-
-	run("models for this machine are suggested while only the built-in one is here", func(t *testing.T) {
-		if got := b.text("#find"); strings.Contains(got, "For this machine") {
-			t.Errorf("with another model the page says %q", got)
-		}
-		alone := serveModels(t, t.TempDir(), registry)
-		other := openBrowser(t, alone.Server)
-		for _, address := range []string{"/", "/models"} {
-			other.do(chromedp.Navigate(other.origin+address), chromedp.WaitVisible(".suggested"))
-			for _, want := range []string{"Qwen3 4B", "Apache 2.0", "2.5 GB", "fits with a context of"} {
-				if got := other.text(".suggested"); !strings.Contains(got, want) {
-					t.Errorf("%s suggests %q, without %q", address, got, want)
-				}
-			}
-			other.shot("models-suggested-" + strings.Trim(address, "/"))
-		}
-	})
-
-	run("the setup is changed on the page, and what is wrong with it is said", func(t *testing.T) {
-		b.openModels("/models")
-		b.fill("#setup-context", "many")
-		b.click("form[action='/models/setup'] button")
-		b.until("document.querySelector('#problem').innerText.includes('is not a whole number')")
-		b.fill("#setup-context", "128")
-		b.click("form[action='/models/setup'] button")
-		b.until("document.querySelector('.setup').innerText.includes('The context is 128 tokens now')")
-		b.shot("models-setup-light")
-		b.fill("#setup-context", "0")
-		b.click("form[action='/models/setup'] button")
-		b.until("!document.querySelector('.setup').innerText.includes('The context is 128 tokens now')")
-		b.forgive("the server responded with a status of 400") // of the context that is no number
-	})
-
-	run("a name is looked up before anything is downloaded", func(t *testing.T) {
-		b.lookUp("org/repo:Q8_0")
-		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
-		for _, want := range []string{"fits", "It fits with a context of 256: ", "Download 727 kB", "Checked by SHA-256", "of 8.0 GB free", "of 212 GB free"} {
-			if got := b.text("#found"); !strings.Contains(got, want) {
-				t.Errorf("it says %q, without %q", got, want)
-			}
-		}
-		if asked := registry.Requests("cdn"); len(asked) != 1 || asked[0].Header.Get("Range") == "" {
-			t.Errorf("more than the header was asked for: %+v", asked)
-		}
-		b.shot("models-found-light")
-	})
-
-	half := len(remoteModel) / 2
-	open := holdBack(registry, half)
-	run("the progress is shown, after a reload and in a second window too", func(t *testing.T) {
-		b.click("#found form .btn.primary")
-		b.until(card("running"))
-		half := fmt.Sprintf("parseInt(document.querySelector('[data-field=amount]').innerText) >= %d", half/1000)
-		b.until(half)
-		b.shot("models-pull-light")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#models"))
-		b.until(half)
-		other := openBrowser(t, server.Server)
-		other.openModels("/models")
-		other.until(half)
-		other.click("[data-download] form[action$=pause] button")
-		other.until(card("paused"))
-		b.until(card("paused"))
-		other.clean()
-	})
-
-	restart := func() { server = serveModels(t, dir, registry) } // until the whole test ends
-	run("after a restart of the server the download is there and goes on", func(t *testing.T) {
-		b.clean()
-		b.do(chromedp.Navigate("about:blank"))
-		server.stop()
-		b.requests = nil // of another origin
-		restart()
-		b.origin = server.URL
-		b.openModels("/models")
-		b.until(card("paused"))
-		if got := b.text("[data-download]"); !strings.Contains(got, "Resume") {
-			t.Errorf("the card says %q", got)
-		}
-		before := len(registry.Requests("cdn"))
-		b.click("[data-download] form[action$=resume] button")
-		b.until(card("running"))
-		open()
-		b.until(card("done"))
-		if asked := registry.Requests("cdn"); len(asked) != before+1 || asked[before].Header.Get("Range") < fmt.Sprintf("bytes=%d-", half) {
-			t.Errorf("it asked for %v", asked[before:])
-		}
-		b.until("document.querySelector('#list').innerText.includes('Remote-Q8_0')")
-		if got := b.text("[data-download]"); !strings.Contains(got, "SHA-256 checked") {
-			t.Errorf("the card says %q", got)
-		}
-		b.shot("models-done-light")
-	})
-
-	run("the model can be used at once", func(t *testing.T) {
-		b.click("[data-download] a.primary")
-		b.until("document.querySelector('#message') && " + wired)
-		b.until("document.querySelector('[data-picker] [data-chosen]').innerText.includes('loads with the next message')")
-		b.shot("models-use-light")
-		b.say("hello")
-		b.until(idle)
-		b.until("document.querySelector('.answer:last-child [data-f=model]').textContent.includes('Remote-Q8_0')")
-		b.until("document.querySelector('[data-picker] [data-engine=name]').checkVisibility() && document.querySelector('[data-picker] [data-engine=name]').innerText === 'Remote-Q8_0'")
-	})
-	b.clean()
-}
-
-func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
-	registry := newModelRegistry(t)
-	server := serveModels(t, t.TempDir(), registry)
-	b := openBrowser(t, server.Server)
-	run := steps(t, b)
-	start := func() {
-		b.openModels("/models")
-		b.lookUp("org/repo:Q8_0")
-		b.click("#found form[action$=pull] button")
-	}
-
-	// update has the page draw anew what has changed, as far as it may now.
-	update := func() {
-		b.script(`
-			const get = window.fetch
-			window.fetch = async (...request) => {
-				const response = await get(...request), text = await response.text()
-				response.text = async () => (setTimeout(() => window.drawn = true), text)
-				return response
-			}
-			window.drawn = false
-			dispatchEvent(new PopStateEvent('popstate'))`)
-		b.until("window.drawn")
-	}
-
-	run("what cannot be pulled is said beside the name", func(t *testing.T) {
-		b.openModels("/models")
-		for name, want := range map[string]string{
-			"https://example.org/m.gguf": "nly names such as org/repo:quant or model:tag can be pulled here",
-			"../../etc/passwd":           "is neither org/repo",
-			"mistral":                    "he Ollama library has no model mistral with the tag latest",
-			"org/none":                   "does not exist",
-		} {
-			b.lookUp(name)
-			b.until(fmt.Sprintf("document.querySelector('#find .fielderr')?.innerText.includes(%q)", want))
-			if got := b.value("document.querySelector('#name').value"); got != name {
-				t.Errorf("the field says %q", got)
-			}
-		}
-	})
-
-	run("the example is looked up with a click", func(t *testing.T) {
-		b.openModels("/models")
-		b.click("#find .linked")
-		b.until("document.querySelector('#find .fielderr')?.innerText.includes('does not exist')")
-		if got := b.value("document.querySelector('#name').value"); got != "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0" {
-			t.Errorf("the field says %q", got)
-		}
-	})
-
-	run("a quantisation without kernels leads to one that works", func(t *testing.T) {
-		b.lookUp("org/repo:TQ1_0")
-		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
-		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
-			t.Error("it can be downloaded")
-		}
-		b.click("#found form[action$=find] button")
-		b.until("document.querySelector('#found')?.innerText.includes('Remote-Q8_0.gguf')")
-	})
-
-	run("the quantisations of a repository are compared, and another one is looked up with a click", func(t *testing.T) {
-		b.openModels("/models")
-		b.lookUp("org/repo")
-		b.until("document.querySelectorAll('#found tbody tr').length === 2")
-		b.shot("models-choices-light")
-		for _, want := range []string{"Q8_0 has the most bits", "about ", "chosen", "weights in TQ1_0 are not supported yet", "Runs on", "Download 727 kB"} {
-			if got := b.text("#found"); !strings.Contains(got, want) {
-				t.Errorf("it says %q, without %q", got, want)
-			}
-		}
-		b.click("#found tbody button")
-		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
-		b.click("#found form[action$=find] button")
-		b.until("document.querySelectorAll('#found tbody tr').length === 2")
-	})
-
-	run("a model that is too large says so with the sums", func(t *testing.T) {
-		server.memory.Store(500e3)
-		b.lookUp("org/repo:Q8_0")
-		b.until("document.querySelector('#found .verdict')?.innerText.includes('does not fit')")
-		if got := b.text("#found"); !strings.Contains(got, "2.4 MB of 500 kB free") || !strings.Contains(got, "Download 727 kB") {
-			t.Errorf("it says %q", got)
-		}
-		b.shot("models-too-large-light")
-		server.disk.Store(1e9)
-		b.lookUp("org/repo:Q8_0")
-		b.until("document.querySelector('#found')?.innerText.includes('1.1 GB of 1.0 GB free')")
-		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
-			t.Error("it can be downloaded")
-		}
-		server.memory.Store(8e9)
-		server.disk.Store(212e9)
-	})
-
-	run("a flipped byte is found, and nothing of the file stays", func(t *testing.T) {
-		registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-			wrong := bytes.Clone(data)
-			wrong[len(wrong)-100] ^= 1
-			hubtest.Serve(w, r, wrong, `"one"`)
-			return true
-		})
-		start()
-		b.until(card("failed"))
-		if got := b.text("[data-download]"); !strings.Contains(got, "SHA-256") || !strings.Contains(got, "it was deleted") {
-			t.Errorf("the card says %q", got)
-		}
-		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
-			t.Errorf("something is left: %v", err)
-		}
-		b.shot("models-failed-light")
-	})
-
-	run("it can be tried again, over a connection that is cut", func(t *testing.T) {
-		registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
-			if try <= 3 {
-				hubtest.Truncate(w, r, data, len(data)/5)
-			}
-			return false
-		})
-		b.click("[data-download] form[action$=resume] button")
-		b.until(card("done"))
-		b.until("document.querySelector('#list').innerText.includes('Remote-Q8_0')")
-	})
-
-	run("the note goes away, the model stays and can be deleted", func(t *testing.T) {
-		b.click("[data-download] form[action$=cancel] button")
-		b.until("!document.querySelector('[data-download]')")
-		b.script("window.row = document.querySelector('#list a[href*=Remote]')")
-		update()
-		b.until("window.row.isConnected") // what did not change was not replaced under the pointer
-		b.click("#list a[href*=Remote]")
-		b.until("document.querySelector('#h-model')?.innerText === 'Remote-Q8_0'")
-		for _, want := range []string{remoteFile, "llama", "Tensors", "Metadata, "} {
-			if got := b.text("#details"); !strings.Contains(got, want) {
-				t.Errorf("the details say %q, without %q", got, want)
-			}
-		}
-		b.click("#details a[href*=delete]")
-		b.until("document.querySelector('#details form[action$=delete]')")
-		b.shot("models-delete-light")
-		b.click("#details form[action$=delete] button")
-		b.until("!document.querySelector('#list').innerText.includes('Remote-Q8_0')")
-		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
-			t.Errorf("something is left: %v", err)
-		}
-	})
-
-	run("a download that is cancelled leaves nothing, though the page is updated during the click", func(t *testing.T) {
-		holdBack(registry, len(remoteModel)/3)
-		start()
-		b.until(card("running"))
-		b.script("document.querySelector('[data-download] form[action$=cancel] button').scrollIntoView()")
-		b.frames()
-		release := b.hold("[data-download] form[action$=cancel] button", 1)
-		b.script("document.querySelector('[data-download]').dataset.old = ''") // so that the card has changed
-		update()
-		release()
-		b.until("!document.querySelector('[data-download]')")
-		if _, err := os.Stat(filepath.Join(server.dir, "org")); !os.IsNotExist(err) {
-			t.Errorf("something is left: %v", err)
-		}
-	})
-	b.forgive("the server responded with a status of 40") // of the names that cannot be pulled
-	b.clean()
-}
-
-func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
-	server := serveModels(t, t.TempDir(), newModelRegistry(t))
-	for seed, name := range []string{"first.gguf", "second.gguf"} {
-		server.put(t, name, gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Seed: uint64(seed), Context: 8192}))
-	}
-	b := openBrowser(t, server.Server)
-	run := steps(t, b)
-	by := func(name string) string {
-		return fmt.Sprintf("[...document.querySelectorAll('.answer')].at(-1).querySelector('[data-f=model]').textContent.includes(%q) && %s", name, idle)
-	}
-	ask := func(text string) {
-		b.script(`
-			const field = document.querySelector('#n-max_tokens')
-			field.value = '8'
-			field.dispatchEvent(new Event('input'))
-		`)
-		b.say(text)
-	}
-	choose := func(name string) {
-		b.click(".top [data-picker]")
-		b.until("document.querySelector('#model-menu').matches(':popover-open')")
-		b.click(fmt.Sprintf("#model-menu [value=%q]", name))
-	}
-
-	run("a new chat is answered by the model that is chosen", func(t *testing.T) {
-		b.open("/")
-		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-		b.click(".top [data-picker]")
-		b.until("document.querySelector('#model-menu').matches(':popover-open')")
-		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top [data-picker]').getBoundingClientRect().right) < 1")
-		for _, want := range []string{"Guide", "First", "Second", "All models"} {
-			if got := b.text("#model-menu"); !strings.Contains(got, want) {
-				t.Errorf("the menu says %q, without %q", got, want)
-			}
-		}
-		b.shot("picker-light")
-		b.click("#model-menu [value=first]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'First'")
-		b.until("document.querySelector('#message').placeholder === 'Ask First something'")
-		ask("hello")
-		b.until(by("first"))
-		b.until("document.querySelector('.top [data-picker] [data-loaded]').checkVisibility() && document.querySelector('.top [data-picker] [data-engine=name]').innerText === 'First'")
-	})
-	run("another one answers next, and in a second window too", func(t *testing.T) {
-		other := openBrowser(t, server.Server)
-		other.open(b.value("location.pathname"))
-		other.until(by("first"))
-		choose("second")
-		other.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Second' && document.querySelector('.top [data-picker] [data-chosen]').checkVisibility()")
-		ask("and you?")
-		b.until(by("second"))
-		other.until(by("second"))
-		other.clean()
-	})
-	run("the choice outlives a reload, and another chat has its own", func(t *testing.T) {
-		choose("guide")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'")
-		chat := b.value("location.pathname")
-		b.open("/")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'") // chosen last
-		b.open(chat)
-		ask("once more")
-		b.until(by("guide"))
-	})
-	run("a model that has gone is said to be, and another one answers", func(t *testing.T) {
-		choose("first")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'First'")
-		if err := os.Remove(filepath.Join(server.dir, "first.gguf")); err != nil {
-			t.Fatal(err)
-		}
-		ask("are you there?")
-		b.until("[...document.querySelectorAll('.answer .errbox')].at(-1).innerText.includes('There is no such model')")
-		b.shot("picker-gone-light")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until("document.querySelector('.top [data-picker] [data-chosen-note]').innerText === 'not on this machine'")
-		b.click(".answer:last-child [data-choose-model]")
-		b.until("document.querySelector('#model-menu').matches(':popover-open')")
-		b.click("#model-menu [value=second]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Second'")
-		b.click(".answer:last-child .errbox [data-again]")
-		b.until(by("second"))
-	})
-	b.clean()
-}
-
-// form posts as a browser without scripts does.
-func (s *modelServer) form(t testing.TB, path string, fields url.Values, header ...string) response {
-	t.Helper()
-	header = append([]string{"Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL}, header...)
-	return call(t, s.Server, http.MethodPost, path, fields.Encode(), header...)
-}
-
 func TestModelsWithoutScripts(t *testing.T) {
-	registry := newModelRegistry(t)
-	server := serveModels(t, t.TempDir(), registry)
-	open := holdBack(registry, len(remoteModel)/2)
-	name, file := url.Values{"name": {"org/repo:Q8_0"}}, url.Values{"file": {"org/repo/" + remoteFile}}
-	size := strconv.Itoa(len(remoteModel))
+	registry := handlerstest.NewModelRegistry(t)
+	server := handlerstest.ServeModels(t, t.TempDir(), registry)
+	open := handlerstest.HoldBack(registry, len(handlerstest.RemoteModel)/2)
+	name, file := url.Values{"name": {"org/repo:Q8_0"}}, url.Values{"file": {"org/repo/" + handlerstest.RemoteFile}}
+	size := strconv.Itoa(len(handlerstest.RemoteModel))
 	page := func() string {
-		return call(t, server.Server, http.MethodGet, "/models", "", "Accept", browserAccept).body
+		return handlerstest.Call(t, server.Server, http.MethodGet, "/models", "", "Accept", handlerstest.BrowserAccept).Body
 	}
 	until := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(hang); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(handlerstest.Hang); !strings.Contains(page(), want); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("waited in vain for %q", want)
 			}
 		}
 	}
 
-	found := server.form(t, "/models/find", name)
-	if found.status != http.StatusOK || !strings.Contains(found.body, `name="size" value="`+size+`"`) {
-		t.Fatalf("looked up: %d, %s", found.status, found.body)
+	found := server.Form(t, "/models/find", name)
+	if found.Status != http.StatusOK || !strings.Contains(found.Body, `name="size" value="`+size+`"`) {
+		t.Fatalf("looked up: %d, %s", found.Status, found.Body)
 	}
-	if got := server.form(t, "/models/pull", url.Values{"name": name["name"], "size": {"5"}}); got.status != http.StatusConflict || !strings.Contains(got.body, "look at it again") {
-		t.Errorf("with another size: %d", got.status)
+	if got := server.Form(t, "/models/pull", url.Values{"name": name["name"], "size": {"5"}}); got.Status != http.StatusConflict || !strings.Contains(got.Body, "look at it again") {
+		t.Errorf("with another size: %d", got.Status)
 	}
-	if got := server.form(t, "/models/pull", name); got.status != http.StatusBadRequest {
-		t.Errorf("without a size: %d", got.status)
+	if got := server.Form(t, "/models/pull", name); got.Status != http.StatusBadRequest {
+		t.Errorf("without a size: %d", got.Status)
 	}
-	started := server.form(t, "/models/pull", url.Values{"name": name["name"], "size": {size}})
-	if started.status != http.StatusSeeOther || started.header.Get("Location") != "/models" {
-		t.Fatalf("started: %d, %s", started.status, started.body)
+	started := server.Form(t, "/models/pull", url.Values{"name": name["name"], "size": {size}})
+	if started.Status != http.StatusSeeOther || started.Header.Get("Location") != "/models" {
+		t.Fatalf("started: %d, %s", started.Status, started.Body)
 	}
 	until(`data-state="running"`)
-	if got := server.form(t, "/models/pause", file); got.status != http.StatusSeeOther {
-		t.Errorf("paused: %d", got.status)
+	if got := server.Form(t, "/models/pause", file); got.Status != http.StatusSeeOther {
+		t.Errorf("paused: %d", got.Status)
 	}
 	until(`data-state="paused"`)
 	open()
-	if got := server.form(t, "/models/resume", file); got.status != http.StatusSeeOther {
-		t.Errorf("resumed: %d", got.status)
+	if got := server.Form(t, "/models/resume", file); got.Status != http.StatusSeeOther {
+		t.Errorf("resumed: %d", got.Status)
 	}
 	until(`data-state="done"`)
 	if got := page(); strings.Count(got, "its with a context of") != 2 || !strings.Contains(got, "of the 8.0 GB that are free") {
 		t.Error("neither the download that is done nor the details of a model say which context fits")
 	}
-	server.memory.Store(5e6)
+	server.Memory.Store(5e6)
 	if got := page(); !strings.Contains(got, "Does not fit: ") {
 		t.Error("the details do not say that a model has become too large")
 	}
@@ -639,28 +74,28 @@ func TestModelsWithoutScripts(t *testing.T) {
 		"to delete a path":                     {"/models/delete", url.Values{"name": {"/etc/passwd"}}, http.StatusNotFound, "no model called"},
 		"to delete by a way out of the folder": {"/models/delete", url.Values{"name": {"../chats"}}, http.StatusNotFound, "no model called"},
 	} {
-		if got := server.form(t, c.path, c.fields); got.status != c.status || !strings.Contains(got.body, c.says) {
-			t.Errorf("%s: %d, want %d and %q", name, got.status, c.status, c.says)
+		if got := server.Form(t, c.path, c.fields); got.Status != c.status || !strings.Contains(got.Body, c.says) {
+			t.Errorf("%s: %d, want %d and %q", name, got.Status, c.status, c.says)
 		}
 	}
-	if got := call(t, server.Server, http.MethodGet, "/models?show=nothing", "", "Accept", browserAccept); got.status != http.StatusNotFound || !strings.Contains(got.body, "no model called") {
-		t.Errorf("details of a model that there is not: %d", got.status)
+	if got := handlerstest.Call(t, server.Server, http.MethodGet, "/models?show=nothing", "", "Accept", handlerstest.BrowserAccept); got.Status != http.StatusNotFound || !strings.Contains(got.Body, "no model called") {
+		t.Errorf("details of a model that there is not: %d", got.Status)
 	}
 
 	var model string
-	mustDecode(t, post(t, server.Server, "/v1/completions", `{"model":"Remote-Q8_0","prompt":"x","max_tokens":1}`), &struct{ Model *string }{&model})
-	if got := server.form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); model != "Remote-Q8_0" || got.status != http.StatusConflict || !strings.Contains(got.body, "is loaded") {
-		t.Errorf("to delete the model that is loaded: %d", got.status)
+	mustDecode(t, handlerstest.Post(t, server.Server, "/v1/completions", `{"model":"Remote-Q8_0","prompt":"x","max_tokens":1}`), &struct{ Model *string }{&model})
+	if got := server.Form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); model != "Remote-Q8_0" || got.Status != http.StatusConflict || !strings.Contains(got.Body, "is loaded") {
+		t.Errorf("to delete the model that is loaded: %d", got.Status)
 	}
-	if status := post(t, server.Server, "/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`).status; status != http.StatusOK {
+	if status := handlerstest.Post(t, server.Server, "/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`).Status; status != http.StatusOK {
 		t.Fatal(status)
 	}
-	confirm := call(t, server.Server, http.MethodGet, "/models?show=Remote-Q8_0&delete=1", "", "Accept", browserAccept)
-	if !strings.Contains(confirm.body, `action="/models/delete"`) {
+	confirm := handlerstest.Call(t, server.Server, http.MethodGet, "/models?show=Remote-Q8_0&delete=1", "", "Accept", handlerstest.BrowserAccept)
+	if !strings.Contains(confirm.Body, `action="/models/delete"`) {
 		t.Error("nobody is asked before a model is deleted")
 	}
-	if got := server.form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); got.status != http.StatusSeeOther {
-		t.Errorf("deleted: %d, %s", got.status, got.body)
+	if got := server.Form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); got.Status != http.StatusSeeOther {
+		t.Errorf("deleted: %d, %s", got.Status, got.Body)
 	}
 	if strings.Contains(page(), "show=Remote") {
 		t.Error("the deleted model is listed")
@@ -668,22 +103,22 @@ func TestModelsWithoutScripts(t *testing.T) {
 }
 
 func TestOnlyTheOwnerChangesModels(t *testing.T) {
-	server := serveModels(t, t.TempDir(), newModelRegistry(t), func(c *Config) { lock(t, c, "open sesame") })
+	server := handlerstest.ServeModels(t, t.TempDir(), handlerstest.NewModelRegistry(t), func(c *handlers.Config) { handlerstest.Lock(t, c, "open sesame") })
 	for _, path := range []string{"find", "pull", "pause", "resume", "cancel", "delete"} {
 		fields := url.Values{"name": {"org/repo:Q8_0"}, "size": {"1"}, "file": {"x"}}
-		if got := server.form(t, "/models/"+path, fields); got.status != http.StatusUnauthorized {
-			t.Errorf("%s without the key: %d", path, got.status)
+		if got := server.Form(t, "/models/"+path, fields); got.Status != http.StatusUnauthorized {
+			t.Errorf("%s without the key: %d", path, got.Status)
 		}
-		foreign := call(t, server.Server, http.MethodPost, "/models/"+path, fields.Encode(), "Content-Type", "application/x-www-form-urlencoded",
+		foreign := handlerstest.Call(t, server.Server, http.MethodPost, "/models/"+path, fields.Encode(), "Content-Type", "application/x-www-form-urlencoded",
 			"Origin", "https://evil.example", "Authorization", "Bearer open sesame")
-		if foreign.status != http.StatusForbidden {
-			t.Errorf("%s from another site: %d", path, foreign.status)
+		if foreign.Status != http.StatusForbidden {
+			t.Errorf("%s from another site: %d", path, foreign.Status)
 		}
 	}
-	if got := call(t, server.Server, http.MethodGet, "/models", "", "Accept", browserAccept); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
-		t.Errorf("the page without the key: %d", got.status)
+	if got := handlerstest.Call(t, server.Server, http.MethodGet, "/models", "", "Accept", handlerstest.BrowserAccept); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/login" {
+		t.Errorf("the page without the key: %d", got.Status)
 	}
-	if len(server.registry.Requests("api")) != 0 {
+	if len(server.Registry.Requests("api")) != 0 {
 		t.Error("the registry was asked")
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 
 	_ "github.com/mattn/go-sqlite3"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/migrations"
 	"m40-llm/store"
@@ -89,14 +91,14 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{Store: kept})
 	defer chats.Close()
-	server := httptest.NewServer(New(Config{Engine: engine, Live: chats}))
+	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats}))
 	defer server.Close()
 
 	for id, name := range map[string]string{"psbkimomgtscc2vvfyhoekmy7n": "thoughts", "abfkkfkdacv2psmxvbprhan7rt": "raw"} {
-		whole := call(t, server, http.MethodGet, "/c/"+id+"/export.json", "").body
+		whole := handlerstest.Call(t, server, http.MethodGet, "/c/"+id+"/export.json", "").Body
 		got, want := map[string]any{}, map[string]any{}
 		older, err := os.ReadFile("testdata/older/" + name + ".json")
 		if err != nil {
@@ -135,7 +137,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 		}
 		// A file that the older program exported says the same when it is imported.
 		var imported struct{ Chat string }
-		if err := json.Unmarshal([]byte(scripted(t, server, "/import", string(older)).body), &imported); err != nil {
+		if err := json.Unmarshal([]byte(handlerstest.PostScripted(t, server, "/import", string(older)).Body), &imported); err != nil {
 			t.Fatal(err)
 		}
 		if again := allTexts(t, kept, imported.Chat); !reflect.DeepEqual(again, allTexts(t, kept, id)) {
@@ -146,7 +148,7 @@ func TestAnOlderDatabaseIsMigratedAndExportsTheSameChats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := call(t, server, http.MethodGet, "/c/psbkimomgtscc2vvfyhoekmy7n/export.md", "").body; got != string(page) {
+	if got := handlerstest.Call(t, server, http.MethodGet, "/c/psbkimomgtscc2vvfyhoekmy7n/export.md", "").Body; got != string(page) {
 		t.Errorf("it is exported as\n%s\nwant\n%s", got, page)
 	}
 

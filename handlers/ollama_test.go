@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
@@ -61,7 +63,7 @@ const ollamaHello = `{"model":"guide","messages":[{"role":"user","content":"Hell
 func TestOllama_Answers(t *testing.T) {
 	for _, c := range []struct {
 		name, path, body string
-		engine           *fakeEngine
+		engine           *handlerstest.FakeEngine
 		want             []string
 	}{
 		{"a chat is a stream unless the request says otherwise", "/api/chat", ollamaHello + "}", nil, []string{
@@ -98,13 +100,13 @@ func TestOllama_Answers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			engine := c.engine
 			if engine == nil {
-				engine = &fakeEngine{}
+				engine = &handlerstest.FakeEngine{}
 			}
-			got := post(t, server(t, engine), c.path, c.body, "Content-Type", "text/plain")
-			if got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, c.body, "Content-Type", "text/plain")
+			if got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
-			if lines := ollamaLines(t, got.body); !slices.Equal(lines, c.want) {
+			if lines := ollamaLines(t, got.Body); !slices.Equal(lines, c.want) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
@@ -112,11 +114,11 @@ func TestOllama_Answers(t *testing.T) {
 }
 
 // thinking is an engine that thinks before it says something, and is cut off.
-func thinking() *fakeEngine {
-	return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		thought := wordEvent(1, "")
+func thinking() *handlerstest.FakeEngine {
+	return &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		thought := handlerstest.WordEvent(1, "")
 		thought.Token.Reasoning = "Hm."
-		return replay(thought, wordEvent(2, "Yes."), doneEvent(infer.FinishLength))
+		return handlerstest.Replay(thought, handlerstest.WordEvent(2, "Yes."), handlerstest.DoneEvent(infer.FinishLength))
 	}}
 }
 
@@ -180,8 +182,8 @@ func TestOllama_TheRequestIsTheEngines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engine, asked := captured()
-			if got := post(t, server(t, engine), c.path, c.body); got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			if got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, c.body); got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
 			sameRequest(t, *asked, c.want)
 		})
@@ -189,15 +191,15 @@ func TestOllama_TheRequestIsTheEngines(t *testing.T) {
 }
 
 func TestOllama_WhatIsWrongIsAString(t *testing.T) {
-	unknown := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+	unknown := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		return failing(&infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no such model"})
 	}}
-	broken := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, wordEvent(1, "Hi"))
+	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
 	}}
 	for _, c := range []struct {
 		name, method, path, body string
-		engine                   *fakeEngine
+		engine                   *handlerstest.FakeEngine
 		status                   int
 		want                     string
 	}{
@@ -235,70 +237,70 @@ func TestOllama_WhatIsWrongIsAString(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			engine := c.engine
 			if engine == nil {
-				engine = &fakeEngine{}
+				engine = &handlerstest.FakeEngine{}
 			}
-			got := call(t, server(t, engine), c.method, c.path, c.body)
-			lines := slices.Collect(strings.Lines(strings.TrimSuffix(got.body, "\n")))
+			got := handlerstest.Call(t, handlerstest.Server(t, engine), c.method, c.path, c.body)
+			lines := slices.Collect(strings.Lines(strings.TrimSuffix(got.Body, "\n")))
 			var e struct{ Error string }
-			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &e); err != nil || got.status != c.status || !strings.Contains(e.Error, c.want) || strings.Contains(got.body, "secret") {
-				t.Errorf("got %d (%v): %s", got.status, err, got.body)
+			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &e); err != nil || got.Status != c.status || !strings.Contains(e.Error, c.want) || strings.Contains(got.Body, "secret") {
+				t.Errorf("got %d (%v): %s", got.Status, err, got.Body)
 			}
 		})
 	}
-	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
-	if got := call(t, locked, http.MethodGet, "/api/tags", ""); got.status != http.StatusUnauthorized || !strings.HasPrefix(got.body, `{"error":"`) {
-		t.Errorf("without the key: got %d: %s", got.status, got.body)
+	locked := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
+	if got := handlerstest.Call(t, locked, http.MethodGet, "/api/tags", ""); got.Status != http.StatusUnauthorized || !strings.HasPrefix(got.Body, `{"error":"`) {
+		t.Errorf("without the key: got %d: %s", got.Status, got.Body)
 	}
-	if got := call(t, locked, http.MethodGet, "/api/tags", "", "Authorization", "Bearer k"); got.status != http.StatusOK {
-		t.Errorf("with the key: got %d: %s", got.status, got.body)
+	if got := handlerstest.Call(t, locked, http.MethodGet, "/api/tags", "", "Authorization", "Bearer k"); got.Status != http.StatusOK {
+		t.Errorf("with the key: got %d: %s", got.Status, got.Body)
 	}
 }
 
 func TestOllama_Models(t *testing.T) {
-	engine := &fakeEngine{
-		models: func(context.Context) ([]infer.ModelInfo, error) {
+	engine := &handlerstest.FakeEngine{
+		OnModels: func(context.Context) ([]infer.ModelInfo, error) {
 			return []infer.ModelInfo{
 				{Name: "small", Path: "/secret", Size: 10, ModifiedUnix: 1700000000, Architecture: "qwen2", Quant: "Q8_0", Parameters: 494_030_000, ContextTrain: 32768, Sampling: &sample.Suggestion{}},
 				{Name: "broken", Error: "corrupt"},
 			}, nil
 		},
 	}
-	s := server(t, engine)
+	s := handlerstest.Server(t, engine)
 	const details = `{"parent_model":"","format":"gguf","family":"qwen2","families":["qwen2"],"parameter_size":"494.03M","quantization_level":"Q8_0","context_length":32768}`
-	tags := call(t, s, http.MethodGet, "/api/tags", "")
+	tags := handlerstest.Call(t, s, http.MethodGet, "/api/tags", "")
 	var list struct{ Models []struct{ Digest string } }
-	if err := json.Unmarshal([]byte(tags.body), &list); err != nil || len(list.Models) != 1 || len(list.Models[0].Digest) != 64 {
-		t.Fatalf("got %v: %s", err, tags.body)
+	if err := json.Unmarshal([]byte(tags.Body), &list); err != nil || len(list.Models) != 1 || len(list.Models[0].Digest) != 64 {
+		t.Fatalf("got %v: %s", err, tags.Body)
 	}
 	digest := list.Models[0].Digest
-	sameJSON(t, tags.body, `{"models":[{"name":"small","model":"small","modified_at":"2023-11-14T22:13:20Z","size":10,"digest":"`+digest+`","details":`+details+`,"capabilities":["completion"]}]}`)
-	shown := call(t, s, http.MethodPost, "/api/show", `{"model":"small:latest","verbose":true}`)
-	sameJSON(t, shown.body, `{"modelfile":"# This model is the file small.gguf\nFROM small","parameters":"num_ctx                        32768","template":"","details":`+details+
+	sameJSON(t, tags.Body, `{"models":[{"name":"small","model":"small","modified_at":"2023-11-14T22:13:20Z","size":10,"digest":"`+digest+`","details":`+details+`,"capabilities":["completion"]}]}`)
+	shown := handlerstest.Call(t, s, http.MethodPost, "/api/show", `{"model":"small:latest","verbose":true}`)
+	sameJSON(t, shown.Body, `{"modelfile":"# This model is the file small.gguf\nFROM small","parameters":"num_ctx                        32768","template":"","details":`+details+
 		`,"model_info":{"general.architecture":"qwen2","general.parameter_count":494030000,"qwen2.context_length":32768},"capabilities":["completion"],"modified_at":"2023-11-14T22:13:20Z"}`)
-	sameJSON(t, call(t, server(t, &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}), http.MethodGet, "/api/tags", "").body, `{"models":[]}`)
-	running := call(t, s, http.MethodGet, "/api/ps", "")
+	sameJSON(t, handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{OnModels: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}), http.MethodGet, "/api/tags", "").Body, `{"models":[]}`)
+	running := handlerstest.Call(t, s, http.MethodGet, "/api/ps", "")
 	for _, want := range []string{`"name":"guide"`, `"expires_at":"2318-01-01T00:00:00+00:00"`, `"size_vram":0`, `"context_length":512`} {
-		if !strings.Contains(running.body, want) {
-			t.Errorf("ps lacks %s: %s", want, running.body)
+		if !strings.Contains(running.Body, want) {
+			t.Errorf("ps lacks %s: %s", want, running.Body)
 		}
 	}
 	for _, path := range []string{"/api", "/api/version", "/api/tags", "/api/ps"} {
-		if got := call(t, s, http.MethodHead, path, ""); got.status != http.StatusOK || got.body != "" {
-			t.Errorf("HEAD %s: got %d: %s", path, got.status, got.body)
+		if got := handlerstest.Call(t, s, http.MethodHead, path, ""); got.Status != http.StatusOK || got.Body != "" {
+			t.Errorf("HEAD %s: got %d: %s", path, got.Status, got.Body)
 		}
 	}
-	if got := call(t, s, http.MethodGet, "/api/version", ""); !strings.HasPrefix(got.body, `{"version":"0.`) {
-		t.Errorf("version: %s", got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/api/version", ""); !strings.HasPrefix(got.Body, `{"version":"0.`) {
+		t.Errorf("version: %s", got.Body)
 	}
 }
 
 func TestOllama_ModelsOfAServerWithFiles(t *testing.T) {
-	s := server(t, openGuide(t))
-	got := post(t, s, "/api/show", `{"model":"guide"}`)
-	if got.status != http.StatusOK || !strings.Contains(got.body, `"general.architecture"`) {
-		t.Errorf("got %d: %s", got.status, got.body)
+	s := handlerstest.Server(t, handlerstest.OpenGuide(t))
+	got := handlerstest.Post(t, s, "/api/show", `{"model":"guide"}`)
+	if got.Status != http.StatusOK || !strings.Contains(got.Body, `"general.architecture"`) {
+		t.Errorf("got %d: %s", got.Status, got.Body)
 	}
-	answer := post(t, s, "/api/chat", `{"model":"guide","messages":[{"role":"user","content":"Hi"}],"options":{"temperature":0,"num_predict":3},"stream":false}`)
+	answer := handlerstest.Post(t, s, "/api/chat", `{"model":"guide","messages":[{"role":"user","content":"Hi"}],"options":{"temperature":0,"num_predict":3},"stream":false}`)
 	var body struct {
 		Total   time.Duration `json:"total_duration"`
 		Prompt  time.Duration `json:"prompt_eval_duration"`
@@ -306,40 +308,40 @@ func TestOllama_ModelsOfAServerWithFiles(t *testing.T) {
 		Count   int           `json:"eval_count"`
 		Message struct{ Content string }
 	}
-	if err := json.Unmarshal([]byte(answer.body), &body); err != nil || body.Count != 3 || body.Message.Content == "" || body.Prompt <= 0 || body.Answer <= 0 || body.Total < body.Prompt+body.Answer {
-		t.Errorf("got %v: %s", err, answer.body)
+	if err := json.Unmarshal([]byte(answer.Body), &body); err != nil || body.Count != 3 || body.Message.Content == "" || body.Prompt <= 0 || body.Answer <= 0 || body.Total < body.Prompt+body.Answer {
+		t.Errorf("got %v: %s", err, answer.Body)
 	}
 }
 
 func TestOllama_TheRootOfItsOwnPortSaysThatItRuns(t *testing.T) {
 	s := httptest.NewUnstartedServer(nil)
-	cfg := testConfig(&fakeEngine{})
+	cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
 	cfg.OllamaPort = s.Listener.Addr().(*net.TCPAddr).Port
-	s.Config = NewServer(New(cfg), cfg.Logger)
+	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)
 	s.Start()
 	t.Cleanup(s.Close)
 	for method, want := range map[string]string{http.MethodGet: "Ollama is running", http.MethodHead: ""} {
-		if got := call(t, s, method, "/", "", "Accept", browserAccept); got.status != http.StatusOK || got.body != want {
-			t.Errorf("%s: got %d: %.100s", method, got.status, got.body)
+		if got := handlerstest.Call(t, s, method, "/", "", "Accept", handlerstest.BrowserAccept); got.Status != http.StatusOK || got.Body != want {
+			t.Errorf("%s: got %d: %.100s", method, got.Status, got.Body)
 		}
 	}
-	if got := call(t, s, http.MethodGet, "/", "", "Host", "evil.example"); got.status != http.StatusMisdirectedRequest {
-		t.Errorf("a foreign host gets %d: %s", got.status, got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/", "", "Host", "evil.example"); got.Status != http.StatusMisdirectedRequest {
+		t.Errorf("a foreign host gets %d: %s", got.Status, got.Body)
 	}
 }
 
 func TestOllama_ASilentStreamHasEmptyChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 			return func(yield func(infer.Event, error) bool) {
 				if !yield(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1}}, nil) {
 					return
 				}
 				time.Sleep(25 * time.Second)
-				yield(doneEvent(infer.FinishStop), nil)
+				yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}}
-		body := serveInMemoryAt(t, New(testConfig(engine)), "/api/chat", ollamaHello+"}")
+		body := serveInMemoryAt(t, handlers.New(handlerstest.TestConfig(engine)), "/api/chat", ollamaHello+"}")
 		lines := ollamaLines(t, body)
 		const empty = `{"done":false,"message":{"content":"","role":"assistant"},"model":"guide"}`
 		if len(lines) != 3 || lines[0] != empty || lines[1] != empty {

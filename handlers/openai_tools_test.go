@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -6,22 +6,23 @@ import (
 	"iter"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
 
 // calling is an engine that thinks, says something and calls two tools.
-func calling(text string) *fakeEngine {
-	return &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+func calling(text string) *handlerstest.FakeEngine {
+	return &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		token := func(text, reasoning string, calls ...reply.CallDelta) infer.Event {
-			e := wordEvent(1, text)
+			e := handlerstest.WordEvent(1, text)
 			e.Token.Reasoning, e.Token.Calls = reasoning, calls
 			return e
 		}
-		done := doneEvent(infer.FinishCalls)
+		done := handlerstest.DoneEvent(infer.FinishCalls)
 		done.Done.Usage.ReasoningTokens = 1
 		done.Done.Calls = []reply.CallDelta{{Index: 1, Arguments: "}"}}
-		return replay(
+		return handlerstest.Replay(
 			token("", "Hm."), token(text, ""),
 			token("", "", reply.CallDelta{ID: "a", Name: "f", Arguments: `{"x"`}),
 			token("", "", reply.CallDelta{Arguments: `:1}`}, reply.CallDelta{Index: 1, ID: "b", Name: "g", Arguments: "{"}),
@@ -38,12 +39,12 @@ func TestChat_CallsOfTools(t *testing.T) {
 		{"content is null where there are calls alone", "", "null"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := post(t, server(t, calling(c.text)), "/v1/chat/completions", hello)
+			got := handlerstest.Post(t, handlerstest.Server(t, calling(c.text)), "/v1/chat/completions", hello)
 			var body struct {
 				Choices json.RawMessage
 				Usage   json.RawMessage
 			}
-			if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+			if err := json.Unmarshal([]byte(got.Body), &body); err != nil {
 				t.Fatal(err)
 			}
 			sameJSON(t, string(body.Choices), `[{"index":0,"message":{"role":"assistant","content":`+c.content+`,"reasoning_content":"Hm.","reasoning":"Hm.","tool_calls":`+calls+`},"logprobs":null,"finish_reason":"tool_calls"}]`)
@@ -51,19 +52,19 @@ func TestChat_CallsOfTools(t *testing.T) {
 		})
 	}
 	t.Run("an answer without calls and text is empty text", func(t *testing.T) {
-		engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-			return replay(doneEvent(infer.FinishStop))
+		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+			return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
 		}}
-		got := post(t, server(t, engine), "/v1/chat/completions", hello)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", hello)
 		var body struct{ Choices json.RawMessage }
-		if err := json.Unmarshal([]byte(got.body), &body); err != nil {
+		if err := json.Unmarshal([]byte(got.Body), &body); err != nil {
 			t.Fatal(err)
 		}
 		sameJSON(t, string(body.Choices), `[{"index":0,"message":{"role":"assistant","content":""},"logprobs":null,"finish_reason":"stop"}]`)
 	})
 	t.Run("a stream tells them as they come", func(t *testing.T) {
-		got := post(t, server(t, calling("Let me look.")), "/v1/chat/completions", chatBody(`"stream":true`))
-		data, _ := sseData(t, got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, calling("Let me look.")), "/v1/chat/completions", chatBody(`"stream":true`))
+		data, _ := sseData(t, got.Body)
 		want := []string{
 			`{"role":"assistant","content":""}`,
 			`{"reasoning_content":"Hm.","reasoning":"Hm."}`,
@@ -74,7 +75,7 @@ func TestChat_CallsOfTools(t *testing.T) {
 			`{}`,
 		}
 		if len(data) != len(want)+1 {
-			t.Fatalf("the stream has %d events, want %d and [DONE]: %s", len(data), len(want), got.body)
+			t.Fatalf("the stream has %d events, want %d and [DONE]: %s", len(data), len(want), got.Body)
 		}
 		for i, delta := range want {
 			reason := "null"
@@ -89,7 +90,7 @@ func TestChat_CallsOfTools(t *testing.T) {
 func TestChat_CallsAreToldWholeUnlessTheyAreStreamed(t *testing.T) {
 	for fields, want := range map[string]bool{`"stream":false`: true, `"stream":true`: false} {
 		engine, asked := captured()
-		post(t, server(t, engine), "/v1/chat/completions", chatBody(fields))
+		handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(fields))
 		if !asked.ParseReply || asked.WholeCalls != want {
 			t.Errorf("%s: the engine was asked %+v", fields, asked)
 		}

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
@@ -11,12 +11,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 )
 
 // /openapi.json has every route for programs, and no other.
 func TestOpenAPI_HasTheRoutesThatExist(t *testing.T) {
-	s := server(t, &fakeEngine{})
-	got := call(t, s, http.MethodGet, "/openapi.json", "")
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
+	got := handlerstest.Call(t, s, http.MethodGet, "/openapi.json", "")
 	var document struct {
 		OpenAPI string
 		Paths   map[string]map[string]struct {
@@ -29,8 +30,8 @@ func TestOpenAPI_HasTheRoutesThatExist(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK || document.OpenAPI != "3.1.0" {
-		t.Fatalf("got %d, %v: %.300s", got.status, err, got.body)
+	if err := json.Unmarshal([]byte(got.Body), &document); err != nil || got.Status != http.StatusOK || document.OpenAPI != "3.1.0" {
+		t.Fatalf("got %d, %v: %.300s", got.Status, err, got.Body)
 	}
 	var documented, existing []string
 	for path, operations := range document.Paths {
@@ -58,7 +59,7 @@ func TestOpenAPI_HasTheRoutesThatExist(t *testing.T) {
 			t.Errorf("%s is documented and does not exist", route)
 		}
 	}
-	for _, reference := range regexp.MustCompile(`"#/components/schemas/([^"]*)"`).FindAllStringSubmatch(got.body, -1) {
+	for _, reference := range regexp.MustCompile(`"#/components/schemas/([^"]*)"`).FindAllStringSubmatch(got.Body, -1) {
 		if _, there := document.Components.Schemas[reference[1]]; !there {
 			t.Errorf("the schema %s is missing", reference[1])
 		}

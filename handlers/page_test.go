@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
@@ -54,7 +56,7 @@ var (
 )
 
 func TestPage_NeedsNothingButItself(t *testing.T) {
-	server := serve(t, newScript())
+	server := handlerstest.Serve(t, handlerstest.NewScript())
 	response, body := get(t, server.URL+"/")
 	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("got %d, %s", response.StatusCode, response.Header.Get("Content-Type"))
@@ -82,7 +84,7 @@ func TestPage_NeedsNothingButItself(t *testing.T) {
 }
 
 func TestPage_AssetsKeepTheirAddressOnlyWhileTheyAreTheSame(t *testing.T) {
-	server := serve(t, newScript())
+	server := handlerstest.Serve(t, handlerstest.NewScript())
 	address := server.URL + web.AssetPath("app.css")
 	_, plain := get(t, address, "Accept-Encoding", "identity")
 	response, packed := get(t, address, "Accept-Encoding", "gzip")
@@ -101,10 +103,10 @@ func TestPage_AssetsKeepTheirAddressOnlyWhileTheyAreTheSame(t *testing.T) {
 }
 
 func TestPage_TitlesAreText(t *testing.T) {
-	engine := newScript()
+	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
-	server := server(t, engine, func(c *Config) { c.Live = chats })
+	server := handlerstest.Server(t, engine, func(c *handlers.Config) { c.Live = chats })
 	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +124,7 @@ func TestPage_TitlesAreText(t *testing.T) {
 }
 
 func TestPage_EngineInWords(t *testing.T) {
-	ready := newScript().status
+	ready := handlerstest.NewScript().Current
 	for _, c := range []struct {
 		name   string
 		change func(*infer.Status)

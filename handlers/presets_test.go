@@ -1,55 +1,34 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
 )
 
-// form posts the fields of a page's own form.
-func form(t testing.TB, server *httptest.Server, path, body string) response {
-	t.Helper()
-	return post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/x-www-form-urlencoded", "Accept", browserAccept)
-}
-
-// scripted posts JSON as the page's scripts do.
-func scripted(t testing.TB, server *httptest.Server, path, body string) response {
-	t.Helper()
-	return post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
-}
-
-func presetsOf(t testing.TB, server *httptest.Server) (list []page.Preset) {
-	t.Helper()
-	got := call(t, server, http.MethodGet, "/presets", "", "Accept", "application/json")
-	var body struct{ Presets []page.Preset }
-	if err := json.Unmarshal([]byte(got.body), &body); err != nil {
-		t.Fatalf("%v: %s", err, got.body)
-	}
-	return body.Presets
-}
-
 func TestPresets_ByScripts(t *testing.T) {
-	server, _ := serveStored(t, newScript())
-	got := scripted(t, server, "/presets", `{"name":"Wild","system":"Be wild.","settings":{"temperature":1.5,"stop":["\n"]}}`)
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	got := handlerstest.PostScripted(t, server, "/presets", `{"name":"Wild","system":"Be wild.","settings":{"temperature":1.5,"stop":["\n"]}}`)
 	var made page.Preset
-	if err := json.Unmarshal([]byte(got.body), &made); err != nil || got.status != http.StatusCreated {
-		t.Fatalf("got %d: %s", got.status, got.body)
+	if err := json.Unmarshal([]byte(got.Body), &made); err != nil || got.Status != http.StatusCreated {
+		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
 	if made.Name != "Wild" || made.Settings.Temperature != 1.5 || made.Settings.TopK != live.DefaultSettings().TopK || made.Settings.Seed != -1 {
 		t.Errorf("made %+v", made)
 	}
-	if got := scripted(t, server, "/presets/"+made.ID, `{"settings":{"temperature":2}}`); got.status != http.StatusOK || strings.Contains(got.body, "Be wild") {
-		t.Errorf("saved: %d, %s", got.status, got.body)
+	if got := handlerstest.PostScripted(t, server, "/presets/"+made.ID, `{"settings":{"temperature":2}}`); got.Status != http.StatusOK || strings.Contains(got.Body, "Be wild") {
+		t.Errorf("saved: %d, %s", got.Status, got.Body)
 	}
-	if got := scripted(t, server, "/presets/"+made.ID+"/rename", `{"name":"Wilder"}`); got.status != http.StatusNoContent {
-		t.Errorf("renamed: %d, %s", got.status, got.body)
+	if got := handlerstest.PostScripted(t, server, "/presets/"+made.ID+"/rename", `{"name":"Wilder"}`); got.Status != http.StatusNoContent {
+		t.Errorf("renamed: %d, %s", got.Status, got.Body)
 	}
 	for _, c := range []struct {
 		name, path, body, code, field string
@@ -68,54 +47,56 @@ func TestPresets_ByScripts(t *testing.T) {
 		{"the deletion of a built-in one", "/presets/greedy/delete", `{}`, "preset_builtin", "", 409},
 		{"a restoration of nothing", "/presets/99/restore", `{}`, "preset_not_found", "", 404},
 	} {
-		got := scripted(t, server, c.path, c.body)
-		if e := parseError(t, got); got.status != c.status || e.Code != c.code || c.field != "" && (e.Param == nil || *e.Param != c.field) {
-			t.Errorf("%s: got %d: %s", c.name, got.status, got.body)
+		got := handlerstest.PostScripted(t, server, c.path, c.body)
+		if e := parseError(t, got); got.Status != c.status || e.Code != c.code || c.field != "" && (e.Param == nil || *e.Param != c.field) {
+			t.Errorf("%s: got %d: %s", c.name, got.Status, got.Body)
 		}
 	}
-	if got := scripted(t, server, "/presets/"+made.ID+"/delete", `{}`); got.status != http.StatusNoContent {
-		t.Errorf("deleted: %d, %s", got.status, got.body)
+	if got := handlerstest.PostScripted(t, server, "/presets/"+made.ID+"/delete", `{}`); got.Status != http.StatusNoContent {
+		t.Errorf("deleted: %d, %s", got.Status, got.Body)
 	}
-	if got := scripted(t, server, "/presets/"+made.ID+"/restore", `{}`); got.status != http.StatusNoContent {
-		t.Errorf("restored: %d, %s", got.status, got.body)
+	if got := handlerstest.PostScripted(t, server, "/presets/"+made.ID+"/restore", `{}`); got.Status != http.StatusNoContent {
+		t.Errorf("restored: %d, %s", got.Status, got.Body)
 	}
-	list := presetsOf(t, server)
+	list := handlerstest.PresetsOf(t, server)
 	if last := list[len(list)-1]; last.Name != "Wilder" || last.ID != made.ID || last.Settings.Temperature != 2 {
 		t.Errorf("the last preset is %+v", last)
 	}
 }
 
 func TestPresets_OnlyThePageChangesThem(t *testing.T) {
-	open, _ := serveStored(t, newScript())
+	open, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	for name, header := range map[string][]string{
 		"another site":             {"Origin", "https://evil.example"},
 		"a request without origin": {"Content-Type", "application/json"},
 		"a form of another origin": {"Origin", "null"},
 	} {
-		if got := post(t, open, "/presets", `{"name":"x"}`, header...); got.status != http.StatusForbidden {
-			t.Errorf("%s: got %d: %s", name, got.status, got.body)
+		if got := handlerstest.Post(t, open, "/presets", `{"name":"x"}`, header...); got.Status != http.StatusForbidden {
+			t.Errorf("%s: got %d: %s", name, got.Status, got.Body)
 		}
 	}
-	locked := server(t, newScript(), func(c *Config) { lock(t, c, "open sesame") })
+	locked := handlerstest.Server(t, handlerstest.NewScript(), func(c *handlers.Config) { handlerstest.Lock(t, c, "open sesame") })
 	for _, path := range []string{"/presets", "/presets/export.json"} {
-		if got := call(t, locked, http.MethodGet, path, ""); got.status == http.StatusOK {
-			t.Errorf("%s is open to everybody: %s", path, got.body)
+		if got := handlerstest.Call(t, locked, http.MethodGet, path, ""); got.Status == http.StatusOK {
+			t.Errorf("%s is open to everybody: %s", path, got.Body)
 		}
 	}
-	if got := scripted(t, locked, "/presets", `{"name":"x"}`); got.status != http.StatusUnauthorized {
-		t.Errorf("without the key: %d: %s", got.status, got.body)
+	if got := handlerstest.PostScripted(t, locked, "/presets", `{"name":"x"}`); got.Status != http.StatusUnauthorized {
+		t.Errorf("without the key: %d: %s", got.Status, got.Body)
 	}
 }
 
 func TestPresets_WithoutScripts(t *testing.T) {
-	server, _ := serveStored(t, newScript())
-	show := func(query string) string { return call(t, server, http.MethodGet, "/presets"+query, "").body }
-	got := form(t, server, "/presets", "from=precise")
-	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/presets?id=1" {
-		t.Fatalf("copied: %d, %q, %s", got.status, got.header.Get("Location"), got.body)
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	show := func(query string) string {
+		return handlerstest.Call(t, server, http.MethodGet, "/presets"+query, "").Body
 	}
-	if got := form(t, server, "/presets/1/rename", "name=%3Cb%3EMine"); got.status != http.StatusSeeOther {
-		t.Fatalf("renamed: %d, %s", got.status, got.body)
+	got := handlerstest.PostForm(t, server, "/presets", "from=precise")
+	if got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/presets?id=1" {
+		t.Fatalf("copied: %d, %q, %s", got.Status, got.Header.Get("Location"), got.Body)
+	}
+	if got := handlerstest.PostForm(t, server, "/presets/1/rename", "name=%3Cb%3EMine"); got.Status != http.StatusSeeOther {
+		t.Fatalf("renamed: %d, %s", got.Status, got.Body)
 	}
 	page := show("?id=1&against=precise")
 	for _, want := range []string{"&lt;b&gt;Mine", "The same as Precise", "Built in", `action="/presets/1/delete"`} {
@@ -126,32 +107,32 @@ func TestPresets_WithoutScripts(t *testing.T) {
 	if strings.Contains(page, "<b>Mine") || strings.Contains(page, "/presets/precise/delete") {
 		t.Error("the page offers what cannot be, or runs a name")
 	}
-	got = form(t, server, "/presets/1/delete", "")
-	if got.header.Get("Location") != "/presets?deleted=1" {
-		t.Fatalf("deleted: %d, %q", got.status, got.header.Get("Location"))
+	got = handlerstest.PostForm(t, server, "/presets/1/delete", "")
+	if got.Header.Get("Location") != "/presets?deleted=1" {
+		t.Fatalf("deleted: %d, %q", got.Status, got.Header.Get("Location"))
 	}
 	if page := show("?deleted=1"); !strings.Contains(page, "Deleted “&lt;b&gt;Mine”") || !strings.Contains(page, `action="/presets/1/restore"`) {
 		t.Error("the deletion cannot be undone on the page")
 	}
-	if got := form(t, server, "/presets/1/restore", ""); got.status != http.StatusSeeOther || !strings.Contains(show(""), "&lt;b&gt;Mine") {
-		t.Errorf("restored: %d, %s", got.status, got.body)
+	if got := handlerstest.PostForm(t, server, "/presets/1/restore", ""); got.Status != http.StatusSeeOther || !strings.Contains(show(""), "&lt;b&gt;Mine") {
+		t.Errorf("restored: %d, %s", got.Status, got.Body)
 	}
-	if got := form(t, server, "/presets/1/rename", "name=balanced"); got.status != http.StatusConflict || !strings.Contains(got.body, "There is a preset “balanced” already.") {
-		t.Errorf("a name in use: %d, %s", got.status, got.body)
+	if got := handlerstest.PostForm(t, server, "/presets/1/rename", "name=balanced"); got.Status != http.StatusConflict || !strings.Contains(got.Body, "There is a preset “balanced” already.") {
+		t.Errorf("a name in use: %d, %s", got.Status, got.Body)
 	}
 }
 
 func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
-	server, _ := serveStored(t, newScript())
-	form(t, server, "/presets", "from=precise")
-	got := form(t, server, "/presets/1", url.Values{
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	handlerstest.PostForm(t, server, "/presets", "from=precise")
+	got := handlerstest.PostForm(t, server, "/presets/1", url.Values{
 		"name": {"Exact"}, "temperature": {"0,25"}, "mirostat": {"2"}, "stop": {"\\nYou:\r\n\r\na\\\\b\r\n"}, "samplers": {"Top-k, min_p, Temperature"},
 		"thinking": {"off"}, "system": {"Be exact.\r\nBe short."}, "against": {"greedy"}, "all": {"1"},
 	}.Encode())
-	if got.status != http.StatusSeeOther || got.header.Get("Location") != "/presets?id=1&against=greedy&all=1" {
-		t.Fatalf("saved: %d, %q, %s", got.status, got.header.Get("Location"), got.body)
+	if got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/presets?id=1&against=greedy&all=1" {
+		t.Fatalf("saved: %d, %q, %s", got.Status, got.Header.Get("Location"), got.Body)
 	}
-	list := presetsOf(t, server)
+	list := handlerstest.PresetsOf(t, server)
 	is := list[len(list)-1]
 	if is.Name != "Exact" || is.System != "Be exact.\nBe short." || is.Settings.Temperature != 0.25 || is.Settings.Mirostat != 2 || is.Settings.TopK != 20 || is.Settings.Thinking != "off" {
 		t.Errorf("stored is %+v", is)
@@ -159,7 +140,7 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 	if s := is.Settings; !slices.Equal(s.Stop, []string{"\nYou:", `a\b`}) || !slices.Equal(s.Samplers, []string{"top_k", "min_p", "temperature"}) {
 		t.Errorf("stored is %q, %q", s.Stop, s.Samplers)
 	}
-	page := call(t, server, http.MethodGet, "/presets?id=1&all=1", "").body
+	page := handlerstest.Call(t, server, http.MethodGet, "/presets?id=1&all=1", "").Body
 	for _, want := range []string{`name="temperature" inputmode="decimal" value="0.25"`, ">\\nYou:\na\\\\b</textarea>", `value="Top-k, Min-p, Temperature"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
@@ -177,82 +158,82 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 		"an unknown thought":    {"thinking", "<b>", "Thinking is"},
 		"a text that is a mile": {"stop", strings.Repeat("x", 300), "300 bytes"},
 	} {
-		got := form(t, server, "/presets/1", url.Values{"temperature": {"1.5"}, c.field: {c.value}}.Encode())
-		if got.status != http.StatusBadRequest || !strings.Contains(got.body, c.problem) || !strings.Contains(got.body, `id="e-`+c.field+`"`) || !strings.Contains(got.body, `value="1.5"`) {
-			t.Errorf("%s: got %d without %q or what was typed", name, got.status, c.problem)
+		got := handlerstest.PostForm(t, server, "/presets/1", url.Values{"temperature": {"1.5"}, c.field: {c.value}}.Encode())
+		if got.Status != http.StatusBadRequest || !strings.Contains(got.Body, c.problem) || !strings.Contains(got.Body, `id="e-`+c.field+`"`) || !strings.Contains(got.Body, `value="1.5"`) {
+			t.Errorf("%s: got %d without %q or what was typed", name, got.Status, c.problem)
 		}
 	}
-	if after := presetsOf(t, server); after[len(after)-1].Settings.Temperature != 0.25 || after[len(after)-1].Name != "Exact" {
+	if after := handlerstest.PresetsOf(t, server); after[len(after)-1].Settings.Temperature != 0.25 || after[len(after)-1].Name != "Exact" {
 		t.Errorf("what was refused was half stored: %+v", after[len(after)-1])
 	}
-	if got := form(t, server, "/presets/greedy", "temperature=1"); got.status != http.StatusConflict {
-		t.Errorf("a built-in one: got %d", got.status)
+	if got := handlerstest.PostForm(t, server, "/presets/greedy", "temperature=1"); got.Status != http.StatusConflict {
+		t.Errorf("a built-in one: got %d", got.Status)
 	}
 }
 
 func TestPresets_AreUsedInTheChatThatThePageWasOpenedFrom(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
-	scripted(t, server, "/presets", `{"name":"Poet","system":"Rhyme.","settings":{"temperature":1.4}}`)
-	chat := chatOf(t, submitted(t, server, "/", url.Values{"text": {"Hello"}}))
-	engine.next(t).finish()
-	page := call(t, server, http.MethodGet, "/presets?id=1&chat="+chat, "").body
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	handlerstest.PostScripted(t, server, "/presets", `{"name":"Poet","system":"Rhyme.","settings":{"temperature":1.4}}`)
+	chat := handlerstest.ChatOf(t, handlerstest.Submit(t, server, "/", url.Values{"text": {"Hello"}}))
+	engine.Next(t).Finish()
+	page := handlerstest.Call(t, server, http.MethodGet, "/presets?id=1&chat="+chat, "").Body
 	for _, want := range []string{"Use in this chat", "This chat is “Hello”.", `name="chat" value="` + chat + `"`, `href="/c/` + chat + `"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if got := form(t, server, "/presets/1/use", "chat="+chat); got.status != http.StatusSeeOther || got.header.Get("Location") != "/c/"+chat {
-		t.Fatalf("used: %d, %q", got.status, got.header.Get("Location"))
+	if got := handlerstest.PostForm(t, server, "/presets/1/use", "chat="+chat); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/c/"+chat {
+		t.Fatalf("used: %d, %q", got.Status, got.Header.Get("Location"))
 	}
-	c := dialSocket(t, server)
-	if p := panelOf(t, c, chat); p.Settings.Temperature != 1.4 || p.System != "Rhyme." || p.Preset != "1" || p.Settings.Seed != -1 {
+	c := handlerstest.DialSocket(t, server)
+	if p := handlerstest.PanelOf(t, c, chat); p.Settings.Temperature != 1.4 || p.System != "Rhyme." || p.Preset != "1" || p.Settings.Seed != -1 {
 		t.Errorf("the panel of the chat is %+v, %q, %q", p.Settings, p.System, p.Preset)
 	}
-	c.do("panel", map[string]any{"settings": map[string]any{"seed": 7}, "system": "My own.", "preset": "1"})
-	form(t, server, "/presets/precise/use", "chat="+chat)
-	if p := panelOf(t, c, chat); p.Settings.Temperature != 0.3 || p.System != "My own." || p.Settings.Seed != 7 {
+	c.Do("panel", map[string]any{"settings": map[string]any{"seed": 7}, "system": "My own.", "preset": "1"})
+	handlerstest.PostForm(t, server, "/presets/precise/use", "chat="+chat)
+	if p := handlerstest.PanelOf(t, c, chat); p.Settings.Temperature != 0.3 || p.System != "My own." || p.Settings.Seed != 7 {
 		t.Errorf("after another preset the panel of the chat is %+v, %q", p.Settings, p.System)
 	}
 
 	// In a new chat, without scripts.
-	got := form(t, server, "/presets/1/use", "")
-	if got.header.Get("Location") != "/?preset=1" {
-		t.Fatalf("used in a new chat: %d, %q", got.status, got.header.Get("Location"))
+	got := handlerstest.PostForm(t, server, "/presets/1/use", "")
+	if got.Header.Get("Location") != "/?preset=1" {
+		t.Fatalf("used in a new chat: %d, %q", got.Status, got.Header.Get("Location"))
 	}
-	if page := call(t, server, http.MethodGet, "/?preset=1", "").body; !strings.Contains(page, `<input type="hidden" name="preset" value="1">`) {
+	if page := handlerstest.Call(t, server, http.MethodGet, "/?preset=1", "").Body; !strings.Contains(page, `<input type="hidden" name="preset" value="1">`) {
 		t.Error("the form of the new chat does not name the preset")
 	}
-	chatOf(t, submitted(t, server, "/", url.Values{"text": {"Hello"}, "preset": {"1"}}))
-	if r := engine.next(t).request; r.Params.Temperature != 1.4 || r.Messages[0].Content != "Rhyme." {
+	handlerstest.ChatOf(t, handlerstest.Submit(t, server, "/", url.Values{"text": {"Hello"}, "preset": {"1"}}))
+	if r := engine.Next(t).Request; r.Params.Temperature != 1.4 || r.Messages[0].Content != "Rhyme." {
 		t.Errorf("the engine was asked with %+v", r)
 	}
 	for path, want := range map[string]int{"/presets/99/use": 404, "/presets?id=99": 404} {
 		if strings.Contains(path, "use") {
-			if got := form(t, server, path, "chat="+chat); got.status != want {
-				t.Errorf("%s: got %d", path, got.status)
+			if got := handlerstest.PostForm(t, server, path, "chat="+chat); got.Status != want {
+				t.Errorf("%s: got %d", path, got.Status)
 			}
-		} else if got := call(t, server, http.MethodGet, path, ""); got.status != want {
-			t.Errorf("%s: got %d", path, got.status)
+		} else if got := handlerstest.Call(t, server, http.MethodGet, path, ""); got.Status != want {
+			t.Errorf("%s: got %d", path, got.Status)
 		}
 	}
 }
 
 func TestPresets_AnExportComesBack(t *testing.T) {
-	server, _ := serveStored(t, newScript())
-	scripted(t, server, "/presets", `{"name":"Wild","system":"</script>\n\"","settings":{"temperature":1.5,"stop":["\n","\\"],"repeat_last_n":-1}}`)
-	all := call(t, server, http.MethodGet, "/presets/export.json", "")
-	one := call(t, server, http.MethodGet, "/presets/export.json?id=greedy", "")
-	if got := one.header.Get("Content-Disposition"); got != "attachment; filename=Greedy.json" {
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	handlerstest.PostScripted(t, server, "/presets", `{"name":"Wild","system":"</script>\n\"","settings":{"temperature":1.5,"stop":["\n","\\"],"repeat_last_n":-1}}`)
+	all := handlerstest.Call(t, server, http.MethodGet, "/presets/export.json", "")
+	one := handlerstest.Call(t, server, http.MethodGet, "/presets/export.json?id=greedy", "")
+	if got := one.Header.Get("Content-Disposition"); got != "attachment; filename=Greedy.json" {
 		t.Errorf("the file is called %q", got)
 	}
-	for _, file := range []string{all.body, one.body} {
-		if got := scripted(t, server, "/presets/import", file); got.status != http.StatusCreated {
-			t.Errorf("imported: %d, %s", got.status, got.body)
+	for _, file := range []string{all.Body, one.Body} {
+		if got := handlerstest.PostScripted(t, server, "/presets/import", file); got.Status != http.StatusCreated {
+			t.Errorf("imported: %d, %s", got.Status, got.Body)
 		}
 	}
 	byName := map[string]page.Preset{}
-	for _, p := range presetsOf(t, server) {
+	for _, p := range handlerstest.PresetsOf(t, server) {
 		byName[p.Name] = p
 	}
 	for was, is := range map[string]string{"Wild": "Wild (2)", "Greedy": "Greedy (2)"} {
@@ -264,7 +245,7 @@ func TestPresets_AnExportComesBack(t *testing.T) {
 }
 
 func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
-	server, _ := serveStored(t, newScript())
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	file := func(presets string) string { return `{"format":"` + page.PresetFormat + `","presets":` + presets + `}` }
 	for name, c := range map[string]struct{ body, field string }{
 		"no JSON":                             {"hello", "file"},
@@ -288,13 +269,13 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 		"presets by the bunch":                {file("[" + strings.TrimSuffix(strings.Repeat(`{"name":"x"},`, 600), ",") + "]"), "presets"},
 	} {
 		t.Run(name+" is refused", func(t *testing.T) {
-			got := scripted(t, server, "/presets/import", c.body)
-			if e := parseError(t, got); got.status != http.StatusBadRequest || c.field != "" && (e.Param == nil || *e.Param != c.field) {
-				t.Errorf("got %d: %s", got.status, got.body)
+			got := handlerstest.PostScripted(t, server, "/presets/import", c.body)
+			if e := parseError(t, got); got.Status != http.StatusBadRequest || c.field != "" && (e.Param == nil || *e.Param != c.field) {
+				t.Errorf("got %d: %s", got.Status, got.Body)
 			}
 		})
 	}
-	for _, p := range presetsOf(t, server) {
+	for _, p := range handlerstest.PresetsOf(t, server) {
 		if !p.Builtin {
 			t.Errorf("what was refused is there: %+v", p)
 		}
@@ -302,8 +283,8 @@ func TestPresets_ImportRefusesWhatIsNone(t *testing.T) {
 }
 
 func TestPresets_WhatIsLeftToTheModelAndTheProgramIsNotCalledNone(t *testing.T) {
-	server, _ := serveStored(t, newScript())
-	page := call(t, server, http.MethodGet, "/presets?id=balanced&all=1", "").body
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	page := handlerstest.Call(t, server, http.MethodGet, "/presets?id=balanced&all=1", "").Body
 	for label, want := range map[string]string{"Order": "default", "Thinking": "as the model does"} {
 		_, row, found := strings.Cut(page, ">"+label+"<")
 		row, _, _ = strings.Cut(row, "</tr>")

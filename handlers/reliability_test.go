@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bytes"
@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
@@ -66,14 +68,14 @@ func TestMatrix_ChildrenOfOthersAreNotReachedThroughOnesOwn(t *testing.T) {
 			"DEVICE", fmt.Sprint(account.Devices[0].ID), "KEY", fmt.Sprint(account.Keys[0].ID), "PRESET", h.objects[ofPreset][store.OwnerID], "MINE", preset).Replace(request)
 		method, rest, _ := strings.Cut(request, " ")
 		path, form, _ := strings.Cut(rest, " ")
-		got := call(t, h.Server, method, path, form, append(slices.Clone(anna.header), "Content-Type", "application/x-www-form-urlencoded", "Accept", "application/json")...)
+		got := handlerstest.Call(t, h.Server, method, path, form, append(slices.Clone(anna.header), "Content-Type", "application/x-www-form-urlencoded", "Accept", "application/json")...)
 		tried++
-		if strings.Contains(got.body, "secret of "+store.OwnerID) || got.status >= 500 {
-			t.Errorf("%s: got %d: %.300s", request, got.status, got.body)
+		if strings.Contains(got.Body, "secret of "+store.OwnerID) || got.Status >= 500 {
+			t.Errorf("%s: got %d: %.300s", request, got.Status, got.Body)
 		}
 		if strings.Contains(path, "/revoke") || strings.Contains(path, "/show") || strings.Contains(path, "/end") || strings.Contains(path, "/code/") {
-			if got.status < 400 {
-				t.Errorf("%s was carried out: %d", request, got.status)
+			if got.Status < 400 {
+				t.Errorf("%s was carried out: %d", request, got.Status)
 			}
 		}
 	}
@@ -114,23 +116,23 @@ func encodedPaths(n int) (list []string) {
 // a chat or of a route that needs a login; on the server and on the listener for shared chats.
 func TestPath_EncodedPathsReachNothing(t *testing.T) {
 	h := newHouse(t)
-	shares := httptest.NewServer(NewShared(testConfig(&fakeEngine{})))
+	shares := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(&handlerstest.FakeEngine{})))
 	defer shares.Close()
 	for name, address := range map[string]string{"the server": h.Listener.Addr().String(), "the listener for shared chats": shares.Listener.Addr().String()} {
 		k := &knock{address: address}
 		statuses := map[int]int{}
 		for _, path := range encodedPaths(500) {
 			body := k.body(t, fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\nVia: 1.1 elsewhere\r\nAccept: application/json\r\n\r\n", path))
-			statuses[body.status]++
-			if body.status < 300 || body.status >= 500 {
-				t.Errorf("%s: %s got %d: %.200s", name, path, body.status, body.body)
+			statuses[body.Status]++
+			if body.Status < 300 || body.Status >= 500 {
+				t.Errorf("%s: %s got %d: %.200s", name, path, body.Status, body.Body)
 			}
-			if to := body.header.Get("Location"); to != "" && to != "/login" {
+			if to := body.Header.Get("Location"); to != "" && to != "/login" {
 				t.Errorf("%s: %s is redirected to %q", name, path, to)
 			}
 			for _, secret := range []string{"root:", "secret of", "SQLite", "PATH="} {
-				if strings.Contains(body.body, secret) {
-					t.Errorf("%s: %s has %q: %.200s", name, path, secret, body.body)
+				if strings.Contains(body.Body, secret) {
+					t.Errorf("%s: %s has %q: %.200s", name, path, secret, body.Body)
 				}
 			}
 		}
@@ -142,15 +144,15 @@ func TestPath_EncodedPathsReachNothing(t *testing.T) {
 // Connections that send their requests byte by byte, or nothing, hold up nobody else, and end.
 func TestConnections_SlowOnesHoldUpNobody(t *testing.T) {
 	n := fully(200, 1000)
-	config := testConfig(&fakeEngine{})
+	config := handlerstest.TestConfig(&handlerstest.FakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Listener.Close()
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Listener = LimitListener(listener, nil, nil)
-	s.Config = NewServer(New(config), config.Logger)
+	s.Listener = handlers.LimitListener(listener, nil, nil)
+	s.Config = handlers.NewServer(handlers.New(config), config.Logger)
 	s.Start()
 	defer s.Close()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
@@ -205,8 +207,8 @@ func TestConnections_SlowOnesHoldUpNobody(t *testing.T) {
 
 // Programs that leave at any moment, in the queue, in the prompt or within the answer, free their place.
 func TestDisconnect_AtAnyMomentFreesItsPlace(t *testing.T) {
-	engine := openGuide(t)
-	s := server(t, engine)
+	engine := handlerstest.OpenGuide(t)
+	s := handlerstest.Server(t, engine)
 	defer s.Close()
 	if err := engine.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
@@ -233,7 +235,7 @@ func TestDisconnect_AtAnyMomentFreesItsPlace(t *testing.T) {
 		left := time.Now()
 		<-done
 		for now := engine.Status(); now.Running+now.Queued > 0; now = engine.Status() {
-			if time.Since(left) > hang {
+			if time.Since(left) > handlerstest.Hang {
 				t.Fatalf("after disconnect %d, %d answers still run and %d wait", i, now.Running, now.Queued)
 			}
 			time.Sleep(time.Millisecond)
@@ -246,7 +248,7 @@ func TestDisconnect_AtAnyMomentFreesItsPlace(t *testing.T) {
 
 // What the listener for shared chats answers has every header, whatever the status.
 func TestHeaders_OfTheListenerForSharedChats(t *testing.T) {
-	s := httptest.NewServer(NewShared(testConfig(&fakeEngine{})))
+	s := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(&handlerstest.FakeEngine{})))
 	defer s.Close()
 	seen := map[int]int{}
 	for _, path := range []string{"/", "/s/none", "/s/none/events", "/static/x", "/v1/models", "/login", "/%2e%2e/x", "/ws"} {
@@ -270,7 +272,7 @@ func TestHeaders_OfTheListenerForSharedChats(t *testing.T) {
 // A compressed body that grows without end takes little memory before it is refused, on every route
 // that reads one.
 func TestBody_BombsTakeLittleMemory(t *testing.T) {
-	s := server(t, &fakeEngine{})
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	size := fully(64<<20, 1<<30)
 	var bomb bytes.Buffer
 	w := gzip.NewWriter(&bomb)
@@ -292,12 +294,12 @@ func TestBody_BombsTakeLittleMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := do(t, s, r, "Content-Encoding", "gzip", "Origin", s.URL, "Content-Type", "application/json", "X-Session", "x")
+		got := handlerstest.Do(t, s, r, "Content-Encoding", "gzip", "Origin", s.URL, "Content-Type", "application/json", "X-Session", "x")
 		runtime.ReadMemStats(&after)
 		took := after.TotalAlloc - before.TotalAlloc
-		t.Logf("%s: %d, %.1f MiB were allocated for %.1f MiB of gzip", path, got.status, float64(took)/(1<<20), float64(bomb.Len())/(1<<20))
-		if got.status < 400 || got.status >= 500 {
-			t.Errorf("%s: got %d: %.200s", path, got.status, got.body)
+		t.Logf("%s: %d, %.1f MiB were allocated for %.1f MiB of gzip", path, got.Status, float64(took)/(1<<20), float64(bomb.Len())/(1<<20))
+		if got.Status < 400 || got.Status >= 500 {
+			t.Errorf("%s: got %d: %.200s", path, got.Status, got.Body)
 		}
 		if took > 32<<20 {
 			t.Errorf("%s: %d bytes were allocated", path, took)
@@ -353,7 +355,7 @@ func rawFrame(random *rand.Rand) []byte {
 // Frames of any kind, fragmented, oversized, unmasked, of unknown opcodes and with bad UTF-8, end their
 // connection at most; others are served, and nothing of a connection remains.
 func TestSocket_FramesOfAnyKindEndTheirConnectionAtMost(t *testing.T) {
-	s := serve(t, newScript())
+	s := handlerstest.Serve(t, handlerstest.NewScript())
 	random := rand.New(rand.NewPCG(5, 6))
 	const handshake = "GET /ws HTTP/1.1\nHost: localhost\nOrigin: http://localhost\nConnection: Upgrade\nUpgrade: websocket\n" +
 		"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n"
@@ -369,7 +371,7 @@ func TestSocket_FramesOfAnyKindEndTheirConnectionAtMost(t *testing.T) {
 		}
 		conn.Close()
 	}
-	good := dialSocket(t, s)
-	good.do("ping", nil)
+	good := handlerstest.DialSocket(t, s)
+	good.Do("ping", nil)
 	t.Logf("%d frames over %d connections", sent, connections)
 }

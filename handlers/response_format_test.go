@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 	"sync"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/record"
 )
 
 // TestResponseFormat_ErrorsNameTheFieldOfTheRequest has the engine refuse a schema.
 func TestResponseFormat_ErrorsNameTheFieldOfTheRequest(t *testing.T) {
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
 			yield(infer.Event{}, &infer.Error{Code: infer.CodeInvalid, Param: "json_schema", Message: "json_schema cannot be used: #/not: …"})
 		}
@@ -29,9 +30,9 @@ func TestResponseFormat_ErrorsNameTheFieldOfTheRequest(t *testing.T) {
 		{"the engine's own face", "/v1/generate", `{"prompt":"x","json_schema":{"not":{}}}`, "json_schema"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := post(t, server(t, engine), tc.path, tc.body)
-			if e := parseError(t, got); got.status != http.StatusBadRequest || e.Param == nil || *e.Param != tc.param {
-				t.Errorf("got %d: %s", got.status, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), tc.path, tc.body)
+			if e := parseError(t, got); got.Status != http.StatusBadRequest || e.Param == nil || *e.Param != tc.param {
+				t.Errorf("got %d: %s", got.Status, got.Body)
 			}
 		})
 	}
@@ -42,7 +43,7 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 	var mu sync.Mutex // two answers are asked for at once
 	var asked infer.Request
 	ignored := []string{"if at #/properties/ü,b", "uniqueItems at # of f"}
-	engine := &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		mu.Lock()
 		asked = r
 		mu.Unlock()
@@ -72,9 +73,9 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 		{"the engine's own face", "/v1/generate", `{"prompt":"x","json_schema":{"if":{}},"strict_schema":true}`, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := post(t, server(t, engine), tc.path, tc.body)
-			if header := got.header.Get("X-M40-LLM-Schema-Ignored"); got.status != http.StatusOK || header != "if at #/properties/%C3%BC%2Cb, uniqueItems at # of f" {
-				t.Errorf("got %d, header %q: %s", got.status, header, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), tc.path, tc.body)
+			if header := got.Header.Get("X-M40-LLM-Schema-Ignored"); got.Status != http.StatusOK || header != "if at #/properties/%C3%BC%2Cb, uniqueItems at # of f" {
+				t.Errorf("got %d, header %q: %s", got.Status, header, got.Body)
 			}
 			if asked.StrictSchema != tc.strict || string(asked.JSONSchema) != `{"if":{}}` {
 				t.Errorf("asked the engine for %s, strict %v", asked.JSONSchema, asked.StrictSchema)
@@ -83,8 +84,8 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 	}
 	t.Run("a long list is cut", func(t *testing.T) {
 		ignored = slices.Repeat([]string{"pattern at #/properties/something"}, 90)
-		got := post(t, server(t, engine), "/v1/chat/completions", chatBody(`"json_schema":{}`))
-		if header := got.header.Get("X-M40-LLM-Schema-Ignored"); len(header) > 1100 || !strings.HasSuffix(header, "something, and 61 more") {
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(`"json_schema":{}`))
+		if header := got.Header.Get("X-M40-LLM-Schema-Ignored"); len(header) > 1100 || !strings.HasSuffix(header, "something, and 61 more") {
 			t.Errorf("got %d bytes: %q", len(header), header)
 		}
 	})

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 )
@@ -32,10 +33,10 @@ func TestResponses_AWholeAnswer(t *testing.T) {
 	const message = `{"id":"msg_","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"TEXT","annotations":[],"logprobs":[]}]}`
 	for _, c := range []struct {
 		name, body string
-		engine     *fakeEngine
+		engine     *handlerstest.FakeEngine
 		want       map[string]string
 	}{
-		{"text", responseHello + "}", &fakeEngine{}, map[string]string{
+		{"text", responseHello + "}", &handlerstest.FakeEngine{}, map[string]string{
 			"id": `"resp_"`, "object": `"response"`, "status": `"completed"`, "output": "[" + strings.Replace(message, "TEXT", "Hi", 1) + "]", "store": "false", "error": "null", "incomplete_details": "null",
 			"usage": `{"input_tokens":7,"input_tokens_details":{"cached_tokens":3},"output_tokens":2,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":9}`,
 		}},
@@ -46,19 +47,19 @@ func TestResponses_AWholeAnswer(t *testing.T) {
 		{"an answer that is cut off", responseHello + `,"max_output_tokens":16}`, thinking(), map[string]string{
 			"status": `"incomplete"`, "incomplete_details": `{"reason":"max_output_tokens"}`, "max_output_tokens": "16",
 		}},
-		{"what the request has", responseHello + `,"instructions":"Be brief.","metadata":{"a":"b"},"temperature":0.5,"tools":[{"type":"web_search"}],"text":{"format":{"type":"json_object"}}}`, &fakeEngine{}, map[string]string{
+		{"what the request has", responseHello + `,"instructions":"Be brief.","metadata":{"a":"b"},"temperature":0.5,"tools":[{"type":"web_search"}],"text":{"format":{"type":"json_object"}}}`, &handlerstest.FakeEngine{}, map[string]string{
 			"instructions": `"Be brief."`, "metadata": `{"a":"b"}`, "temperature": "0.5", "tools": `[{"type":"web_search"}]`, "text": `{"format":{"type":"json_object"}}`,
 		}},
-		{"log-probabilities", responseHello + `,"include":["message.output_text.logprobs"]}`, &fakeEngine{}, map[string]string{
+		{"log-probabilities", responseHello + `,"include":["message.output_text.logprobs"]}`, &handlerstest.FakeEngine{}, map[string]string{
 			"output": "[" + strings.Replace(strings.Replace(message, "TEXT", "Hi", 1), `"logprobs":[]`, `"logprobs":[{"token":"Hi","logprob":-0.5,"bytes":[72,105],"top_logprobs":[]}]`, 1) + "]",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := post(t, server(t, c.engine), "/v1/responses", c.body)
-			if got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			got := handlerstest.Post(t, handlerstest.Server(t, c.engine), "/v1/responses", c.body)
+			if got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
-			fields := responseOf(t, got.body)
+			fields := responseOf(t, got.Body)
 			for name, want := range c.want {
 				if string(fields[name]) != want {
 					t.Errorf("%s is %s, want %s", name, fields[name], want)
@@ -69,7 +70,7 @@ func TestResponses_AWholeAnswer(t *testing.T) {
 }
 
 func TestResponses_AStreamHasItsEventsInOrder(t *testing.T) {
-	got := post(t, server(t, calling("Let me look.")), "/responses", responseHello+`,"stream":true}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, calling("Let me look.")), "/responses", responseHello+`,"stream":true}`)
 	type event struct {
 		Type         string
 		Sequence     int `json:"sequence_number"`
@@ -91,7 +92,7 @@ func TestResponses_AStreamHasItsEventsInOrder(t *testing.T) {
 	}
 	var is []string
 	var last event
-	for i, data := range namedEvents(t, got.body) {
+	for i, data := range namedEvents(t, got.Body) {
 		last = event{}
 		if err := json.Unmarshal([]byte(data), &last); err != nil || last.Sequence != i {
 			t.Errorf("event %d: %v: %s", i, err, data)
@@ -105,28 +106,28 @@ func TestResponses_AStreamHasItsEventsInOrder(t *testing.T) {
 		t.Errorf("the last event has %+v", last.Response)
 	}
 	const done = `data: {"item":{"id":"fc_","type":"function_call","status":"completed","call_id":"a","name":"f","arguments":"{\"x\":1}"},"output_index":2,`
-	if !strings.Contains(replaceIDs(got.body, "fc_"), done) {
-		t.Errorf("the stream lacks %s: %s", done, got.body)
+	if !strings.Contains(replaceIDs(got.Body, "fc_"), done) {
+		t.Errorf("the stream lacks %s: %s", done, got.Body)
 	}
 }
 
 func TestResponses_AnEmptyAnswerIsAnEmptyMessage(t *testing.T) {
-	engine := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return replay(doneEvent(infer.FinishStop))
+	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
 	}}
 	for _, fields := range []string{"}", `,"stream":true}`} {
-		got := post(t, server(t, engine), "/v1/responses", responseHello+fields)
-		if !strings.Contains(got.body, `"content":[{"type":"output_text","text":"","annotations":[],"logprobs":[]}]`) {
-			t.Errorf("got %s", got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/responses", responseHello+fields)
+		if !strings.Contains(got.Body, `"content":[{"type":"output_text","text":"","annotations":[],"logprobs":[]}]`) {
+			t.Errorf("got %s", got.Body)
 		}
 	}
 }
 
 func TestResponses_AFailureInAStreamIsAnEventOfBothForms(t *testing.T) {
-	broken := &fakeEngine{generate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, wordEvent(1, "Hi"))
+	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
 	}}
-	events := namedEvents(t, post(t, server(t, broken), "/v1/responses", responseHello+`,"stream":true}`).body)
+	events := namedEvents(t, handlerstest.Post(t, handlerstest.Server(t, broken), "/v1/responses", responseHello+`,"stream":true}`).Body)
 	if n := len(events); n < 2 || !strings.Contains(events[n-2], `"code":"device","message":"the engine failed`) || !strings.Contains(events[n-1], `"error":{"code":"device","message":"the engine failed`) ||
 		!strings.Contains(events[n-1], `"status":"failed"`) || strings.Contains(strings.Join(events, ""), "secret") {
 		t.Errorf("got %s", strings.Join(events, "\n"))
@@ -170,8 +171,8 @@ func TestResponses_TheRequestIsTheEngines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			engine, asked := captured()
-			if got := post(t, server(t, engine), "/v1/responses", c.body); got.status != http.StatusOK {
-				t.Fatalf("got %d: %s", got.status, got.body)
+			if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/responses", c.body); got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
 			}
 			want := plain
 			c.want(&want)
@@ -201,9 +202,9 @@ func TestResponses_WhatIsNotSupportedIsRefused(t *testing.T) {
 		`{"input":"x","max_output_tokens":0}`:                                            {"max_output_tokens", "from 1 to"},
 		`{"input":"x","temperature":-1}`:                                                 {"temperature", "temperature"},
 	} {
-		got := post(t, server(t, &fakeEngine{}), "/v1/responses", body)
-		if e := parseError(t, got); got.status != http.StatusBadRequest || e.Param == nil || *e.Param != want[0] || !strings.Contains(e.Message, want[1]) {
-			t.Errorf("%s: got %d: %s", body, got.status, got.body)
+		got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/responses", body)
+		if e := parseError(t, got); got.Status != http.StatusBadRequest || e.Param == nil || *e.Param != want[0] || !strings.Contains(e.Message, want[1]) {
+			t.Errorf("%s: got %d: %s", body, got.Status, got.Body)
 		}
 	}
 }

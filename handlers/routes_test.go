@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/handlerstest"
 )
-
-const browserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
 	const routes = "the routes are DELETE /api/delete, GET /api, GET /api/ps, GET /api/tags, GET /api/version, GET /health, GET /metrics, GET /openapi.json, GET /props, GET /slots, GET /v1/activity, GET /v1/models, GET /v1/models/{id}, GET /v1/status, " +
@@ -29,11 +29,11 @@ func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
 	} {
 		t.Run(request, func(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
-			for _, accept := range []string{"*/*", "application/json", browserAccept} {
-				got := call(t, server(t, &fakeEngine{}), method, path, "", "Accept", accept)
+			for _, accept := range []string{"*/*", "application/json", handlerstest.BrowserAccept} {
+				got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), method, path, "", "Accept", accept)
 				e := parseError(t, got)
-				if got.status != http.StatusNotFound || e.Type != "invalid_request_error" || e.Code != "unknown_url" {
-					t.Errorf("Accept %s: got %d: %s", accept, got.status, got.body)
+				if got.Status != http.StatusNotFound || e.Type != "invalid_request_error" || e.Code != "unknown_url" {
+					t.Errorf("Accept %s: got %d: %s", accept, got.Status, got.Body)
 				}
 				for _, want := range []string{method + " " + strings.TrimSuffix(path, "/"), hint, routes} {
 					if !strings.Contains(e.Message, want) {
@@ -59,10 +59,10 @@ func TestRoutes_AWrongMethodIsRefusedWithTheRightOnes(t *testing.T) {
 	} {
 		t.Run(request, func(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
-			got := call(t, server(t, &fakeEngine{}), method, path, "")
+			got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), method, path, "")
 			e := parseError(t, got)
-			if got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != allow || e.Code != "method_not_allowed" {
-				t.Errorf("got %d, Allow %q: %s", got.status, got.header.Get("Allow"), got.body)
+			if got.Status != http.StatusMethodNotAllowed || got.Header.Get("Allow") != allow || e.Code != "method_not_allowed" {
+				t.Errorf("got %d, Allow %q: %s", got.Status, got.Header.Get("Allow"), got.Body)
 			}
 			if want := " supports " + strings.TrimPrefix(allow, "OPTIONS, ") + ", not " + method; !strings.Contains(e.Message, want) {
 				t.Errorf("the message does not say %q: %s", want, e.Message)
@@ -73,64 +73,64 @@ func TestRoutes_AWrongMethodIsRefusedWithTheRightOnes(t *testing.T) {
 
 // Clients whose base address lacks the /v1 ask for /models, which is a page too.
 func TestRoutes_TheModelListIsThereWithoutV1(t *testing.T) {
-	s := server(t, &fakeEngine{})
-	list := call(t, s, http.MethodGet, "/v1/models", "").body
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
+	list := handlerstest.Call(t, s, http.MethodGet, "/v1/models", "").Body
 	for _, accept := range []string{"", "*/*", "application/json", "application/json, text/plain, */*"} {
-		got := call(t, s, http.MethodGet, "/models", "", "Accept", accept)
-		if got.status != http.StatusOK || got.body != list || got.header.Get("Vary") != "Accept" {
-			t.Errorf("Accept %q: got %d, Vary %q: %s", accept, got.status, got.header.Get("Vary"), got.body)
+		got := handlerstest.Call(t, s, http.MethodGet, "/models", "", "Accept", accept)
+		if got.Status != http.StatusOK || got.Body != list || got.Header.Get("Vary") != "Accept" {
+			t.Errorf("Accept %q: got %d, Vary %q: %s", accept, got.Status, got.Header.Get("Vary"), got.Body)
 		}
 	}
-	if got := call(t, s, http.MethodGet, "/models/", ""); got.body != list {
-		t.Errorf("with a trailing slash got %s", got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/models/", ""); got.Body != list {
+		t.Errorf("with a trailing slash got %s", got.Body)
 	}
-	if got := call(t, s, http.MethodGet, "/models", "", "Accept", browserAccept); !strings.Contains(got.header.Get("Content-Type"), "text/html") || !strings.Contains(got.body, "<h1") {
-		t.Errorf("a browser gets %s: %.200s", got.header.Get("Content-Type"), got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/models", "", "Accept", handlerstest.BrowserAccept); !strings.Contains(got.Header.Get("Content-Type"), "text/html") || !strings.Contains(got.Body, "<h1") {
+		t.Errorf("a browser gets %s: %.200s", got.Header.Get("Content-Type"), got.Body)
 	}
-	if got, want := call(t, s, http.MethodGet, "/models/guide", ""), call(t, s, http.MethodGet, "/v1/models/guide", ""); got.status != http.StatusOK || got.body != want.body {
-		t.Errorf("one model without /v1: got %d: %s", got.status, got.body)
+	if got, want := handlerstest.Call(t, s, http.MethodGet, "/models/guide", ""), handlerstest.Call(t, s, http.MethodGet, "/v1/models/guide", ""); got.Status != http.StatusOK || got.Body != want.Body {
+		t.Errorf("one model without /v1: got %d: %s", got.Status, got.Body)
 	}
-	if got := call(t, s, http.MethodGet, "/models/gpt-9", ""); got.status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
-		t.Errorf("an unknown model without /v1: got %d: %s", got.status, got.body)
+	if got := handlerstest.Call(t, s, http.MethodGet, "/models/gpt-9", ""); got.Status != http.StatusNotFound || parseError(t, got).Code != "model_not_found" {
+		t.Errorf("an unknown model without /v1: got %d: %s", got.Status, got.Body)
 	}
-	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
-	if got := call(t, locked, http.MethodGet, "/models", ""); got.status != http.StatusUnauthorized || parseError(t, got).Code != "missing_api_key" {
-		t.Errorf("a program without the key gets %d: %s", got.status, got.body)
+	locked := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
+	if got := handlerstest.Call(t, locked, http.MethodGet, "/models", ""); got.Status != http.StatusUnauthorized || parseError(t, got).Code != "missing_api_key" {
+		t.Errorf("a program without the key gets %d: %s", got.Status, got.Body)
 	}
-	if got := call(t, locked, http.MethodGet, "/models", "", "Accept", browserAccept); got.status != http.StatusSeeOther || got.header.Get("Location") != "/login" {
-		t.Errorf("a browser without the key gets %d: %s", got.status, got.body)
+	if got := handlerstest.Call(t, locked, http.MethodGet, "/models", "", "Accept", handlerstest.BrowserAccept); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/login" {
+		t.Errorf("a browser without the key gets %d: %s", got.Status, got.Body)
 	}
 }
 
 func TestRoutes_HeadIsGetWithoutItsBody(t *testing.T) {
-	s := server(t, &fakeEngine{})
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	for path, status := range map[string]int{
 		"/v1/models": 200, "/v1/models/guide": 200, "/v1/models/none": 404, "/v1/status": 200, "/models": 200, "/models/guide": 200, "/health": 200, "/v1/nothing": 404,
 	} {
-		got := call(t, s, http.MethodHead, path, "")
-		if got.status != status || got.body != "" {
-			t.Errorf("HEAD %s: got %d, want %d, with the body %q", path, got.status, status, got.body)
+		got := handlerstest.Call(t, s, http.MethodHead, path, "")
+		if got.Status != status || got.Body != "" {
+			t.Errorf("HEAD %s: got %d, want %d, with the body %q", path, got.Status, status, got.Body)
 		}
 	}
 }
 
 // A program that goes astray among the pages is told so in JSON, a browser in a page.
 func TestRoutes_ErrorsOfPagesAreForWhoAsks(t *testing.T) {
-	s := server(t, &fakeEngine{})
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	for request, status := range map[string]int{"GET /nothing": 404, "GET /c/1/nothing": 404, "POST /nothing": 403, "POST /models/pull": 403, "DELETE /": 403} {
 		method, path, _ := strings.Cut(request, " ")
-		program, browser := call(t, s, method, path, "", "Accept", "*/*"), call(t, s, method, path, "", "Accept", browserAccept)
+		program, browser := handlerstest.Call(t, s, method, path, "", "Accept", "*/*"), handlerstest.Call(t, s, method, path, "", "Accept", handlerstest.BrowserAccept)
 		var body failure.Body
-		if err := json.Unmarshal([]byte(program.body), &body); err != nil || program.status != status || body.Error.Message == "" {
-			t.Errorf("%s: a program gets %d: %s", request, program.status, program.body)
+		if err := json.Unmarshal([]byte(program.Body), &body); err != nil || program.Status != status || body.Error.Message == "" {
+			t.Errorf("%s: a program gets %d: %s", request, program.Status, program.Body)
 		}
-		if browser.status != status || !strings.Contains(browser.body, "<h1") {
-			t.Errorf("%s: a browser gets %d: %.200s", request, browser.status, browser.body)
+		if browser.Status != status || !strings.Contains(browser.Body, "<h1") {
+			t.Errorf("%s: a browser gets %d: %.200s", request, browser.Status, browser.Body)
 		}
 	}
 }
 
 func TestModels_OfTheLoadedOneTheContextIsKnown(t *testing.T) {
-	got := call(t, server(t, &fakeEngine{}), http.MethodGet, "/v1/models/guide", "")
-	sameJSON(t, got.body, `{"object":"model","owned_by":"m40-llm","meta":{"n_ctx":512,"size":10}}`)
+	got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), http.MethodGet, "/v1/models/guide", "")
+	sameJSON(t, got.Body, `{"object":"model","owned_by":"m40-llm","meta":{"n_ctx":512,"size":10}}`)
 }

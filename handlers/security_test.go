@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
 
@@ -36,7 +38,9 @@ func raw(t *testing.T, s *httptest.Server, request string) (int, http.Header) {
 }
 
 func TestHost_EveryRoute(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) { c.AllowHosts = []string{"allowed.example", "Proxy.example:443", "other.example:9000"} })
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
+		c.AllowHosts = []string{"allowed.example", "Proxy.example:443", "other.example:9000"}
+	})
 	const wrong = http.StatusMisdirectedRequest
 	for host, status := range map[string]int{
 		"localhost":                   0, // not misdirected
@@ -104,8 +108,8 @@ func TestHost_EveryRoute(t *testing.T) {
 // which a strange network's resolver can serve, must find nothing behind it.
 func TestHost_OfTheMachineInContainers(t *testing.T) {
 	const key = "Authorization: Bearer k\n"
-	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
-	open := server(t, &fakeEngine{})
+	locked := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
+	open := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	for _, tc := range []struct {
 		name    string
 		server  *httptest.Server
@@ -132,7 +136,7 @@ func TestHost_OfTheMachineInContainers(t *testing.T) {
 }
 
 func TestOrigin(t *testing.T) {
-	s := server(t, &fakeEngine{}, func(c *Config) {
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
 		c.AllowHosts = []string{"proxy.example:443"}
 		c.CORSOrigins = []string{"https://app.example"}
 	})
@@ -199,11 +203,11 @@ func TestOrigin(t *testing.T) {
 
 func TestCORS(t *testing.T) {
 	const preflight = "Access-Control-Request-Method: POST\nAccess-Control-Request-Headers: authorization, content-type, x-stainless-lang\n"
-	s := server(t, &fakeEngine{}, func(c *Config) {
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
 		c.CORSOrigins = []string{"https://app.example", "app://obsidian.md", "null"}
-		lock(t, c, "k")
+		handlerstest.Lock(t, c, "k")
 	})
-	open := server(t, &fakeEngine{}, func(c *Config) { c.CORSOrigins = []string{"https://app.example"} })
+	open := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.CORSOrigins = []string{"https://app.example"} })
 	if status, header := raw(t, open, "OPTIONS /v1/models HTTP/1.1\nHost: localhost:PORT\nConnection: close\nOrigin: null\n"+preflight+"\n"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("the origin null, which nobody named, got %d", status)
 	}
@@ -255,13 +259,13 @@ func TestCORS(t *testing.T) {
 // Every route has every header in every outcome, and no foreign page may read any
 // of them.
 func TestHeaders_EveryRouteAndStatus(t *testing.T) {
-	plain := server(t, &fakeEngine{})
-	locked := server(t, &fakeEngine{}, func(c *Config) { lock(t, c, "k") })
-	broken := server(t, nil) // every call of the engine panics
-	loading := server(t, &fakeEngine{status: func() infer.Status { return infer.Status{State: infer.StateLoading} }})
+	plain := handlerstest.Server(t, &handlerstest.FakeEngine{})
+	locked := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { handlerstest.Lock(t, c, "k") })
+	broken := handlerstest.Server(t, nil) // every call of the engine panics
+	loading := handlerstest.Server(t, &handlerstest.FakeEngine{OnStatus: func() infer.Status { return infer.Status{State: infer.StateLoading} }})
 	seen := map[int]int{}
 	paths := map[string][]string{"/nothing": {"GET", "POST", "DELETE"}, "/v1/nothing": {"GET"}, "/static/../x": {"GET"}, "/%2e%2e/x": {"GET"}}
-	for _, route := range New(testConfig(&fakeEngine{})).Routes() {
+	for _, route := range handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{})).Routes() {
 		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x/y").Replace(route.Path)
 		paths[path] = append(paths[path], route.Method, "OPTIONS", "PUT")
 	}

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"net"
@@ -6,14 +6,17 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 )
 
 func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
 	const maxLoopback = 256 // connections of this machine
-	cfg := testConfig(&fakeEngine{})
+	cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
-	s.Config = NewServer(New(cfg), cfg.Logger)
-	s.Listener = LimitListener(s.Listener, nil, nil)
+	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)
+	s.Listener = handlers.LimitListener(s.Listener, nil, nil)
 	s.Start()
 	t.Cleanup(s.Close)
 	conns := make([]net.Conn, maxLoopback)
@@ -24,18 +27,18 @@ func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
 		}
 	}
 	for _, body := range []string{"", hello, strings.Repeat("x", 100_000)} {
-		got := post(t, s, "/v1/chat/completions", body, "Connection", "close")
+		got := handlerstest.Post(t, s, "/v1/chat/completions", body, "Connection", "close")
 		e := parseError(t, got)
-		seconds := got.header.Get("Retry-After")
-		if got.status != 503 || e.Code != "too_many_connections" || seconds == "" || !strings.Contains(e.Message, seconds+" seconds") {
-			t.Fatalf("with a body of %d bytes: got %d, Retry-After %q: %s", len(body), got.status, seconds, got.body)
+		seconds := got.Header.Get("Retry-After")
+		if got.Status != 503 || e.Code != "too_many_connections" || seconds == "" || !strings.Contains(e.Message, seconds+" seconds") {
+			t.Fatalf("with a body of %d bytes: got %d, Retry-After %q: %s", len(body), got.Status, seconds, got.Body)
 		}
-		if got.header.Get("Content-Security-Policy") == "" {
+		if got.Header.Get("Content-Security-Policy") == "" {
 			t.Error("the response lacks the security headers")
 		}
 	}
 	conns[0].Close()
 	for status := 0; status != http.StatusOK; { // the server takes note of that at some time
-		status = call(t, s, "GET", "/health", "", "Connection", "close").status
+		status = handlerstest.Call(t, s, "GET", "/health", "", "Connection", "close").Status
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"bufio"
@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -58,13 +60,13 @@ func readAlong(ctx context.Context, t testing.TB, address string, header ...stri
 
 func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 	const followers, tokens = 20, 600
-	engine := newScript()
-	server, chats := serveStored(t, engine)
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
 	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer := engine.next(t)
+	answer := engine.Next(t)
 	made, err := chats.Share(t.Context(), access.Local, c.ID(), live.NewShare{Live: true})
 	if err != nil {
 		t.Fatal(err)
@@ -79,10 +81,10 @@ func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 		}
 	}
 	for range tokens {
-		answer.write("drop ")
+		answer.Write("drop ")
 		time.Sleep(time.Millisecond)
 	}
-	answer.finish()
+	answer.Finish()
 	var frames [followers][]string
 	for i, stream := range streams {
 		for frame := range stream {
@@ -126,7 +128,7 @@ func BenchmarkShare_20Followers(b *testing.B) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	chats := live.New(engine, live.Options{Store: kept, Log: log})
 	defer chats.Close()
-	server := httptest.NewServer(New(Config{Engine: engine, Live: chats, Logger: log}))
+	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: log}))
 	defer server.Close()
 
 	settings := live.DefaultSettings()

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/share"
 	"m40-llm/store"
@@ -28,7 +30,7 @@ type lan struct {
 	routes  []string // of the server itself
 	address netip.AddrPort
 	log     *strings.Builder
-	engine  *script
+	engine  *handlerstest.Script
 }
 
 // serveLAN starts a server that shares chats on 127.0.0.2, which stands for a network.
@@ -39,11 +41,11 @@ func serveLAN(t *testing.T) *lan {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kept.Close() })
-	l := &lan{engine: newScript(), log: &strings.Builder{}}
+	l := &lan{engine: handlerstest.NewScript(), log: &strings.Builder{}}
 	logger := slog.New(slog.NewTextHandler(l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	l.chats = live.New(l.engine, live.Options{Log: logger, Store: kept})
 	t.Cleanup(l.chats.Close)
-	config := Config{Engine: l.engine, Live: l.chats, Logger: slog.New(slog.DiscardHandler)}
+	config := handlers.Config{Engine: l.engine, Live: l.chats, Logger: slog.New(slog.DiscardHandler)}
 	server := httptest.NewUnstartedServer(nil)
 	port := server.Listener.Addr().(*net.TCPAddr).AddrPort().Port()
 	l.address = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port)
@@ -51,13 +53,13 @@ func serveLAN(t *testing.T) *lan {
 		Server:    netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
 		Addresses: func() ([]netip.Addr, error) { return []netip.Addr{l.address.Addr()}, nil },
 		Serve: func(listener net.Listener) func() {
-			s := NewServer(NewShared(config), slog.New(slog.DiscardHandler))
+			s := handlers.NewServer(handlers.NewShared(config), slog.New(slog.DiscardHandler))
 			go s.Serve(listener)
 			return func() { s.Close() }
 		},
 		Log: slog.New(slog.DiscardHandler),
 	})
-	echo := New(config)
+	echo := handlers.New(config)
 	for _, route := range echo.Routes() {
 		l.routes = append(l.routes, route.Method+" "+route.Path)
 	}
@@ -99,7 +101,7 @@ func (l *lan) ask(method, path string) (status int, header http.Header, body str
 // until waits for the listener to be open, or closed.
 func (l *lan) until(t *testing.T, open bool) {
 	t.Helper()
-	for deadline := time.Now().Add(hang); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(handlerstest.Hang); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", l.address.String())
 		if err == nil {
 			conn.Close()
@@ -120,9 +122,9 @@ func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := l.engine.next(t)
-	a.write("Water that falls.")
-	a.finish()
+	a := l.engine.Next(t)
+	a.Write("Water that falls.")
+	a.Finish()
 	for {
 		if made, err = l.chats.Share(t.Context(), access.Local, c.ID(), n); err == nil {
 			return c.ID(), made

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 )
 
@@ -17,13 +18,13 @@ import (
 // requests alternate and need no network.
 func BenchmarkShare_TimeOfWhatIsNotShared(b *testing.B) {
 	const tries = 10_000
-	engine := newScript()
-	server, chats := serveStored(b, engine)
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(b, engine)
 	c, err := chats.Start(b.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
 	if err != nil {
 		b.Fatal(err)
 	}
-	answer := engine.next(b)
+	answer := engine.Next(b)
 	share := func(life time.Duration) live.Share {
 		made, err := chats.Share(b.Context(), access.Local, c.ID(), live.NewShare{Live: true, Life: life})
 		if err != nil {
@@ -36,7 +37,7 @@ func BenchmarkShare_TimeOfWhatIsNotShared(b *testing.B) {
 	if err := chats.EndShare(b.Context(), access.Local, c.ID(), ended.ID); err != nil {
 		b.Fatal(err)
 	}
-	answer.finish()
+	answer.Finish()
 	time.Sleep(5 * time.Millisecond)
 	tokens := []string{strings.Repeat("q", 26), ended.Token, expired.Token}
 	times := make([][]time.Duration, len(tokens))

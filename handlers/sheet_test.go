@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -11,26 +11,11 @@ import (
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/device"
 	"m40-llm/store"
 )
-
-// asked stores a chat of a person with one question that has no answer, and returns both.
-func asked(t *testing.T, chats *live.Service, who access.Principal, text string) (*live.Chat, int64) {
-	t.Helper()
-	settings := live.DefaultSettings()
-	settings.TopK, settings.TopP, settings.MinP = 0, 1, 0 // nothing is removed: at high temperatures an answer hardly ever ends by itself
-	c, err := chats.Start(t.Context(), who, live.Question{Text: text, Settings: settings, Unanswered: true}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, _, _, err := c.Question(who, 0)
-	if err != nil || q.Text != text || q.Answer != nil {
-		t.Fatalf("the question is %+v, %v", q, err)
-	}
-	return c, q.ID
-}
 
 // cellsOf reads a sheet until enough holds for its cells, and returns them.
 func cellsOf(t *testing.T, s *live.Sheet, enough func(cells []live.Cell) bool) []live.Cell {
@@ -68,9 +53,9 @@ func inState(cells []live.Cell, state live.AnswerState) (n int) {
 // A sheet of 64 answers computes the complete blocks of its prompt once, and each of its answers is, byte
 // for byte, the one that the same seed and settings give alone, in an engine that has computed nothing before.
 func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
-	db := openStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
-	chats := live.New(openGuide(t), live.Options{Store: db})
-	chat, question := asked(t, chats, access.Local, "Here is a list of words: "+strings.Repeat("stone river lamp ", 40)+"Tell me a story with one of them.")
+	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
+	chats := live.New(handlerstest.OpenGuide(t), live.Options{Store: db})
+	chat, question := handlerstest.Asked(t, chats, access.Local, "Here is a list of words: "+strings.Repeat("stone river lamp ", 40)+"Tell me a story with one of them.")
 	sheet, err := chats.StartSheet(t.Context(), access.Local, chat.ID(), live.NewSheet{
 		Question: question, MaxTokens: 8,
 		Across: live.Axis{Key: "temperature", Values: "0 0.7 1.2 1.6"},
@@ -116,7 +101,7 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	}
 	chats.Close()
 
-	single := live.New(openGuide(t), live.Options{Store: db})
+	single := live.New(handlerstest.OpenGuide(t), live.Options{Store: db})
 	t.Cleanup(single.Close)
 	step := 7
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
@@ -163,8 +148,8 @@ func lastOf(t *testing.T, chat *live.Chat, who access.Principal) live.Message {
 // Somebody who asks while another person's sheet of 64 answers is being written has an answer long before
 // that sheet ends, and the person of the sheet too; then the sheet is stopped.
 func TestASheetDoesNotStarveOthers(t *testing.T) {
-	db := openStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
-	engine := openGuide(t)
+	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
+	engine := handlerstest.OpenGuide(t)
 	chats := live.New(engine, live.Options{Store: db})
 	t.Cleanup(chats.Close)
 	person, err := db.AddPerson(t.Context(), "Ben")
@@ -172,7 +157,7 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ben := access.Of(person)
-	chat, question := asked(t, chats, access.Local, "Tell me a story about a fox.")
+	chat, question := handlerstest.Asked(t, chats, access.Local, "Tell me a story about a fox.")
 	sheet, err := chats.StartSheet(t.Context(), access.Local, chat.ID(), live.NewSheet{Question: question, MaxTokens: 256, Across: live.Axis{Key: "temperature", Values: "5 6 7 8"}, Seeds: "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"})
 	if err != nil {
 		t.Fatal(err)
@@ -205,9 +190,9 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 
 // What is wrong with a request for a sheet is said with the field; none is made.
 func TestSheetsThatAreRefused(t *testing.T) {
-	engine := newScript()
-	server, chats := serveStored(t, engine)
-	chat, question := asked(t, chats, access.Local, "Why?")
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	chat, question := handlerstest.Asked(t, chats, access.Local, "Why?")
 	address := "/c/" + chat.ID() + "/sheet"
 	many := strings.Join(slices.Repeat([]string{"1"}, 600), " ")
 	for name, test := range map[string]struct {
@@ -217,8 +202,8 @@ func TestSheetsThatAreRefused(t *testing.T) {
 	}{
 		"no seeds":                {`{"question":%d,"max_tokens":8}`, "seeds", "seed has no values"},
 		"one answer":              {`{"question":%d,"max_tokens":8,"seeds":"1"}`, "seeds", "the sheet has one answer"},
-		"65 answers":              {`{"question":%d,"max_tokens":8,"seeds":"` + numbers(65) + `"}`, "seeds", "has 65 answers, and at most 64 fit"},
-		"too many tokens":         {`{"question":%d,"max_tokens":257,"seeds":"` + numbers(64) + `"}`, "max_tokens", "set max_tokens to 256 or less"},
+		"65 answers":              {`{"question":%d,"max_tokens":8,"seeds":"` + handlerstest.FirstNumbers(65) + `"}`, "seeds", "has 65 answers, and at most 64 fit"},
+		"too many tokens":         {`{"question":%d,"max_tokens":257,"seeds":"` + handlerstest.FirstNumbers(64) + `"}`, "max_tokens", "set max_tokens to 256 or less"},
 		"tokens that overflow":    {`{"question":%d,"max_tokens":9223372036854775807,"seeds":"1 2"}`, "max_tokens", "do not fit"},
 		"no limit":                {`{"question":%d,"max_tokens":-1,"seeds":"1 2"}`, "max_tokens", "at least 1 token"},
 		"a word":                  {`{"question":%d,"max_tokens":8,"seeds":"1 two"}`, "seeds", "is no number"},
@@ -238,59 +223,50 @@ func TestSheetsThatAreRefused(t *testing.T) {
 		"another question":        {`{"question":1%d00,"max_tokens":8,"seeds":"1 2"}`, "question", "has no question"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := post(t, server, address, fmt.Sprintf(test.body, question), "Origin", server.URL)
-			if got.status != http.StatusBadRequest || !strings.Contains(got.body, test.says) || test.param != "" && !strings.Contains(got.body, fmt.Sprintf(`"param":%q`, test.param)) {
-				t.Errorf("got %d %s, want the field %q and %q", got.status, got.body, test.param, test.says)
+			got := handlerstest.Post(t, server, address, fmt.Sprintf(test.body, question), "Origin", server.URL)
+			if got.Status != http.StatusBadRequest || !strings.Contains(got.Body, test.says) || test.param != "" && !strings.Contains(got.Body, fmt.Sprintf(`"param":%q`, test.param)) {
+				t.Errorf("got %d %s, want the field %q and %q", got.Status, got.Body, test.param, test.says)
 			}
 		})
 	}
 	for path, body := range map[string]string{"/stop": `{}`, "/keep": `{"cell":0}`} {
-		if got := post(t, server, address+path, body, "Origin", server.URL); got.status != http.StatusBadRequest || !strings.Contains(got.body, "no contact sheet any more") {
-			t.Errorf("%s without a sheet: %d %s", path, got.status, got.body)
+		if got := handlerstest.Post(t, server, address+path, body, "Origin", server.URL); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "no contact sheet any more") {
+			t.Errorf("%s without a sheet: %d %s", path, got.Status, got.Body)
 		}
 	}
-	if got := call(t, server, http.MethodGet, address+"/events", ""); got.status != http.StatusNoContent {
-		t.Errorf("the events of no sheet: %d %s", got.status, got.body)
+	if got := handlerstest.Call(t, server, http.MethodGet, address+"/events", ""); got.Status != http.StatusNoContent {
+		t.Errorf("the events of no sheet: %d %s", got.Status, got.Body)
 	}
 	if sheet, err := chats.Sheet(t.Context(), access.Local, chat.ID()); sheet != nil || err != nil {
 		t.Errorf("a sheet was made: %v, %v", sheet, err)
 	}
-	page := call(t, server, http.MethodGet, address, "", "Accept", "text/html")
-	if page.status != http.StatusOK || !strings.Contains(page.body, "JavaScript is off, and a contact sheet needs it") {
-		t.Errorf("the page without a script: %d", page.status)
+	page := handlerstest.Call(t, server, http.MethodGet, address, "", "Accept", "text/html")
+	if page.Status != http.StatusOK || !strings.Contains(page.Body, "JavaScript is off, and a contact sheet needs it") {
+		t.Errorf("the page without a script: %d", page.Status)
 	}
-}
-
-// numbers returns the numbers from 1 to n.
-func numbers(n int) string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprint(i + 1)
-	}
-	return strings.Join(list, " ")
 }
 
 // A sheet that is being written is the only one of its person. It ends with its chat, and its answers can
 // be kept when they have ended alone.
 func TestTheLifeOfASheet(t *testing.T) {
-	engine := newScript()
-	server, chats := serveStored(t, engine)
-	chat, question := asked(t, chats, access.Local, "Why?")
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	chat, question := handlerstest.Asked(t, chats, access.Local, "Why?")
 	address := "/c/" + chat.ID() + "/sheet"
 	body := fmt.Sprintf(`{"question":%d,"max_tokens":8,"seeds":"1 2"}`, question)
 	send := func(path, body string, status int, says string) {
 		t.Helper()
-		if got := post(t, server, address+path, body, "Origin", server.URL); got.status != status || !strings.Contains(got.body, says) {
-			t.Errorf("POST %s: got %d %s, want %d %q", path, got.status, got.body, status, says)
+		if got := handlerstest.Post(t, server, address+path, body, "Origin", server.URL); got.Status != status || !strings.Contains(got.Body, says) {
+			t.Errorf("POST %s: got %d %s, want %d %q", path, got.Status, got.Body, status, says)
 		}
 	}
 	send("", body, http.StatusNoContent, "")
-	answers := map[int64]*scriptedAnswer{}
+	answers := map[int64]*handlerstest.ScriptedAnswer{}
 	for range 2 {
-		a := engine.next(t)
-		answers[a.request.Params.Seed] = a
-		if a.request.Client != store.OwnerID || !a.request.Rows || a.request.MaxTokens != 8 {
-			t.Errorf("the engine was asked for %+v", a.request)
+		a := engine.Next(t)
+		answers[a.Request.Params.Seed] = a
+		if a.Request.Client != store.OwnerID || !a.Request.Rows || a.Request.MaxTokens != 8 {
+			t.Errorf("the engine was asked for %+v", a.Request)
 		}
 	}
 	send("", body, http.StatusConflict, "while another one of yours is being written")
@@ -303,24 +279,24 @@ func TestTheLifeOfASheet(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, text := range []string{"one ", "two ", "three"} {
-		answers[1].send(wordEvent(int32(id), text))
+		answers[1].Send(handlerstest.WordEvent(int32(id), text))
 	}
 	cells := cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[0].Text == "one two three" })
 	if cells[1].Differs || cells[1].Same != 0 {
 		t.Errorf("an answer without a token is %+v", cells[1])
 	}
-	answers[2].send(wordEvent(0, "one "))
-	answers[2].send(wordEvent(1, "two "))
+	answers[2].Send(handlerstest.WordEvent(0, "one "))
+	answers[2].Send(handlerstest.WordEvent(1, "two "))
 	cells = cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[1].Same == 2 })
 	if cells[1].Differs || cells[1].SameText != len("one two ") {
 		t.Errorf("an answer that has begun like the first is %+v", cells[1])
 	}
-	answers[2].send(wordEvent(9, "four"))
+	answers[2].Send(handlerstest.WordEvent(9, "four"))
 	cells = cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[1].Differs })
 	if cells[1].Same != 2 || cells[1].SameText != len("one two ") {
 		t.Errorf("an answer whose third token is another one is %+v", cells[1])
 	}
-	answers[1].finish()
+	answers[1].Finish()
 	cellsOf(t, sheet, func(cells []live.Cell) bool { return inState(cells, live.Done) == 1 })
 	send("/keep", `{"cell":0}`, http.StatusOK, `"message":`)
 	send("/stop", `{"cell":1}`, http.StatusNoContent, "")
@@ -333,8 +309,8 @@ func TestTheLifeOfASheet(t *testing.T) {
 	}
 
 	send("", body, http.StatusNoContent, "") // the old one has ended
-	engine.next(t)
-	engine.next(t)
+	engine.Next(t)
+	engine.Next(t)
 	if sheet, err = chats.Sheet(t.Context(), access.Local, chat.ID()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
@@ -22,9 +24,9 @@ import (
 // The way of a token through the samplers, from its stored candidates or by one step of the model, is
 // what the sampler reported when the token was drawn.
 func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
-	guide := &recordingEngine{Engine: openGuide(t)}
-	server, chats := serveStored(t, guide)
-	c := dialSocket(t, server)
+	guide := &recordingEngine{Engine: handlerstest.OpenGuide(t)}
+	server, chats := handlerstest.ServeStored(t, guide)
+	c := handlerstest.DialSocket(t, server)
 	random := rand.New(rand.NewPCG(21, 22))
 	answers := 4
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
@@ -37,11 +39,11 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 		if n == 0 { // the penalties of the prompt's tokens are not stored
 			settings["repeat_penalty"], settings["repeat_last_n"], settings["dry_multiplier"] = 1.2, -1, 0.8
 		}
-		seq := c.seq
+		seq := c.Seq
 		guide.choices = nil
-		c.do("send", map[string]any{"text": fmt.Sprintf("Tell me a story about %d foxes.", n), "settings": settings})
-		c.until("the end", func() bool { return len(c.branch) == 2*n+2 && c.ended() && c.seq > seq })
-		chat, err := chats.Chat(t.Context(), access.Local, c.chat)
+		c.Do("send", map[string]any{"text": fmt.Sprintf("Tell me a story about %d foxes.", n), "settings": settings})
+		c.Until("the end", func() bool { return len(c.Branch) == 2*n+2 && c.Ended() && c.Seq > seq })
+		chat, err := chats.Chat(t.Context(), access.Local, c.Chat)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +53,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 				if ask && i%8 != 0 {
 					continue
 				}
-				m, err := chat.Microscope(t.Context(), access.Local, c.branch[2*n+1], i, ask)
+				m, err := chat.Microscope(t.Context(), access.Local, c.Branch[2*n+1], i, ask)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,7 +82,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 
 // recordingEngine remembers what the sampler reported of the tokens of chats.
 type recordingEngine struct {
-	Engine
+	handlers.Engine
 	choices []sample.Choice
 }
 
@@ -111,20 +113,20 @@ func sameStages(got, want sample.Choice) error {
 }
 
 func TestStagesOfATokenSayWhyTheyAreNotKnown(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": "Go.", "settings": map[string]any{"seed": 1, "temperature": 0}})
-	a := engine.next(t)
-	a.writeSampled(t, rand.New(rand.NewPCG(1, 2)), "One")
-	a.write("two")
-	a.finish()
-	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "Go.", "settings": map[string]any{"seed": 1, "temperature": 0}})
+	a := engine.Next(t)
+	a.WriteSampled(t, rand.New(rand.NewPCG(1, 2)), "One")
+	a.Write("two")
+	a.Finish()
+	c.Until("the end", func() bool { return len(c.Branch) == 2 && c.Ended() })
 	get := func(index string) (int, view.Stages, string) {
-		r := call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/tokens/%d/%s/stages", c.chat, c.branch[1], index), "")
+		r := handlerstest.Call(t, server, http.MethodGet, fmt.Sprintf("/c/%s/tokens/%d/%s/stages", c.Chat, c.Branch[1], index), "")
 		var v view.Stages
-		_ = json.Unmarshal([]byte(r.body), &v)
-		return r.status, v, r.body
+		_ = json.Unmarshal([]byte(r.Body), &v)
+		return r.Status, v, r.Body
 	}
 	if status, v, body := get("0"); status != http.StatusOK || v.Source != live.SourceStored || len(v.Stages) != 2 || v.Tokens[0].P[0] <= 0 || v.Drawn == nil {
 		t.Errorf("token 0: status %d: %s", status, body)

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
@@ -39,22 +41,22 @@ func stream64(b *testing.B, withStalled bool) {
 		b.Fatal(err)
 	}
 	defer kept.Close()
-	engine, log := newScript(), slog.New(slog.DiscardHandler)
+	engine, log := handlerstest.NewScript(), slog.New(slog.DiscardHandler)
 	service := live.New(engine, live.Options{Store: kept, Log: log})
 	defer service.Close()
-	server := httptest.NewServer(New(Config{Engine: engine, Live: service, Logger: log}))
+	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: service, Logger: log}))
 	defer server.Close()
 
-	clients, answers := make([]*socketClient, chats), make([]*scriptedAnswer, chats)
+	clients, answers := make([]*handlerstest.SocketClient, chats), make([]*handlerstest.ScriptedAnswer, chats)
 	for i := range clients {
-		clients[i] = dialSocket(b, server)
-		clients[i].do("send", map[string]any{"text": fmt.Sprint("chat ", i)})
-		clients[i].until("the chat", func() bool { return clients[i].chat != "" })
-		answers[i] = engine.next(b)
+		clients[i] = handlerstest.DialSocket(b, server)
+		clients[i].Do("send", map[string]any{"text": fmt.Sprint("chat ", i)})
+		clients[i].Until("the chat", func() bool { return clients[i].Chat != "" })
+		answers[i] = engine.Next(b)
 	}
 	if withStalled {
-		stalled := dialSocket(b, server, smallBuffers(b))
-		stalled.do("open", map[string]any{"chat": clients[0].chat})
+		stalled := handlerstest.DialSocket(b, server, smallBuffers(b))
+		stalled.Do("open", map[string]any{"chat": clients[0].Chat})
 	}
 
 	// The chat that nobody reads on one page is large, so that no buffer takes all of it.
@@ -75,25 +77,25 @@ func stream64(b *testing.B, withStalled bool) {
 				at := begin.Add(time.Duration(n)*time.Second/perSecond + time.Duration(i)*time.Second/perSecond/chats)
 				time.Sleep(time.Until(at))
 				sent <- time.Now()
-				answers[i].write(piece)
+				answers[i].Write(piece)
 			}
-			answers[i].finish()
+			answers[i].Finish()
 		})
 		all.Go(func() { // the page
 			c := clients[i]
 			var last time.Time
 			var delay, gap []time.Duration
 			for seen := 0; seen < tokens; {
-				if _, err := c.read(); err != nil {
+				if _, err := c.Read(); err != nil {
 					b.Errorf("chat %d: %v", i, err)
 					return
 				}
 				now := time.Now()
-				a := c.last()
-				if a == nil || len(a.text)/len(piece) == seen {
+				a := c.Last()
+				if a == nil || len(a.Text)/len(piece) == seen {
 					continue
 				}
-				for ; seen < len(a.text)/len(piece); seen++ {
+				for ; seen < len(a.Text)/len(piece); seen++ {
 					delay = append(delay, now.Sub(<-sent))
 				}
 				if !last.IsZero() {
@@ -111,7 +113,7 @@ func stream64(b *testing.B, withStalled bool) {
 	}
 	all.Wait()
 	for i := range clients {
-		clients[i].until("the end", clients[i].ended)
+		clients[i].Until("the end", clients[i].Ended)
 	}
 	report := func(name string, list []time.Duration) {
 		slices.Sort(list)

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
@@ -19,12 +20,12 @@ func TestTokenize(t *testing.T) {
 		add, parse  bool
 	}
 	var asked ask
-	engine := &fakeEngine{
-		tokenize: func(name, text string, add, parse bool) ([]int32, error) {
+	engine := &handlerstest.FakeEngine{
+		OnTokenize: func(name, text string, add, parse bool) ([]int32, error) {
 			asked = ask{name, text, add, parse}
 			return []int32{1, 2}, nil
 		},
-		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "a", 2: "\xc3"}[ids[0]], nil },
+		OnDetokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{1: "a", 2: "\xc3"}[ids[0]], nil },
 	}
 	for _, tc := range []struct {
 		name, body, want string
@@ -35,8 +36,8 @@ func TestTokenize(t *testing.T) {
 		{"pieces are text, or bytes where they are no text", `{"content":"hi","with_pieces":true}`, `{"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[195]}]}`, ask{"", "hi", false, true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := post(t, server(t, engine), "/tokenize", tc.body)
-			sameJSON(t, got.body, tc.want)
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), "/tokenize", tc.body)
+			sameJSON(t, got.Body, tc.want)
 			if asked != tc.asked {
 				t.Errorf("the engine was asked %+v, want %+v", asked, tc.asked)
 			}
@@ -54,33 +55,33 @@ func TestTokenize(t *testing.T) {
 
 func TestApplyTemplate(t *testing.T) {
 	var asked infer.Request
-	engine := &fakeEngine{render: func(r infer.Request) (infer.Rendered, error) {
+	engine := &handlerstest.FakeEngine{OnRender: func(r infer.Request) (infer.Rendered, error) {
 		asked = r
 		return infer.Rendered{Prompt: "<u>hi", Tokens: []int32{4, 5}}, nil
 	}}
-	got := post(t, server(t, engine), "/apply-template", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
-	sameJSON(t, got.body, `{"prompt":"<u>hi","tokens":[4,5]}`)
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/apply-template", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	sameJSON(t, got.Body, `{"prompt":"<u>hi","tokens":[4,5]}`)
 	if asked.Model != "m" || !reflect.DeepEqual(asked.Messages, []chat.Message{{Role: "user", Content: "hi"}}) {
 		t.Errorf("the engine was asked %+v", asked)
 	}
-	engine.render = func(infer.Request) (infer.Rendered, error) {
+	engine.OnRender = func(infer.Request) (infer.Rendered, error) {
 		return infer.Rendered{}, &infer.Error{Code: infer.CodeTemplate, Message: "roles must alternate"}
 	}
-	if got := post(t, server(t, engine), "/apply-template", `{"messages":[{"role":"user"}]}`); got.status != 400 || !strings.Contains(got.body, "roles must alternate") {
-		t.Errorf("got %d: %s", got.status, got.body)
+	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/apply-template", `{"messages":[{"role":"user"}]}`); got.Status != 400 || !strings.Contains(got.Body, "roles must alternate") {
+		t.Errorf("got %d: %s", got.Status, got.Body)
 	}
 }
 
 func TestModels(t *testing.T) {
-	engine := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) {
+	engine := &handlerstest.FakeEngine{OnModels: func(context.Context) ([]infer.ModelInfo, error) {
 		return []infer.ModelInfo{
 			{Name: "guide", Path: "/home/ann/guide.gguf", Size: 10, ModifiedUnix: 1700000000, ContextTrain: 512, Parameters: 99, Quant: "Q8_0", Architecture: "llama", Demo: true},
 			{Name: "org/repo:Q4_0", Size: 20},
 			{Name: "broken", Error: "cut off"},
 		}, nil
 	}}
-	s := server(t, engine)
-	sameJSON(t, call(t, s, "GET", "/v1/models", "").body, `{"object":"list","data":[
+	s := handlerstest.Server(t, engine)
+	sameJSON(t, handlerstest.Call(t, s, "GET", "/v1/models", "").Body, `{"object":"list","data":[
 		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","meta":{"n_ctx":512,"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","demo":true}},
 		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","meta":{"size":20}}]}`)
 	for path, status := range map[string]int{
@@ -91,29 +92,31 @@ func TestModels(t *testing.T) {
 		"/v1/models/broken":            404,
 		"/v1/models/%3Cscript%3E":      404,
 	} {
-		got := call(t, s, "GET", path, "")
-		if got.status != status {
-			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		got := handlerstest.Call(t, s, "GET", path, "")
+		if got.Status != status {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
 		}
 		if status == 404 && parseError(t, got).Code != "model_not_found" {
-			t.Errorf("%s: %s", path, got.body)
+			t.Errorf("%s: %s", path, got.Body)
 		}
 	}
 	t.Run("no models are an empty list", func(t *testing.T) {
-		none := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}
-		sameJSON(t, call(t, server(t, none), "GET", "/v1/models", "").body, `{"object":"list","data":[]}`)
+		none := &handlerstest.FakeEngine{OnModels: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}
+		sameJSON(t, handlerstest.Call(t, handlerstest.Server(t, none), "GET", "/v1/models", "").Body, `{"object":"list","data":[]}`)
 	})
 }
 
 func TestHealth(t *testing.T) {
-	state := func(s infer.Status) *fakeEngine { return &fakeEngine{status: func() infer.Status { return s }} }
+	state := func(s infer.Status) *handlerstest.FakeEngine {
+		return &handlerstest.FakeEngine{OnStatus: func() infer.Status { return s }}
+	}
 	for _, tc := range []struct {
 		name   string
-		engine *fakeEngine
+		engine *handlerstest.FakeEngine
 		status int
 		want   string
 	}{
-		{"a loaded model is healthy", &fakeEngine{}, 200,
+		{"a loaded model is healthy", &handlerstest.FakeEngine{}, 200,
 			`{"status":"ok","model":"guide","device":"test device","path":"go","n_ctx":512,"kv_cache":{"planned":402653184,"used":786432},"running":0,"queued":0,"version":"test"}`},
 		{"a model on a GPU says with which units it multiplies", state(infer.Status{State: infer.StateReady, Device: device.Info{Name: "a GPU", Path: "i16", Units: "mma"}}), 200,
 			`{"status":"ok","model":"","device":"a GPU","path":"i16","units":"mma","n_ctx":0,"kv_cache":{"planned":0,"used":0},"running":0,"queued":0,"version":"test"}`},
@@ -125,23 +128,23 @@ func TestHealth(t *testing.T) {
 			`{"status":"failed","error":{"code":503,"message":"the engine failed on this request; the server's log says more","type":"unavailable_error","param":null}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := call(t, server(t, tc.engine), "GET", "/health", "")
-			if got.status != tc.status {
-				t.Errorf("got %d", got.status)
+			got := handlerstest.Call(t, handlerstest.Server(t, tc.engine), "GET", "/health", "")
+			if got.Status != tc.status {
+				t.Errorf("got %d", got.Status)
 			}
-			sameJSON(t, got.body, tc.want)
-			if head := call(t, server(t, tc.engine), http.MethodHead, "/health", ""); head.status != tc.status || head.body != "" {
-				t.Errorf("HEAD got %d, %q", head.status, head.body)
+			sameJSON(t, got.Body, tc.want)
+			if head := handlerstest.Call(t, handlerstest.Server(t, tc.engine), http.MethodHead, "/health", ""); head.Status != tc.status || head.Body != "" {
+				t.Errorf("HEAD got %d, %q", head.Status, head.Body)
 			}
 		})
 	}
 }
 
 func TestModels_Failure(t *testing.T) {
-	engine := &fakeEngine{models: func(context.Context) ([]infer.ModelInfo, error) { return nil, errors.New("secret") }}
+	engine := &handlerstest.FakeEngine{OnModels: func(context.Context) ([]infer.ModelInfo, error) { return nil, errors.New("secret") }}
 	for _, path := range []string{"/v1/models", "/v1/models/x"} {
-		if got := call(t, server(t, engine), "GET", path, ""); got.status != 500 || strings.Contains(got.body, "secret") {
-			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		if got := handlerstest.Call(t, handlerstest.Server(t, engine), "GET", path, ""); got.Status != 500 || strings.Contains(got.Body, "secret") {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 )
 
@@ -34,17 +35,17 @@ func penalties(settings map[string]any) string {
 // A verdict names the first token that differs when the model answers again with the other settings
 // and the same seed.
 func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
-	server, chats := serveStored(t, openGuide(t))
-	c := dialSocket(t, server)
+	server, chats := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
+	c := handlerstest.DialSocket(t, server)
 	random := rand.New(rand.NewPCG(11, 12))
 	count := 12
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		count = 1000
 	}
 	drawn := drawCuts(random)
-	c.do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": drawn})
-	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
-	chat, err := chats.Chat(t.Context(), access.Local, c.chat)
+	c.Do("send", map[string]any{"text": "Tell me a story about a fox.", "settings": drawn})
+	c.Until("the end", func() bool { return len(c.Branch) == 2 && c.Ended() })
+	chat, err := chats.Chat(t.Context(), access.Local, c.Chat)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,22 +61,22 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 	}
 	compared, diverged, penalised := 0, 0, 0
 	for range count {
-		answer := c.branch[1]
-		was, settings, seq := ids(answer), drawCuts(random), c.seq
+		answer := c.Branch[1]
+		was, settings, seq := ids(answer), drawCuts(random), c.Seq
 		changed := penalties(settings) != penalties(drawn)
 		drawn = settings
 		body, _ := json.Marshal(settings)
-		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(answer, 10)+"/judge", string(body))
-		if r.status != http.StatusOK {
-			t.Fatalf("status %d: %s", r.status, r.body)
+		r := handlerstest.PostScripted(t, server, "/c/"+c.Chat+"/tokens/"+strconv.FormatInt(answer, 10)+"/judge", string(body))
+		if r.Status != http.StatusOK {
+			t.Fatalf("status %d: %s", r.Status, r.Body)
 		}
 		var v live.Verdict
-		if err := json.Unmarshal([]byte(r.body), &v); err != nil {
+		if err := json.Unmarshal([]byte(r.Body), &v); err != nil {
 			t.Fatal(err)
 		}
-		c.do("regenerate", map[string]any{"answer": answer, "settings": settings})
-		c.until("the end", func() bool { return c.ended() && c.seq > seq && c.branch[1] != answer })
-		is := ids(c.branch[1])
+		c.Do("regenerate", map[string]any{"answer": answer, "settings": settings})
+		c.Until("the end", func() bool { return c.Ended() && c.Seq > seq && c.Branch[1] != answer })
+		is := ids(c.Branch[1])
 		first := 0
 		for first < min(len(was), len(is)) && was[first] == is[first] {
 			first++
@@ -110,14 +111,14 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 }
 
 func TestVerdicts_SayWhyOnlyTheModelCanTell(t *testing.T) {
-	engine := newScript()
-	server, _ := serveStored(t, engine)
-	c := dialSocket(t, server)
-	c.do("send", map[string]any{"text": "Go.", "settings": map[string]any{"seed": 1}})
-	a := engine.next(t)
-	a.writeSampled(t, rand.New(rand.NewPCG(1, 2)), "One", "two")
-	a.finish()
-	c.until("the end", func() bool { return len(c.branch) == 2 && c.ended() })
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "Go.", "settings": map[string]any{"seed": 1}})
+	a := engine.Next(t)
+	a.WriteSampled(t, rand.New(rand.NewPCG(1, 2)), "One", "two")
+	a.Finish()
+	c.Until("the end", func() bool { return len(c.Branch) == 2 && c.Ended() })
 	for _, tc := range []struct {
 		body   string
 		status int
@@ -127,9 +128,9 @@ func TestVerdicts_SayWhyOnlyTheModelCanTell(t *testing.T) {
 		{`{"samplers":["top_k","penalties"]}`, 200, `"after":[0`}, // which are off
 		{`{"top_p":2}`, 400, "top_p"}, {`{"unknown":1}`, 400, "unknown"}, {`[]`, 400, ""},
 	} {
-		r := scripted(t, server, "/c/"+c.chat+"/tokens/"+strconv.FormatInt(c.branch[1], 10)+"/judge", tc.body)
-		if r.status != tc.status || !strings.Contains(r.body, tc.says) {
-			t.Errorf("%s: status %d, want %d, with %q: %s", tc.body, r.status, tc.status, tc.says, r.body)
+		r := handlerstest.PostScripted(t, server, "/c/"+c.Chat+"/tokens/"+strconv.FormatInt(c.Branch[1], 10)+"/judge", tc.body)
+		if r.Status != tc.status || !strings.Contains(r.Body, tc.says) {
+			t.Errorf("%s: status %d, want %d, with %q: %s", tc.body, r.Status, tc.status, tc.says, r.Body)
 		}
 	}
 }

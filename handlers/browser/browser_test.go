@@ -1,0 +1,1209 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/markdown/markdowntest"
+	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/record"
+	"m40-llm/store"
+)
+
+var shots = flag.String("shots", "", "folder for screenshots of the page; empty: none are taken")
+
+// browser is a page in headless Chromium that keeps what must never happen:
+// errors on the console, violations of the content policy, requests to anybody
+// else.
+type browser struct {
+	t      testing.TB
+	ctx    context.Context
+	origin string
+
+	mu       sync.Mutex
+	troubles []string
+	requests []string
+}
+
+var chromium = sync.OnceValue(func() string {
+	for _, path := range []string{"/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+})
+
+// chromiumProcess is the one process of Chromium, which the first browser of the tests starts
+// and closeChromium ends.
+var chromiumProcess struct {
+	sync.Once
+	ctx   context.Context
+	close func()
+	err   error
+}
+
+func startChromium() {
+	p := &chromiumProcess
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		p.err = err
+		return
+	}
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
+		chromedp.ExecPath(chromium()),
+		chromedp.WSURLReadTimeout(handlerstest.Hang),
+		chromedp.NoSandbox,
+		chromedp.DisableGPU,
+		chromedp.UserDataDir(dir),
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("hide-scrollbars", false),
+	)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	p.ctx, p.close = ctx, func() {
+		cancel()
+		stop()
+		os.RemoveAll(dir)
+	}
+	p.err = chromedp.Do(ctx)
+}
+
+func closeChromium() {
+	if chromiumProcess.close != nil {
+		chromiumProcess.close()
+	}
+}
+
+// openBrowser opens a page that belongs to server, with cookies, storage and a cache of its
+// own, as if its browser had just been installed.
+func openBrowser(t testing.TB, server *httptest.Server) *browser {
+	t.Helper()
+	if chromium() == "" {
+		fixtures.Skip(t, "there is no Chromium")
+	}
+	chromiumProcess.Do(startChromium)
+	if chromiumProcess.err != nil {
+		t.Fatalf("the browser does not start: %v", chromiumProcess.err)
+	}
+	ctx, cancel := chromedp.NewContext(chromiumProcess.ctx, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, origin: server.URL}
+	if err := chromedp.Do(ctx); err != nil { // opens it
+		t.Fatalf("the page does not open: %v", err)
+	}
+	if err := chromedp.Listen(ctx, b.watch); err != nil {
+		t.Fatal(err)
+	}
+	command(b, network.Enable, network.EnableParams{})
+	command(b, cdplog.Enable, cdp.Empty{})
+	command(b, runtime.Enable, cdp.Empty{})
+	command(b, page.Enable, page.EnableParams{})
+	b.keepTimers(noticeTime)
+	command(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	b.size(1440, 900, false)
+	return b
+}
+
+// command sends a command of the browser's protocol.
+func command[P, R any](b *browser, c cdp.Command[P, R], params P) {
+	b.t.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, c, params)
+		return err
+	}))
+}
+
+// watch listens to what the page does.
+func (b *browser) watch(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		b.requests = append(b.requests, e.Request.URL)
+	case *network.EventWebSocketCreated:
+		b.requests = append(b.requests, e.URL)
+	case *cdplog.EventEntryAdded:
+		if strings.HasSuffix(e.Entry.Text, "Close received after close") {
+			return // the websocket package answers the answer to its own farewell
+		}
+		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
+	case *runtime.EventExceptionThrown:
+		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Exception.Description)
+	case *runtime.EventConsoleAPICalled:
+		b.troubles = append(b.troubles, fmt.Sprintf("console: %s", e.Args[0].Value))
+	case *page.EventJavascriptDialogOpening:
+		b.troubles = append(b.troubles, "dialog: "+e.Message)
+	}
+}
+
+// do takes steps in order. One whose element went away before it could act, because it was drawn anew or the step before
+// went to another page, is taken again.
+func (b *browser) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, handlerstest.Hang)
+	defer cancel()
+	for _, step := range steps {
+		err := chromedp.Do(ctx, step)
+		for elementIsGone(err) {
+			err = chromedp.Do(ctx, step)
+		}
+		if err != nil {
+			b.t.Fatalf("the browser failed: %v\ntroubles: %q", err, b.seen())
+		}
+	}
+}
+
+func elementIsGone(err error) bool {
+	said, ok := errors.AsType[*cdproto.Error](err)
+	return ok && said.Message == "Could not find node with given id"
+}
+
+func (b *browser) seen() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.troubles)
+}
+
+// clean fails the test if anything happened that must not.
+func (b *browser) clean() {
+	b.t.Helper()
+	for _, trouble := range b.seen() {
+		b.t.Errorf("the page had trouble: %s", trouble)
+	}
+	own, _ := url.Parse(b.origin)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, request := range b.requests {
+		u, err := url.Parse(request)
+		if err != nil || (u.Host != own.Host && u.Scheme != "data" && u.Scheme != "about") {
+			b.t.Errorf("the page asked %s", request)
+		}
+	}
+}
+
+func (b *browser) size(width, height int64, phone bool) {
+	b.t.Helper()
+	metrics := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: phone}
+	command(b, emulation.SetDeviceMetricsOverride, metrics)
+	command(b, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: phone})
+}
+
+func (b *browser) scheme(value string) {
+	b.t.Helper()
+	command(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: value},
+			{Name: "prefers-reduced-motion", Value: "reduce"}, // no colour is caught on its way to another
+		},
+	})
+}
+
+// wired holds when the scripts of the playground have run: they say what the server
+// leaves to them.
+const wired = "document.querySelector('[data-context-bar]').getAttribute('aria-label') !== 'Context: nothing used'"
+
+// connected holds when the turns of a chat are those that came over its connection, and not those that the server drew, which lack
+// what scripts do.
+const connected = "!document.querySelector('.turn') || document.querySelector('.turn .acts')"
+
+// open shows an address of the server and waits until the page listens and its chat is there.
+func (b *browser) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.origin+path), chromedp.WaitReady("#message"))
+	b.until(wired)
+	b.until(connected)
+}
+
+// frames waits until the page has taken notice of a new size or place of its parts.
+func (b *browser) frames() {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void]("new Promise(painted => requestAnimationFrame(() => requestAnimationFrame(painted)))", chromedp.EvalAwaitPromise))
+}
+
+// keepTimers has timers of so many milliseconds never end, in documents that are opened from now on: on a slow machine they would
+// end before a test has done what a person does meanwhile.
+func (b *browser) keepTimers(ms int) {
+	b.t.Helper()
+	command(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: fmt.Sprintf("{ const set = setTimeout; window.setTimeout = (f, ms, ...rest) => set(f, ms === %d ? 1e9 : ms, ...rest) }", ms),
+	})
+}
+
+const noticeTime = 10_000 // milliseconds, of notice.js
+
+// until waits for a condition in the page. One that throws is not true yet: what it
+// looks at may not be there.
+func (b *browser) until(condition string) {
+	b.t.Helper()
+	condition = "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
+	for deadline := time.Now().Add(handlerstest.Hang); ; time.Sleep(20 * time.Millisecond) {
+		// One that is evaluated while the page goes to another address fails.
+		if v, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+condition+")")); err == nil && v == "true" {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
+		}
+	}
+}
+
+// value evaluates an expression in the page and returns it as text.
+func (b *browser) value(expression string) string {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
+	if err != nil {
+		b.t.Fatalf("cannot evaluate %s: %v", expression, err)
+	}
+	return v
+}
+
+// script runs statements in the page.
+func (b *browser) script(statements string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void]("{" + statements + "}"))
+}
+
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	return b.value(fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+}
+
+func (b *browser) say(text string) {
+	b.t.Helper()
+	b.do(chromedp.Focus("#message"))
+	command(b, input.InsertText, input.InsertTextParams{Text: text})
+	b.press("Enter", 13)
+}
+
+// press sends a key as the keyboard does: what the page does not prevent, the
+// browser does.
+func (b *browser) press(key string, code int64) {
+	b.t.Helper()
+	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeRawKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		command(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Code: key, WindowsVirtualKeyCode: code})
+	}
+}
+
+// hold presses the mouse in the middle of an element until release is called: for the nth time in a row there.
+func (b *browser) hold(selector string, nth int64) (release func()) {
+	b.t.Helper()
+	var at struct{ X, Y float64 }
+	middle := fmt.Sprintf("(r => JSON.stringify({ x: r.x + r.width / 2, y: r.y + r.height / 2 }))(document.querySelector(%q).getBoundingClientRect())", selector)
+	if err := json.Unmarshal([]byte(b.value(middle)), &at); err != nil {
+		b.t.Fatal(err)
+	}
+	mouse := func(kind input.DispatchMouseEventType) {
+		b.t.Helper()
+		command(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: at.X, Y: at.Y, Button: "left", ClickCount: nth})
+	}
+	mouse("mousePressed")
+	return func() { mouse("mouseReleased") }
+}
+
+func (b *browser) shot(name string) {
+	b.t.Helper()
+	if *shots == "" {
+		return
+	}
+	b.do(chromedp.Sleep(300 * time.Millisecond))
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*shots, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+const lastAnswer = "[...document.querySelectorAll('.answer .prose')].at(-1)?.innerText"
+
+func lastAnswerIs(text string) string { return fmt.Sprintf("%s === %q", lastAnswer, text) }
+
+func TestThePageInABrowser(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server := handlerstest.Serve(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+
+	run("the first screen names the model and says that it is a demo", func(t *testing.T) {
+		b.open("/")
+		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+		for _, want := range []string{"Guide is a tiny model", "14 million parameters", "Chats are kept in one file on the machine of this server"} {
+			if got := b.text("#empty"); !strings.Contains(got, want) {
+				t.Errorf("the empty page says %q, without %q", got, want)
+			}
+		}
+		if got := b.text(".engine-chip"); !strings.Contains(got, "demo") {
+			t.Errorf("the top bar says %q, without \"demo\"", got)
+		}
+		b.shot("first-light")
+	})
+
+	run("an answer streams, and a reload in the middle shows the same text and goes on", func(t *testing.T) {
+		b.say("Tell me about rain.")
+		answer := engine.Next(t)
+		answer.Write("Rain ", "is **water**.\n\n", "It fa")
+		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
+		answer.Write("lls.")
+		b.until(lastAnswerIs("Rain is water.\n\nIt falls."))
+		answer.Finish()
+		b.until("document.querySelector('.why .chip')?.innerText.startsWith('finished by itself')")
+		if got := b.text("title"); got != "" && !strings.HasPrefix(got, "Tell me about rain.") {
+			t.Errorf("the title is %q", got)
+		}
+		if got := b.value("location.pathname"); !strings.HasPrefix(got, "/c/") {
+			t.Errorf("the address is %q, not that of the chat", got)
+		}
+	})
+
+	run("stop keeps the text", func(t *testing.T) {
+		b.say("And snow?")
+		answer := engine.Next(t)
+		answer.Write("Snow is ", "slow")
+		b.until(lastAnswerIs("Snow is slow"))
+		b.press("Escape", 27)
+		b.until("[...document.querySelectorAll('.why [data-end]')].at(-1)?.innerText === 'stopped by you at 2'")
+		if got := b.value(lastAnswer); got != "Snow is slow" {
+			t.Errorf("after the stop the answer is %q", got)
+		}
+	})
+
+	run("a slider that was moved reaches the request, with the whole conversation", func(t *testing.T) {
+		b.script(`
+			const slider = document.querySelector('[data-param=temperature] input[type=range]')
+			slider.value = 1.25
+			slider.dispatchEvent(new Event('input'))
+			const field = document.querySelector('#n-top_k')
+			field.value = '7'
+			field.dispatchEvent(new Event('input'))
+			const seed = document.querySelector('#n-seed')
+			seed.value = '8842'
+			seed.dispatchEvent(new Event('input'))
+		`)
+		b.say("Again, please.")
+		answer := engine.Next(t)
+		r := answer.Request
+		if r.Params.Temperature != 1.25 || r.Params.TopK != 7 || r.Params.Seed != 8842 {
+			t.Errorf("the engine was asked with %+v", r.Params)
+		}
+		if len(r.Messages) != 5 || r.Messages[3].Content != "Snow is slow" || r.Messages[4].Content != "Again, please." {
+			t.Errorf("the engine was given %+v", r.Messages)
+		}
+		answer.Write("Yes.")
+		answer.Finish()
+		b.until(lastAnswerIs("Yes."))
+		if got := b.text("[data-modified]"); got != "modified · 2" {
+			t.Errorf("the chip says %q", got)
+		}
+	})
+
+	run("a value out of range is refused beside its field and nothing is sent", func(t *testing.T) {
+		b.script(`
+			const field = document.querySelector('#n-temperature')
+			field.value = '900'
+			field.dispatchEvent(new Event('input'))
+		`)
+		b.say("Too hot?")
+		b.until("document.activeElement.id === 'n-temperature'")
+		if got := b.text("#e-temperature"); got != "0 to 20" {
+			t.Errorf("the field says %q", got)
+		}
+		if len(engine.Answers) > 0 {
+			t.Error("the message was sent all the same")
+		}
+		b.do(chromedp.Click("[data-reset-all]"))
+		b.script(`document.getElementById('message').value = ''`)
+	})
+
+	run("answering again replaces the answer", func(t *testing.T) {
+		b.do(chromedp.Click(".answer:last-child .foot [data-again]"))
+		answer := engine.Next(t)
+		answer.Write("No.")
+		answer.Finish()
+		b.until(lastAnswerIs("No."))
+		if got := b.value("document.querySelectorAll('.answer').length"); got != "3" {
+			t.Errorf("there are %s answers, want 3", got)
+		}
+	})
+
+	run("a failure says what happened and what to do", func(t *testing.T) {
+		b.say("Too long")
+		engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
+		b.until("!document.querySelector('.answer:last-child .errbox').hidden")
+		for _, want := range []string{"This does not fit into the context", "8,822", "8,192", "630"} {
+			if got := b.text(".answer:last-child .errbox"); !strings.Contains(got, want) {
+				t.Errorf("the error says %q, without %q", got, want)
+			}
+		}
+	})
+
+	run("nothing the model writes runs or calls out", func(t *testing.T) {
+		b.say("Attack")
+		answer := engine.Next(t)
+		for _, payload := range markdowntest.Samples {
+			answer.Write(payload, "\n\n")
+		}
+		answer.Finish()
+		b.until("document.querySelector('.answer:last-child').ariaBusy !== 'true' && document.querySelector('.answer:last-child .why .chip').innerText !== ''")
+		if got := b.value("document.querySelectorAll('#thread :is(img, script, iframe, object, embed, form:not(.giving), style, link, svg:not(.i, .lat, .bar, .pace))').length"); got != "0" {
+			t.Errorf("%s forbidden elements are in the page", got)
+		}
+		if got := b.value("typeof globalThis.pwned"); got != "undefined" {
+			t.Error("a script of the model ran")
+		}
+	})
+	b.clean()
+
+	run("a chat that is gone is said to be gone, and a new one can begin", func(t *testing.T) {
+		b.open("/c/nowhere")
+		b.until("!document.querySelector('#senderror').hidden")
+		if got := b.text("#senderror"); !strings.Contains(got, "This chat is gone") {
+			t.Errorf("the page says %q", got)
+		}
+		b.say("hello")
+		engine.Next(t).Finish()
+		b.until("location.pathname.startsWith('/c/') && location.pathname !== '/c/nowhere' && document.querySelectorAll('.answer').length === 1")
+	})
+}
+
+// ask sends a message and lets the engine answer it.
+func (b *browser) ask(engine *handlerstest.Script, question, answer string) {
+	b.t.Helper()
+	b.say(question)
+	a := engine.Next(b.t)
+	a.Write(answer)
+	a.Finish()
+	b.until(lastAnswerIs(answer))
+	b.until(idle)
+}
+
+// idle holds when no answer is being written.
+const idle = "!document.querySelector('[data-running]') && document.querySelector('.answer:last-child .why .chip')?.innerText"
+
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.do(chromedp.Click(selector))
+}
+
+// reconnect clicks Try now, unless the page has tried by itself before.
+func (b *browser) reconnect() {
+	b.t.Helper()
+	b.script("const button = document.querySelector('[data-reconnect]'); if (button.checkVisibility()) button.click()")
+}
+
+// key types a key outside of fields.
+func (b *browser) key(key string) {
+	b.t.Helper()
+	b.script(`document.activeElement.blur()`)
+	b.do(chromedp.KeyEvent(key))
+}
+
+func (b *browser) rail() string { b.t.Helper(); return b.text("#rail-list .rail-list") }
+
+func (b *browser) fill(selector, text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.script(fmt.Sprintf(`const f = document.querySelector(%q); f.focus(); f.select()`, selector))
+	command(b, input.InsertText, input.InsertTextParams{Text: text})
+}
+
+func TestVersionsInABrowser(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	b.open("/")
+	b.ask(engine, "What is rain?", "Water.")
+	b.ask(engine, "And snow?", "Ice.")
+	thread := func() string {
+		return b.value("[...document.querySelectorAll('#thread .prose')].map(e => e.innerText).join(' | ')")
+	}
+	shows := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("[...document.querySelectorAll('#thread .prose')].map(e => e.innerText).join(' | ') === %q", want))
+	}
+
+	run("an earlier answer is answered again as a new version, and the old one comes back with what followed it", func(t *testing.T) {
+		b.click(".answer:nth-child(2) .foot [data-again]")
+		answer := engine.Next(t)
+		if n := len(answer.Request.Messages); n != 1 {
+			t.Errorf("the engine was given %d messages, want the first question alone", n)
+		}
+		answer.Write("Drops.")
+		answer.Finish()
+		shows("What is rain? | Drops.")
+		b.until(idle)
+		if got := b.text(".answer .vers"); got != "2/2" {
+			t.Errorf("the versions are %q", got)
+		}
+		b.click(`.answer [data-version="-1"]`)
+		shows("What is rain? | Water. | And snow? | Ice.")
+		b.key("]")
+		b.do(chromedp.Sleep(50 * time.Millisecond))
+		if got := thread(); got != "What is rain? | Water. | And snow? | Ice." {
+			t.Errorf("a message without versions turned: %s", got)
+		}
+		b.key("k")
+		b.key("j")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("]"))
+		shows("What is rain? | Drops.")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("["))
+		shows("What is rain? | Water. | And snow? | Ice.")
+	})
+
+	run("a message that is edited is asked again, and the old one stays", func(t *testing.T) {
+		b.script(`document.querySelector('.you:nth-child(3) [data-edit]').click()`)
+		b.fill(".editor textarea", "And hail?")
+		b.do(chromedp.Click(".editor [type=submit]"))
+		answer := engine.Next(t)
+		answer.Write("Hard.")
+		answer.Finish()
+		shows("What is rain? | Water. | And hail? | Hard.")
+		b.until(idle)
+		if got := b.text(".you:nth-child(3) .vers"); got != "2/2" {
+			t.Errorf("the versions are %q", got)
+		}
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		shows("What is rain? | Water. | And hail? | Hard.")
+	})
+
+	run("escape leaves an editor and changes nothing", func(t *testing.T) {
+		b.until(idle)
+		b.script(`document.querySelector('.answer:last-child').focus()`)
+		b.do(chromedp.KeyEvent("e"))
+		b.fill(".editor textarea", "Nonsense")
+		b.press("Escape", 27)
+		b.until("!document.querySelector('.editor')")
+		shows("What is rain? | Water. | And hail? | Hard.")
+	})
+
+	run("a button that copies says so for a moment, however often it is pressed", func(t *testing.T) {
+		const button = ".answer:last-child .foot [data-copy]"
+		for range 2 {
+			b.script("window.said = false; new MutationObserver(([m]) => { said ||= Boolean(m.target.dataset.said) }).observe(document.querySelector('" + button + "'), { attributeFilter: ['data-said'] })")
+			b.click(button)
+			b.until("said") // for so short a time that it is remembered
+		}
+		b.until("!document.querySelector('" + button + "').dataset.said")
+		if got := b.value("document.querySelector('" + button + "').title"); got != "Copy as Markdown (c)" {
+			t.Errorf("it is called %q now", got)
+		}
+	})
+
+	run("an answer that is edited is written on", func(t *testing.T) {
+		b.click(".answer:last-child .foot [data-edit]")
+		b.fill(".editor textarea", "Hail is")
+		b.do(chromedp.Click(".editor [type=submit]"))
+		answer := engine.Next(t)
+		last := answer.Request.Messages[len(answer.Request.Messages)-1]
+		if !answer.Request.Continue || last.Content != "Hail is" {
+			t.Errorf("the engine was asked %+v", answer.Request)
+		}
+		answer.Write(" frozen rain.")
+		answer.Finish()
+		shows("What is rain? | Water. | And hail? | Hail is frozen rain.")
+		b.until(idle)
+	})
+
+	run("an answer that is edited and saved says so, and offers to go on", func(t *testing.T) {
+		b.click(".answer:last-child .foot [data-edit]")
+		b.fill(".editor textarea", "Ice balls.")
+		b.do(chromedp.Click(".editor [data-alternative]"))
+		b.until("document.querySelector('.answer:last-child .why').innerText === 'edited by you'")
+		b.until("!document.querySelector('.answer:last-child [data-continue]').hidden")
+	})
+
+	run("an edit that could not be saved is in its editor again", func(t *testing.T) {
+		// What is sent has lost its text on the way, and is refused.
+		b.script(`const send = WebSocket.prototype.send; WebSocket.prototype.send = function (text) { send.call(this, text.replace('A better one.', ' ')) }`)
+		for _, turn := range []string{".answer:last-child", ".you:nth-child(3)"} {
+			b.click(turn + " [data-edit]")
+			b.fill(turn+" .editor textarea", "A better one.")
+			b.click(turn + " .editor [type=submit]")
+			b.until("document.querySelector('#senderror').checkVisibility()")
+			b.until("document.querySelector('" + turn + " .editor textarea').value === 'A better one.'")
+			b.press("Escape", 27)
+			b.until("!document.querySelector('.editor')")
+			shows("What is rain? | Water. | And hail? | Ice balls.")
+		}
+		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.until(idle)
+	})
+
+	run("an answer that was stopped goes on from there", func(t *testing.T) {
+		b.say("And fog?")
+		answer := engine.Next(t)
+		answer.Write("Fog is")
+		b.until(lastAnswerIs("Fog is"))
+		b.press("Escape", 27)
+		b.until("document.querySelector('.answer:last-child .why .chip').innerText.startsWith('stopped by you')")
+		b.shot("stopped")
+		b.click(".answer:last-child [data-continue]")
+		answer = engine.Next(t)
+		answer.Write(" a cloud.")
+		answer.Finish()
+		b.until(lastAnswerIs("Fog is a cloud."))
+		b.until(idle)
+	})
+
+	run("a chat forked at a message is a chat of its own up to there", func(t *testing.T) {
+		from := b.value("location.pathname")
+		b.script(`document.querySelector('.answer').focus()`)
+		b.do(chromedp.KeyEvent("f"))
+		b.until(fmt.Sprintf("location.pathname.startsWith('/c/') && location.pathname !== %q", from))
+		shows("What is rain? | Water.")
+	})
+	b.clean()
+}
+
+// steps runs parts of a test with the browser's complaints going to each.
+func steps(t *testing.T, b *browser) func(name string, f func(t *testing.T)) {
+	return func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			defer func(outer testing.TB) { b.t = outer }(b.t)
+			b.t = t
+			f(t)
+		})
+	}
+}
+
+func TestTheRailInABrowser(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	b := openBrowser(t, server)
+	run := steps(t, b)
+	listed := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	unlisted := func(want string) {
+		t.Helper()
+		b.until(fmt.Sprintf("!document.querySelector('#rail-list .rail-list').innerText.includes(%q)", want))
+	}
+	// menu opens the menu of the row with this title and clicks an entry.
+	menu := func(title, entry string) {
+		t.Helper()
+		b.until(fmt.Sprintf("[...document.querySelectorAll('.conv-row')].some(r => r.innerText.includes(%q))", title))
+		b.script(fmt.Sprintf(`[...document.querySelectorAll('.conv-row')].find(r => r.innerText.includes(%q)).querySelector('[data-row-menu]').click()`, title))
+		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+		b.script(fmt.Sprintf(`[...document.querySelectorAll('#chat-menu .item')].find(i => i.checkVisibility() && i.innerText.trim() === %q).click()`, entry))
+		b.until("!document.querySelector('#chat-menu').matches(':popover-open')")
+	}
+
+	run("a chat appears in the list with its first message, live while it is answered", func(t *testing.T) {
+		b.open("/")
+		listed("No chats yet")
+		b.say("Tell me about foxes")
+		answer := engine.Next(t)
+		listed("Tell me about foxes")
+		b.until("document.querySelector('.conv[aria-current] .dot')")
+		ground := func() string {
+			return b.value("getComputedStyle(document.querySelector('.conv[aria-current] .dot')).backgroundColor")
+		}
+		was := ground()
+		engine.Set(func(s *infer.Status) { s.State = infer.StateRestarting })
+		b.until("document.querySelector('[data-engine-dot=restarting]')")
+		if got := ground(); got != was {
+			t.Errorf("the dot of the chat took the colour of the engine's, %s instead of %s", got, was)
+		}
+		engine.Set(func(s *infer.Status) { s.State = infer.StateReady })
+		answer.Write("Red.")
+		answer.Finish()
+		b.until("document.querySelector('.conv[aria-current] time')")
+		if got := b.rail(); !strings.HasPrefix(got, "Today") {
+			t.Errorf("the rail says %q", got)
+		}
+	})
+
+	run("the key n begins another chat, and a draft waits where it was written", func(t *testing.T) {
+		chat := b.value("location.pathname")
+		b.fill("#message", "half a thought")
+		b.key("n")
+		b.until("location.pathname === '/' && document.querySelector('#empty')?.checkVisibility()")
+		b.until("document.querySelector('#message').value === ''")
+		b.until(wired)
+		b.ask(engine, "Tell me about owls", "They fly.")
+		b.open(chat)
+		b.until("document.querySelector('#message').value === 'half a thought'")
+		b.script(`const m = document.querySelector('#message'); m.value = ''; m.dispatchEvent(new Event('input'))`)
+	})
+
+	run("the key / searches titles and texts", func(t *testing.T) {
+		b.key("/")
+		b.until("document.activeElement.id === 'search'")
+		command(b, input.InsertText, input.InsertTextParams{Text: "fly"})
+		unlisted("foxes")
+		listed("They fly.")
+		b.fill("#search", "nowhere")
+		listed("No chat has")
+		b.script(`const s = document.querySelector('#search'); s.value = ''; s.dispatchEvent(new Event('input'))`)
+		listed("foxes")
+	})
+
+	run("a row is renamed where it stands", func(t *testing.T) {
+		menu("owls", "Rename")
+		b.fill(".conv-row.renaming .field", "Night birds")
+		b.press("Enter", 13)
+		b.until("!document.querySelector('.renaming')")
+		listed("Night birds")
+		unlisted("owls")
+	})
+
+	run("the chat's own title follows a rename", func(t *testing.T) {
+		menu("foxes", "Rename")
+		b.fill(".conv-row.renaming .field", "Foxes")
+		b.press("Enter", 13)
+		b.until("document.querySelector('.chat-head [data-title]').innerText === 'Foxes'")
+	})
+
+	run("a pinned chat stands first", func(t *testing.T) {
+		menu("Foxes", "Pin")
+		b.until("document.querySelector('#rail-list h2').innerText.trim() === 'Pinned'")
+		menu("Foxes", "Unpin")
+		b.until("document.querySelector('#rail-list h2').innerText.trim() === 'Today'")
+	})
+
+	run("an archived chat is behind its link and comes back", func(t *testing.T) {
+		menu("Night birds", "Archive")
+		unlisted("Night birds")
+		b.click("#rail-list .rail-foot [data-view]")
+		listed("Night birds")
+		menu("Night birds", "Put back")
+		listed("Nothing is archived")
+		b.click("#rail-list .rail-foot [data-view]")
+		listed("Night birds")
+	})
+
+	run("a deleted chat can be brought back", func(t *testing.T) {
+		menu("Night birds", "Delete")
+		unlisted("Night birds")
+		b.until("document.querySelector('#undo').innerText.includes('Deleted “Night birds”')")
+		b.click("#undo button")
+		listed("Night birds")
+	})
+
+	run("deleting the chat that is open leaves a new one, and undo leads back", func(t *testing.T) {
+		chat := b.value("location.pathname")
+		b.click(".chat-head [data-chat-menu]")
+		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+		b.shot("menu")
+		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.until("location.pathname === '/' && document.querySelector('#empty').checkVisibility()")
+		b.click("#undo button")
+		b.until(fmt.Sprintf("location.pathname === %q", chat))
+		b.until(lastAnswerIs("Red."))
+	})
+
+	run("a temporary chat is not listed", func(t *testing.T) {
+		b.open("/")
+		b.click("[data-temporary]")
+		b.ask(engine, "Secret", "Hush.")
+		b.until("document.querySelector('[data-fleeting]').checkVisibility()")
+		if got := b.rail(); strings.Contains(got, "Secret") {
+			t.Errorf("the rail lists it: %q", got)
+		}
+	})
+	b.clean()
+
+	run("without scripts a chat is read, found, renamed and deleted", func(t *testing.T) {
+		command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		defer command(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: false})
+		b.do(chromedp.Navigate(b.origin+"/?q=fly"), chromedp.WaitReady("#rail-list"))
+		if got := b.rail(); !strings.Contains(got, "Night birds") || strings.Contains(got, "Foxes") {
+			t.Errorf("the search shows %q", got)
+		}
+		b.do(chromedp.Click(".conv"), chromedp.WaitReady("#thread .prose"))
+		if got := b.text("#thread"); !strings.Contains(got, "They fly.") {
+			t.Errorf("the page shows %q", got)
+		}
+		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
+		b.shot("without-scripts")
+		b.fill("#title", "Birds")
+		b.do(chromedp.Click("#chat-menu .unscripted button"))
+		b.until("document.querySelector('h1')?.innerText === 'Birds'")
+		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
+		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.until("location.pathname === '/' && !document.querySelector('#rail-list')?.innerText.includes('Birds')")
+	})
+}
+
+func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	// What a store holds of an answer whose server was killed.
+	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "Cut"}, []store.Message{
+		{ID: 1, Role: store.RoleUser, State: store.Done, Text: "Go on", Version: 1, Versions: 1},
+		{ID: 2, Parent: 1, Role: store.RoleAssistant, State: store.Interrupted, Text: "Half an", Version: 1, Versions: 1, Answer: &store.Answer{Answer: record.Answer{Receipt: record.Receipt{Model: "guide"}}}},
+	}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	b.until("document.querySelector('.answer .why .chip')?.innerText === 'the server stopped here'")
+	b.shot("interrupted")
+	b.click(".answer [data-continue]")
+	answer := engine.Next(t)
+	answer.Write(" answer.")
+	answer.Finish()
+	b.until(lastAnswerIs("Half an answer."))
+	b.clean()
+}
+
+func TestALongChatComesInPages(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	var list []store.Message
+	for i := range int64(450) {
+		m := store.Message{ID: i + 1, Parent: i, Role: store.RoleUser, State: store.Done, Text: fmt.Sprintf("message %d", i+1), Version: 1, Versions: 1}
+		if i%2 == 1 {
+			m.Role = store.RoleAssistant
+		}
+		list = append(list, m)
+	}
+	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "Long"}, list, 450)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, server)
+	b.open("/c/" + id)
+	turns := func(first, last string) string {
+		return fmt.Sprintf("document.querySelector('.turn .prose')?.innerText === %q && [...document.querySelectorAll('.turn .prose')].at(-1).innerText === %q", first, last)
+	}
+	b.until(turns("message 351", "message 450"))
+	// The server wrote the newest turns into the page, so they are there before the
+	// connection is; until then asking brings nothing. Who asks is at the top: what is far
+	// below the reader goes, and comes back to one who is at its end.
+	const up = "(document.querySelector('#scroll').scrollTop = 1, document.querySelector('#scroll').scrollTop = 0)"
+	for _, step := range []struct{ first, last string }{
+		{"message 251", "message 450"}, {"message 151", "message 450"}, {"message 51", "message 350"}, {"message 1", "message 300"},
+	} {
+		b.until(turns(step.first, step.last) + " || " + up)
+	}
+	if got := b.value("document.querySelectorAll('.turn').length"); got != "300" {
+		t.Errorf("the document holds %s turns, want at most 300", got)
+	}
+	b.click("#tobottom")
+	b.until(turns("message 351", "message 450"))
+	b.clean()
+}
+
+// cable is a proxy that can be cut.
+type cable struct {
+	net.Listener
+	mu    sync.Mutex
+	ends  []net.Conn
+	isCut bool
+}
+
+func newCable(t testing.TB, server *httptest.Server) *cable {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{Listener: listener}
+	t.Cleanup(func() { _ = listener.Close(); c.cut(true) })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", server.Listener.Addr().String())
+			c.mu.Lock()
+			c.ends = append(c.ends, near)
+			if err == nil {
+				c.ends = append(c.ends, far)
+			}
+			if c.isCut || err != nil {
+				_ = near.Close()
+			}
+			c.mu.Unlock()
+			if err != nil {
+				continue
+			}
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+				}()
+			}
+		}
+	}()
+	return c
+}
+
+func (c *cable) cut(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = on
+	if on {
+		for _, end := range c.ends {
+			_ = end.Close()
+		}
+		c.ends = nil
+	}
+}
+
+func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server := handlerstest.Serve(t, engine)
+	line := newCable(t, server)
+	b := openBrowser(t, server)
+	b.origin = "http://" + line.Addr().String()
+	b.open("/")
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+	b.say("go")
+	answer := engine.Next(t)
+	answer.Write("Before. ")
+	b.until(lastAnswer + " === 'Before.'")
+	line.cut(true)
+	b.until("!document.querySelector('#connbar').hidden")
+	if got := b.text("#connbar"); !strings.HasPrefix(got, "Connection lost. The server goes on writing the answer, if it still runs.") {
+		t.Errorf("the bar says %q", got)
+	}
+	answer.Write("While ", "nobody ", "looked. ")
+	line.cut(false)
+	b.reconnect()
+	b.until(lastAnswerIs("Before. While nobody looked."))
+	answer.Write("After.")
+	answer.Finish()
+	b.until(lastAnswerIs("Before. While nobody looked. After."))
+	b.until("document.querySelector('#connbar').hidden")
+	for _, trouble := range b.seen() {
+		if !strings.Contains(trouble, "WebSocket connection") && !strings.Contains(trouble, "net::ERR_") { // the browser's own words for refused connections
+			t.Errorf("the page had trouble: %s", trouble)
+		}
+	}
+}
+
+func TestTheLayoutStandsStillWhenABlockEnds(t *testing.T) {
+	engine := handlerstest.NewScript()
+	b := openBrowser(t, handlerstest.Serve(t, engine))
+	b.open("/")
+	b.say("Write")
+	answer := engine.Next(t)
+	// Each piece is drawn as raw text first; what follows ends the block.
+	for _, step := range []struct{ open, end string }{
+		{"A paragraph that is long enough to fill more than one line of the column in which answers are shown to people.", "\n\n"},
+		{"```go\nfunc main() {\n\tprintln(1)\n}\n```", "\n"},
+		{"## A heading", "\n"},
+		{"Another paragraph\nof two lines.", "\n\n"},
+	} {
+		answer.Write(step.open)
+		b.until(fmt.Sprintf("%s.trimEnd().endsWith(%q)", lastAnswer, strings.TrimPrefix(lastLine(step.open), "## ")))
+		before := b.value("document.querySelector('.answer .prose').getBoundingClientRect().height")
+		answer.Write(step.end)
+		b.until("!document.querySelector('.answer .tail')")
+		if after := b.value("document.querySelector('.answer .prose').getBoundingClientRect().height"); after != before {
+			t.Errorf("after the end of %q the answer is %s pixels high, it was %s", step.open, after, before)
+		}
+	}
+	answer.Finish()
+	b.clean()
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n```"), "\n")
+	return lines[len(lines)-1]
+}
+
+const sampleAnswer = `Because the two phases ask different things of the card. While it writes, its cores spend most of their time waiting.
+
+**Reading the prompt** handles many tokens together. Each weight is fetched once and used for every token of the chunk, so the arithmetic units stay busy.
+
+**Writing** handles one token at a time. Every weight still has to be fetched, but now for a single multiplication each:
+
+` + "```" + `text
+tokens/s ≤ bandwidth ÷ bytes read per token
+         = 251 GB/s ÷ 4.92 GB
+         = 51
+` + "```" + `
+
+Three things move that wall:
+
+1. fewer bytes per weight,
+2. more answers per pass over the weights,
+3. a layout that the kernel can read in long, aligned runs.
+`
+
+// pieces cuts text into what could be tokens.
+func pieces(text string) []string { return strings.SplitAfter(text, " ") }
+
+// TestEveryStateOfThePage goes through what a person may see, in both themes and
+// on a phone. With -shots it also takes pictures.
+func TestEveryStateOfThePage(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	for i, title := range []string{"A quiz about bridges", "Sourdough timing table", "Translate the boiler manual", "Regex for German dates"} {
+		id, err := handlerstest.ImportList(chats, store.Metadata{Title: title}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := chats.Pin(context.Background(), access.Local, id, i == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := openBrowser(t, server)
+	fits := func(screen string) {
+		t.Helper()
+		if got := b.value("document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= innerHeight"); got != "true" {
+			t.Errorf("%s: the document scrolls", screen)
+		}
+		b.shot(screen)
+	}
+	both := func(screen string) {
+		t.Helper()
+		for _, scheme := range []string{"dark", "light"} {
+			b.scheme(scheme)
+			fits(screen + "-" + scheme)
+		}
+	}
+
+	engine.Set(func(s *infer.Status) {
+		s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
+		s.Model = infer.ModelInfo{Name: "Llama 3.1 8B", Quant: "Q4_K_M", Parameters: 8_030_000_000}
+	})
+	b.open("/")
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'loading, 65 %'")
+	both("loading")
+	engine.Set(func(s *infer.Status) {
+		s.State = infer.StateFailed
+		s.Error = &infer.Error{Code: infer.CodeModelFile, Message: "models/llama.gguf ends after 1.2 GB, but its header promises 4.9 GB; download it again"}
+	})
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'failed'")
+	both("failed")
+	engine.Set(func(s *infer.Status) { *s = handlerstest.NewScript().Current })
+	b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
+	both("first")
+
+	b.say("Why is my M40 slow at writing but quick at reading the prompt? Keep it short, I know what a matrix product is.")
+	answer := engine.Next(t)
+	engine.Set(func(s *infer.Status) { s.Running, s.Decode = 1, 905 })
+	answer.Send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2, WaitS: 40}})
+	b.until("document.querySelector('.wait')?.hidden === false")
+	if got, want := b.text("[data-wait-amount]"), "2nd in the queue, about 40 s"; got != want {
+		t.Errorf("who waits is told %q, want %q", got, want)
+	}
+	both("queued")
+	answer.Send(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "Llama 3.1 8B", Done: 3_200_000_000, Total: 4_920_000_000}})
+	b.until("document.querySelector('[data-wait]').innerText.startsWith('Loading')")
+	fits("answer-loading")
+	answer.Send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 737, Total: 1440, Cached: 737}})
+	time.Sleep(100 * time.Millisecond)
+	answer.Send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1200, Total: 1440, Cached: 737}})
+	b.until("document.querySelector('[data-wait-amount]').innerText.startsWith('1,200')")
+	both("prefill")
+	answer.Write(pieces(sampleAnswer)...)
+	answer.Finish()
+	b.until("document.querySelector('.answer:last-child .why .chip').innerText !== ''")
+	both("answered")
+
+	b.script(`document.querySelector('[data-param=temperature] input[type=range]').value = 0.9
+		document.querySelector('[data-param=temperature] input[type=range]').dispatchEvent(new Event('input'))
+		document.querySelector('[data-param=top_p] input[type=range]').value = 0.8
+		document.querySelector('[data-param=top_p] input[type=range]').dispatchEvent(new Event('input'))
+		document.querySelector('[data-pin]').click()`)
+	engine.Set(func(s *infer.Status) {
+		s.Notice = "This model has no chat template. Messages are sent as plain text, so answers may be odd."
+	})
+	b.say("So if I start a second chat, does the first one slow down?")
+	answer = engine.Next(t)
+	answer.Write(pieces("Only a little. Both chats need the same weights, so the engine reads them once per step and uses them twice.\n\nWhat grows is the *cache* traffic: each chat also reads its own")...)
+	b.until("document.querySelector('.answer:last-child .tail')?.innerText.endsWith('its own')")
+	both("writing")
+	b.size(390, 844, true)
+	b.until("document.querySelector('#tobottom').hidden && document.querySelector('#scroll').scrollTop + document.querySelector('#scroll').clientHeight > document.querySelector('#scroll').scrollHeight - 2")
+	both("phone-writing")
+	b.frames()
+	b.do(chromedp.Click("[data-sheet-open]"))
+	b.until("document.body.dataset.open === 'sheet'")
+	both("phone-parameters")
+	b.do(chromedp.Click("[data-sheet-close]"))
+	b.do(chromedp.Click("[data-rail-open]"))
+	b.until("document.querySelector('#rail').checkVisibility()")
+	both("phone-rail")
+	b.script(`document.querySelector('.conv-row:last-child [data-row-menu]').click()`)
+	b.until("document.querySelector('#chat-menu').matches(':popover-open')")
+	fits("phone-menu")
+	b.script(`document.querySelector('#chat-menu').hidePopover()`)
+	b.do(chromedp.Click("[data-rail-close]"))
+	b.until("!document.querySelector('#rail').checkVisibility()")
+	b.size(320, 640, true)
+	fits("narrow")
+	b.size(900, 700, false)
+	b.frames()
+	fits("tablet")
+	b.do(chromedp.Click("[data-rail-open]"))
+	b.until("document.querySelector('#rail').checkVisibility()")
+	fits("tablet-rail")
+	b.press("Escape", 27)
+	b.until("!document.querySelector('#rail').checkVisibility()")
+	b.size(1440, 900, false)
+	b.press("Escape", 27)
+	b.until("document.querySelector('.answer:last-child .why .chip').innerText.startsWith('stopped by you')")
+	engine.Set(func(s *infer.Status) { s.Notice, s.Running, s.Decode = "", 0, 0 })
+	b.click(".answer:last-child .foot [data-again]")
+	answer = engine.Next(t)
+	answer.Write(pieces("Only a little. Both chats need the same weights.")...)
+	answer.Finish()
+	b.until(lastAnswerIs("Only a little. Both chats need the same weights."))
+	b.until(idle)
+	both("versions")
+	b.size(320, 640, true)
+	fits("phone-versions")
+	if got := b.value("document.querySelector('#scroll').scrollWidth <= document.querySelector('#scroll').clientWidth"); got != "true" {
+		t.Error("on a narrow phone the controls of an answer are wider than the page")
+	}
+	b.size(1440, 900, false)
+	b.click(".answer:last-child .foot [data-edit]")
+	b.until("document.querySelector('.editor')")
+	both("editing")
+	b.press("Escape", 27)
+	b.until("!document.querySelector('.editor')")
+	b.say("And now all of the letters, please.")
+	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
+	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
+	both("context")
+	b.do(chromedp.Click("[data-help]"))
+	both("help")
+	b.clean()
+}

@@ -1,0 +1,132 @@
+package browser
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/handlerstest"
+
+	"github.com/chromedp/chromedp"
+)
+
+// followed opens the page behind a link, as a phone does.
+func (b *browser) followed(link string) {
+	b.t.Helper()
+	b.size(390, 844, true)
+	b.do(chromedp.Navigate(link), chromedp.WaitReady("#thread"))
+	b.until("document.querySelector('[data-dot].live')")
+}
+
+// sharedLink shares the chat that is open and returns its link.
+func (b *browser) sharedLink() string {
+	b.t.Helper()
+	b.click("[data-share]")
+	b.until("document.querySelector('#share[open] .newshare')")
+	b.shot("share-form")
+	b.click("#share .newshare [type=submit]")
+	b.until("document.querySelector('#share .sharelink input')?.value")
+	b.shot("share-link")
+	return b.value("document.querySelector('#share .sharelink input').value")
+}
+
+const shownTurns = "[...document.querySelectorAll('#thread .prose')].map(el => el.innerText.trim()).join('|')"
+
+func TestAFollowerReadsAlong(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	owner, phone := openBrowser(t, server), openBrowser(t, server)
+	owner.size(1440, 900, false)
+	owner.open("/")
+	owner.say("What is rain?")
+	first := engine.Next(t)
+	first.Write("Rain is **water** that falls.")
+	first.Finish()
+	owner.until(lastAnswerIs("Rain is water that falls."))
+	owner.until(idle)
+	owner.say("And snow?")
+	answer := engine.Next(t)
+	answer.Write("Snow is ", "slow rain.\n\n", "It is")
+	link := owner.sharedLink()
+	path := link[strings.Index(link, "/s/"):]
+
+	phone.followed(server.URL + path)
+	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|Snow is slow rain.\n\nIt is"))
+	phone.shot("follow-running")
+	owner.until("document.querySelector('#share [data-readers]').innerText === '1 person is reading now.'")
+	answer.Write(" white.")
+	phone.until(fmt.Sprintf("%s.endsWith('It is white.')", shownTurns))
+	answer.Finish()
+	phone.until("document.querySelectorAll('#thread .foot').length === 2 && !document.querySelector('[aria-busy]')")
+	phone.shot("follow-finished")
+	phone.scheme("dark")
+	phone.size(820, 1180, true)
+	phone.shot("follow-finished-dark")
+
+	owner.press("Escape", 27)
+	owner.until("!document.querySelector('#share[open]')")
+	owner.click(".answer:last-child .foot [data-again]")
+	again := engine.Next(t)
+	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|"))
+	again.Write("Frozen.")
+	again.Finish()
+	phone.until(fmt.Sprintf("%s.endsWith('Frozen.')", shownTurns))
+
+	owner.click("[data-share]")
+	owner.click("#share .sharelink .danger")
+	phone.until("document.querySelector('[data-status]').innerText === 'This link has ended'")
+	owner.until("document.querySelector('#share .newshare') && !document.querySelector('#share .sharelink')")
+	response, err := http.Get(server.URL + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("a link that was ended answers %s", response.Status)
+	}
+	owner.clean()
+	phone.clean()
+}
+
+func TestAFollowerWithoutScriptsReadsAGrowingPage(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	owner := openBrowser(t, server)
+	owner.open("/")
+	owner.ask(engine, "What is rain?", "Water.")
+	link := owner.sharedLink()
+	response, err := http.Get(server.URL + link[strings.Index(link, "/s/"):] + "?grow=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page := bufio.NewReader(response.Body)
+	var read strings.Builder
+	until := func(text string) {
+		t.Helper()
+		for !strings.Contains(read.String(), text) {
+			c, err := page.ReadByte()
+			if err != nil {
+				t.Fatalf("the page ended before %q: %v\n%s", text, err, read.String())
+			}
+			read.WriteByte(c)
+		}
+		read.Reset()
+	}
+	until("Water.")
+	owner.press("Escape", 27)
+	owner.say("And snow?")
+	answer := engine.Next(t)
+	until("And snow?")
+	answer.Write("Frozen ", "water.")
+	until("Frozen ")
+	until("water.")
+	answer.Finish()
+	until("2 tokens")
+	owner.click("[data-share]")
+	owner.click("#share .sharelink .danger")
+	until("This link has ended.")
+	until("</html>")
+}
