@@ -18,6 +18,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
+	"m40-llm/store"
 )
 
 // Behind a proxy each client has wrong keys of its own.
@@ -77,6 +78,43 @@ func TestClient_NamesWhoAsks(t *testing.T) {
 	}
 	if len(siblings) != 4 || !siblings[0] || !siblings[3] {
 		t.Errorf("the answers to one request have the numbers %v, want 0 to 3", siblings)
+	}
+}
+
+// What a program asks shares the cache with what its person asks, whoever the program says it is.
+func TestCacheScope_IsOfThePersonWhoAsks(t *testing.T) {
+	asked := make(chan infer.Request, 1)
+	engine := &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		asked <- r
+		return handlerstest.Replay(handlerstest.DoneEvent(infer.FinishStop))
+	}}
+	s := handlerstest.Server(t, engine)
+	ask := func(path, body string) infer.Request {
+		t.Helper()
+		if got := handlerstest.Post(t, s, path, body); got.Status != 200 {
+			t.Fatalf("got %d: %s", got.Status, got.Body)
+		}
+		return <-asked
+	}
+	const owner = store.OwnerID
+	for name, tc := range map[string]struct {
+		path, body string
+		same       bool
+	}{
+		"a completion":                            {"/v1/completions", `{"prompt":"a"}`, true},
+		"a chat":                                  {"/v1/chat/completions", hello, true},
+		"the engine's own route":                  {"/v1/generate", `{"prompt":"a"}`, true},
+		"a part for somebody of the client's":     {"/v1/generate", `{"prompt":"a","cache_scope":"anna"}`, false},
+		"a client that names another person":      {"/v1/generate", `{"prompt":"a","cache_scope":"owner"}`, false},
+		"a client that says its prompt is public": {"/v1/generate", `{"prompt":"a","public_system":true}`, true},
+	} {
+		r := ask(tc.path, tc.body)
+		if (r.CacheScope == owner) != tc.same || !strings.HasPrefix(r.CacheScope, owner) || r.PublicSystem {
+			t.Errorf("%s: scope %q, public %v", name, r.CacheScope, r.PublicSystem)
+		}
+	}
+	if one, other := ask("/v1/generate", `{"prompt":"a","cache_scope":"anna"}`), ask("/v1/generate", `{"prompt":"a","cache_scope":"ben"}`); one.CacheScope == other.CacheScope {
+		t.Errorf("two people of a client are one, %q", one.CacheScope)
 	}
 }
 

@@ -20,6 +20,12 @@ type Request struct {
 	Client  string `json:"client,omitempty"`  // set by the server: the scheduler divides the device fairly among clients
 	Sibling int    `json:"sibling,omitempty"` // index of the answer among those of one API request, from 0
 
+	// CacheScope and PublicSystem are set by the server. The beginnings of prompts are shared in the KV cache among
+	// the requests of one scope, a person's. Requests of all scopes share the template's own text and, with
+	// PublicSystem, the first message.
+	CacheScope   string `json:"cache_scope,omitempty"`
+	PublicSystem bool   `json:"public_system,omitempty"`
+
 	KVFile *KVFile `json:"kv_file,omitempty"` // set by the server: where the KV cache of the chat is stored between its answers
 
 	// KeepAliveS is how many seconds the model stays loaded without a request, from the end of this one on and

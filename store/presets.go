@@ -52,6 +52,20 @@ func (s *Store) Preset(ctx context.Context, owner string, id int64) (p Preset, e
 	return p, err
 }
 
+// HasSystemPrompt reports whether a preset of owner has this system prompt.
+func (s *Store) HasSystemPrompt(ctx context.Context, owner, system string) (found bool, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `
+		SELECT EXISTS (
+			SELECT 1
+			FROM presets
+			WHERE owner = ? AND system = ?
+		)`,
+			owner, system).Scan(&found)
+	})
+	return found, err
+}
+
 // CreatePreset adds a preset. It fails with ErrConflict if the name is taken.
 func (s *Store) CreatePreset(ctx context.Context, owner string, p Preset) (Preset, error) {
 	return s.putPreset(ctx, owner, p, func(tx *sql.Tx, _ string) (int64, error) {

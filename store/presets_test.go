@@ -112,3 +112,21 @@ func TestPresets_AnImportIsWholeAndTakesNoName(t *testing.T) {
 		t.Errorf("half an import was made: %+v", got)
 	}
 }
+
+func TestPresets_ASystemPromptIsFoundInThoseOfItsOwner(t *testing.T) {
+	s := newStore(t)
+	must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "House", System: "In the style of the house."}))
+	must[Preset](t)(s.CreatePreset(ctx, me, Preset{Name: "None"}))
+	for _, tc := range []struct {
+		owner, system string
+		want          bool
+	}{
+		{me, "In the style of the house.", true},
+		{me, "in the style of the house.", false},
+		{"another", "In the style of the house.", false},
+	} {
+		if got := must[bool](t)(s.HasSystemPrompt(ctx, tc.owner, tc.system)); got != tc.want {
+			t.Errorf("%s has %q: %v, want %v", tc.owner, tc.system, got, tc.want)
+		}
+	}
+}

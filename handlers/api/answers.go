@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/infer"
@@ -37,6 +40,7 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 		client := api.gate.Client(c)
 		for i := range requests {
 			requests[i].Client, requests[i].Sibling, requests[i].KVFile = client, i, nil
+			requests[i].CacheScope, requests[i].PublicSystem = cacheScope(access.PrincipalOf(c.Request().Context()).Owner, requests[i].CacheScope), false
 			if mayManage(c) != nil {
 				requests[i].KeepAliveS = nil
 			}
@@ -53,6 +57,16 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 		close(a.events)
 	}()
 	return a, nil
+}
+
+// cacheScope returns the scope in which requests of a person share the KV cache: the person's, or a part of it if
+// the client, such as another m40-llm, distinguishes its own people by given.
+func cacheScope(person, given string) string {
+	if given == "" {
+		return person
+	}
+	part := sha256.Sum256([]byte(given))
+	return person + " " + hex.EncodeToString(part[:16])
 }
 
 // follow forwards the events of one answer until it ends, fails or the answers are closed.

@@ -317,7 +317,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
-	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.engine.Generate)))}
+	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(live.WithPublicPrompts(s.db, s.engine.Generate))))}
 	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	if listing.Puller, err = newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false); err != nil {

@@ -129,9 +129,9 @@ func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.R
 			text.WriteString(t.text.String())
 		}
 		text.WriteString(begun.Content)
-		return infer.Request{Model: c.metadata.Model, Client: c.owner, Prompt: text.String()}
+		return infer.Request{Model: c.metadata.Model, Client: c.owner, CacheScope: c.owner, Prompt: text.String()}
 	}
-	r := infer.Request{Model: c.metadata.Model, Client: c.owner, Messages: history(turns, system), ParseReply: true}
+	r := infer.Request{Model: c.metadata.Model, Client: c.owner, CacheScope: c.owner, Messages: history(turns, system), ParseReply: true}
 	if begun.Content+begun.ReasoningContent != "" {
 		r.Continue = true
 		r.Messages = append(r.Messages, begun)

@@ -164,7 +164,7 @@ func (c *Chat) askMicroscope(ctx context.Context, m *Microscope, answer int64, a
 		}
 		return nil
 	}
-	r := infer.Request{Model: a.model, Client: c.owner, Tokens: append(prompt, a.ids[:at]...), Params: a.settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
+	r := infer.Request{Model: a.model, Client: c.owner, CacheScope: c.owner, Tokens: append(prompt, a.ids[:at]...), Params: a.settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
 	ctx = activity.With(ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true})
 	return c.service.contain(func() error {
 		for e, err := range c.service.engine.Generate(ctx, r) {

@@ -60,7 +60,7 @@ func (c *Chat) Score(ctx context.Context, who Principal, answer int64, other Oth
 	if len(ids) > cachedTokens {
 		return nil, invalid("answer", longScore, len(ids), cachedTokens)
 	}
-	r := infer.Request{Model: a.model, Client: c.owner, Tokens: ids, Rows: true, Against: other.Model, AgainstDevice: other.Device}
+	r := infer.Request{Model: a.model, Client: c.owner, CacheScope: c.owner, Tokens: ids, Rows: true, Against: other.Model, AgainstDevice: other.Device}
 	ctx = activity.With(ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true})
 	err = c.service.contain(func() error {
 		scored.Tokens, err = perplexity.Score(ctx, c.service.engine, r, each)

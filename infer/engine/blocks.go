@@ -34,6 +34,15 @@ type contentID uint64
 type contentKey struct {
 	before contentID
 	tokens string // little-endian, 4 bytes a token
+	scope  string // in which the block is shared
+	public bool   // it is shared among all; then scope is empty
+}
+
+// audience says which sequences may share what one computes: those of its scope, and of its first public
+// tokens all. Counts of cached tokens, and times, so tell nobody what sequences of other scopes contain.
+type audience struct {
+	scope  string // of the person whom the sequence is for
+	public int    // leading tokens that anybody may know
 }
 
 // content is what complete blocks hold, one of each group at most.
@@ -50,6 +59,7 @@ const none = -1
 
 // tail is what idle, partly filled blocks hold, one of each group.
 type tail struct {
+	scope  string // in which it is shared
 	before *content
 	tokens []int32
 	blocks []int32 // by group
@@ -57,8 +67,9 @@ type tail struct {
 
 // blockTable is the KV memory of one sequence.
 type blockTable struct {
-	groups []heldBlocks // by cache group; nil: the sequence has no memory
-	chain  []*content   // of the leading blocks, which are complete
+	groups   []heldBlocks // by cache group; nil: the sequence has no memory
+	chain    []*content   // of the leading blocks, which are complete
+	audience audience
 }
 
 // heldBlocks are the blocks of a sequence in a cache group: ids[i] holds its positions from i·size on.
@@ -161,12 +172,12 @@ func (b *blocks) write(t *blockTable, from, to int) {
 	}
 }
 
-// open allocates a table for the next step over tokens, which begins with the cached blocks of
-// tokens[:reusable]; reusable must be less than len(tokens). cached is the number of
+// open allocates a table for the next step over tokens, which begins with the blocks of
+// tokens[:reusable] that are cached and shared with its audience; reusable must be less than len(tokens). cached is the number of
 // positions that are computed already. If not everything fits, open allocates nothing and
 // ok is false.
-func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, ok bool) {
-	chain := b.match(tokens[:reusable])
+func (b *blocks) open(tokens []int32, reusable int, audience audience) (t blockTable, cached int, ok bool) {
+	chain := b.match(tokens[:reusable], audience.scope)
 	cached = len(chain) * b.size
 	for _, p := range b.pools {
 		shared, revived := chain[min(p.needs(cached)/b.size, len(chain)):], 0
@@ -181,7 +192,7 @@ func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, o
 			return blockTable{}, 0, false
 		}
 	}
-	t = b.share(chain)
+	t = b.share(chain, audience)
 	b.reserve(&t, len(tokens))
 	cached += b.takeTail(&t, tokens[cached:reusable])
 	b.trim(&t, cached)
@@ -193,8 +204,8 @@ func (b *blocks) open(tokens []int32, reusable int) (t blockTable, cached int, o
 }
 
 // share returns a table of the blocks of chain that its next row reads.
-func (b *blocks) share(chain []*content) (t blockTable) {
-	t = blockTable{groups: make([]heldBlocks, len(b.pools)), chain: chain}
+func (b *blocks) share(chain []*content, audience audience) (t blockTable) {
+	t = blockTable{groups: make([]heldBlocks, len(b.pools)), chain: chain, audience: audience}
 	for _, c := range chain {
 		c.users++
 	}
@@ -210,14 +221,14 @@ func (b *blocks) share(chain []*content) (t blockTable) {
 	return t
 }
 
-// cachedBlocks returns how many complete blocks of tokens could be shared.
-func (b *blocks) cachedBlocks(tokens []int32) int { return len(b.match(tokens)) }
+// cachedBlocks returns how many complete blocks of tokens could be shared in scope.
+func (b *blocks) cachedBlocks(tokens []int32, scope string) int { return len(b.match(tokens, scope)) }
 
-// match returns the contents of the longest prefix of tokens that can be shared.
-func (b *blocks) match(tokens []int32) (chain []*content) {
+// match returns the contents of the longest prefix of tokens that can be shared in scope.
+func (b *blocks) match(tokens []int32, scope string) (chain []*content) {
 	var before *content
 	for len(tokens) >= b.size {
-		c := b.contents[keyOf(before, tokens[:b.size])]
+		c := b.find(keyOf(before, tokens[:b.size]), scope)
 		if c == nil {
 			break
 		}
@@ -253,12 +264,12 @@ func (b *blocks) needs(n int) (first []int) {
 	return first
 }
 
-// takeTail adds the idle, partly filled blocks behind t with the longest common prefix with tokens, and
-// returns that prefix's length.
+// takeTail adds the idle, partly filled blocks behind t, of its scope, with the longest common prefix with
+// tokens, and returns that prefix's length.
 func (b *blocks) takeTail(t *blockTable, tokens []int32) (common int) {
 	var best *tail
 	for _, candidate := range b.tails[idOf(t.end())] {
-		if n := commonPrefix(candidate.tokens, tokens); n > common {
+		if n := commonPrefix(candidate.tokens, tokens); n > common && candidate.scope == t.audience.scope {
 			best, common = candidate, n
 		}
 	}
@@ -350,7 +361,7 @@ func (b *blocks) extend(t *blockTable, use func(g int) bool) bool {
 // replaced by that: the device computes a position to the same bits in every step.
 func (b *blocks) commit(t *blockTable, computed []int32) {
 	for end := (len(t.chain) + 1) * b.size; end <= len(computed); end += b.size {
-		c, i := b.contentOf(t.end(), computed[end-b.size:end]), len(t.chain)
+		c, i := b.contentOf(t, computed[end-b.size:end]), len(t.chain)
 		c.users++
 		t.chain = append(t.chain, c)
 		for g, p := range b.pools {
@@ -371,11 +382,24 @@ func (b *blocks) commit(t *blockTable, computed []int32) {
 	b.trim(t, len(computed))
 }
 
-// contentOf returns the content of tokens behind before.
-func (b *blocks) contentOf(before *content, tokens []int32) *content {
-	key := keyOf(before, tokens)
-	c := b.contents[key]
+// find returns the content with a key, of everybody's or else of scope; nil if there is none.
+func (b *blocks) find(key contentKey, scope string) *content {
+	key.public = true
+	if c := b.contents[key]; c != nil {
+		return c
+	}
+	key.scope, key.public = scope, false
+	return b.contents[key]
+}
+
+// contentOf returns the content of tokens, which are those of the next block behind the chain of t.
+func (b *blocks) contentOf(t *blockTable, tokens []int32) *content {
+	before, key := t.end(), keyOf(t.end(), tokens)
+	c := b.find(key, t.audience.scope)
 	if c == nil {
+		if key.public = (len(t.chain)+1)*b.size <= t.audience.public; !key.public {
+			key.scope = t.audience.scope
+		}
 		b.last++
 		c = &content{id: b.last, key: key, before: before, blocks: slices.Repeat([]int32{none}, len(b.pools))}
 		b.contents[key] = c
@@ -476,7 +500,7 @@ func (b *blocks) close(t *blockTable, computed []int32) {
 
 // addTail records what the partly filled blocks of t hold.
 func (b *blocks) addTail(t *blockTable, tokens []int32) {
-	x := &tail{before: t.end(), tokens: slices.Clone(tokens)}
+	x := &tail{scope: t.audience.scope, before: t.end(), tokens: slices.Clone(tokens)}
 	for g, p := range b.pools {
 		id := t.groups[g].ids[len(t.chain)]
 		x.blocks = append(x.blocks, id)
@@ -577,7 +601,7 @@ func (b *blocks) leave(c *content) {
 }
 
 func keyOf(before *content, tokens []int32) contentKey {
-	return contentKey{idOf(before), spell(tokens)}
+	return contentKey{before: idOf(before), tokens: spell(tokens)}
 }
 
 func idOf(c *content) contentID {

@@ -40,13 +40,13 @@ func TestBlocks_Reuse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := oneGroup(8, 4)
-			table, _, _ := b.open(tt.first, 0)
+			table, _, _ := b.open(tt.first, 0, audience{})
 			b.close(&table, tt.first)
 			limit := tt.limit
 			if limit < 0 {
 				limit = len(tt.second) - 1
 			}
-			_, cached, ok := b.open(tt.second, limit)
+			_, cached, ok := b.open(tt.second, limit, audience{})
 			if !ok || cached != tt.cached {
 				t.Errorf("open: cached %d, ok %v, want %d, true", cached, ok, tt.cached)
 			}
@@ -56,9 +56,9 @@ func TestBlocks_Reuse(t *testing.T) {
 
 func TestBlocks_TwoRunningSequencesShareCompleteBlocks(t *testing.T) {
 	b := oneGroup(4, 4)
-	first, _, _ := b.open(span(0, 9), 0) // three of four blocks
+	first, _, _ := b.open(span(0, 9), 0, audience{}) // three of four blocks
 	b.commit(&first, span(0, 9))
-	second, cached, ok := b.open(span(0, 9), 8)
+	second, cached, ok := b.open(span(0, 9), 8, audience{})
 	if !ok || cached != 8 || !slices.Equal(first.groups[0].ids[:2], second.groups[0].ids[:2]) || first.groups[0].ids[2] == second.groups[0].ids[2] {
 		t.Fatalf("second sequence: cached %d, ok %v, blocks %v beside %v", cached, ok, second.groups[0].ids, first.groups[0].ids)
 	}
@@ -74,8 +74,8 @@ func TestBlocks_TwoRunningSequencesShareCompleteBlocks(t *testing.T) {
 
 func TestBlocks_EqualBlocksAreMerged(t *testing.T) {
 	b := oneGroup(4, 4)
-	first, _, _ := b.open(span(0, 5), 0)
-	second, _, _ := b.open(span(0, 5), 0)
+	first, _, _ := b.open(span(0, 5), 0, audience{})
+	second, _, _ := b.open(span(0, 5), 0, audience{})
 	b.commit(&first, span(0, 5))
 	b.commit(&second, span(0, 5))
 	if first.groups[0].ids[0] != second.groups[0].ids[0] {
@@ -89,40 +89,40 @@ func TestBlocks_EqualBlocksAreMerged(t *testing.T) {
 func TestBlocks_TheOldestContentsGiveWay(t *testing.T) {
 	b := oneGroup(4, 4)
 	for _, tokens := range [][]int32{span(0, 8), span(100, 108)} {
-		table, _, _ := b.open(tokens, 0)
+		table, _, _ := b.open(tokens, 0, audience{})
 		b.close(&table, tokens)
 	}
-	table, _, _ := b.open(span(200, 204), 0)
+	table, _, _ := b.open(span(200, 204), 0, audience{})
 	b.close(&table, span(200, 204))
-	if got := b.cachedBlocks(span(0, 8)); got != 1 {
+	if got := b.cachedBlocks(span(0, 8), ""); got != 1 {
 		t.Errorf("%d blocks of the oldest prompt are left, want its first one", got)
 	}
-	if got := b.cachedBlocks(span(100, 108)); got != 2 {
+	if got := b.cachedBlocks(span(100, 108), ""); got != 2 {
 		t.Errorf("%d blocks of the younger prompt are left, want 2", got)
 	}
 }
 
 func TestBlocks_DiscardedContentsAreNotFound(t *testing.T) {
 	b := oneGroup(4, 4)
-	table, _, _ := b.open(span(0, 10), 0)
+	table, _, _ := b.open(span(0, 10), 0, audience{})
 	b.commit(&table, span(0, 10))
 	b.discard(&table)
-	if _, cached, _ := b.open(span(0, 10), 9); cached != 0 {
+	if _, cached, _ := b.open(span(0, 10), 9, audience{}); cached != 0 {
 		t.Errorf("%d positions of a discarded sequence were reused", cached)
 	}
 }
 
 func TestBlocks_OpenTakesAllOrNothing(t *testing.T) {
 	b := oneGroup(4, 4)
-	table, _, _ := b.open(span(0, 8), 0)
+	table, _, _ := b.open(span(0, 8), 0, audience{})
 	b.close(&table, span(0, 8)) // two idle, two free
-	if _, _, ok := b.open(span(0, 20), 19); ok {
+	if _, _, ok := b.open(span(0, 20), 19, audience{}); ok {
 		t.Fatal("five blocks were found in four")
 	}
 	if got := b.pools[0].available(); got != 4 {
 		t.Errorf("%d blocks are available after a refusal, want 4", got)
 	}
-	if _, cached, ok := b.open(span(0, 16), 15); !ok || cached != 8 {
+	if _, cached, ok := b.open(span(0, 16), 15, audience{}); !ok || cached != 8 {
 		t.Errorf("open: cached %d, ok %v, want 8, true", cached, ok)
 	}
 }
@@ -341,7 +341,7 @@ func TestBlocks_Model(t *testing.T) {
 				tokens := rapid.SliceOfN(rapid.Int32Range(0, 1), 1, 12).Draw(t, "tokens")
 				reusable := rapid.IntRange(0, len(tokens)-1).Draw(t, "reusable")
 				before := available()
-				table, cached, ok := b.open(tokens, reusable)
+				table, cached, ok := b.open(tokens, reusable, audience{})
 				if !ok {
 					if available() != before {
 						t.Fatalf("a refusal cost %d blocks", before-available())

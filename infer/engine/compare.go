@@ -159,13 +159,13 @@ func (a *answer) compare(r sample.Row) error {
 
 // scoreWithNext lets the second model score the prompt of an answer.
 func (l *loop) scoreWithNext(a *answer) {
-	client, sibling := a.client, a.sibling
+	client, sibling, audience := a.client, a.sibling, a.audience
 	l.sched.remove(a.sequence, true)
 	delete(l.answers, a.sequence)
 	l.models.release(a.model)
 	a.model, a.comparison.next = a.comparison.next, nil
 	a.sequence = newSequence(a.model.key(), a.tokens, true)
-	a.client, a.sibling, a.reused = client, sibling, 0
+	a.client, a.sibling, a.audience, a.reused = client, sibling, audience, 0
 	l.answers[a.sequence] = a
 	l.sched.add(a.sequence)
 	if a.modelKey == l.sched.model {

@@ -29,7 +29,7 @@ func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) 
 	if begun == nil {
 		return prompt{}
 	}
-	return prompt{text, append(tokens, r.Begun...), begun}
+	return prompt{text: text, tokens: append(tokens, r.Begun...), begun: begun}
 }
 
 // openBegun renders and encodes the messages before the one that r continues.

@@ -60,7 +60,7 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 		memory -= n
 		return n
 	})
-	first, _, ok := b.open(span(0, 8), 0)
+	first, _, ok := b.open(span(0, 8), 0, audience{})
 	if !ok || p.fresh != 2 || p.written != 0 {
 		t.Fatalf("8 tokens: %v, %d blocks in use, %d written", ok, p.fresh, p.written)
 	}
@@ -71,7 +71,7 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 	if p.written != 2 {
 		t.Errorf("5 positions took the memory of %d blocks, want 2", p.written)
 	}
-	if _, _, ok := b.open(span(10, 30), 0); ok || p.fresh != 2 {
+	if _, _, ok := b.open(span(10, 30), 0, audience{}); ok || p.fresh != 2 {
 		t.Errorf("5 blocks were opened with memory for 1: %d are in use", p.fresh)
 	}
 	if !b.hasSpare(0) || b.hasSpare(4) {
@@ -81,12 +81,12 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 		t.Errorf("the table has %d blocks, want 3 and a refusal", len(first.groups[0].ids))
 	}
 	b.close(&first, span(0, 8))
-	if second, _, ok := b.open(span(40, 52), 0); !ok || p.fresh != 3 {
+	if second, _, ok := b.open(span(40, 52), 0, audience{}); !ok || p.fresh != 3 {
 		t.Errorf("idle blocks were not used again: %v, %d blocks in use", second.groups, p.fresh)
 	}
 	checkedBefore := asked
 	memory = 5
-	if third, _, ok := b.open(span(60, 64), 0); !ok || p.fresh != 4 || asked == checkedBefore {
+	if third, _, ok := b.open(span(60, 64), 0, audience{}); !ok || p.fresh != 4 || asked == checkedBefore {
 		t.Errorf("memory that came back was not used: %v, %d blocks", third.groups, p.fresh)
 	}
 	if !b.hasSpare(0) {

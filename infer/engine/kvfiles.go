@@ -43,6 +43,8 @@ type kvJob struct {
 	id     kvfile.Identity
 	tokens []int32 // of whole blocks
 
+	audience audience // of the chat
+
 	contents []*content // of a job that saves: what the blocks hold
 	needs    []int      // the first block of each cache group that rows behind contents, or behind have blocks, read
 
@@ -112,12 +114,12 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 	}
 	var worth []int
 	if states != nil {
-		if worth = states.worthStoring(q.tokens[:n*b.size], q.prompt); len(worth) == 0 {
+		if worth = states.worthStoring(q.tokens[:n*b.size], q.prompt, q.audience.scope); len(worth) == 0 {
 			return
 		}
 		n = worth[len(worth)-1] + 1 // blocks behind the last state would be computed again
 	}
-	j := newKVJob(file, id, states, q.tokens[:n*b.size])
+	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)
 	j.contents = slices.Clone(q.table.chain[:n])
 	j.needs, j.worth = b.needs(n), worth
 	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
@@ -128,10 +130,10 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := q.reusable() / b.size
 	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
-	if k.dir == nil || id.Key == "" || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size])) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+	if k.dir == nil || id.Key == "" || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size], q.audience.scope), q.audience.scope) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
 		return
 	}
-	j := newKVJob(file, id, states, q.tokens[:n*b.size])
+	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)
 	j.seq, q.restoring = q, true
 	// A chat that waits comes before those that are saved.
 	at := slices.IndexFunc(k.queue, func(other *kvJob) bool { return other.seq == nil })
@@ -141,9 +143,9 @@ func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, stat
 	k.queue = slices.Insert(k.queue, at, j)
 }
 
-func newKVJob(file infer.KVFile, id kvfile.Identity, states *states, tokens []int32) *kvJob {
+func newKVJob(file infer.KVFile, id kvfile.Identity, states *states, tokens []int32, audience audience) *kvJob {
 	return &kvJob{
-		file: file, id: id, states: states, tokens: slices.Clone(tokens), next: -1,
+		file: file, id: id, states: states, tokens: slices.Clone(tokens), audience: audience, next: -1,
 		blocks: make(chan kvRecord, kvBuffers), first: make(chan int, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -205,7 +207,7 @@ func (k *kvFiles) start(b *blocks) {
 	work := k.write
 	if j.seq != nil {
 		work = func(j *kvJob) error { return k.read(j, b) }
-		j.table = b.share(b.match(j.states.reusable(j.tokens)))
+		j.table = b.share(b.match(j.states.reusable(j.tokens, j.audience.scope), j.audience.scope), j.audience)
 		j.have, j.needs = len(j.table.chain), b.needs(len(j.table.chain))
 		k.setAlarm(j)
 	}
@@ -266,7 +268,7 @@ func (k *kvFiles) saveSome(j *kvJob, b *blocks, forward forwarder) (moved bool, 
 		j.alarm.Stop()
 	}
 	if j.paused && len(j.contents) > 0 {
-		again := newKVJob(j.file, j.id, j.states, j.tokens[:len(j.contents)*b.size])
+		again := newKVJob(j.file, j.id, j.states, j.tokens[:len(j.contents)*b.size], j.audience)
 		again.contents, again.needs, again.worth = j.contents, j.needs, j.worth
 		k.queue = append(k.queue, again)
 	} else {
@@ -340,7 +342,7 @@ func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 // stateBehind returns the slot of the snapshot behind a block; noSlot if something else has taken it since.
 func (j *kvJob) stateBehind(block, size int) int32 {
 	tokens := j.tokens[:(block+1)*size]
-	if slot, length := j.states.snapshot(tokens); length == len(tokens) {
+	if slot, length := j.states.snapshot(tokens, j.audience.scope); length == len(tokens) {
 		return slot
 	}
 	return noSlot
@@ -516,7 +518,7 @@ func (j *kvJob) restoreBlocks(i, size int, r kvRecord, forward forwarder) error 
 		switch {
 		case !r.use.Has(g):
 		case j.states != nil && g == j.stateGroup():
-			if slot := j.states.add(j.tokens[:(i+1)*size]); slot != noSlot {
+			if slot := j.states.add(j.tokens[:(i+1)*size], j.audience); slot != noSlot {
 				if err := forward.WriteState(slot, data[:n]); err != nil {
 					return err
 				}

@@ -370,8 +370,8 @@ func TestAFileHasTheRecurrentStateOfTheLastTurnAlone(t *testing.T) {
 	for turn := range int32(6) {
 		begin := 320 * turn
 		prompt, end := span(0, begin+100), span(0, begin+320)
-		s.save(0, prompt[:begin+96], false)
-		s.save(0, end, false)
+		s.save(0, prompt[:begin+96], audience{}, false)
+		s.save(0, end, audience{}, false)
 		runSave(t, d, s, end, len(prompt), func() {})
 		file, err := d.Stored("chat")
 		if blocks := int64(len(end) / 32); err != nil || file.Positions != len(end) || file.Bytes > 4096+blocks*(stateTestBlock+200)+2*stateTestSlot {
@@ -385,10 +385,10 @@ func TestBlocksBehindAStateThatWasOverwrittenAreNotStored(t *testing.T) {
 		d, _ := kvDir(t)
 		s := newStates(64, 8192, 32)
 		tokens := span(0, 320)
-		s.save(0, tokens[:96], false)
-		s.save(0, tokens, false)
+		s.save(0, tokens[:96], audience{}, false)
+		s.save(0, tokens, audience{}, false)
 		runSave(t, d, s, tokens, 100, func() {
-			slot, _ := s.snapshot(tokens[:lost])
+			slot, _ := s.snapshot(tokens[:lost], "")
 			s.release(slot)
 		})
 		file, err := d.Stored("chat")
@@ -400,7 +400,7 @@ func TestBlocksBehindAStateThatWasOverwrittenAreNotStored(t *testing.T) {
 
 func TestBuffersOfAJobHaveNoRoomForRecurrentState(t *testing.T) {
 	id := kvfile.Identity{BlockBytes: []int{300, 20, 500 << 20}, State: true, Positions: 32}
-	j := newKVJob(infer.KVFile{}, id, newStates(8, 1000, 32), nil)
+	j := newKVJob(infer.KVFile{}, id, newStates(8, 1000, 32), nil, audience{})
 	if got := j.blockBytes(); got != 320 {
 		t.Errorf("buffers of %d bytes, want 320", got)
 	}
@@ -408,7 +408,7 @@ func TestBuffersOfAJobHaveNoRoomForRecurrentState(t *testing.T) {
 		t.Errorf("the disk may take %v for a state of 500 MiB", got)
 	}
 	id.BlockBytes = id.BlockBytes[:2]
-	if j = newKVJob(infer.KVFile{}, id, nil, nil); j.blockBytes() != 320 || j.patience() != kvPatience {
+	if j = newKVJob(infer.KVFile{}, id, nil, nil, audience{}); j.blockBytes() != 320 || j.patience() != kvPatience {
 		t.Errorf("buffers of %d bytes and %v, want 320 and %v", j.blockBytes(), j.patience(), kvPatience)
 	}
 }
@@ -520,8 +520,8 @@ func mustConfig(t *testing.T, f *gguf.File) model.Config {
 func TestNoAnswerWaitsForASaveThatHangs(t *testing.T) {
 	d, _ := kvDir(t)
 	k := &kvFiles{dir: d, log: slog.New(slog.DiscardHandler), wake: func() {}}
-	saving := newKVJob(infer.KVFile{Name: "chat"}, kvfile.Identity{}, nil, nil)
-	waiting := newKVJob(infer.KVFile{Name: "other"}, kvfile.Identity{}, nil, nil)
+	saving := newKVJob(infer.KVFile{Name: "chat"}, kvfile.Identity{}, nil, nil, audience{})
+	waiting := newKVJob(infer.KVFile{Name: "other"}, kvfile.Identity{}, nil, nil, audience{})
 	waiting.seq = &sequence{restoring: true}
 	saving.sent, k.current, k.queue = true, saving, []*kvJob{waiting}
 	if _, err := k.progress(nil, nil); err != nil || saving.alarm == nil || !waiting.seq.restoring {

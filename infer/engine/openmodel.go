@@ -177,6 +177,7 @@ type prompt struct {
 	text   string // the text of tokens; empty if the request gave tokens
 	tokens []int32
 	begun  *reader // after the tokens of the answer that is continued; nil: a new answer
+	public int     // leading tokens that say nothing of the request; see publicTokens
 }
 
 // prompt returns the tokens of the input of r.
@@ -191,6 +192,7 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 		if p = m.resume(ctx, r, now); p.begun == nil {
 			p.text, p.tokens, err = m.conversation(ctx, r, now)
 		}
+		p.public = m.publicTokens(ctx, r, p.tokens, now)
 	}
 	if err != nil && ctx.Err() == nil {
 		err = infer.AsError(infer.CodeInternal, err)

@@ -190,7 +190,7 @@ func TestGrowth_LeavesMemoryForCopiesThatAreMissing(t *testing.T) {
 		blocks  bool
 	}{{40 * mb, false}, {20 * mb, true}} {
 		r.packing.missing, r.growth.refused = tt.missing, false
-		if _, _, got := b.open(span(0, 8), 0); got != tt.blocks {
+		if _, _, got := b.open(span(0, 8), 0, audience{}); got != tt.blocks {
 			t.Errorf("with %d bytes of copies missing there is memory for blocks: %v", tt.missing, got)
 		}
 	}

@@ -111,7 +111,7 @@ func (s *scheduler) release(q *sequence, keep bool) {
 	}
 	if s.states != nil {
 		if !keep {
-			s.states.discard(q.tokens)
+			s.states.discard(q.tokens, q.audience.scope)
 		}
 		s.states.release(q.slot)
 		q.slot = noSlot
@@ -130,7 +130,7 @@ func (s *scheduler) rewind(q *sequence) {
 		return
 	}
 	for limit := len(q.tokens) - 1; ; {
-		snapshot, n := s.states.snapshot(q.tokens[:limit])
+		snapshot, n := s.states.snapshot(q.tokens[:limit], q.audience.scope)
 		if q.computed = s.blocks.truncate(&q.table, n); q.computed == n {
 			s.states.restore(q.slot, snapshot)
 			return
@@ -243,7 +243,7 @@ func (s *scheduler) saveState(q *sequence) {
 		return
 	}
 	if passing := q.missing() == 0; passing || q.computed%s.states.every == 0 || q.computed == s.states.last(len(q.tokens)) {
-		s.states.save(q.slot, q.tokens[:q.computed], passing)
+		s.states.save(q.slot, q.tokens[:q.computed], q.audience, passing)
 	}
 }
 
@@ -367,12 +367,12 @@ func (s *scheduler) open(q *sequence, reclaim bool) bool {
 func (s *scheduler) allocate(q *sequence) bool {
 	reusable, snapshot := q.reusable(), int32(noSlot)
 	if s.states != nil {
-		snapshot, reusable = s.cachedState(q.tokens[:reusable])
+		snapshot, reusable = s.cachedState(q.tokens[:reusable], q.audience.scope)
 		if snapshot == noSlot && s.states.free() == noSlot {
 			return false
 		}
 	}
-	table, cached, ok := s.blocks.open(q.tokens, reusable)
+	table, cached, ok := s.blocks.open(q.tokens, reusable, q.audience)
 	if !ok {
 		return false
 	}
@@ -387,12 +387,12 @@ func (s *scheduler) allocate(q *sequence) bool {
 	return true
 }
 
-// cachedState returns the longest snapshot behind a prefix of tokens whose keys and values are cached
+// cachedState returns the longest snapshot in scope behind a prefix of tokens whose keys and values are cached
 // too, and the length of the prefix.
-func (s *scheduler) cachedState(tokens []int32) (snapshot int32, length int) {
+func (s *scheduler) cachedState(tokens []int32, scope string) (snapshot int32, length int) {
 	for {
-		snapshot, length = s.states.snapshot(tokens)
-		cached := s.blocks.cachedBlocks(tokens[:length]) * s.blocks.size
+		snapshot, length = s.states.snapshot(tokens, scope)
+		cached := s.blocks.cachedBlocks(tokens[:length], scope) * s.blocks.size
 		if cached >= length {
 			return snapshot, length
 		}
@@ -473,12 +473,16 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 		if r.missing() == 1 {
 			continue
 		}
-		common := commonPrefix(r.tokens, q.tokens[:q.reusable()]) / s.blocks.size
+		common := commonPrefix(r.tokens, q.tokens[:q.reusable()])
+		if r.audience.scope != q.audience.scope {
+			common = min(common, r.audience.public)
+		}
+		common /= s.blocks.size
 		if common <= r.computed/s.blocks.size {
 			continue
 		}
 		if have < 0 {
-			have = s.blocks.cachedBlocks(q.tokens[:q.reusable()])
+			have = s.blocks.cachedBlocks(q.tokens[:q.reusable()], q.audience.scope)
 		}
 		if common > have {
 			return true

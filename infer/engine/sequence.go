@@ -7,8 +7,9 @@ type sequence struct {
 	tokens   []int32 // the prompt, then the answer so far
 	prompt   int     // tokens of the prompt
 
-	client  string // who requested it
-	sibling int    // its number among the answers requested together
+	client   string // who requested it
+	sibling  int    // its number among the answers requested together
+	audience audience
 
 	arrival   int64 // when it was added, on the scheduler's clock
 	queued    int64 // when it last began to wait

@@ -20,10 +20,11 @@ type states struct {
 
 // stateSlot is what a slot holds.
 type stateSlot struct {
-	live    bool    // a sequence has it
-	tokens  []int32 // of a snapshot: those that the state is behind; nil: the slot holds none
-	passing bool    // of a snapshot: it is given up when the sequence that made it has two later ones
-	used    int64
+	live     bool     // a sequence has it
+	tokens   []int32  // of a snapshot: those that the state is behind; nil: the slot holds none
+	audience audience // of a snapshot: who may go on from it
+	passing  bool     // of a snapshot: it is given up when the sequence that made it has two later ones
+	used     int64
 }
 
 type stateCopy struct{ to, from int32 }
@@ -37,34 +38,38 @@ func newStates(count, context, block int) *states {
 	return &states{every: every, block: block, slots: make([]stateSlot, count)}
 }
 
-// snapshot returns the slot with the longest snapshot behind a prefix of tokens, and the length of
-// that prefix; noSlot and 0 if there is none.
-func (s *states) snapshot(tokens []int32) (slot int32, length int) {
+// snapshot returns the slot with the longest snapshot behind a prefix of tokens from which sequences of scope
+// may go on, and the length of that prefix; noSlot and 0 if there is none.
+func (s *states) snapshot(tokens []int32, scope string) (slot int32, length int) {
 	slot = noSlot
 	for i := range s.slots {
-		if of := s.slots[i].tokens; len(of) > length && len(of) <= len(tokens) && slices.Equal(of, tokens[:len(of)]) {
+		of, by := s.slots[i].tokens, s.slots[i].audience
+		if by.scope != scope && len(of) > by.public {
+			continue
+		}
+		if len(of) > length && len(of) <= len(tokens) && slices.Equal(of, tokens[:len(of)]) {
 			slot, length = int32(i), len(of)
 		}
 	}
 	return slot, length
 }
 
-// reusable returns the prefix of tokens behind which a sequence can go on: all of them if s is nil, for a
-// model without recurrent state.
-func (s *states) reusable(tokens []int32) []int32 {
+// reusable returns the prefix of tokens behind which a sequence of scope can go on: all of them if s is nil,
+// for a model without recurrent state.
+func (s *states) reusable(tokens []int32, scope string) []int32 {
 	if s == nil {
 		return tokens
 	}
-	_, length := s.snapshot(tokens)
+	_, length := s.snapshot(tokens, scope)
 	return tokens[:length]
 }
 
-// worthStoring returns the blocks of tokens, of which the first are those of a prompt, behind which there are
+// worthStoring returns the blocks of tokens of a sequence of scope, of which the first are those of a prompt, behind which there are
 // snapshots that a later prompt may go on from: the last one, behind an answer, and the last of the prompt, for a
 // template that writes the answer in other words into the next prompt.
-func (s *states) worthStoring(tokens []int32, prompt int) (list []int) {
+func (s *states) worthStoring(tokens []int32, prompt int, scope string) (list []int) {
 	for _, end := range []int{min(len(tokens), s.last(prompt)), len(tokens)} {
-		if slot, length := s.snapshot(tokens[:end]); slot != noSlot && !slices.Contains(list, length/s.block-1) {
+		if slot, length := s.snapshot(tokens[:end], scope); slot != noSlot && !slices.Contains(list, length/s.block-1) {
 			list = append(list, length/s.block-1)
 		}
 	}
@@ -73,13 +78,13 @@ func (s *states) worthStoring(tokens []int32, prompt int) (list []int) {
 
 // add returns a slot for a snapshot behind tokens, which the caller writes; noSlot if there is one, or if
 // sequences have all slots.
-func (s *states) add(tokens []int32) (slot int32) {
-	if twin, length := s.snapshot(tokens); length == len(tokens) {
+func (s *states) add(tokens []int32, audience audience) (slot int32) {
+	if twin, length := s.snapshot(tokens, audience.scope); length == len(tokens) {
 		s.use(twin)
 		return noSlot
 	}
 	if slot = s.free(); slot != noSlot {
-		s.slots[slot] = stateSlot{tokens: slices.Clone(tokens)}
+		s.slots[slot] = stateSlot{tokens: slices.Clone(tokens), audience: audience}
 		s.use(slot)
 	}
 	return slot
@@ -148,36 +153,36 @@ func (s *states) last(tokens int) int { return (tokens - 1) / s.block * s.block 
 
 // save makes a snapshot of the slot of a sequence behind tokens, if one is due there and slots are left. A
 // passing one takes the place of the last but one of the same sequence.
-func (s *states) save(slot int32, tokens []int32, passing bool) {
+func (s *states) save(slot int32, tokens []int32, audience audience, passing bool) {
 	n := len(tokens)
 	if n%s.block != 0 {
 		return
 	}
 	if passing = passing && n%s.every != 0; passing {
-		s.giveUp(tokens[:max(0, n-2*s.block)])
+		s.giveUp(tokens[:max(0, n-2*s.block)], audience.scope)
 	}
-	if twin, length := s.snapshot(tokens); length == n {
+	if twin, length := s.snapshot(tokens, audience.scope); length == n {
 		s.use(twin)
 		s.slots[twin].passing = s.slots[twin].passing && passing
 		return
 	}
 	if to := s.free(); to != noSlot {
 		s.copies = append(s.copies, stateCopy{to, slot})
-		s.slots[to] = stateSlot{tokens: slices.Clone(tokens), passing: passing}
+		s.slots[to] = stateSlot{tokens: slices.Clone(tokens), audience: audience, passing: passing}
 		s.use(to)
 	}
 }
 
-// giveUp drops the snapshot behind tokens if it is passing.
-func (s *states) giveUp(tokens []int32) {
-	if slot, length := s.snapshot(tokens); slot != noSlot && length == len(tokens) && s.slots[slot].passing {
+// giveUp drops the snapshot of scope behind tokens if it is passing.
+func (s *states) giveUp(tokens []int32, scope string) {
+	if slot, length := s.snapshot(tokens, scope); slot != noSlot && length == len(tokens) && s.slots[slot].passing {
 		s.slots[slot] = stateSlot{}
 	}
 }
 
-// discard drops the snapshots behind prefixes of tokens, which must not reach another sequence.
-func (s *states) discard(tokens []int32) {
-	for slot, length := s.snapshot(tokens); slot != noSlot; slot, length = s.snapshot(tokens[:length]) {
+// discard drops the snapshots behind prefixes of tokens of a sequence of scope, which must not reach another.
+func (s *states) discard(tokens []int32, scope string) {
+	for slot, length := s.snapshot(tokens, scope); slot != noSlot; slot, length = s.snapshot(tokens[:length], scope) {
 		s.slots[slot] = stateSlot{}
 	}
 }

@@ -22,27 +22,27 @@ import (
 func TestStates_SnapshotsAreFoundByTheLongestPrefix(t *testing.T) {
 	s := newStates(5, 1000, 32)
 	a := s.take(noSlot)
-	s.save(a, span(0, 32), true)
-	s.save(a, span(0, 64), true)
-	if slot, n := s.snapshot(span(0, 70)); n != 64 {
+	s.save(a, span(0, 32), audience{}, true)
+	s.save(a, span(0, 64), audience{}, true)
+	if slot, n := s.snapshot(span(0, 70), ""); n != 64 {
 		t.Errorf("slot %d with %d tokens for 70, want 64", slot, n)
 	}
-	if _, n := s.snapshot(span(0, 63)); n != 32 {
+	if _, n := s.snapshot(span(0, 63), ""); n != 32 {
 		t.Errorf("%d tokens for 63, want 32", n)
 	}
-	if slot, n := s.snapshot(slices.Concat(span(0, 40), span(7, 40))); n != 32 {
+	if slot, n := s.snapshot(slices.Concat(span(0, 40), span(7, 40)), ""); n != 32 {
 		t.Errorf("slot %d with %d tokens for others from 40 on, want 32", slot, n)
 	}
-	s.save(a, span(0, 33), true)
-	if _, n := s.snapshot(span(0, 60)); n != 32 {
+	s.save(a, span(0, 33), audience{}, true)
+	if _, n := s.snapshot(span(0, 60), ""); n != 32 {
 		t.Errorf("a snapshot was made behind %d tokens, which are not whole blocks", n)
 	}
-	s.save(a, span(0, 96), true)
-	if _, n := s.snapshot(span(0, 60)); n != 0 {
+	s.save(a, span(0, 96), audience{}, true)
+	if _, n := s.snapshot(span(0, 60), ""); n != 0 {
 		t.Errorf("the snapshot behind %d tokens was kept though the sequence has two later ones", n)
 	}
-	s.discard(span(0, 96))
-	if _, n := s.snapshot(span(0, 96)); n != 0 {
+	s.discard(span(0, 96), "")
+	if _, n := s.snapshot(span(0, 96), ""); n != 0 {
 		t.Errorf("%d tokens were found after all were discarded", n)
 	}
 }
@@ -51,16 +51,16 @@ func TestStates_ASequenceTakesTheSnapshotThatWasUsedLeastRecently(t *testing.T) 
 	s := newStates(4, 1000, 32)
 	a := s.take(noSlot)
 	for i := range int32(3) {
-		s.save(a, span(i, i+32), false)
+		s.save(a, span(i, i+32), audience{}, false)
 	}
 	s.takeCopies()
-	second, _ := s.snapshot(span(1, 33))
-	first, _ := s.snapshot(span(0, 32))
+	second, _ := s.snapshot(span(1, 33), "")
+	first, _ := s.snapshot(span(0, 32), "")
 	b := s.take(first)
 	if b != second || !slices.Equal(s.takeCopies(), []stateCopy{{b, first}}) {
 		t.Errorf("slot %d was taken, want %d, whose snapshot was not used since it was made", b, second)
 	}
-	third, _ := s.snapshot(span(2, 34))
+	third, _ := s.snapshot(span(2, 34), "")
 	if c := s.take(third); c != first {
 		t.Errorf("slot %d was taken, want %d", c, first)
 	}
@@ -74,12 +74,12 @@ func TestStates_ASequenceTakesTheSnapshotThatWasUsedLeastRecently(t *testing.T) 
 
 func TestStates_TheLastSnapshotAndTheLastOfAPromptAreWorthStoring(t *testing.T) {
 	s := newStates(8, 1000, 32)
-	if got := s.worthStoring(span(0, 140), 70); got != nil {
+	if got := s.worthStoring(span(0, 140), 70, ""); got != nil {
 		t.Errorf("blocks %v without snapshots", got)
 	}
 	a := s.take(noSlot)
 	for end := int32(32); end <= 160; end += 32 {
-		s.save(a, span(0, end), end > 64)
+		s.save(a, span(0, end), audience{}, end > 64)
 	}
 	for _, c := range []struct {
 		tokens, prompt int32
@@ -88,15 +88,15 @@ func TestStates_TheLastSnapshotAndTheLastOfAPromptAreWorthStoring(t *testing.T) 
 		{170, 70, []int{1, 4}}, {160, 70, []int{1, 4}}, {150, 70, []int{1, 3}}, {70, 70, []int{1}}, {63, 40, []int{0}},
 		{150, 20, []int{3}}, {63, 70, []int{0}}, {31, 20, nil},
 	} {
-		if got := s.worthStoring(span(0, c.tokens), int(c.prompt)); !slices.Equal(got, c.want) {
+		if got := s.worthStoring(span(0, c.tokens), int(c.prompt), ""); !slices.Equal(got, c.want) {
 			t.Errorf("blocks %v of %d tokens behind a prompt of %d, want %v", got, c.tokens, c.prompt, c.want)
 		}
 	}
-	if slot := s.add(span(0, 160)); slot != noSlot {
+	if slot := s.add(span(0, 160), audience{}); slot != noSlot {
 		t.Errorf("slot %d for a snapshot that there is", slot)
 	}
-	if slot := s.add(span(1, 65)); slot == noSlot || len(s.reusable(span(1, 70))) != 64 {
-		t.Errorf("slot %d for a new one, of which %d tokens can be reused", slot, len(s.reusable(span(1, 70))))
+	if slot := s.add(span(1, 65), audience{}); slot == noSlot || len(s.reusable(span(1, 70), "")) != 64 {
+		t.Errorf("slot %d for a new one, of which %d tokens can be reused", slot, len(s.reusable(span(1, 70), "")))
 	}
 }
 
@@ -109,18 +109,18 @@ func TestStates_TheLastOfAPromptIsWorthStoringBehindALongAnswer(t *testing.T) {
 		if computed < prompt {
 			end = min(prompt, s.until(computed, prompt))
 		}
-		s.save(a, span(0, int32(end)), end > prompt)
+		s.save(a, span(0, int32(end)), audience{}, end > prompt)
 		computed = end
 	}
-	if got, want := s.worthStoring(span(0, prompt+answer), prompt), []int{64/32 - 1, 480/32 - 1}; s.every != 256 || !slices.Equal(got, want) {
+	if got, want := s.worthStoring(span(0, prompt+answer), prompt, ""), []int{64/32 - 1, 480/32 - 1}; s.every != 256 || !slices.Equal(got, want) {
 		t.Errorf("blocks %v, want %v: those behind the prompt and the answer; snapshots are at multiples of %d", got, want, s.every)
 	}
 }
 
 func TestStates_ASnapshotThatWasRestoredIsNotTheNextToBeOverwritten(t *testing.T) {
 	s := newStates(2, 1000, 32)
-	first, second := s.add(span(0, 32)), s.add(span(1, 33))
-	if again := s.add(span(0, 32)); again != noSlot {
+	first, second := s.add(span(0, 32), audience{}), s.add(span(1, 33), audience{})
+	if again := s.add(span(0, 32), audience{}); again != noSlot {
 		t.Errorf("slot %d for a snapshot that there is in %d", again, first)
 	}
 	if taken := s.take(noSlot); taken != second {
