@@ -58,32 +58,39 @@ func (c *recent) set(key uint64, s *server) {
 const slack = 2
 
 // reserve chooses the server for a request and counts the request there; number is that of the request in the server's
-// breaker. key is that of its conversation, or 0. Servers in tried are left out.
-func (r *Router) reserve(m *model, key uint64, tried []*server) (s *server, number int64, err error) {
+// breaker. key is that of its conversation, or 0. Servers in tried are left out, and those that are taken for dead, unless
+// there is no other one and last is set: nobody knows whether the next try fails too. nil: there is none.
+func (r *Router) reserve(m *model, key uint64, tried []*server, last bool) (s *server, number int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var least *server
-	for _, s := range m.servers {
-		if !s.usable() || slices.Contains(tried, s) {
-			continue
-		}
-		if least == nil || s.load() < least.load() || s.load() == least.load() && s.total() < least.total() {
-			least = s
-		}
+	best := idlest(m.servers, func(s *server) bool { return s.usable() && !slices.Contains(tried, s) })
+	switch s := r.recent.servers[key]; {
+	case best != nil && s != nil && slices.Contains(m.servers, s) && s.usable() && !slices.Contains(tried, s) && s.load() <= best.load()+slack:
+		best = s
+	case best == nil && last:
+		best = idlest(m.servers, func(s *server) bool { return !slices.Contains(tried, s) })
 	}
-	if least == nil {
-		return nil, 0, m.down()
-	}
-	if s := r.recent.servers[key]; s != nil && slices.Contains(m.servers, s) && s.usable() && !slices.Contains(tried, s) && s.load() <= least.load()+slack {
-		least = s
+	if best == nil {
+		return nil, 0
 	}
 	if key != 0 {
-		r.recent.set(key, least)
+		r.recent.set(key, best)
 	}
-	return least, least.begin(), nil
+	return best, best.begin()
 }
 
-// down is the error for a model none of whose servers can be asked.
+// idlest returns the server that writes the fewest answers among those that may be chosen, and of equal ones that which
+// has had fewest requests; nil: there is none.
+func idlest(servers []*server, may func(*server) bool) (best *server) {
+	for _, s := range servers {
+		if may(s) && (best == nil || s.load() < best.load() || s.load() == best.load() && s.total() < best.total()) {
+			best = s
+		}
+	}
+	return best
+}
+
+// down is the error for a model whose servers cannot be reached.
 func (m *model) down() *infer.Error {
 	var reasons []string
 	for _, s := range m.servers {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"m40-llm/infer"
@@ -77,7 +79,7 @@ func (s *server) reason(err error) string {
 	case errors.As(err, &dns):
 		return "its name is not known"
 	case errors.As(err, &system):
-		return s.said(system.Err.Error())
+		return system.Err.Error()
 	case errors.As(err, &op) && op.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return "nothing came in time"
 	case errors.As(err, &op):
@@ -106,7 +108,7 @@ func (s *server) refused(response *http.Response) *failure {
 // refusal returns the failure for a status that is not 200, with the server's error.
 func (s *server) refusal(status int, e engineError) *failure {
 	f := &failure{server: s.address, status: status}
-	message := s.said(e.message)
+	message := s.said(cmp.Or(strings.TrimSpace(e.message), http.StatusText(status)))
 	switch {
 	case status >= 300 && status < 400:
 		f.because(infer.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -317,4 +318,14 @@ func TestAnEventOfAnotherM40IsNoLargerThanWhatIsStored(t *testing.T) {
 			t.Errorf("a %s that cannot be stored is taken", name)
 		}
 	}
+}
+
+// reset ends the connection of a request with a reset.
+func reset(w http.ResponseWriter) {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	conn.Close()
 }

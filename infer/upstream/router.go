@@ -22,9 +22,10 @@
 // Servers with the same model are equal. A conversation stays with the server that answered it last, which
 // has its prefix in its cache, unless that one writes more answers than another by some; others go to the one
 // that writes fewest. Until its first token a request that fails is sent again, to another server if there is
-// one, at most four times in all, and to none before the end of a pause that this one asked for; afterwards the
-// failure ends the answer. A server that fails three times in a row is left alone for a while (breaker.go), and
-// each is asked every ten seconds for its models (server.go).
+// one, at most five times in all, and to none before the end of a pause that this one asked for; afterwards the
+// failure ends the answer. A server that cannot be reached, or fails three times in a row, is left out as long as there
+// is another one (breaker.go). The last one is not: its address may be that of several engines of which one has
+// failed. Each is asked every ten seconds for its models (server.go).
 //
 // # What is trusted
 //
@@ -74,7 +75,7 @@ type Options struct {
 	Silence    time.Duration   // longest wait for the first part of an answer, or for embeddings; default 10 minutes
 	Stall      time.Duration   // longest wait for the next part; default 2 minutes
 	Patience   time.Duration   // longest wait for another response; default 10 s
-	Pauses     []time.Duration // before a request is sent again to the same server; default 0.25, 1 and 3 s
+	Pauses     []time.Duration // before a request is sent again to the same server; default 0, 0.25, 1 and 3 s: behind one address may be several engines
 }
 
 // Router is an engine that passes requests to other engines too. Its methods may be called by any goroutine.
@@ -110,7 +111,7 @@ func New(o Options) *Router {
 	o.Stall = cmp.Or(o.Stall, 2*time.Minute)
 	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	if o.Pauses == nil {
-		o.Pauses = []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second}
+		o.Pauses = []time.Duration{0, 250 * time.Millisecond, time.Second, 3 * time.Second}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -341,28 +342,27 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 	var last *failure
 	var pause time.Duration // for which servers of this round asked
 	for attempt := 0; ; attempt++ {
-		s, number, err := r.reserve(m, key, tried)
-		begun := false
-		if err == nil {
-			begun, err = s.use(ctx, number, !slices.Contains(blamed, s), f)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			failed, ok := errors.AsType[*failure](err)
-			if !ok {
-				return err
-			}
-			last, tried = failed, append(tried, s)
-			if failed.broken {
-				blamed = append(blamed, s)
-			}
-			if failed.after > maxAfter {
-				away = append(away, s)
-			} else {
-				pause = max(pause, failed.after)
-			}
-		} else if last == nil {
+		s, number := r.reserve(m, key, tried, len(tried) == len(away))
+		if s == nil {
+			return last.err
+		}
+		dead := s.dead()
+		begun, err := s.use(ctx, number, !slices.Contains(blamed, s), f)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failed, ok := errors.AsType[*failure](err)
+		if !ok {
 			return err
+		}
+		last, tried = failed, append(tried, s)
+		if failed.broken {
+			blamed = append(blamed, s)
+		}
+		if failed.after > maxAfter {
+			away = append(away, s)
+		} else {
+			pause = max(pause, failed.after)
 		}
 		switch {
 		case begun:
@@ -372,17 +372,28 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 		case r.untried(m, tried):
 			r.noteAgain(last)
 			continue // at once
-		case last.err.Code == infer.CodeNotFound || len(away) > 0 && !r.untried(m, away):
+		case dead && last.unreached:
+			return m.down()
+		case last.err.Code == infer.CodeNotFound || len(away) == len(m.servers):
 			return last.err // time does not change that, or too much of it would have to pass
 		}
 		r.noteAgain(last)
 		select {
-		case <-time.After(max(r.o.Pauses[attempt], pause)):
+		case <-time.After(max(r.pauseBefore(attempt, last), pause)):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		tried, pause = slices.Clone(away), 0
 	}
+}
+
+// pauseBefore returns how long a request waits after its failure, the attempt'th from 0. A server that has too much to do
+// is not asked again at once.
+func (r *Router) pauseBefore(attempt int, f *failure) time.Duration {
+	if f.busy && attempt == 0 && len(r.o.Pauses) > 1 {
+		attempt = 1
+	}
+	return r.o.Pauses[attempt]
 }
 
 func (r *Router) noteAgain(f *failure) {
@@ -458,10 +469,17 @@ func (r *Router) ask(ctx context.Context, m *model, f func(context.Context, *ser
 		return noTokens(m)
 	}
 	var err error
-	for _, s := range m.servers {
-		if !s.usable() {
-			continue
+	list := slices.Collect(func(yield func(*server) bool) {
+		for _, s := range m.servers {
+			if s.usable() && !yield(s) {
+				return
+			}
 		}
+	})
+	if len(list) == 0 {
+		list = m.servers
+	}
+	for _, s := range list {
 		patient, cancel := context.WithTimeoutCause(ctx, r.o.Patience, client.ErrSilent)
 		err = s.failure(f(patient, s))
 		silent := errors.Is(context.Cause(patient), client.ErrSilent)
@@ -473,9 +491,6 @@ func (r *Router) ask(ctx context.Context, m *model, f func(context.Context, *ser
 		if err = failed.err; !failed.again && !silent {
 			return err
 		}
-	}
-	if err == nil {
-		err = m.down()
 	}
 	return err
 }

@@ -506,7 +506,7 @@ func TestAServerThatComesLateOrComesBackIsUsed(t *testing.T) {
 	r := routerTo(t, s)
 	down.Store(true)
 	eventually(t, "it is noticed", func() bool { return r.Status().Remote[0].Upstream.Problem != "" })
-	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "503") || !strings.Contains(text, "choose another model") {
+	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "500") || !strings.Contains(text, "choose another model") {
 		t.Errorf("got %v %s", code, text)
 	}
 	down.Store(false)

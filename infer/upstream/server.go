@@ -54,7 +54,9 @@ type server struct {
 	breaker  breaker
 	kind     kind
 	models   []offered
-	problem  string // why it cannot be asked; empty: it can
+	problem  string // why it is taken for dead; empty: it is not
+	told     bool   // that it is was told
+	stale    bool   // it may be another engine than it said it is
 	silent   int    // checks in a row that failed
 	running  int
 	answers  int64
@@ -127,10 +129,10 @@ func (s *server) check(ctx context.Context) (loading bool, err error) {
 	}
 	s.mu.Lock()
 	was := s.problem
-	s.kind, s.models, s.problem, s.silent = k, models, "", 0
+	s.kind, s.models, s.problem, s.told, s.stale, s.silent = k, models, "", false, false, 0
 	s.mu.Unlock()
 	if was != "" {
-		s.o.Notice(fmt.Sprintf("%s answers: %s", s.address, count(len(models), "model")))
+		s.o.Notice(fmt.Sprintf("%s answers: %s", s.address, counted(len(models), "model")))
 	}
 	return loading, nil
 }
@@ -142,7 +144,7 @@ func (s *server) ask(ctx context.Context) (k kind, models []offered, loading boo
 	}
 	s.mu.Lock()
 	k = s.kind
-	again := !k.asked || s.problem != ""
+	again := !k.asked || s.stale
 	s.mu.Unlock()
 	if again && len(models) > 0 {
 		if k, err = s.askKind(ctx, models[0]); err != nil {
@@ -155,28 +157,35 @@ func (s *server) ask(ctx context.Context) (k kind, models []offered, loading boo
 	return k, models, loading, err
 }
 
-func count(n int, what string) string {
+func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// failedCheck notes that a check failed. One that nobody answers may have much to do; the second makes it
-// a server that cannot be asked.
+// failedCheck notes that a check failed. One that is not answered, or by an error, says little: the server may have much
+// to do, or one of several engines behind its address is dead. The second makes it one that is taken for dead.
 func (s *server) failedCheck(f *failure) {
 	if f == nil {
 		return
 	}
 	s.mu.Lock()
 	s.silent++
-	was := s.problem
-	if was != "" || s.silent >= 2 || f.gone {
-		s.problem = f.why
-	}
-	is := s.problem
+	dead := s.problem != "" || s.silent >= 2 || f.unreached
 	s.mu.Unlock()
-	if was == "" && is != "" {
+	if dead {
+		s.bury(f)
+	}
+}
+
+// bury takes the server for dead, and tells that once.
+func (s *server) bury(f *failure) {
+	s.mu.Lock()
+	first := !s.told
+	s.problem, s.told, s.stale = f.why, true, true
+	s.mu.Unlock()
+	if first {
 		s.o.Notice(f.why) // which may take time: whoever reads it may be slow
 	}
 }
@@ -296,7 +305,7 @@ func (s *server) send(ctx context.Context, method, path string, body io.Reader) 
 	return response, nil
 }
 
-// usable reports whether requests can go to the server now.
+// usable reports whether requests can go to the server now, rather than to another one.
 func (s *server) usable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -365,6 +374,13 @@ func (s *server) total() int64 {
 	return s.answers + s.failures
 }
 
+// dead reports whether the server is taken for dead.
+func (s *server) dead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem != ""
+}
+
 // begin counts a request, and returns its number.
 func (s *server) begin() int64 {
 	s.mu.Lock()
@@ -391,34 +407,53 @@ func (s *server) use(ctx context.Context, number int64, blame bool, f func(*serv
 	return f(s)
 }
 
-// release counts the end of a request.
+// release counts the end of a request. A server to which there is no connection is taken for dead at once, and one that
+// has completed an answer is not.
 func (s *server) release(number int64, err error, canceled, blame bool) {
+	failed, isFailure := errors.AsType[*failure](err)
+	s.count(number, err, failed, canceled, blame)
+	switch {
+	case err == nil:
+		s.revive()
+	case isFailure && !canceled && failed.unreached:
+		s.bury(failed)
+	}
+	if isFailure && !canceled && failed.gone {
+		select {
+		case s.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// count counts the end of a request. failed is err, if that is a failure.
+func (s *server) count(number int64, err error, failed *failure, canceled, blame bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--
-	failed, isFailure := errors.AsType[*failure](err)
 	switch {
 	case err == nil:
 		s.answers++
 		s.breaker.succeed()
-	case !isFailure || canceled:
+	case failed == nil || canceled:
 		s.breaker.giveUp(number)
-	case failed.broken:
+	case failed.broken && blame:
 		s.failures++
-		if blame {
-			s.breaker.fail(number, time.Now())
-		} else {
-			s.breaker.giveUp(number)
-		}
-		if failed.gone {
-			select {
-			case s.poke <- struct{}{}:
-			default:
-			}
-		}
+		s.breaker.fail(number, time.Now())
 	default:
 		s.failures++
 		s.breaker.giveUp(number)
+	}
+}
+
+// revive notes that the server is not dead.
+func (s *server) revive() {
+	s.mu.Lock()
+	was := s.problem
+	s.problem, s.told, s.silent = "", false, 0
+	s.mu.Unlock()
+	if was != "" {
+		s.o.Notice(s.address + " answers")
 	}
 }
 

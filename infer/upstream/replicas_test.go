@@ -1,0 +1,150 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"m40-llm/infer"
+)
+
+func TestAnAddressBehindWhichOneOfTwoEnginesIsDeadRefusesNobody(t *testing.T) {
+	ways := map[string]func(w http.ResponseWriter){
+		"as a 500":      func(w http.ResponseWriter) { http.Error(w, "replica is dead", 500) },
+		"as a 503":      func(w http.ResponseWriter) { http.Error(w, "no replica", 503) },
+		"as a cut":      func(w http.ResponseWriter) { raw(w, "") },
+		"without words": func(w http.ResponseWriter) { stream(w, roleChunk) },
+	}
+	for name, fail := range ways {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			seen := map[string]bool{}
+			var dead atomic.Bool
+			s := newStandIn(t, func(w http.ResponseWriter, r *http.Request, body map[string]any) {
+				asked := fmt.Sprint(body["messages"])
+				mu.Lock()
+				first := !seen[asked]
+				seen[asked] = true
+				mu.Unlock()
+				if dead.Load() && first { // the balancer takes the dead one first, then the other
+					fail(w)
+					return
+				}
+				greets(w, r, body)
+			})
+			serve := s.Config.Handler
+			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if dead.Load() && r.URL.Path == "/v1/models" {
+					fail(w)
+					return
+				}
+				serve.ServeHTTP(w, r)
+			})
+			r := routerTo(t, s)
+			dead.Store(true)
+			eventually(t, "the checks fail", func() bool { return r.Status().Upstreams[0].Problem != "" })
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Go(func() {
+					for j := range 4 {
+						if got := write(t, r, question(fmt.Sprint("stream ", i, ", question ", j))); got.err != nil || got.text != "Hello there" {
+							t.Errorf("a request was refused: %v", got.err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if answers := r.Status().Upstreams[0].Answers; answers != 64 {
+				t.Errorf("%d answers are complete", answers)
+			}
+		})
+	}
+}
+
+func TestADeadServerIsLeftOutAsSoonAsOneRequestFindsIt(t *testing.T) {
+	a, b := newStandIn(t, greets), newStandIn(t, greets)
+	var addresses []Address
+	for _, s := range []*standIn{a, b} {
+		addresses = append(addresses, mustParse(s.URL))
+	}
+	r := New(Options{Local: &localEngine{}, Servers: addresses, CheckEvery: time.Hour, Pauses: []time.Duration{0}})
+	t.Cleanup(func() { r.Close() })
+	eventually(t, "both have the model", func() bool {
+		list := r.Status().Remote
+		return len(list) == 1 && len(list[0].Upstream.Servers) == 2
+	})
+	a.CloseClientConnections()
+	a.Close()
+	r.servers[0].http.CloseIdleConnections()
+	for i := range 6 {
+		if got := write(t, r, question(fmt.Sprint("question ", i))); got.err != nil {
+			t.Errorf("a request was lost: %v", got.err)
+		}
+	}
+	if status := r.Status().Upstreams[0]; status.Problem == "" || status.Failed != 1 || b.count() != 6 {
+		t.Errorf("the dead server is %+v, the other one answered %d", status, b.count())
+	}
+}
+
+func TestTheOnlyServerIsTriedThoughItIsTakenForDead(t *testing.T) {
+	s := newStandIn(t, greets)
+	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour})
+	t.Cleanup(func() { r.Close() })
+	eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) == 1 })
+	r.servers[0].bury(&failure{why: "it was gone a moment ago", unreached: true})
+	for range maxFailures {
+		r.servers[0].count(r.servers[0].begin(), &failure{broken: true}, &failure{broken: true}, false, true)
+	}
+	if r.servers[0].usable() {
+		t.Fatal("it is taken for alive")
+	}
+	if got := write(t, r, question("Hi")); got.err != nil || got.text != "Hello there" || !r.servers[0].usable() {
+		t.Errorf("got %+v; it is taken for alive: %v", got, r.servers[0].usable())
+	}
+	s.CloseClientConnections()
+	s.Close()
+	r.servers[0].http.CloseIdleConnections()
+	r.servers[0].bury(&failure{why: "it is gone", unreached: true})
+	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "cannot be reached: connection refused; this is tried again") {
+		t.Errorf("got %v %s", code, text)
+	}
+}
+
+func TestNoticesNameAServerOnceAndNoPortOfThisMachine(t *testing.T) {
+	var mu sync.Mutex
+	var lines []string
+	notice := func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, line)
+	}
+	s := newStandIn(t, greets)
+	address := mustParse(s.URL)
+	s.Close()
+	r := New(Options{Local: &localEngine{}, Servers: []Address{address}, CheckEvery: 5 * time.Millisecond, Notice: notice})
+	defer r.Close()
+	eventually(t, "a server that is not there at the start is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lines) > 0
+	})
+	mu.Lock()
+	if want := address.Host + " cannot be reached: connection refused"; lines[0] != want {
+		t.Errorf("got %q, want %q", lines[0], want)
+	}
+	mu.Unlock()
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, body map[string]any){
+		"a reset": func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { reset(w) },
+		"a cut":   func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") },
+	} {
+		s := newStandIn(t, answer)
+		_, text := write(t, routerTo(t, s), question("Hi")).code()
+		if strings.Count(text, "127.0.0.1:") != 1 || strings.Contains(text, "->") || !strings.HasPrefix(text, s.Listener.Addr().String()+" broke off the connection: ") {
+			t.Errorf("%s: got %s", name, text)
+		}
+	}
+}
