@@ -122,7 +122,7 @@ func TestALongConversationStaysWithinTheBudgets(t *testing.T) {
 		p, err := tmpl.renderInput(context.Background(), in, noTime, threadCPUTime)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if n := len(p.String()); n < 2_000_000 {
+		} else if n := len(p.s); n < 2_000_000 {
 			t.Errorf("%s: only %d bytes", name, n)
 		}
 	}

@@ -136,28 +136,39 @@ type Input struct {
 // conversation, a *RenderError if the template fails, a *LimitError beyond a limit, the
 // error of ctx, or an error that names the value in Input that is not JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
-	return t.renderInput(ctx, in, defaultLimits, threadCPUTime)
+	prompt, _, err := t.RenderShown(ctx, in)
+	return prompt, err
 }
 
-func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Duration) (Prompt, error) {
+// RenderShown is Render, and returns for each message whether the prompt has some of its content.
+// A template that mixes the texts of several messages inseparably may hide that one is shown.
+func (t *Template) RenderShown(ctx context.Context, in Input) (Prompt, []bool, error) {
+	out, err := t.renderInput(ctx, in, defaultLimits, threadCPUTime)
+	if err != nil {
+		return nil, nil, err
+	}
+	return out.prompt(), out.shown(len(in.Messages)), nil
+}
+
+func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Duration) (text, error) {
 	vars := newDict()
 	vars.setName("tools", nil)
 	vars.setName("documents", nil)
 	for name, raw := range in.Vars {
 		if err := setJSON(vars, name, raw); err != nil {
-			return nil, err
+			return text{}, err
 		}
 	}
 	if len(in.Tools) > 0 {
 		if err := setJSON(vars, "tools", in.Tools); err != nil {
-			return nil, err
+			return text{}, err
 		}
 	}
 	messages := &list{}
 	for i, m := range in.Messages {
-		v, err := m.value(in.NullContent, in.Reasoning)
+		v, err := m.value(i, in.NullContent, in.Reasoning)
 		if err != nil {
-			return nil, fmt.Errorf("message %d: %w", i, err)
+			return text{}, fmt.Errorf("message %d: %w", i, err)
 		}
 		messages.items = append(messages.items, v)
 	}
@@ -200,7 +211,8 @@ func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l 
 	for i, k := range given.keys {
 		vars.set(k, given.vals[i])
 	}
-	return t.render(ctx, vars, o.Continue, o.Now, l, clock)
+	out, err := t.render(ctx, vars, o.Continue, o.Now, l, clock)
+	return out.prompt(), err
 }
 
 func setJSON(vars *dict, name string, raw json.RawMessage) error {
@@ -212,11 +224,11 @@ func setJSON(vars *dict, name string, raw json.RawMessage) error {
 	return nil
 }
 
-// value returns the message as templates see it.
-func (m Message) value(nullContent bool, reasoning ReasoningForm) (value, error) {
+// value returns the message, number i of the conversation, as templates see it.
+func (m Message) value(i int, nullContent bool, reasoning ReasoningForm) (value, error) {
 	d := newDict()
 	d.setName("role", callerText(m.Role))
-	d.setName("content", callerText(m.Content))
+	d.setName("content", marked(validText(m.Content), fromMessage(i)))
 	if nullContent && m.Content == "" && len(m.ToolCalls) > 0 {
 		d.setName("content", nil)
 	}
@@ -237,14 +249,16 @@ func (m Message) value(nullContent bool, reasoning ReasoningForm) (value, error)
 	return d, nil
 }
 
-func callerText(s string) text { return marked(strings.ToValidUTF8(s, "\uFFFD"), fromCaller) }
+func callerText(s string) text { return marked(validText(s), fromCaller) }
 
-func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Duration) (Prompt, error) {
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Duration) (text, error) {
 	var continued string
 	if resume {
 		var err error
 		if continued, err = markContinued(vars); err != nil {
-			return nil, err
+			return text{}, err
 		}
 	}
 	trustRoles(vars)
@@ -256,14 +270,12 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 	in := &interp{budget: newBudget(ctx, l, clock), now: now}
 	out, err := in.run(t.body, vars)
 	if err != nil {
-		return nil, err
+		return text{}, err
 	}
 	if continued != "" {
-		if out, err = truncateAfterContinued(out, continued); err != nil {
-			return nil, err
-		}
+		return truncateAfterContinued(out, continued)
 	}
-	return out.prompt(), nil
+	return out, nil
 }
 
 // knownRoles are the roles that count as the template's text where a template prints them.
@@ -302,6 +314,18 @@ func (t text) prompt() Prompt {
 		return true
 	})
 	return p
+}
+
+// shown returns, for each of n messages, whether t has some of its content that is not white space.
+func (t text) shown(n int) []bool {
+	shown := make([]bool, n)
+	t.runs(func(lo, hi int, from origin) bool {
+		if i := int(from - fromMessages); 0 <= i && i < n && !shown[i] {
+			shown[i] = strings.TrimFunc(t.s[lo:hi], isSpace) != ""
+		}
+		return true
+	})
+	return shown
 }
 
 var errNotContinuable = errors.New("only an assistant's message at the end of the conversation can be continued")

@@ -8,14 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// origin is where a piece of text came from.
-type origin uint8
+// origin is where a piece of text came from. Origins above fromContinued are the content of one
+// message: see fromMessage.
+type origin int
 
 const (
 	fromTemplate  origin = iota
 	fromCaller           // message content, tools, any other value of the request
 	fromContinued        // the caller's too: the text that Input.Continue continues
+	fromMessages         // the caller's too: the content of message 0, followed by that of message 1 …
 )
+
+// fromMessage returns the origin of the content of message i.
+func fromMessage(i int) origin { return fromMessages + origin(i) }
 
 // mark is the origin of the bytes lo to hi of a text; bytes without a mark are the template's.
 type mark struct {

@@ -17,7 +17,7 @@ func TestFormat_NamesWhatItsTemplateReadsAboutThinking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := (&Format{template: template}).ThinkingVars(); !slices.Equal(got, want) {
+		if got := (&Format{probe: probe{template: template}}).ThinkingVars(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

@@ -32,39 +32,45 @@ type noTemplate struct{ notice string }
 func (e noTemplate) Error() string        { return e.notice }
 func (e noTemplate) Is(target error) bool { return target == ErrNoTemplate }
 
+// Prompt is a rendered and encoded conversation.
+type Prompt struct {
+	Text   string
+	Tokens []int32
+	Notes  []string // what was changed of the conversation because the template requires it; see adapt
+}
+
 // Prompt renders and encodes a conversation. The text of messages is data: only the template's
 // own text can become special tokens. The caller sets Messages, Tools, Continue, Vars and Now
 // of in; Prompt sets the other fields.
-func (f *Format) Prompt(ctx context.Context, in chat.Input) (text string, tokens []int32, err error) {
-	if f.template == nil {
-		return "", nil, noTemplate{f.notice}
+func (f *Format) Prompt(ctx context.Context, in chat.Input) (Prompt, error) {
+	rendered, err := f.conversation(ctx, in)
+	if err != nil {
+		return Prompt{}, err
+	}
+	tokens, err := f.encode(ctx, rendered.prompt)
+	return Prompt{rendered.prompt.String(), tokens, rendered.notes}, err
+}
+
+// conversation renders a conversation.
+func (f *Format) conversation(ctx context.Context, in chat.Input) (adapted, error) {
+	if f.probe.template == nil {
+		return adapted{}, noTemplate{f.notice}
 	}
 	messages, style, err := f.toolMessages(in.Messages)
 	if err != nil {
-		return "", nil, &MessageError{err}
+		return adapted{}, &MessageError{err}
 	}
-	in.Messages = messages
+	in.Messages, in.NullContent, in.Reasoning = messages, style.nullContent, f.reasoningOf(messages)
 	in.AddGenerationPrompt = string(in.Vars["add_generation_prompt"]) != "false" // Continue goes before it
-	in.NullContent = style.nullContent
-	in.Reasoning = f.reasoningOf(messages)
-	in.BOSToken, in.EOSToken = f.special(f.tokenizer.BOS()), f.special(f.tokenizer.EOS())
-	describe := len(in.Tools) > 0 && !f.template.Uses("tools")
-	if describe {
-		in.Messages = withToolPrompt(messages, "system", toolPrompt(in.Tools))
+	if len(in.Tools) > 0 && !f.traits().showsTools {
+		in.Messages = withToolPrompt(in.Messages, toolPrompt(in.Tools))
+		in.Tools = nil
 	}
-	parts, err := f.render(ctx, in)
-	if _, raised := errors.AsType[*chat.RaisedError](err); raised && describe {
-		in.Messages = withToolPrompt(messages, "user", toolPrompt(in.Tools))
-		parts, err = f.render(ctx, in)
+	rendered, err := f.adapt(ctx, in)
+	if err != nil && ctx.Err() == nil {
+		err = &TemplateError{err}
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			err = &TemplateError{err}
-		}
-		return "", nil, err
-	}
-	tokens, err = f.encode(ctx, parts)
-	return parts.String(), tokens, err
+	return rendered, err
 }
 
 func (f *Format) encode(ctx context.Context, parts chat.Prompt) ([]int32, error) {
@@ -85,26 +91,27 @@ func (f *Format) encode(ctx context.Context, parts chat.Prompt) ([]int32, error)
 
 // render renders a conversation. If the template does not show the reasoning that is to be
 // continued, render appends it to the generation prompt, after the family's opening tag unless
-// the template has written that.
-func (f *Format) render(ctx context.Context, in chat.Input) (chat.Prompt, error) {
+// the template has written that. It returns for each message whether the prompt shows some of its
+// content.
+func (f *Format) render(ctx context.Context, in chat.Input) (chat.Prompt, []bool, error) {
 	last := in.Messages[len(in.Messages)-1]
 	inReasoning := in.Continue && strings.TrimSpace(last.Content) == "" && strings.TrimSpace(last.ReasoningContent) != ""
 	if !inReasoning || in.Reasoning.Close == "" { // between tags it would have ended
-		prompt, err := f.template.Render(ctx, in)
+		prompt, shown, err := f.probe.renderShown(ctx, in)
 		if !inReasoning || !errors.Is(err, chat.ErrNotContinued) {
-			return prompt, err
+			return prompt, shown, err
 		}
 	}
 	n := len(in.Messages) - 1
 	in.Messages, in.Continue, in.AddGenerationPrompt = in.Messages[:n], false, true
-	prompt, err := f.template.Render(ctx, in)
+	prompt, shown, err := f.probe.renderShown(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if f.syntax.OpenedBy(prompt.String()) == "" {
 		prompt = append(prompt, chat.Span{Text: f.syntax.Tag.Open + "\n"})
 	}
-	return append(prompt, chat.Span{Text: last.ReasoningContent, Content: true}), nil
+	return append(prompt, chat.Span{Text: last.ReasoningContent, Content: true}), append(shown, true), nil
 }
 
 // Continued returns reply.Options.Prompt for a prompt that ends in last, a message that is

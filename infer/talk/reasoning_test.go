@@ -19,15 +19,13 @@ func formatOf(t *testing.T, ft fixtureTemplate) (*Format, probe, reasoningRow) {
 	if err != nil {
 		t.Fatalf("%s: %v", ft.Name, err)
 	}
-	p := probe{tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]}
-	style := p.calls(t.Context())
+	p := newProbe(tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"])
+	f := newFormat(p, func(string) bool { return false })
+	style := f.callStyle()
 	form, err := p.reasoning(t.Context(), style)
 	if err != nil {
 		t.Fatalf("%s: %v", ft.Name, err)
 	}
-	f := &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
-	f.callStyle = func() callStyle { return style }
-	f.reasoning = func() chat.ReasoningForm { return form }
 
 	shows := func(messages ...chat.Message) string {
 		switch prompt, err := p.renderThinking(t.Context(), style, form, messages); {
@@ -142,11 +140,11 @@ func TestReasoning_PublicTemplates(t *testing.T) {
 		// Reasoning makes no template refuse a conversation that it takes without it.
 		answer := chat.Message{Role: "assistant", Content: "yes"}
 		in := chat.Input{Messages: []chat.Message{probeQuestion, answer, probeQuestion}, AddGenerationPrompt: true, BOSToken: p.bos, EOSToken: p.eos}
-		if _, err := f.render(t.Context(), in); err != nil {
+		if _, _, err := f.render(t.Context(), in); err != nil {
 			continue
 		}
 		in.Messages[1].ReasoningContent, in.Reasoning = harmless, f.reasoning()
-		prompt, err := f.render(t.Context(), in)
+		prompt, _, err := f.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s refuses reasoning: %v", ft.Name, err)
 		}
@@ -154,7 +152,7 @@ func TestReasoning_PublicTemplates(t *testing.T) {
 		// Reasoning without an end can be written on in every one of them.
 		in.Messages = []chat.Message{probeQuestion, {Role: "assistant", ReasoningContent: harmless + "Let me see "}}
 		in.Continue = true
-		prompt, err = f.render(t.Context(), in)
+		prompt, _, err = f.render(t.Context(), in)
 		if err != nil {
 			t.Errorf("%s: reasoning cannot be written on: %v", ft.Name, err)
 			continue

@@ -41,10 +41,26 @@ const (
 	probeValue = "probe_value"
 )
 
-// probe detects the forms that a template takes by rendering sentinels.
+// probe detects what a template takes and shows by rendering sentinels.
 type probe struct {
 	template         *chat.Template
 	source, bos, eos string
+	noTools          json.RawMessage // the variable tools of a conversation without; nil: null
+}
+
+func newProbe(template *chat.Template, source, bos, eos string) probe {
+	p := probe{template: template, source: source, bos: bos, eos: eos}
+	question := chat.Input{Messages: []chat.Message{probeQuestion}, AddGenerationPrompt: true}
+	if template == nil || !template.Uses("tools") {
+		return p
+	}
+	if _, err := p.render(context.Background(), question); isRefusal(err) {
+		p.noTools = json.RawMessage("[]")
+		if _, err := p.render(context.Background(), question); err != nil {
+			p.noTools = nil
+		}
+	}
+	return p
 }
 
 // render renders a conversation, with the definition of the sentinel tool if it is called.
@@ -52,9 +68,18 @@ func (p probe) render(ctx context.Context, in chat.Input) (string, error) {
 	if slices.ContainsFunc(in.Messages, func(m chat.Message) bool { return len(m.ToolCalls) > 0 }) {
 		in.Tools = probeTools
 	}
-	in.BOSToken, in.EOSToken = p.bos, p.eos
-	prompt, err := p.template.Render(ctx, in)
+	prompt, _, err := p.renderShown(ctx, in)
 	return prompt.String(), err
+}
+
+// renderShown renders a conversation with the variables that the template expects.
+func (p probe) renderShown(ctx context.Context, in chat.Input) (chat.Prompt, []bool, error) {
+	in.BOSToken, in.EOSToken = p.bos, p.eos
+	in.Vars = p.variables(in)
+	if len(in.Tools) == 0 {
+		in.Tools = p.noTools
+	}
+	return p.template.RenderShown(ctx, in)
 }
 
 var probeTools = json.RawMessage(`[{"type": "function", "function": {"name": "` + probeName + `", "description": "", "parameters": {"type": "object", "properties": {}}}}]`)
@@ -195,20 +220,31 @@ func (f *Format) toolMessages(messages []chat.Message) ([]chat.Message, callStyl
 			return nil, style, fmt.Errorf("message %d: %w", i+1, err)
 		}
 		m.ToolCalls = written
-		switch {
-		case len(calls) == 0:
+		if len(calls) == 0 {
 			m.ToolCalls = nil
-		case style.unknown:
-			m.ToolCalls = nil
-			for _, c := range calls {
-				m.Content = strings.TrimLeft(m.Content+"\n"+reply.Example(c.Function.Name, string(c.Function.Arguments)), "\n")
-			}
 		}
 	}
 	if style.unknown {
-		messages = resultsAsUser(messages)
+		messages = resultsAsUser(withCallsAsText(messages))
 	}
 	return messages, style, nil
+}
+
+// withCallsAsText returns messages, with calls written at the end of the content of their message.
+func withCallsAsText(messages []chat.Message) []chat.Message {
+	messages = slices.Clone(messages)
+	for i := range messages {
+		m := &messages[i]
+		for _, c := range decodeCalls(*m) {
+			arguments, err := callArguments(c.Function.Arguments)
+			if err != nil {
+				arguments = c.Function.Arguments // toolMessages has checked them
+			}
+			m.Content = strings.TrimLeft(m.Content+"\n"+reply.Example(c.Function.Name, string(arguments)), "\n")
+		}
+		m.ToolCalls = nil
+	}
+	return messages
 }
 
 // resultsAsUser makes messages of the user of results, for templates that know no role
@@ -240,18 +276,12 @@ func toolPrompt(tools json.RawMessage) string {
 		"The result is given to you then. Answer yourself where no function helps."
 }
 
-// withToolPrompt adds text to the system message, or to the first message of the user
-// where role is "user", for templates that take no system message.
-func withToolPrompt(messages []chat.Message, role, text string) []chat.Message {
-	messages = slices.Clone(messages)
-	i := slices.IndexFunc(messages, func(m chat.Message) bool { return m.Role == role })
-	switch {
-	case i < 0 || role == "system" && i > 0:
-		return slices.Insert(messages, 0, chat.Message{Role: role, Content: text})
-	case role == "system":
-		messages[i].Content += "\n\n" + text
-	default:
-		messages[i].Content = text + "\n\n" + messages[i].Content
+// withToolPrompt adds text to the system message at the beginning.
+func withToolPrompt(messages []chat.Message, text string) []chat.Message {
+	if len(messages) == 0 || messages[0].Role != "system" {
+		return slices.Insert(slices.Clone(messages), 0, chat.Message{Role: "system", Content: text})
 	}
+	messages = slices.Clone(messages)
+	messages[0].Content += "\n\n" + text
 	return messages
 }

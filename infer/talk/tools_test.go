@@ -52,14 +52,13 @@ func theirTurn(t *testing.T, ft fixtureTemplate, calls []wantedCall, content, re
 		t.Fatal(err)
 	}
 	bos, eos := ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]
-	f = &Format{template: tmpl, syntax: reply.Detect(ft.Source, tmpl.Uses("tools"), func(string) bool { return false })}
-	p := probe{tmpl, ft.Source, bos, eos}
-	style := p.calls(context.Background())
+	p := newProbe(tmpl, ft.Source, bos, eos)
+	f = newFormat(p, func(string) bool { return false })
+	style := f.callStyle()
 	accepted, err := p.reasoning(context.Background(), style)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.callStyle = func() callStyle { return style }
 	var list []toolCall
 	for i, c := range calls {
 		call := toolCall{ID: fmt.Sprintf("abcdef12%d", i)}
@@ -220,7 +219,7 @@ func TestArgumentsThatAreNoObjectAreShownAsTheyAre(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		p := probe{tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"]}
+		p := newProbe(tmpl, ft.Source, ft.SpecialTokens["bos_token"], ft.SpecialTokens["eos_token"])
 		style := p.calls(context.Background())
 		if style.unknown {
 			continue
