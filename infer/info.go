@@ -212,5 +212,7 @@ type Rendered struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
+	Notes []string `json:"notes,omitempty"` // how the prompt differs from the conversation: see PromptNotes
+
 	Begun *chat.Message `json:"begun,omitempty"` // what Request.Begun spells, which need not be the message that is continued; nil: it has none, or they are not the model's, or complete a stop string
 }

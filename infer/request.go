@@ -107,6 +107,7 @@ type EventType string
 
 const (
 	EventSchema  EventType = "schema"
+	EventPrompt  EventType = "prompt"
 	EventQueued  EventType = "queued"
 	EventLoading EventType = "loading"
 	EventPrefill EventType = "prefill"
@@ -115,11 +116,12 @@ const (
 )
 
 // Event is one event of an answer, a plain value like Request. An answer is a schema event, if any
-// keywords of its schemas are ignored; any number of queued, loading and prefill events; tokens; and
+// keywords of its schemas are ignored; a prompt event, if there are notes; any number of queued, loading and prefill events; tokens; and
 // one done event. An error ends it early.
 type Event struct {
 	Type    EventType    `json:"type"`
 	Schema  *SchemaNotes `json:"schema,omitempty"`
+	Prompt  *PromptNotes `json:"prompt,omitempty"`
 	Queued  *Queued      `json:"queued,omitempty"`
 	Loading *Loading     `json:"loading,omitempty"`
 	Prefill *Prefill     `json:"prefill,omitempty"`
@@ -130,6 +132,14 @@ type Event struct {
 // SchemaNotes lists the parts of schemas that do not constrain the answer.
 type SchemaNotes struct {
 	Ignored []string `json:"ignored"` // keywords with their location: "if at #/properties/a", or "if at # of NAME" in the schema of a tool
+}
+
+// IsNote reports whether e says something of the request, before anything of the answer.
+func (e Event) IsNote() bool { return e.Type == EventSchema || e.Type == EventPrompt }
+
+// PromptNotes says how the prompt differs from the conversation of the request.
+type PromptNotes struct {
+	Notes []string `json:"notes"` // clauses such as: the chat template takes one system message: those at the beginning are joined
 }
 
 // Queued reports that the request waits in the queue.

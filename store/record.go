@@ -27,6 +27,7 @@ type AnswerJSON struct {
 	Pace    *record.Pace  `json:"pace,omitempty"`
 	Reads   record.Reads  `json:"reads,omitzero"`
 	Lookup  record.Lookup `json:"lookup,omitzero"`
+	Notes   []string      `json:"notes,omitempty"`
 	record.End
 	Error           json.RawMessage `json:"error"`
 	Prefix          int             `json:"begun,omitempty"`
@@ -45,7 +46,7 @@ type omitted struct{}
 func (a Answer) JSON() AnswerJSON {
 	j := AnswerJSON{
 		Settings: a.Settings, System: a.System, Receipt: a.Receipt, Seed: a.Seed, Context: a.Context, Usage: a.Usage,
-		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, Lookup: a.Lookup, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
+		Timings: a.Timings.Micro(), Pace: a.Pace, Reads: a.Reads, Lookup: a.Lookup, Notes: a.Notes, End: a.End, Error: a.Error, Prefix: a.Prefix, ReasoningPrefix: a.ReasoningPrefix, Edited: a.Edited,
 		LogProb: a.LogProb, Scored: a.Scored, Call: a.Call, Tokens: a.Tokens,
 	}
 	if a.Receipt.HasParams() {
@@ -60,7 +61,7 @@ func (j AnswerJSON) Answer() Answer {
 		j.Receipt.Params = *j.Chain
 	}
 	return Answer{
-		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Lookup: j.Lookup, Receipt: j.Receipt},
+		Answer:   record.Answer{End: j.End, Usage: j.Usage, Timings: j.Timings.Timings(), Pace: j.Pace, Reads: j.Reads, Lookup: j.Lookup, Notes: j.Notes, Receipt: j.Receipt},
 		Settings: j.Settings, System: j.System, Seed: j.Seed, Context: j.Context, Error: j.Error, Prefix: j.Prefix, ReasoningPrefix: j.ReasoningPrefix, Edited: j.Edited,
 		LogProb: j.LogProb, Scored: j.Scored, Call: j.Call, Tokens: j.Tokens,
 	}
@@ -100,6 +101,14 @@ func (a Answer) check() error {
 	}
 	if c := a.Call; c != nil {
 		if err := errors.Join(checkText("call", c.ID, maxName), checkText("call", c.Name, maxName), checkText("call", c.Arguments, MaxText)); err != nil {
+			return err
+		}
+	}
+	if !record.ValidNotes(a.Notes) {
+		return &InvalidError{"notes", fmt.Sprintf("are more than %d, or longer than %d bytes", record.MaxNotes, record.MaxNoteSize)}
+	}
+	for _, note := range a.Notes {
+		if err := checkText("notes", note, record.MaxNoteSize); err != nil {
 			return err
 		}
 	}

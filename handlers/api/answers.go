@@ -115,17 +115,28 @@ func (api *API) stream(c echo.Context, requests []infer.Request, begin func() (s
 		return err
 	}
 	defer a.close()
+	var notes []answerEvent // come first, and are headers too
 	next, open := <-a.events
+	for open && next.err == nil && next.event.IsNote() {
+		setNoteHeaders(c, next.event)
+		notes = append(notes, next)
+		next, open = <-a.events
+	}
 	if !open {
 		return context.Cause(c.Request().Context())
 	}
 	if next.err != nil {
 		return next.err
 	}
-	setIgnoredHeader(c, next.event)
 	s, err := begin()
 	if err != nil {
 		return err
+	}
+	for _, n := range notes {
+		if err := s.event(n.index, n.event); err != nil {
+			api.reportBroken(c, s, err)
+			return nil
+		}
 	}
 	silence := time.NewTicker(api.ping)
 	defer silence.Stop()
@@ -208,8 +219,8 @@ func (api *API) collect(c echo.Context, requests []infer.Request) ([]answer, err
 		}
 		dst := &collected[next.index]
 		switch e := next.event; e.Type {
-		case infer.EventSchema:
-			setIgnoredHeader(c, e)
+		case infer.EventSchema, infer.EventPrompt:
+			setNoteHeaders(c, e)
 		case infer.EventToken:
 			if e.Token.Prompt {
 				dst.prompt = append(dst.prompt, *e.Token)

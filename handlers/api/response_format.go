@@ -83,20 +83,27 @@ func renamed(err error, param, by string) error {
 	return &named
 }
 
-// maxIgnoredHeader bounds the header in bytes.
-const maxIgnoredHeader = 1024
+// maxNotesHeader bounds a header of notes in bytes.
+const maxNotesHeader = 1024
 
-// setIgnoredHeader sets the header that lists which keywords of the schemas are not enforced, if
-// the first event of an answer reports any.
-func setIgnoredHeader(c echo.Context, first infer.Event) {
-	if first.Schema == nil {
-		return
+// setNoteHeaders sets the headers that say which keywords of the schemas are not enforced, and how the
+// prompt differs from the conversation, if an event reports that.
+func setNoteHeaders(c echo.Context, e infer.Event) {
+	if e.Schema != nil {
+		setListHeader(c, httpio.IgnoredHeader, e.Schema.Ignored)
 	}
+	if e.Prompt != nil {
+		setListHeader(c, httpio.NotesHeader, e.Prompt.Notes)
+	}
+}
+
+// setListHeader sets a header to a list, as far as maxNotesHeader allows.
+func setListHeader(c echo.Context, name string, list []string) {
 	var b strings.Builder
-	for i, what := range first.Schema.Ignored {
+	for i, what := range list {
 		what = headerItem(what)
-		if b.Len()+len(what) > maxIgnoredHeader {
-			fmt.Fprintf(&b, ", and %d more", len(first.Schema.Ignored)-i)
+		if b.Len()+len(what) > maxNotesHeader {
+			fmt.Fprintf(&b, ", and %d more", len(list)-i)
 			break
 		}
 		if i > 0 {
@@ -104,7 +111,7 @@ func setIgnoredHeader(c echo.Context, first infer.Event) {
 		}
 		b.WriteString(what)
 	}
-	c.Response().Header().Set(httpio.IgnoredHeader, b.String())
+	c.Response().Header().Set(name, b.String())
 }
 
 // headerItem returns text as an item of a list in a header: what is not printable ASCII is

@@ -21,6 +21,8 @@ type RenderedTemplate struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
+	Notes []string `json:"notes,omitempty"`
+
 	Begun *chat.Message `json:"-"` // the request has none
 }
 

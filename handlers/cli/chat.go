@@ -184,12 +184,14 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 			return out.answer(), err
 		}
 		progress.show(event)
-		if event.Type != infer.EventSchema && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
+		if !event.IsNote() && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
 			c.printNotice(progress)
 		}
 		switch event.Type {
 		case infer.EventSchema:
 			fmt.Fprintf(c.Terminal.Err, "m40-llm: note: these parts of the JSON Schema are not enforced: %s\n", Line(strings.Join(event.Schema.Ignored, ", ")))
+		case infer.EventPrompt:
+			fmt.Fprintf(c.Terminal.Err, "m40-llm: note: %s\n", Line(strings.Join(event.Prompt.Notes, "; ")))
 		case infer.EventToken:
 			err = out.add(event.Token.Text, event.Token.Reasoning)
 		case infer.EventDone:

@@ -299,7 +299,7 @@ func (g *Gate) allowForeignOrigin(c echo.Context) bool {
 		return false
 	}
 	header.Set(echo.HeaderAccessControlAllowOrigin, origins[0])
-	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry, "+httpio.IgnoredHeader)
+	header.Set(echo.HeaderAccessControlExposeHeaders, "Retry-After, X-Request-Id, X-Should-Retry, "+httpio.IgnoredHeader+", "+httpio.NotesHeader)
 	if r.Method == http.MethodOptions {
 		header.Set(echo.HeaderAccessControlAllowMethods, "GET, POST")
 		header.Set(echo.HeaderAccessControlAllowHeaders, corsHeaders)

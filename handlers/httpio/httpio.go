@@ -15,6 +15,9 @@ import (
 // IgnoredHeader is the header that lists the keywords of JSON Schemas that are not enforced.
 const IgnoredHeader = "X-M40-LLM-Schema-Ignored"
 
+// NotesHeader is the header that says how the prompt differs from the conversation of the request.
+const NotesHeader = "X-M40-LLM-Prompt-Notes"
+
 // Render renders a component and sends it. If rendering fails, it sends nothing.
 func Render(c echo.Context, status int, component templ.Component) error {
 	var buf bytes.Buffer

@@ -207,9 +207,15 @@ func (s *Service) contain(f func() error) (err error) {
 
 // apply takes one event of the engine.
 func (r *run) apply(e infer.Event) {
+	a := r.turn.Answer
+	if e.IsNote() {
+		if e.Prompt != nil {
+			a.Notes = e.Prompt.Notes
+		}
+		return
+	}
 	now := r.service.opt.Now()
 	r.enter(e.Type, now)
-	a := r.turn.Answer
 	switch {
 	case e.Token != nil && !e.Token.Prompt:
 		if a.State == Waiting {

@@ -142,7 +142,7 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 	if n := m.Answer.Usage.CompletionTokens; n > 0 {
 		tokens = web.Counted(n, "token")
 	}
-	t.Notes = view.Joined(" · ", ending, edited, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device)
+	t.Notes = view.Joined(" · ", ending, edited, tokens, m.Answer.Receipt.Model, m.Answer.Receipt.Device, view.PromptNotes(m.Answer.Notes))
 	return t
 }
 

@@ -209,6 +209,7 @@ type Answer struct {
 	Context  int              `json:"context"`
 	Error    *Error           `json:"error,omitempty"`
 	Ending   *view.Ending     `json:"ending,omitempty"` // none: it is being written
+	Notes    string           `json:"notes,omitempty"`  // how the prompt differs from the chat, for people
 
 	record.Usage
 	record.End
@@ -351,7 +352,7 @@ func newAnswer(a *live.Answer) *Answer {
 	w := &Answer{
 		State: a.State, Edited: a.Rewritten, Prefixed: a.Edited, Settings: a.Settings,
 		Model: a.Receipt.Model, Name: view.Speaker(a), Device: a.Receipt.Device,
-		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a),
+		Progress: newProgress(a.Progress), Thinking: a.Thinking, Context: a.Context, Ending: view.End(a), Notes: view.PromptNotes(a.Notes),
 		Usage: a.Usage, End: a.End, Timings: a.Timings,
 		Tokens: a.Usage.CompletionTokens, ByContext: a.ContextFull, StopText: a.StopString,
 	}

@@ -2,7 +2,9 @@ package view
 
 import (
 	"fmt"
+	"strings"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/web"
@@ -21,6 +23,15 @@ func (e Ending) String() string {
 		return e.Text
 	}
 	return fmt.Sprintf("%s %q", e.Text, e.Code)
+}
+
+// PromptNotes returns sentences that say how the prompt of an answer differs from the chat.
+func PromptNotes(notes []string) string {
+	sentences := make([]string, len(notes))
+	for i, n := range notes {
+		sentences[i] = failure.Sentence(n)
+	}
+	return strings.Join(sentences, " ")
 }
 
 // End returns why a ended; nil while it is running.

@@ -24,6 +24,7 @@ type answer struct {
 	constraint *constraint // nil: none
 	proposal   *proposal   // how the device draws its tokens; nil: it does not
 	mail       *mailbox
+	notes      []string // how the prompt differs from the conversation
 
 	limit           int           // maximum tokens of the answer
 	contextFull     bool          // limit is what the context leaves, not MaxTokens
@@ -65,11 +66,15 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		reader:     reader{model: m, text: newTextBuffer(r.Stop, r.BannedStrings)},
 		echoText:   newTextBuffer(nil, nil),
 		mail:       newMailbox(),
+		notes:      p.notes,
 	}
 	a.client, a.sibling = r.Client, r.Sibling
 	a.audience = audience{scope: r.CacheScope, public: p.public}
 	if form != nil && len(form.ignored) > 0 {
 		a.mail.put(infer.Event{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: form.ignored}})
+	}
+	if len(p.notes) > 0 {
+		a.mail.put(infer.Event{Type: infer.EventPrompt, Prompt: &infer.PromptNotes{Notes: p.notes}})
 	}
 	if p.begun != nil {
 		a.parser = p.begun.parser
@@ -212,7 +217,7 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 		Decode:  a.last.Sub(a.first),
 		First:   a.first.Sub(a.submitted),
 	}
-	d.Reads = a.reads
+	d.Reads, d.Notes = a.reads, a.notes
 	if a.lookup != nil {
 		d.Lookup = record.Lookup{Drafted: a.lookup.drafted, Accepted: a.lookup.accepted}
 	}

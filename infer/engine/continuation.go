@@ -8,6 +8,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/reply"
+	"m40-llm/infer/talk"
 )
 
 // An answer that a request continues resumes from the tokens that the model wrote, if they are
@@ -21,22 +22,22 @@ func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) 
 	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
 		return prompt{}
 	}
-	text, tokens, err := m.openBegun(ctx, r, now)
+	opened, err := m.openBegun(ctx, r, now)
 	if err != nil {
 		return prompt{}
 	}
-	begun := m.readBegun(r, text)
+	begun := m.readBegun(r, opened.Text)
 	if begun == nil {
 		return prompt{}
 	}
-	return prompt{text: text, tokens: append(tokens, r.Begun...), begun: begun}
+	return prompt{text: opened.Text, tokens: append(opened.Tokens, r.Begun...), notes: opened.Notes, begun: begun}
 }
 
 // openBegun renders and encodes the messages before the one that r continues.
-func (m *openModel) openBegun(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
+func (m *openModel) openBegun(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
 	n := len(r.Messages) - 1
 	if n < 1 {
-		return "", nil, infer.Invalid("begun", "begun has the tokens of a message that nothing precedes")
+		return talk.Prompt{}, infer.Invalid("begun", "begun has the tokens of a message that nothing precedes")
 	}
 	r.Messages, r.Continue = r.Messages[:n], false
 	return m.conversation(ctx, r, now)
@@ -49,11 +50,11 @@ func (m *openModel) spellBegun(ctx context.Context, r infer.Request, now time.Ti
 	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
 		return nil
 	}
-	prompt, _, err := m.openBegun(ctx, r, now)
+	opened, err := m.openBegun(ctx, r, now)
 	if err != nil {
 		return nil
 	}
-	_, said, err := m.decodeBegun(r, prompt)
+	_, said, err := m.decodeBegun(r, opened.Text)
 	if err != nil {
 		return nil
 	}

@@ -377,7 +377,7 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 	err = e.use(ctx, r.Model, func(m *openModel) (err error) {
 		view.Notice = m.notices()
 		p, err := m.prompt(ctx, r, e.options.Now())
-		view.Prompt, view.Tokens = p.text, p.tokens
+		view.Prompt, view.Tokens, view.Notes = p.text, p.tokens, p.notes
 		if len(r.Tokens) > 0 {
 			view.Prompt = m.tokenizer.Decode(r.Tokens, true)
 		}

@@ -176,8 +176,9 @@ func headerHash(f *gguf.File) string {
 type prompt struct {
 	text   string // the text of tokens; empty if the request gave tokens
 	tokens []int32
-	begun  *reader // after the tokens of the answer that is continued; nil: a new answer
-	public int     // leading tokens that say nothing of the request; see publicTokens
+	notes  []string // how it differs from the conversation
+	begun  *reader  // after the tokens of the answer that is continued; nil: a new answer
+	public int      // leading tokens that say nothing of the request; see publicTokens
 }
 
 // prompt returns the tokens of the input of r.
@@ -190,7 +191,9 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 		p.tokens, err = m.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
 	default:
 		if p = m.resume(ctx, r, now); p.begun == nil {
-			p.text, p.tokens, err = m.conversation(ctx, r, now)
+			var rendered talk.Prompt
+			rendered, err = m.conversation(ctx, r, now)
+			p.text, p.tokens, p.notes = rendered.Text, rendered.Tokens, rendered.Notes
 		}
 		p.public = m.publicTokens(ctx, r, p.tokens, now)
 	}
@@ -211,12 +214,12 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 }
 
 // conversation renders and encodes the messages of r.
-func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (string, []int32, error) {
+func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
-	text, tokens, err := m.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
-	return text, tokens, conversationError(err)
+	prompt, err := m.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	return prompt, conversationError(err)
 }
 
 func conversationError(err error) error {

@@ -23,11 +23,11 @@ func (m *openModel) publicTokens(ctx context.Context, r infer.Request, tokens []
 		}
 		public.Messages = []chat.Message{first, known}
 	}
-	_, others, err := m.conversation(ctx, public, now)
+	others, err := m.conversation(ctx, public, now)
 	if err != nil {
 		return 0
 	}
-	return commonPrefix(tokens, others)
+	return commonPrefix(tokens, others.Tokens)
 }
 
 // isSystem reports whether m is a system prompt.

@@ -5,6 +5,7 @@ package record
 
 import (
 	"reflect"
+	"slices"
 
 	"m40-llm/infer/sample"
 )
@@ -12,12 +13,24 @@ import (
 // Answer is the record of one answer.
 type Answer struct {
 	End
-	Usage   Usage   `json:"usage"`
-	Timings Timings `json:"timings"`
-	Pace    *Pace   `json:"pace,omitempty"` // of a chat's answer; nil: not known
-	Reads   Reads   `json:"reads,omitzero"` // zero: not known
-	Lookup  Lookup  `json:"lookup,omitzero"`
-	Receipt Receipt `json:"receipt"`
+	Usage   Usage    `json:"usage"`
+	Timings Timings  `json:"timings"`
+	Pace    *Pace    `json:"pace,omitempty"` // of a chat's answer; nil: not known
+	Reads   Reads    `json:"reads,omitzero"` // zero: not known
+	Lookup  Lookup   `json:"lookup,omitzero"`
+	Notes   []string `json:"notes,omitempty"` // how the prompt differs from the conversation, because the chat template requires it
+	Receipt Receipt  `json:"receipt"`
+}
+
+// Limits of Answer.Notes.
+const (
+	MaxNotes    = 16
+	MaxNoteSize = 1024 // bytes
+)
+
+// ValidNotes reports whether notes are as few and short as the engine's are.
+func ValidNotes(notes []string) bool {
+	return len(notes) <= MaxNotes && !slices.ContainsFunc(notes, func(n string) bool { return len(n) > MaxNoteSize })
 }
 
 // Then returns the record of answer a continued by next. The prompt is that of a, since the

@@ -35,7 +35,7 @@ var roleChanges = []change{
 	{"the chat template requires turns: neighbouring messages of one role are joined", joinNeighbours},
 	{"the chat template takes no message of the user after a tool result: its text is in the result", textIntoResult},
 	{"the chat template requires a message of the user before the first answer: an empty one is inserted", userFirst},
-	{"the chat template requires a result for each call, and a call for each result: missing ones are filled in", pairCalls},
+	{"the chat template requires calls and results in pairs: missing ones are filled in", pairCalls},
 	{"the chat template takes one call in a message: several are in one message each", splitCalls},
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/client"
+	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 )
 
@@ -61,7 +62,7 @@ func textSize(e *infer.Event) (n int) {
 // checkEvent returns what is wrong with an event; empty if nothing is.
 func checkEvent(e *infer.Event) string {
 	set := map[infer.EventType]bool{
-		infer.EventSchema: e.Schema != nil, infer.EventQueued: e.Queued != nil, infer.EventLoading: e.Loading != nil,
+		infer.EventSchema: e.Schema != nil, infer.EventPrompt: e.Prompt != nil, infer.EventQueued: e.Queued != nil, infer.EventLoading: e.Loading != nil,
 		infer.EventPrefill: e.Prefill != nil, infer.EventToken: e.Token != nil, infer.EventDone: e.Done != nil,
 	}
 	for kind, has := range set {
@@ -80,6 +81,8 @@ func checkEvent(e *infer.Event) string {
 	switch {
 	case !set[e.Type]:
 		return "its type is unknown"
+	case e.Prompt != nil && !record.ValidNotes(e.Prompt.Notes) || e.Done != nil && !record.ValidNotes(e.Done.Notes):
+		return "the notes on the prompt"
 	case e.Queued != nil && !(positive(e.Queued.Position) && e.Queued.WaitS >= 0):
 		return "a place in the queue"
 	case e.Loading != nil && (e.Loading.Done < 0 || e.Loading.Total < e.Loading.Done || !positive(e.Loading.Kernels, e.Loading.KernelsTotal)):

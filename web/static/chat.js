@@ -155,11 +155,15 @@ class Answer extends Turn {
     this.foot[name].parentElement.hidden = !text
   }
 
-  // follows shows the device that generated the answer if it differs from that of the previous answer.
+  // follows shows the device that generated the answer, and what the chat template required, if they
+  // differ from those of the previous answer.
   follows(before) {
     const moved = before?.info.device && this.info.device && before.info.device !== this.info.device
     this.foot.elsewhere.textContent = moved ? this.info.device : ''
     this.foot.elsewhere.hidden = !moved
+    const notes = this.info.notes ?? '', box = this.el.querySelector('[data-notes]')
+    box.textContent = notes
+    box.hidden = !notes || notes === before?.info.notes // said once for the answers that share it
   }
 
   // figures fills in the line of figures under the answer and its details.
