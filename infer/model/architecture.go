@@ -25,8 +25,10 @@ type architecture struct {
 
 // architectures maps the supported values of general.architecture to their declarations.
 var architectures = map[string]architecture{
+	"afmoe":           afmoe,
 	"bert":            bert,
 	"cohere2":         cohere2,
+	"cohere2moe":      cohere2MoE,
 	"command-r":       commandR,
 	"deepseek2":       deepseek2,
 	"dots1":           dots1,
@@ -45,16 +47,21 @@ var architectures = map[string]architecture{
 	"gpt-oss":         gptOSS,
 	"gpt2":            gpt2,
 	"granite":         granite,
+	"granite_swa":     graniteSWA,
 	"granitehybrid":   graniteHybrid,
 	"granitemoe":      graniteMoE,
 	"hunyuan-dense":   hunyuanDense,
 	"hunyuan-moe":     hunyuanMoE,
+	"hy_v3":           hyV3,
 	"kimi-linear":     kimiLinear,
+	"laguna":          laguna,
 	"lfm2":            lfm2,
 	"lfm2moe":         lfm2MoE,
 	"llama":           llama,
+	"mellum":          mellum,
 	"minimax-m2":      minimaxM2,
 	"mistral3":        mistral3,
+	"muse-glimmer":    museGlimmer,
 	"nemotron":        nemotron,
 	"nemotron_h":      nemotronH,
 	"nemotron_h_moe":  nemotronHMoE,
@@ -64,11 +71,14 @@ var architectures = map[string]architecture{
 	"phi3":            phi3,
 	"qwen2":           qwen2,
 	"qwen2moe":        qwen2MoE,
+	"qwen2vl":         qwen2VL,
 	"qwen3":           qwen3,
 	"qwen35":          qwen35,
 	"qwen35moe":       qwen35MoE,
 	"qwen3moe":        qwen3moe,
 	"qwen3next":       qwen3Next,
+	"qwen3vl":         qwen3VL,
+	"qwen3vlmoe":      qwen3VLMoE,
 	"seed_oss":        seedOSS,
 	"smollm3":         smollm3,
 	"stablelm":        stableLM,
@@ -121,6 +131,8 @@ const (
 	attnKVANorm
 	attnKB
 	attnVB
+	attnGate
+	attnGateSpread
 
 	ffnNorm
 	ffnNormBias
@@ -393,7 +405,10 @@ var (
 		{slot: ffnGateUpExperts, name: "ffn_gate_up_exps.weight", shape: shape{experts, fusedExpertDim, dim}},
 		{slot: ffnDownExperts, name: "ffn_down_exps.weight", shape: shape{experts, dim, expertDim}},
 	}
-	selectionBias = []tensor{{slot: ffnSelectionBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true}}
+	selectionBias = []tensor{
+		{slot: ffnSelectionBias, name: "exp_probs_b.bias", shape: shape{experts}, optional: true},
+		{slot: ffnSelectionBias, name: "exp_probs_b", shape: shape{experts}, optional: true},
+	}
 	sharedExperts = []tensor{
 		{slot: ffnSharedGate, name: "ffn_gate_shexp.weight", shape: shape{sharedDim, dim}},
 		{slot: ffnSharedUp, name: "ffn_up_shexp.weight", shape: shape{sharedDim, dim}},

@@ -1,10 +1,6 @@
 package model
 
-import (
-	"slices"
-
-	"m40-llm/infer/device"
-)
+import "slices"
 
 // commandR is Command R: attention and feed-forward layer read the same norm.
 var commandR = architecture{
@@ -23,10 +19,6 @@ var cohere2 = architecture{
 	read: func(m *metadata, c *Config) {
 		commandR.read(m, c)
 		m.windows(c, 4)
-		for i := range c.Layers {
-			if l := &c.Layers[i]; l.Window == 0 {
-				l.RoPE = device.RoPE{}
-			}
-		}
+		c.rotateWindowed()
 	},
 }

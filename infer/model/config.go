@@ -17,6 +17,7 @@ type Config struct {
 	Dim           int // width of the residual stream
 	Vocab         int
 	Eps           float32 // of norms
+	PostEps       float32 // of norms of the outputs of attention and feed-forward layers; 0: Eps
 	LayerNorm     bool    // norms are LayerNorm instead of RMSNorm
 	Layers        []Layer
 
@@ -64,8 +65,10 @@ func (c *Config) Experts() (all, active int) {
 type Layer struct {
 	device.Attention
 
-	KVHeads        int  // 0: the layer has no attention
-	GatedAttention bool // queries come with gates of the result
+	KVHeads        int               // 0: the layer has no attention
+	GatedAttention bool              // queries come with gates of the result
+	GateDim        int               // width of gates of the result with weights of their own, one for each element or for each head; 0: there are none
+	GateActivation device.Activation // of those gates; 0: sigmoid
 	HeadDim        int
 	ValueDim       int // width of a head's value
 	NoPEDim        int // with Latent: elements of a head's key without RoPE
@@ -79,6 +82,7 @@ type Layer struct {
 	ExpertDim      int            // width of each expert
 	FusedExperts   bool           // the file has the gate and up weights of experts as one tensor
 	SharedDim      int            // width of all shared experts together
+	SharedMean     bool           // the result is the mean of that of the routed and that of the shared experts, not their sum
 	RoPE           device.RoPE    // Dims 0: no RoPE
 	NormAfterRoPE  bool           // queries and keys are normed after RoPE instead of before
 	NoRoPEFactors  bool           // ignore the model's RoPE factors
@@ -197,11 +201,15 @@ func (m *metadata) readLayer(c Config, hybrid bool) Layer {
 // the last of each period layers. Layers without one lose Window, and layers with one get the RoPE
 // frequency base of windows. It reports whether the model has windows.
 func (m *metadata) windows(c *Config, period int) bool {
-	windowed := m.pattern("attention.sliding_window_pattern", len(c.Layers), period)
+	return m.windowed(c, m.pattern("attention.sliding_window_pattern", len(c.Layers), period))
+}
+
+// windowed is windows for the layers that are marked.
+func (m *metadata) windowed(c *Config, marks []bool) bool {
 	base := m.optionalFloat("rope.freq_base_swa", 1, 1e12, c.Layers[0].RoPE.Base)
 	window := c.Layers[0].Window
 	for i := range c.Layers {
-		if l := &c.Layers[i]; windowed[i] {
+		if l := &c.Layers[i]; marks[i] {
 			l.RoPE.Base = base
 		} else {
 			l.Window = 0

@@ -1,10 +1,6 @@
 package model
 
-import (
-	"slices"
-
-	"m40-llm/infer/device"
-)
+import "slices"
 
 // exaone4 is EXAONE 4: norms follow attention and feed-forward layer instead of preceding them. In
 // models with sliding windows, three of four layers have one, the others no RoPE.
@@ -12,13 +8,8 @@ var exaone4 = architecture{
 	neox:    true,
 	tensors: slices.Concat(ends, attention, headNorms, gatedFeedForward, postNorms),
 	read: func(m *metadata, c *Config) {
-		if !m.windows(c, 4) {
-			return
-		}
-		for i := range c.Layers {
-			if l := &c.Layers[i]; l.Window == 0 {
-				l.RoPE = device.RoPE{}
-			}
+		if m.windows(c, 4) {
+			c.rotateWindowed()
 		}
 	},
 }

@@ -184,7 +184,11 @@ func (r *recording) feedForwardAndExperts(l *Layer, w *weights, n device.Tensor)
 
 // add records x += proj, after the norm and the scale of proj that the model has.
 func (r *recording) add(x, proj, norm device.Tensor) {
-	r.normInPlace(proj, norm, device.Tensor{})
+	if eps := r.m.config.PostEps; eps > 0 && !norm.None() {
+		r.RMSNorm(proj, proj, norm, eps)
+	} else {
+		r.normInPlace(proj, norm, device.Tensor{})
+	}
 	r.scale(proj, r.m.config.ResidualScale, 0)
 	r.Add(x, proj)
 }
@@ -210,6 +214,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 		r.normInPlace(v, w[attnVNorm], device.Tensor{})
 	}
 	var gate device.Tensor
+	if !w[attnGate].None() {
+		gate = r.linear("attention gate", w[attnGate], device.Tensor{}, n)
+	}
 	if l.GatedAttention {
 		gate = r.columns("attention gate", q, l.Heads, l.HeadDim, l.HeadDim)
 		q = r.columns("q", q, l.Heads, 0, l.HeadDim)
@@ -244,9 +251,25 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	parameters.Sinks = w[attnSinks]
 	r.Attention(att, q, kv, layer, parameters)
 	if !gate.None() {
-		r.Gate(att, gate)
+		r.gateAttention(l, w, att, gate)
 	}
 	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
+}
+
+// gateAttention records att = att · a(gate), where a is the layer's activation of gates, by default the sigmoid. A gate has a value
+// for each element of att, or for each head.
+func (r *recording) gateAttention(l *Layer, w *weights, att, gate device.Tensor) {
+	if gate.Cols == att.Cols && cmp.Or(l.GateActivation, device.Sigmoid) == device.Sigmoid {
+		r.Gate(att, gate)
+		return
+	}
+	r.Activate(gate, gate, cmp.Or(l.GateActivation, device.Sigmoid))
+	if gate.Cols < att.Cols {
+		each := r.buffer("gates of elements", att.Cols)
+		r.ExpertMatMul(each, w[attnGateSpread], gate, device.Tensor{}, l.Heads)
+		gate = each
+	}
+	r.GLU(att, gate, att, device.Identity)
 }
 
 // ropeFactors returns the divisors of RoPE's frequencies, or none. Some models have other divisors
@@ -299,6 +322,9 @@ func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) devic
 	r.ExpertSum(proj, down, routes)
 	if !w[ffnSharedDown].None() {
 		r.Add(proj, r.shared(l, w, n))
+		if l.SharedMean {
+			r.Scale(proj, 0.5, 0)
+		}
 	}
 	return proj
 }

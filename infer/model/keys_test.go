@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
@@ -39,7 +38,7 @@ func isHarmless(f *gguf.File, architecture, key string) bool {
 	if key == "attention.layer_norm_epsilon" && f.Has(architecture+".attention.layer_norm_rms_epsilon") {
 		return true // Nemotron-H has RMSNorm
 	}
-	if key == "rope.dimension_sections" { // of positions in pictures
+	if key == "rope.dimension_sections" || key == "n_deepstack_layers" { // of pictures
 		return true
 	}
 	return key == "vocab_size" || superseded[key] != "" && f.Has(architecture+"."+superseded[key])
@@ -49,7 +48,7 @@ func isHarmless(f *gguf.File, architecture, key string) bool {
 // changes the configuration when its value changes, or the file is refused.
 func TestEveryKeyOfAFamilyMatters(t *testing.T) {
 	for _, name := range families {
-		file := readFile(t, fixtures.Path(t, "logits", name, "f16.gguf"))
+		file := readFile(t, familyPath(t, name, "f16.gguf"))
 		f, err := gguf.Parse(file)
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +106,10 @@ func otherValues(file []byte, key string) (edited [][]byte) {
 		edit(func(v []byte) { le.PutUint32(v, le.Uint32(v)*2) })
 		edit(func(v []byte) { le.PutUint32(v, max(le.Uint32(v), 1)-1) })
 	case 6:
-		for _, factor := range []float32{1.5, 0.001, 10} { // bounds of YaRN are rounded to whole pairs
-			edit(func(v []byte) { le.PutUint32(v, math.Float32bits(math.Float32frombits(le.Uint32(v))*factor+0.25)) })
+		for _, change := range [][2]float32{{1.5, 0.25}, {0.001, 0.25}, {10, 0.25}, {0.001, 0}} { // bounds of YaRN are rounded to whole pairs
+			edit(func(v []byte) {
+				le.PutUint32(v, math.Float32bits(math.Float32frombits(le.Uint32(v))*change[0]+change[1]))
+			})
 		}
 	case str:
 		edit(func(v []byte) { v[8] ^= 1 })
@@ -121,7 +122,7 @@ func otherValues(file []byte, key string) (edited [][]byte) {
 // Every family refuses by name what would change its answers and what its declaration lacks.
 func TestEveryFamilyRefusesWhatItDoesNotKnow(t *testing.T) {
 	for _, name := range families {
-		dir := fixtures.Path(t, "logits", name)
+		dir := familyPath(t, name)
 		file := readFile(t, filepath.Join(dir, "f16.gguf"))
 		f, err := gguf.Parse(file)
 		if err != nil {

@@ -152,6 +152,7 @@ var computationKeys = map[string][]any{
 	"attention.max_alibi_bias":         off,
 	"attention.output_scale":           offOrOne,
 	"attention.q_lora_rank":            off,
+	"attention.rope_pattern":           {true},
 	"attention.scale":                  off,
 	"attention.shared_kv_layers":       off,
 	"attention.sliding_window":         off,

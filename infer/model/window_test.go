@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"m40-llm/infer/device"
-	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
@@ -25,7 +24,7 @@ func TestBlocksBehindAWindowHaveNoEffect(t *testing.T) {
 	}
 	windowed := 0
 	for _, name := range families {
-		dir := fixtures.Path(t, "logits", name)
+		dir := familyPath(t, name)
 		if readGolden(t, dir).Files["f32"] == "" {
 			continue
 		}

@@ -1,0 +1,25 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"m40-llm/infer/device"
+)
+
+// hyV3 is HY 3: Qwen 3 with mixtures of experts and shared experts behind the first layers. No key has the number of dense layers,
+// which are those without a router.
+var hyV3 = architecture{
+	neox:    true,
+	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts),
+	read: func(m *metadata, c *Config) {
+		m.dropMTPBlocks(c)
+		dense := slices.Clone(c.Layers)
+		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
+		for i, l := range dense {
+			if !m.hasTensor(fmt.Sprintf("blk.%d.ffn_gate_inp.weight", i)) {
+				c.Layers[i] = l
+			}
+		}
+	},
+}
