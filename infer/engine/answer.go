@@ -97,7 +97,7 @@ func (m *openModel) parser(r infer.Request, prompt string) (*reply.Parser, error
 	if r.ToolChoice == infer.ToolChoiceNone {
 		tools = nil
 	}
-	return m.format.Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall}), nil
+	return m.format.Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall, Required: r.ForcesCall()}), nil
 }
 
 // maxEchoed bounds the alternatives of all tokens of a scored prompt together. They are sent at

@@ -127,6 +127,19 @@ func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
 	}
 }
 
+func TestToolChoice_ACallThatIsCutOffIsNoText(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{% endif %}")
+	for _, whole := range []bool{true, false} {
+		for limit := range 20 {
+			r := forcedRequest(1)
+			r.WholeCalls, r.MaxTokens = whole, limit
+			if h := hear(t, b.ask(r)); h.text != "" || h.reason != infer.FinishLength || whole && len(h.calls) > 0 {
+				t.Errorf("whole %t, at most %d tokens: got %+v", whole, limit, h)
+			}
+		}
+	}
+}
+
 func TestToolChoice_NoneLeavesTheToolsOut(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML)
 	b.recite(`<tool_call>{"name": "add", "arguments": {}}</tool_call>`)

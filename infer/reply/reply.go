@@ -91,6 +91,7 @@ type Options struct {
 	Prompt      string        // the end of the text that the reply continues
 	BufferCalls bool          // emit calls when they are complete
 	Single      bool          // of several calls in one block, use only the first
+	Required    bool          // the reply is calls and nothing else: one that is cut off is no content
 	NewID       func() string // of calls whose format has no id; nil for random ones
 }
 
@@ -142,6 +143,7 @@ type Parser struct {
 	kinds       map[string]properties // by name, of tools that were called
 	bufferCalls bool
 	single      bool
+	required    bool
 	newID       func() string
 	lexer       lexer
 
@@ -182,6 +184,7 @@ func (f *Syntax) Parser(o Options) *Parser {
 		tools:       make(map[string]Tool, len(o.Tools)),
 		bufferCalls: o.BufferCalls,
 		single:      o.Single,
+		required:    o.Required,
 		newID:       o.NewID,
 		lexer:       lexer{syntax: f},
 		atStart:     true,
@@ -234,14 +237,24 @@ func (p *Parser) Flush() Delta {
 // End ends the reply and returns what was buffered. complete is set if the model ended the
 // reply, not if it was truncated.
 func (p *Parser) End(complete bool) Delta {
+	cut := p.required && !complete
+	if cut && p.state != inReasoning {
+		p.lexer.buffer = nil // of a marker
+	}
 	p.lexer.flush(p)
 	if p.state == inCall {
 		switch p.reader.end(p, complete) {
 		case done, doneBefore:
 			p.endCall()
 		default:
+			if cut {
+				p.callText = p.callText[:0]
+			}
 			p.breakCall()
 		}
+	}
+	if cut {
+		p.pendingSpace, p.header = p.pendingSpace[:0], p.header[:0]
 	}
 	if p.state == inHeader && len(p.header) > 0 && (complete || !mayBeginHeader(string(p.header))) {
 		p.addContent(string(p.header))

@@ -539,6 +539,28 @@ func feedHostile(t *testing.T, f *Syntax, begin, text string) {
 	checkCalls(t, m.Calls, true)
 }
 
+// A limit of tokens may cut a call off at any byte.
+func TestACallThatIsRequiredAndCutOffIsNoContent(t *testing.T) {
+	for _, c := range replies {
+		if c.content != "" || len(c.calls) == 0 {
+			continue
+		}
+		for _, whole := range []bool{true, false} {
+			for end := range len(c.text) {
+				p := formatOf(t, c.format).Parser(Options{Tools: testTools, Prompt: c.prompt, BufferCalls: whole, Required: true, NewID: numbered()})
+				var m message
+				m.add(p.Text(c.text[:end]))
+				m.add(p.End(false))
+				if m.Content != "" {
+					t.Errorf("%s, whole %t, cut off behind %q: got %+v", c.name, whole, c.text[:end], m)
+					break
+				}
+				checkCalls(t, m.Calls, whole)
+			}
+		}
+	}
+}
+
 func TestTheScannerAcceptsExactlyJSON(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"a": [1, -2.5e+3, 0, -0.0E-1, true, false, null, "x\u00e9\n\"", {"b": []}]} `, `[ ]`, `"a"`, `{"a":1,}`, `{,}`, `[1 2]`, `{"a" 1}`, `{"a":01}`,
