@@ -209,7 +209,7 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 		{"a document", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`, nil, 400, "invalid_request_error", "cannot read files"},
 		{"a call by the user", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_use","name":"f","input":{}}]}]}`, nil, 400, "invalid_request_error", "cannot be \"tool_use\" in a message of role user"},
 		{"a choice of tools", claudeHello + `,"tool_choice":{"type":"some"}}`, nil, 400, "invalid_request_error", "tool_choice.type must be"},
-		{"a name of a tool", claudeHello + `,"tools":[{"name":"a b"}]}`, nil, 400, "invalid_request_error", "name must be 1 to 64"},
+		{"a name of a tool", claudeHello + `,"tools":[{"name":"a b"}]}`, nil, 400, "invalid_request_error", "tools[0].name must be 1 to 128"},
 		{"thinking", claudeHello + `,"thinking":{"type":"hard"}}`, nil, 400, "invalid_request_error", "thinking.type must be"},
 		{"a format", claudeHello + `,"output_format":{"type":"xml"}}`, nil, 400, "invalid_request_error", "output_format must be"},
 		{"a full queue in a stream", claudeHello + `,"stream":true}`, broken, 200, "rate_limit_error", "the queue is full"},

@@ -159,7 +159,7 @@ func TestResponses_TheRequestIsTheEngines(t *testing.T) {
 				{Role: "tool", Content: "1", ToolCallID: "a"}, {Role: "tool", Content: "2", ToolCallID: "b"},
 				{Role: "assistant", ReasoningContent: "So.", Content: "Done."}, {Role: "assistant", Content: "Really."}}
 		}},
-		{"functions, beside which other tools are ignored", responseHello + `,"tools":[{"type":"local_shell"},{"type":"custom","name":"apply_patch","format":{"type":"grammar"}},{"type":"web_search"},
+		{"functions, beside which other tools are ignored", responseHello + `,"tools":[{"type":"local_shell"},{"type":"web_search"},
 			{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true}],"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":false}`, func(r *infer.Request) {
 			r.Messages, r.ToolChoice, r.SingleCall = []chat.Message{hi}, "f", true
 			r.Tools = json.RawMessage(`[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}}]`)
@@ -198,7 +198,7 @@ func TestResponses_WhatIsNotSupportedIsRefused(t *testing.T) {
 		`{"input":"x","text":{"format":{"type":"json_schema"}}}`:                         {"text.format.schema", "is missing"},
 		`{"input":"x","tool_choice":{"type":"web_search"}}`:                              {"tool_choice", "must be"},
 		`{"input":"x","tool_choice":"required","tools":[{"type":"web_search"}]}`:         {"tool_choice", "tools is empty"},
-		`{"input":"x","tools":[{"type":"function","name":"a b"}]}`:                       {"tools[0].function.name", "1 to 64"},
+		`{"input":"x","tools":[{"type":"function","name":"a b"}]}`:                       {"tools[0].name", "1 to 128"},
 		`{"input":"x","max_output_tokens":0}`:                                            {"max_output_tokens", "from 1 to"},
 		`{"input":"x","temperature":-1}`:                                                 {"temperature", "temperature"},
 	} {

@@ -30,9 +30,16 @@ type answerEvent struct {
 	err   error
 }
 
+// asked are the requests to the engine that a body describes, and how it calls their tools.
+type asked struct {
+	requests []infer.Request
+	names    *toolNames
+}
+
 // generate starts all requests at once, on behalf of the client of c. All of them have the same
 // grammar or schema. The caller must close the result.
-func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, error) {
+func (api *API) generate(c echo.Context, q asked) (*answers, error) {
+	requests := q.requests
 	if err := gate.Charge(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}
@@ -50,7 +57,7 @@ func (api *API) generate(c echo.Context, requests []infer.Request) (*answers, er
 	a := &answers{events: make(chan answerEvent), cancel: cancel}
 	var running sync.WaitGroup
 	for i, r := range requests {
-		running.Go(func() { api.follow(ctx, a.events, i, r) })
+		running.Go(func() { api.follow(ctx, a.events, i, r, q.names) })
 	}
 	go func() {
 		running.Wait()
@@ -70,7 +77,7 @@ func cacheScope(person, given string) string {
 }
 
 // follow forwards the events of one answer until it ends, fails or the answers are closed.
-func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request) {
+func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request, names *toolNames) {
 	send := func(event infer.Event, err error) bool {
 		select {
 		case events <- answerEvent{index, event, err}:
@@ -85,6 +92,7 @@ func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int
 		}
 	}()
 	for event, err := range api.engine.Generate(ctx, r) {
+		names.restore(&event)
 		if !send(event, err) || event.Type == infer.EventDone {
 			return
 		}
@@ -107,10 +115,10 @@ type sink interface {
 	end() error
 }
 
-// stream answers requests in the format of begin, which sends the headers. A
+// stream answers q in the format of begin, which sends the headers. A
 // failure before the first event is still answered with its status.
-func (api *API) stream(c echo.Context, requests []infer.Request, begin func() (sink, error)) error {
-	a, err := api.generate(c, requests)
+func (api *API) stream(c echo.Context, q asked, begin func() (sink, error)) error {
+	a, err := api.generate(c, q)
 	if err != nil {
 		return err
 	}
@@ -140,7 +148,7 @@ func (api *API) stream(c echo.Context, requests []infer.Request, begin func() (s
 	}
 	silence := time.NewTicker(api.ping)
 	defer silence.Stop()
-	for remaining := len(requests); ; {
+	for remaining := len(q.requests); ; {
 		if next.err != nil {
 			api.reportBroken(c, s, next.err)
 			return nil
@@ -199,17 +207,17 @@ type answer struct {
 	done   infer.Done
 }
 
-// collect waits for the whole answers to requests.
-func (api *API) collect(c echo.Context, requests []infer.Request) ([]answer, error) {
-	a, err := api.generate(c, requests)
+// collect waits for the whole answers to q.
+func (api *API) collect(c echo.Context, q asked) ([]answer, error) {
+	a, err := api.generate(c, q)
 	if err != nil {
 		return nil, err
 	}
 	defer a.close()
-	collected := make([]answer, len(requests))
-	texts := make([]strings.Builder, len(requests))
-	reasonings := make([]strings.Builder, len(requests))
-	for remaining := len(requests); remaining > 0; {
+	collected := make([]answer, len(q.requests))
+	texts := make([]strings.Builder, len(q.requests))
+	reasonings := make([]strings.Builder, len(q.requests))
+	for remaining := len(q.requests); remaining > 0; {
 		next, open := <-a.events
 		if !open {
 			return nil, context.Cause(c.Request().Context())

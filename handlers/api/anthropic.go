@@ -27,6 +27,7 @@ type AnthropicConversation struct {
 		Name           string `json:"name"`
 		DisableSeveral bool   `json:"disable_parallel_tool_use"`
 	} `json:"tool_choice"`
+	names    *toolNames
 	Thinking struct {
 		Type string `json:"type"` // enabled, disabled, adaptive; absent: as the model does by default
 	} `json:"thinking"`
@@ -86,9 +87,9 @@ func (api *API) messages(c echo.Context) (err error) {
 	}
 	model := api.modelName(body.Model)
 	if body.Stream {
-		return api.stream(c, []infer.Request{r}, func() (sink, error) { return openMessageStream(c, model) })
+		return api.stream(c, asked{[]infer.Request{r}, body.names}, func() (sink, error) { return openMessageStream(c, model) })
 	}
-	answers, err := api.collect(c, []infer.Request{r})
+	answers, err := api.collect(c, asked{[]infer.Request{r}, body.names})
 	if err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 	default:
 		r.JSONSchema = format.Schema
 	}
-	r.ParseReply, r.WholeCalls = true, !b.Stream
+	r.ParseReply, r.WholeCalls = true, r.WholeCalls || !b.Stream
 	return r, nil
 }
 
@@ -194,33 +195,37 @@ type anthropicTool struct {
 }
 
 // fillTools adds the tools to r. Tools that Anthropic defines are ignored: the model does not know them.
-func (b *AnthropicConversation) fillTools(r *infer.Request) error {
-	tools := []map[string]any{}
+func (b *AnthropicConversation) fillTools(r *infer.Request) (err error) {
+	var offers []offer
 	for i, raw := range b.Tools {
+		where := fmt.Sprintf("tools[%d]", i)
 		var t anthropicTool
-		if err := httpio.DecodeJSON(raw, fmt.Sprintf("tools[%d]", i), &t); err != nil {
+		if err := httpio.DecodeJSON(raw, where, &t); err != nil {
 			return err
 		}
 		if t.Type == "" || t.Type == "custom" {
-			tools = append(tools, functionTool{Name: t.Name, Description: t.Description, Parameters: t.Schema, Strict: t.Strict}.nested())
+			offers = append(offers, offer{where: where, schema: "input_schema", name: t.Name, description: t.Description, parameters: t.Schema, strict: t.Strict})
 		}
 	}
-	fields := chatFields{Tools: mustMarshal(tools)}
-	if choice := b.ToolChoice; choice != nil {
-		several := !choice.DisableSeveral
-		fields.ParallelToolCalls = &several
-		switch choice.Type {
+	choice := toolChoice{mode: infer.ToolChoiceAuto}
+	var parallel *bool
+	if c := b.ToolChoice; c != nil {
+		parallel = new(!c.DisableSeveral)
+		switch c.Type {
 		case "auto", "none":
-			fields.ToolChoice = mustMarshal(choice.Type)
+			choice.mode = c.Type
 		case "any":
-			fields.ToolChoice = mustMarshal("required")
+			choice.mode = infer.ToolChoiceRequired
 		case "tool":
-			fields.ToolChoice = mustMarshal(functionTool{Name: choice.Name}.nested())
+			if choice = (toolChoice{name: c.Name}); c.Name == "" {
+				return failure.Invalid("tool_choice.name", "tool_choice.name is missing: it is the name of the tool to call")
+			}
 		default:
-			return failure.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(choice.Type))
+			return failure.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(c.Type))
 		}
 	}
-	return fields.fillTools(r)
+	b.names, err = fillTools(r, offers, choice, parallel)
+	return err
 }
 
 // addTo adds a message, which the field called param holds, to a conversation.

@@ -27,8 +27,12 @@ type chatFields struct {
 	ParallelToolCalls   *bool                      `json:"parallel_tool_calls"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	ContinueFinal       bool                       `json:"continue_final_message"`
+	Functions           []functionTool             `json:"functions"`     // tools of clients from before tools
+	FunctionCall        json.RawMessage            `json:"function_call"` // their tool_choice
 	TemplateVars        map[string]json.RawMessage `json:"chat_template_kwargs"`
 	ReasoningEffort     string                     `json:"reasoning_effort"`
+
+	names *toolNames
 }
 
 type chatMessage struct {
@@ -49,6 +53,8 @@ type chatRequest struct {
 	MaxCompletionTokens *int `json:"max_completion_tokens"`
 	LogProbs            bool `json:"logprobs"`
 	TopLogProbs         *int `json:"top_logprobs"`
+
+	Modalities []string `json:"modalities"` // text
 }
 
 // chatCompletions answers POST /v1/chat/completions.
@@ -69,9 +75,9 @@ func (api *API) chatCompletions(c echo.Context) (err error) {
 		Fingerprint: api.fingerprint(),
 	}
 	if body.Stream {
-		return api.stream(c, requests, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
+		return api.stream(c, asked{requests, body.names}, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
 	}
-	answers, err := api.collect(c, requests)
+	answers, err := api.collect(c, asked{requests, body.names})
 	if err != nil {
 		return err
 	}
@@ -83,6 +89,11 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 	r, err := b.generationFields.request()
 	if err != nil {
 		return nil, err
+	}
+	for _, kind := range b.Modalities {
+		if kind != "text" {
+			return nil, failure.Invalid("modalities", "modalities has %q: the model writes text only", httpio.Shorten(kind))
+		}
 	}
 	if err := setCount(&r.MaxTokens, "max_completion_tokens", b.MaxCompletionTokens); err != nil {
 		return nil, err
@@ -97,7 +108,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 		return nil, err
 	}
 	// A stream sends the pieces of a call while it is generated.
-	r.ParseReply, r.WholeCalls = true, !b.Stream
+	r.ParseReply, r.WholeCalls = true, r.WholeCalls || !b.Stream
 	n, err := b.answersPerPrompt()
 	if err != nil {
 		return nil, err
@@ -135,6 +146,47 @@ func (f *chatFields) fill(r *infer.Request) error {
 		setTemplateVar(r, "add_generation_prompt", false)
 	}
 	return nil
+}
+
+// fillTools adds the tools to r.
+func (f *chatFields) fillTools(r *infer.Request) error {
+	choice, err := parseToolChoice(f.ToolChoice, "tool_choice")
+	if err != nil {
+		return err
+	}
+	offers, err := parseTools(f.Tools)
+	if err != nil {
+		return err
+	}
+	parallel := f.ParallelToolCalls
+	before := len(offers) == 0 && len(f.Functions) > 0
+	if before {
+		for i := range f.Functions {
+			offers = append(offers, f.Functions[i].offer(fmt.Sprintf("functions[%d]", i)))
+		}
+		if choice, err = parseFunctionCall(f.FunctionCall); err != nil {
+			return err
+		}
+		parallel = new(false)
+	}
+	if f.names, err = fillTools(r, offers, choice, parallel); err != nil {
+		return err
+	}
+	f.names.single = before
+	return nil
+}
+
+// parseFunctionCall parses function_call, which is none, auto or an object with a name.
+func parseFunctionCall(raw json.RawMessage) (toolChoice, error) {
+	if firstByte(raw) != '{' {
+		return parseToolChoice(raw, "function_call")
+	}
+	var named functionTool
+	err := httpio.DecodeJSON(raw, "function_call", &named)
+	if err == nil && named.Name == "" {
+		err = failure.Invalid("function_call", `function_call must be "auto", "none" or {"name":"…"}`)
+	}
+	return toolChoice{name: named.Name}, err
 }
 
 func setTemplateVar(r *infer.Request, name string, value any) {
@@ -183,25 +235,16 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 
 // calls returns the calls that the message has, nil if none.
 func (m *chatMessage) calls(param string) (json.RawMessage, error) {
-	if err := checkToolCalls(m.ToolCalls, param+".tool_calls"); err != nil {
-		return nil, err
-	}
-	if firstByte(m.ToolCalls) == '[' {
-		return m.ToolCalls, nil
-	}
-	if !given(m.FunctionCall) {
-		return nil, nil
+	calls, err := parseToolCalls(m.ToolCalls, param+".tool_calls")
+	if calls != nil || err != nil || !given(m.FunctionCall) {
+		return calls, err
 	}
 	var call oneCall
 	if err := httpio.DecodeJSON(m.FunctionCall, param+".function_call", &call.Function); err != nil {
 		return nil, err
 	}
 	call.ID, call.Type = functionCallID(call.Function.Name), "function"
-	calls, err := json.Marshal([]oneCall{call})
-	if err != nil {
-		return nil, err
-	}
-	return calls, checkToolCalls(calls, param+".tool_calls")
+	return parseToolCalls(mustMarshal([]oneCall{call}), param+".tool_calls")
 }
 
 // oneCall is a function_call as one of tool_calls.
@@ -301,7 +344,29 @@ type chatAnswer struct {
 	Role    string  `json:"role"`
 	Content *string `json:"content"` // null if there are calls and nothing else
 	reasoning
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	chatCalls
+}
+
+// chatCalls are the calls of a message or delta.
+type chatCalls struct {
+	ToolCalls    []toolCall        `json:"tool_calls,omitempty"`
+	FunctionCall *toolCallFunction `json:"function_call,omitempty"` // for requests with functions
+}
+
+// chatCalls returns calls as the client expects them.
+func (n *toolNames) chatCalls(calls []toolCall) chatCalls {
+	if n == nil || !n.single || len(calls) == 0 {
+		return chatCalls{ToolCalls: n.shown(calls)}
+	}
+	return chatCalls{FunctionCall: calls[0].Function}
+}
+
+// finish returns why an answer ended, as the client expects it.
+func (n *toolNames) finish(reason infer.FinishReason) infer.FinishReason {
+	if n != nil && n.single && reason == infer.FinishCalls {
+		return "function_call"
+	}
+	return reason
 }
 
 // reasoning is the reasoning of an answer, under both names that clients read.
@@ -330,7 +395,7 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) ChatRe
 	head.Object = "chat.completion"
 	response := ChatResponse{responseHead: head, Choices: make([]chatChoice, len(answers))}
 	for i, a := range answers {
-		message := chatAnswer{Role: "assistant", reasoning: reasoning{a.reasoning, a.reasoning}, ToolCalls: a.calls}
+		message := chatAnswer{Role: "assistant", reasoning: reasoning{a.reasoning, a.reasoning}, chatCalls: body.names.chatCalls(a.calls)}
 		if a.text != "" || len(a.calls) == 0 {
 			message.Content = &a.text
 		}
@@ -338,7 +403,7 @@ func chatResponse(body *chatRequest, head responseHead, answers []answer) ChatRe
 			Index:        i,
 			Message:      message,
 			LogProbs:     body.logProbs(a.tokens),
-			FinishReason: a.done.Reason,
+			FinishReason: body.names.finish(a.done.Reason),
 		}
 		response.Usage.add(a.done.Usage, i == 0)
 	}
@@ -407,12 +472,12 @@ type chatDeltaText struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
 	reasoning
-	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+	chatCalls
 }
 
 // deltaText returns what an event adds to the message, and whether that is anything.
-func deltaText(text, reasoningText string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
-	d = chatDeltaText{reasoning: reasoning{reasoningText, reasoningText}, ToolCalls: toolCallDeltas(calls)}
+func (n *toolNames) deltaText(text, reasoningText string, calls []reply.CallDelta) (d chatDeltaText, something bool) {
+	d = chatDeltaText{reasoning: reasoning{reasoningText, reasoningText}, chatCalls: n.chatCalls(toolCallDeltas(calls))}
 	if text != "" {
 		d.Content = &text
 	}
@@ -444,7 +509,7 @@ func (s *chatStream) event(index int, e infer.Event) error {
 	case progress:
 		return s.send(chatDelta{Index: index}, beside)
 	case e.Type == infer.EventToken:
-		delta, something := deltaText(e.Token.Text, e.Token.Reasoning, e.Token.Calls)
+		delta, something := s.body.names.deltaText(e.Token.Text, e.Token.Reasoning, e.Token.Calls)
 		if !something && !s.body.LogProbs {
 			return nil
 		}
@@ -453,13 +518,13 @@ func (s *chatStream) event(index int, e infer.Event) error {
 		}
 		return s.send(chatDelta{Index: index, Delta: delta, LogProbs: s.body.logProbs([]infer.Token{*e.Token})}, beside)
 	case e.Type == infer.EventDone:
-		if delta, something := deltaText(e.Done.Text, e.Done.Reasoning, e.Done.Calls); something {
+		if delta, something := s.body.names.deltaText(e.Done.Text, e.Done.Reasoning, e.Done.Calls); something {
 			if err := s.send(chatDelta{Index: index, Delta: delta}, extras{}); err != nil {
 				return err
 			}
 		}
 		s.usage.add(e.Done.Usage, index == 0)
-		return s.send(chatDelta{Index: index, FinishReason: &e.Done.Reason}, beside)
+		return s.send(chatDelta{Index: index, FinishReason: new(s.body.names.finish(e.Done.Reason))}, beside)
 	default:
 		return s.progress(e)
 	}

@@ -51,9 +51,9 @@ func (api *API) completions(c echo.Context) (err error) {
 		return err
 	}
 	if body.Stream {
-		return api.stream(c, job.requests, func() (sink, error) { return openCompletionStream(c, job) })
+		return api.stream(c, asked{requests: job.requests}, func() (sink, error) { return openCompletionStream(c, job) })
 	}
-	answers, err := api.collect(c, job.requests)
+	answers, err := api.collect(c, asked{requests: job.requests})
 	if err != nil {
 		return err
 	}

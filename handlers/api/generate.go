@@ -16,7 +16,7 @@ func (api *API) generateStream(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {
 		return api.gate.AnswerEngineError(c, err)
 	}
-	err := api.stream(c, []infer.Request{r}, func() (sink, error) { return api.openEventLines(c) })
+	err := api.stream(c, asked{requests: []infer.Request{r}}, func() (sink, error) { return api.openEventLines(c) })
 	if err != nil && !c.Response().Committed {
 		return api.gate.AnswerEngineError(c, err)
 	}

@@ -147,9 +147,9 @@ func (api *API) llamaInfill(c echo.Context) (err error) {
 func (api *API) llamaAnswer(c echo.Context, r infer.Request, body *LlamaRequest) error {
 	shape := llamaShape{model: api.modelName(body.Model), body: body, asked: r}
 	if body.Stream {
-		return api.stream(c, []infer.Request{r}, func() (sink, error) { return openLlamaStream(c, shape) })
+		return api.stream(c, asked{requests: []infer.Request{r}}, func() (sink, error) { return openLlamaStream(c, shape) })
 	}
-	answers, err := api.collect(c, []infer.Request{r})
+	answers, err := api.collect(c, asked{requests: []infer.Request{r}})
 	if err != nil {
 		return err
 	}

@@ -189,6 +189,7 @@ func (api *API) ollamaChat(c echo.Context) (err error) {
 	if err := tools.fillTools(&r); err != nil {
 		return err
 	}
+	shape.names = tools.names
 	return api.ollamaAnswer(c, r, shape)
 }
 
@@ -358,7 +359,7 @@ func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) e
 		reason, r.MaxTokens = "unload", 0
 	}
 	if reason == "load" || api.isLoaded(r.Model) {
-		if _, err := api.collect(c, []infer.Request{r}); err != nil {
+		if _, err := api.collect(c, asked{[]infer.Request{r}, shape.names}); err != nil {
 			return err
 		}
 	}
@@ -377,9 +378,9 @@ func (api *API) isLoaded(name string) bool {
 func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape) error {
 	shape.begun = time.Now()
 	if shape.fields.streams() {
-		return api.stream(c, []infer.Request{r}, func() (sink, error) { return api.openOllamaStream(c, shape) })
+		return api.stream(c, asked{[]infer.Request{r}, shape.names}, func() (sink, error) { return api.openOllamaStream(c, shape) })
 	}
-	answers, err := api.collect(c, []infer.Request{r})
+	answers, err := api.collect(c, asked{[]infer.Request{r}, shape.names})
 	if err != nil {
 		return err
 	}
@@ -395,6 +396,7 @@ type ollamaShape struct {
 	chat   bool // the text is in message, not in response
 	begun  time.Time
 	fields *ollamaFields
+	names  *toolNames
 }
 
 // OllamaChunk is the response of a chat or completion, or a line of its stream.

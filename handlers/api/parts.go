@@ -56,6 +56,8 @@ type growingPart struct {
 	name  string // of a callPart
 	text  string // so far; of a callPart its arguments
 	score []tokenScore
+
+	takesText bool // a call of a tool that takes text
 }
 
 // begun returns the part that begins with p, which is not in it yet.

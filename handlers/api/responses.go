@@ -31,11 +31,7 @@ type ResponsesRequest struct {
 		Effort string `json:"effort"`
 	} `json:"reasoning"`
 	Text struct {
-		Format struct {
-			Type   string          `json:"type"`
-			Schema json.RawMessage `json:"schema"`
-			Strict bool            `json:"strict"`
-		} `json:"format"`
+		Format responseFormat `json:"format"`
 	} `json:"text"`
 	Include            []string        `json:"include"`
 	TopLogProbs        *int            `json:"top_logprobs"`
@@ -44,6 +40,18 @@ type ResponsesRequest struct {
 	Conversation       json.RawMessage `json:"conversation"`
 	Prompt             json.RawMessage `json:"prompt"`
 	Background         bool            `json:"background"`
+	Truncation         string          `json:"truncation"` // auto or disabled
+
+	names *toolNames
+}
+
+// responseFormat constrains the answer.
+type responseFormat struct {
+	Type        string          `json:"type"` // text, json_object, json_schema
+	Name        string          `json:"name,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty"`
+	Strict      *bool           `json:"strict,omitempty"`
 }
 
 // responses answers POST /v1/responses.
@@ -59,9 +67,9 @@ func (api *API) responses(c echo.Context) (err error) {
 	}
 	head := body.head(&r, api.modelName(body.Model))
 	if body.Stream {
-		return api.stream(c, []infer.Request{r}, func() (sink, error) { return openResponseStream(c, head) })
+		return api.stream(c, asked{[]infer.Request{r}, body.names}, func() (sink, error) { return openResponseStream(c, head) })
 	}
-	answers, err := api.collect(c, []infer.Request{r})
+	answers, err := api.collect(c, asked{[]infer.Request{r}, body.names})
 	if err != nil {
 		return err
 	}
@@ -96,7 +104,7 @@ func (b *ResponsesRequest) request() (infer.Request, error) {
 		setTemplateVar(&r, "reasoning_effort", effort)
 		setThinking(&r, effort != "none")
 	}
-	r.ParseReply, r.WholeCalls = true, !b.Stream
+	r.ParseReply, r.WholeCalls = true, r.WholeCalls || !b.Stream
 	return r, b.fillFormat(&r)
 }
 
@@ -128,66 +136,39 @@ func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
 		if !given(format.Schema) {
 			return failure.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer")
 		}
-		r.JSONSchema, r.StrictSchema = format.Schema, format.Strict
+		r.JSONSchema, r.StrictSchema = format.Schema, format.Strict != nil && *format.Strict
 	default:
 		return failure.Invalid("text.format.type", "text.format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
 	}
 	return nil
 }
 
-// functionTool is a tool of a request. Only functions run at the client; the others run at OpenAI.
-type functionTool struct {
-	Type        string          `json:"type"`
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"`
-	Strict      *bool           `json:"strict,omitempty"`
-}
-
-// nested returns the tool in the shape of chat completions.
-func (t functionTool) nested() map[string]any {
-	function := map[string]any{"name": t.Name}
-	if t.Description != "" {
-		function["description"] = t.Description
-	}
-	if given(t.Parameters) {
-		function["parameters"] = t.Parameters
-	}
-	if t.Strict != nil {
-		function["strict"] = *t.Strict
-	}
-	return map[string]any{"type": "function", "function": function}
-}
-
 // fillTools adds the functions among the tools to r. Tools of other types, which OpenAI runs itself,
 // are ignored: clients offer them to every server.
 func (b *ResponsesRequest) fillTools(r *infer.Request) error {
-	tools := []map[string]any{}
+	var offers []offer
 	for i, raw := range b.Tools {
+		where := fmt.Sprintf("tools[%d]", i)
 		var t functionTool
-		if err := httpio.DecodeJSON(raw, fmt.Sprintf("tools[%d]", i), &t); err != nil {
+		if err := httpio.DecodeJSON(raw, where, &t); err != nil {
 			return err
 		}
-		if t.Type == "function" {
-			tools = append(tools, t.nested())
+		switch t.Type {
+		case "function":
+			offers = append(offers, t.offer(where))
+		case "custom":
+			var custom customTool
+			if err := httpio.DecodeJSON(raw, where, &custom); err != nil {
+				return err
+			}
+			offers = append(offers, custom.offer(where))
 		}
 	}
-	fields := chatFields{ParallelToolCalls: b.ParallelToolCalls, ToolChoice: b.ToolChoice}
-	if firstByte(b.ToolChoice) == '{' {
-		var named functionTool
-		if err := httpio.DecodeJSON(b.ToolChoice, "tool_choice", &named); err != nil {
-			return err
-		}
-		if named.Type != "function" || named.Name == "" {
-			return failure.Invalid("tool_choice", `tool_choice must be "auto", "none", "required" or {"type":"function","name":"…"}`)
-		}
-		fields.ToolChoice, _ = json.Marshal(functionTool{Name: named.Name}.nested())
+	choice, err := parseToolChoice(b.ToolChoice, "tool_choice")
+	if err == nil {
+		b.names, err = fillTools(r, offers, choice, b.ParallelToolCalls)
 	}
-	var err error
-	if fields.Tools, err = json.Marshal(tools); err != nil {
-		return err
-	}
-	return fields.fillTools(r)
+	return err
 }
 
 // responseItem is an item of the input.
@@ -198,6 +179,7 @@ type responseItem struct {
 	CallID    string          `json:"call_id"`
 	Name      string          `json:"name"`
 	Arguments string          `json:"arguments"`
+	Input     string          `json:"input"`
 	Output    json.RawMessage `json:"output"`
 	Summary   []contentPart   `json:"summary"`
 }
@@ -254,7 +236,12 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 			return err
 		}
 		list.addCall(item.CallID, item.Name, item.Arguments)
-	case "function_call_output":
+	case "custom_tool_call":
+		if item.Name == "" || item.CallID == "" {
+			return failure.Invalid(param, "%s must have a call_id and a name", param)
+		}
+		list.addCall(item.CallID, item.Name, customInput(item.Input))
+	case "function_call_output", "custom_tool_call_output":
 		text, err := parseContent(item.Output, param+".output")
 		if err != nil {
 			return err
@@ -263,7 +250,7 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 	case "item_reference":
 		return failure.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
 	default:
-		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output or reasoning, not %q", param, httpio.Shorten(item.Type))
+		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or reasoning, not %q", param, httpio.Shorten(item.Type))
 	}
 	return nil
 }
@@ -369,14 +356,15 @@ type ResponseUsage struct {
 // ResponseOutput is an item of the output: reasoning, a message, or a call.
 type ResponseOutput struct {
 	ID        string                 `json:"id"`
-	Type      string                 `json:"type"` // reasoning, message, function_call
+	Type      string                 `json:"type"` // reasoning, message, function_call, custom_tool_call
 	Status    string                 `json:"status"`
 	Role      string                 `json:"role,omitempty"`      // of a message
 	Summary   *[]contentPart         `json:"summary,omitempty"`   // of reasoning: empty
 	Content   *[]ResponseContentPart `json:"content,omitempty"`   // of a message or reasoning
 	CallID    string                 `json:"call_id,omitempty"`   // of a call
 	Name      string                 `json:"name,omitempty"`      // of a call
-	Arguments *string                `json:"arguments,omitempty"` // of a call
+	Arguments *string                `json:"arguments,omitempty"` // of a function_call
+	Input     *string                `json:"input,omitempty"`     // of a custom_tool_call
 }
 
 // ResponseContentPart is the text of a message or of reasoning.
@@ -406,12 +394,11 @@ func (h responsesHead) response(status string) Response {
 	if firstByte(b.Metadata) == '{' {
 		r.Metadata = b.Metadata
 	}
-	if f := &b.Text.Format; f.Type != "" {
-		format := map[string]any{"type": f.Type}
-		if given(f.Schema) {
-			format["schema"], format["name"] = f.Schema, "answer"
-		}
-		r.Text = mustMarshal(map[string]any{"format": format})
+	if f := b.Text.Format; f.Type != "" {
+		r.Text = mustMarshal(map[string]any{"format": f})
+	}
+	if b.Truncation != "" {
+		r.Truncation = b.Truncation
 	}
 	if given(b.ToolChoice) {
 		r.ToolChoice = b.ToolChoice
@@ -442,10 +429,11 @@ func (r *Response) finish(done infer.Done) {
 func (h responsesHead) whole(a answer) Response {
 	r := h.response("completed")
 	for _, p := range a.parts() {
+		p.takesText = h.body.names.takesText(p.name)
 		if p.kind == textPart && h.withScore {
 			p.score = tokenScores(a.tokens, h.body.ReturnTokensAsTokenID)
 		}
-		r.Output = append(r.Output, outputOf(newItemID(p.kind), p, "completed"))
+		r.Output = append(r.Output, outputOf(newItemID(p), p, "completed"))
 	}
 	r.finish(a.done)
 	if r.Status == "incomplete" && len(r.Output) > 0 {
@@ -455,8 +443,12 @@ func (h responsesHead) whole(a answer) Response {
 }
 
 // newItemID returns an id as OpenAI's are.
-func newItemID(kind partKind) string {
-	return map[partKind]string{thoughtPart: "rs_", textPart: "msg_", callPart: "fc_"}[kind] + rand.Text()
+func newItemID(p growingPart) string {
+	prefix := map[partKind]string{thoughtPart: "rs_", textPart: "msg_", callPart: "fc_"}[p.kind]
+	if p.takesText {
+		prefix = "ctc_"
+	}
+	return prefix + rand.Text()
 }
 
 // outputOf returns a part of an answer as an item.
@@ -467,6 +459,9 @@ func outputOf(id string, p growingPart, status string) ResponseOutput {
 		item.Type, item.Summary, item.Content = "reasoning", &[]contentPart{}, &[]ResponseContentPart{contentOf(p)}
 	case callPart:
 		item.Type, item.CallID, item.Name, item.Arguments = "function_call", p.id, p.name, &p.text
+		if p.takesText {
+			item.Type, item.Arguments, item.Input = "custom_tool_call", nil, new(textOf(p.text))
+		}
 	default:
 		item.Type, item.Role, item.Content = "message", "assistant", &[]ResponseContentPart{contentOf(p)}
 	}

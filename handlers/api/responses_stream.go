@@ -73,7 +73,9 @@ func (s *responseStream) event(_ int, e infer.Event) error {
 
 // beginItem announces the item that begins with p.
 func (s *responseStream) beginItem(p part) error {
-	s.id, s.growing = newItemID(p.kind), begun(p)
+	s.growing = begun(p)
+	s.growing.takesText = s.head.body.names.takesText(s.growing.name)
+	s.id = newItemID(s.growing)
 	item := outputOf(s.id, s.growing, "in_progress")
 	if p.kind != callPart {
 		item.Content = &[]ResponseContentPart{}
@@ -93,6 +95,9 @@ func (s *responseStream) grow(p part) error {
 	case callPart:
 		if p.call.Arguments == "" {
 			return nil
+		}
+		if s.growing.takesText { // the request asks for whole calls
+			return s.sendOf("response.custom_tool_call_input.delta", fields{"delta": textOf(p.call.Arguments)})
 		}
 		return s.sendOf("response.function_call_arguments.delta", fields{"delta": p.call.Arguments})
 	}
@@ -115,6 +120,10 @@ func (s *responseStream) endItem(status string) error {
 	case thoughtPart:
 		err = s.sendOf("response.reasoning_text.done", fields{"text": g.text})
 	case callPart:
+		if g.takesText {
+			err = s.sendOf("response.custom_tool_call_input.done", fields{"input": textOf(g.text)})
+			break
+		}
 		err = s.sendOf("response.function_call_arguments.done", fields{"name": g.name, "arguments": g.text})
 	default:
 		err = s.sendOf("response.output_text.done", fields{"text": g.text, "logprobs": content.LogProbs})
