@@ -120,7 +120,11 @@ var bodyLimits = map[string]int64{
 	"/v1/render":           chatBodyLimit,
 	"/v1/embed":            chatBodyLimit,
 
-	"/v1/messages/count_tokens": chatBodyLimit,
+	"/v1/messages/count_tokens":  chatBodyLimit,
+	"/v1/responses/input_tokens": chatBodyLimit,
+	"/v1/responses/compact":      chatBodyLimit,
+	"/responses/input_tokens":    chatBodyLimit,
+	"/responses/compact":         chatBodyLimit,
 
 	"/apply-template": chatBodyLimit,
 	"/api/chat":       chatBodyLimit,

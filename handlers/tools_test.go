@@ -49,7 +49,7 @@ func TestTokenize(t *testing.T) {
 		{name: "content must be text", path: "/tokenize", body: `{"content":["a"]}`, status: 400, want: []string{`"param":"content"`, "a string"}},
 		{name: "tokens must be there", path: "/detokenize", body: `{}`, status: 400, want: []string{`"param":"tokens"`}},
 		{name: "tokens must be ids", path: "/detokenize", body: `{"tokens":[1,"a"]}`, status: 400, want: []string{`"param":"tokens[1]"`}},
-		{name: "tokens become text", path: "/detokenize", body: `{"tokens":[1]}`, engine: engine, status: 200, want: []string{`{"content":"a"}`}},
+		{name: "tokens become text", path: "/detokenize", body: `{"tokens":[1]}`, engine: engine, status: 200, want: []string{`{"content":"a","prompt":"a"}`}},
 	})
 }
 

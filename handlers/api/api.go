@@ -67,6 +67,8 @@ func (api *API) Routes(e *echo.Echo) {
 		e.POST(prefix+"/chat/completions", api.chatCompletions)
 		e.POST(prefix+"/completions", api.completions)
 		e.POST(prefix+"/responses", api.responses)
+		e.POST(prefix+"/responses/input_tokens", api.responseTokens)
+		e.POST(prefix+"/responses/compact", api.compactResponse)
 		e.POST(prefix+"/embeddings", api.embeddings)
 		e.Match(getOrHead, prefix+"/models/*", api.model)
 	}
@@ -80,6 +82,7 @@ func (api *API) Routes(e *echo.Echo) {
 	// llama-server's.
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
+	e.Match(getOrHead, "/tokenizer_info", api.tokenizerInfo)
 	e.POST("/apply-template", api.applyTemplate)
 	e.POST("/completion", api.llamaCompletion)
 	e.POST("/infill", api.llamaInfill)

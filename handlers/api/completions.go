@@ -112,11 +112,16 @@ func (api *API) completionJob(ctx context.Context, body *completionRequest) (*co
 	}
 	for i, p := range prompts {
 		r.Prompt, r.Tokens = p.text, p.tokens
-		if body.fillsIn() {
+		switch {
+		case body.fillsIn():
 			if r.Prompt, r.Tokens, err = "", nil, nil; p.tokens != nil {
 				return nil, failure.Invalid("suffix", "suffix needs a prompt that is text, not tokens")
 			}
 			if r.Tokens, err = api.fillIn(ctx, body.Model, infill{prefix: p.text, suffix: *body.Suffix}); err != nil {
+				return nil, err
+			}
+		case p.text == "" && len(p.tokens) == 0:
+			if r.Tokens, err = api.textStart(ctx, body.Model); err != nil {
 				return nil, err
 			}
 		}
@@ -151,11 +156,6 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	}
 	if prompts, err = parsePrompts(b.Prompt, "prompt"); err != nil {
 		return r, nil, err
-	}
-	for i, p := range prompts {
-		if p.text == "" && len(p.tokens) == 0 {
-			return r, nil, failure.Invalid("prompt", "prompt number %d is empty: give text or token ids", i+1)
-		}
 	}
 	return r, prompts, nil
 }

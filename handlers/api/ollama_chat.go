@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -117,6 +118,19 @@ func ollamaThink(r *infer.Request, raw json.RawMessage) error {
 	return nil
 }
 
+// checkThink returns an error if think asks a model to reason whose chat template has no reasoning. Of models
+// of other engines that is not known.
+func (api *API) checkThink(model string, raw json.RawMessage) error {
+	if !given(raw) || string(bytes.TrimSpace(raw)) == "false" {
+		return nil
+	}
+	details, err := api.list.Details(api.modelName(model))
+	if err != nil || details.Template != nil && slices.Contains(templateCapabilities(details.Template.Source), "thinking") {
+		return nil
+	}
+	return failure.Invalid("think", "%q does not support thinking: leave think out", details.Name)
+}
+
 // setThinking sets the variables by which templates switch reasoning on or off.
 func setThinking(r *infer.Request, on bool) {
 	setTemplateVar(r, "enable_thinking", on)
@@ -176,6 +190,9 @@ func (api *API) ollamaChat(c echo.Context) (err error) {
 	}
 	r, err := body.request()
 	if err != nil {
+		return err
+	}
+	if err := api.checkThink(r.Model, body.Think); err != nil {
 		return err
 	}
 	shape := ollamaShape{model: api.modelName(body.name()), fields: &body.ollamaFields, chat: true}
@@ -307,6 +324,9 @@ func (api *API) ollamaGenerate(c echo.Context) (err error) {
 	}
 	r, err := body.request()
 	if err != nil {
+		return err
+	}
+	if err := api.checkThink(r.Model, body.Think); err != nil {
 		return err
 	}
 	shape := ollamaShape{model: api.modelName(body.name()), fields: &body.ollamaFields}

@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/record"
 )
 
 // ResponsesRequest is the body of POST /v1/responses. Fields that do not affect the answer are
@@ -64,6 +65,9 @@ func (api *API) responses(c echo.Context) (err error) {
 	r, err := body.request()
 	if err != nil {
 		return err
+	}
+	if body.Truncation == "auto" {
+		api.truncate(c.Request().Context(), &r)
 	}
 	head := body.head(&r, api.modelName(body.Model))
 	if body.Stream {
@@ -118,6 +122,8 @@ func (b *ResponsesRequest) unsupported() error {
 		return failure.Invalid("conversation", "conversation is not supported: %s", stored)
 	case given(b.Prompt):
 		return failure.Invalid("prompt", "prompt is not supported: this server stores no prompts, send instructions and input")
+	case b.Truncation != "" && b.Truncation != "auto" && b.Truncation != "disabled":
+		return failure.Invalid("truncation", "truncation must be auto or disabled, not %q", httpio.Shorten(b.Truncation))
 	case b.Background:
 		return failure.Invalid("background", "background is not supported: %s, and keep the connection open", stored)
 	}
@@ -182,6 +188,7 @@ type responseItem struct {
 	Input     string          `json:"input"`
 	Output    json.RawMessage `json:"output"`
 	Summary   []contentPart   `json:"summary"`
+	Encrypted string          `json:"encrypted_content"` // of compaction
 }
 
 // messages returns the conversation that instructions and input describe.
@@ -247,6 +254,12 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 			return err
 		}
 		list.add(chat.Message{Role: "tool", ToolCallID: item.CallID, Content: text})
+	case "compaction":
+		summary, err := item.summaryText(param)
+		if err != nil {
+			return err
+		}
+		list.add(chat.Message{Role: "system", Content: summary})
 	case "item_reference":
 		return failure.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
 	default:
@@ -419,10 +432,14 @@ func (r *Response) finish(done infer.Done) {
 	case infer.FinishBanned:
 		r.Status, r.Incomplete = "incomplete", &ResponseShortfall{"content_filter"}
 	}
-	u := &ResponseUsage{InputTokens: done.Usage.PromptTokens, OutputTokens: done.Usage.CompletionTokens}
-	u.InputDetails.CachedTokens, u.OutputDetails.ReasoningTokens = done.Usage.CachedTokens, done.Usage.ReasoningTokens
+	r.Usage = responseUsage(done.Usage)
+}
+
+func responseUsage(usage record.Usage) *ResponseUsage {
+	u := &ResponseUsage{InputTokens: usage.PromptTokens, OutputTokens: usage.CompletionTokens}
+	u.InputDetails.CachedTokens, u.OutputDetails.ReasoningTokens = usage.CachedTokens, usage.ReasoningTokens
 	u.TotalTokens = u.InputTokens + u.OutputTokens
-	r.Usage = u
+	return u
 }
 
 // whole returns the response of an answer that is not streamed.

@@ -19,6 +19,12 @@ type tokenizeRequest struct {
 	AddSpecial   bool    `json:"add_special"`
 	ParseSpecial *bool   `json:"parse_special"` // default true, as llama-server has it
 	WithPieces   bool    `json:"with_pieces"`
+
+	// vLLM's form.
+	Prompt           *string `json:"prompt"`
+	AddSpecialTokens *bool   `json:"add_special_tokens"` // default true, as vLLM has it
+	ReturnTexts      bool    `json:"return_token_strs"`
+	chatFields
 }
 
 // tokenList is the response to POST /tokenize without pieces.
@@ -37,6 +43,14 @@ func (api *API) tokenize(c echo.Context) error {
 	var body tokenizeRequest
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
+	}
+	if body.Content == nil && (body.Prompt != nil || len(body.Messages) > 0) {
+		if body.Prompt != nil {
+			if err := gate.Charge(c, gate.TextCost*int64(len(*body.Prompt))); err != nil {
+				return err
+			}
+		}
+		return api.vllmTokens(c, &body)
 	}
 	if body.Content == nil {
 		return failure.Invalid("content", "content must be the text to tokenize")
@@ -111,6 +125,7 @@ type detokenizeRequest struct {
 // detokenizeBody has the text, and its bytes in base64 where it is not whole characters.
 type detokenizeBody struct {
 	Content string `json:"content"`
+	Prompt  string `json:"prompt"` // the same, which vLLM's clients read
 	Bytes   []byte `json:"bytes,omitempty"`
 	Pieces  []any  `json:"pieces,omitempty"` // what each token spells, if that was asked for
 }
@@ -128,7 +143,7 @@ func (api *API) detokenize(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	answer := detokenizeBody{Content: text, Bytes: unlessText(text)}
+	answer := detokenizeBody{Content: text, Prompt: text, Bytes: unlessText(text)}
 	if body.WithPieces {
 		pieces, err := api.engine.Pieces(c.Request().Context(), body.Model, body.Tokens)
 		if err != nil {

@@ -19,7 +19,7 @@ var apiPrefixes = func() map[string]bool {
 	for _, name := range strings.Fields(`
 		api apply-template assistants audio batches chat completion completions detokenize embedding embeddings
 		files fine_tuning health images infill messages metrics moderations openai openapi.json props rerank reranking responses
-		slots threads tokenize v1 vector_stores`) {
+		slots threads tokenize tokenizer_info v1 vector_stores`) {
 		known[name] = true
 	}
 	return known

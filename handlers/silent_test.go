@@ -1,0 +1,183 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"m40-llm/handlers/models"
+	"m40-llm/infer"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/guide"
+	"m40-llm/infer/hub"
+)
+
+// What a request asks for is done or refused, never left out without a word.
+func TestRequests_WhatCannotBeDoneIsRefused(t *testing.T) {
+	runScenarios(t, []scenario{
+		{name: "audio", path: "/v1/chat/completions", body: chatBody(`"modalities":["text","audio"],"audio":{"voice":"alloy"}`), status: 400, want: []string{`"param":"modalities"`, "text only"}},
+		{name: "text alone is fine", path: "/v1/chat/completions", body: chatBody(`"modalities":["text"]`), status: 200},
+		{name: "another truncation", path: "/v1/responses", body: responseHello + `,"truncation":"some"}`, status: 400, want: []string{`"param":"truncation"`}},
+		{name: "a compaction of another server", path: "/v1/responses", body: `{"input":[{"type":"compaction","encrypted_content":"!"},{"role":"user","content":"a"}]}`, status: 400, want: []string{`"param":"input[0].encrypted_content"`}},
+	})
+}
+
+func TestOllama_ThinkIsRefusedForAModelThatCannot(t *testing.T) {
+	folder := hub.New(hub.Options{Dir: t.TempDir(), Types: cpu.WeightTypes(), Builtin: map[string][]byte{
+		"plain":    gguftest.TinyLlama(gguftest.Llama{Template: gguftest.ChatML}),
+		"thinking": gguftest.TinyLlama(gguftest.Llama{Template: gguftest.ChatML + "{% if enable_thinking %}{% endif %}"}),
+	}})
+	engine := &fakeEngine{}
+	list := models.New(models.Options{Engine: engine, Files: folder})
+	t.Cleanup(list.Close)
+	s := server(t, engine, func(c *Config) { c.Models = list })
+	for _, c := range []struct {
+		model, think string
+		status       int
+	}{{"plain", "true", 400}, {"plain", `"low"`, 400}, {"plain", "false", 200}, {"plain", "null", 200}, {"thinking", "true", 200}, {"elsewhere", "true", 200}} {
+		for path, rest := range map[string]string{"/api/chat": `"messages":[{"role":"user","content":"a"}]`, "/api/generate": `"prompt":"a"`} {
+			got := post(t, s, path, `{"stream":false,"model":"`+c.model+`","think":`+c.think+`,`+rest+`}`)
+			if got.status != c.status || c.status == 400 && !strings.Contains(got.body, `\"plain\" does not support thinking`) {
+				t.Errorf("%s, think %s at %s: got %d: %s", c.model, c.think, path, got.status, got.body)
+			}
+		}
+	}
+}
+
+// rendering is an engine of whose prompts each message takes 100 tokens of its context of 512.
+func rendering() (*fakeEngine, *infer.Request) {
+	engine, asked := captured()
+	engine.render = func(r infer.Request) (infer.Rendered, error) {
+		return infer.Rendered{Tokens: make([]int32, 100*len(r.Messages))}, nil
+	}
+	return engine, asked
+}
+
+func TestResponses_TruncationLeavesOutTheOldestMessages(t *testing.T) {
+	user := func(text string) string { return `{"role":"user","content":"` + text + `"},` }
+	answer := func(text string) string { return `{"role":"assistant","content":"` + text + `"},` }
+	long := user("a") + answer("b") + user("c") + answer("d") + user("e")
+	for _, c := range []struct{ fields, input, want string }{
+		{`"truncation":"disabled"`, long, "s a b c d e"},
+		{`"truncation":"auto"`, long, "s c d e"},
+		{`"truncation":"auto","max_output_tokens":300`, long, "s e"},
+		{`"truncation":"auto"`, user("c") + answer("d") + user("e"), "s c d e"},
+		{`"truncation":"auto"`, user("a") + answer("b") + answer("c") + answer("d") + answer("e") + answer("f"), "s a b c d e f"},
+	} {
+		engine, asked := rendering()
+		got := post(t, server(t, engine), "/v1/responses", `{"instructions":"s",`+c.fields+`,"input":[`+strings.TrimSuffix(c.input, ",")+`]}`)
+		var texts []string
+		for _, m := range asked.Messages {
+			texts = append(texts, m.Content)
+		}
+		if is := strings.Join(texts, " "); is != c.want || strings.Contains(got.body, `"truncation":"auto"`) != strings.Contains(c.fields, "auto") {
+			t.Errorf("%s: the engine was asked %q, want %q: %s", c.fields, is, c.want, got.body)
+		}
+	}
+}
+
+func TestResponses_InputTokensAreThoseOfThePrompt(t *testing.T) {
+	engine, _ := rendering()
+	for _, path := range []string{"/v1/responses/input_tokens", "/responses/input_tokens"} {
+		if got := post(t, server(t, engine), path, responseHello+`,"instructions":"s"}`); strings.TrimSpace(got.body) != `{"object":"response.input_tokens","input_tokens":200}` {
+			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		}
+	}
+}
+
+func TestResponses_ACompactedConversationGoesOn(t *testing.T) {
+	engine, asked := captured()
+	s := server(t, engine)
+	got := post(t, s, "/v1/responses/compact", `{"model":"guide","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"type":"function","name":"f"}]}`)
+	var compacted struct {
+		Object string
+		Output []json.RawMessage
+		Usage  struct {
+			Total int `json:"total_tokens"`
+		}
+	}
+	mustDecode(t, got, &compacted)
+	if n := len(asked.Messages); compacted.Object != "response.compaction" || len(compacted.Output) != 1 || compacted.Usage.Total != 9 || n != 3 || asked.Tools != nil {
+		t.Fatalf("got %s; the engine was asked %+v", got.body, asked)
+	}
+	if got := post(t, s, "/v1/responses", `{"input":[`+string(compacted.Output[0])+`,{"role":"user","content":"c"}]}`); got.status != http.StatusOK || !strings.HasSuffix(asked.Messages[0].Content, "\nHi") || asked.Messages[1].Content != "c" {
+		t.Errorf("got %d: %s; the engine was asked %+v", got.status, got.body, asked.Messages)
+	}
+}
+
+func TestResponses_TheFormatIsThatOfTheRequest(t *testing.T) {
+	for _, format := range []string{
+		`{"type":"json_schema","name":"city","schema":{"type":"object"}}`,
+		`{"type":"json_schema","name":"n","description":"d","schema":{"type":"array"},"strict":true}`,
+		`{"type":"json_object"}`,
+	} {
+		if got := post(t, server(t, &fakeEngine{}), "/v1/responses", responseHello+`,"text":{"format":`+format+`}}`); !strings.Contains(got.body, `"text":{"format":`+format+`}`) {
+			t.Errorf("got %s, want %s", got.body, format)
+		}
+	}
+}
+
+// A prompt without text begins where texts begin.
+func TestCompletions_AnEmptyPromptIsTheBeginningOfAText(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens map[string][]int32
+		want   []int32
+	}{
+		"the file puts a token before each text": {map[string][]int32{"": {1}}, []int32{1}},
+		"a token ends the text before":           {map[string][]int32{"<|endoftext|>": {9, 9}, "</s>": {2}}, []int32{2}},
+		"there is none":                          {nil, nil},
+	} {
+		for _, prompt := range []string{`""`, `[""]`, `[[]]`} {
+			engine, asked := captured()
+			engine.tokenize = func(_, text string, _, _ bool) ([]int32, error) { return c.tokens[text], nil }
+			got := post(t, server(t, engine), "/v1/completions", `{"prompt":`+prompt+`,"echo":true}`)
+			if c.want == nil {
+				if got.status != http.StatusBadRequest || !strings.Contains(got.body, "prompt is empty") {
+					t.Errorf("%s: got %d: %s", name, got.status, got.body)
+				}
+				continue
+			}
+			if got.status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || !strings.Contains(got.body, `"text":"Hi"`) {
+				t.Errorf("%s, %s: got %d: %s, the engine was asked %v", name, prompt, got.status, got.body, asked.Tokens)
+			}
+		}
+	}
+}
+
+// lm-evaluation-harness asks these routes for the tokenizer of a server.
+func TestTokenizer_VLLMsRoutes(t *testing.T) {
+	engine := &fakeEngine{
+		tokenize: func(_, text string, add, _ bool) ([]int32, error) {
+			if add {
+				return []int32{0, 1}, nil
+			}
+			return []int32{1}, nil
+		},
+		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{0: "<s>", 1: "a"}[ids[0]], nil },
+		render:     func(infer.Request) (infer.Rendered, error) { return infer.Rendered{Tokens: []int32{4, 5, 6}}, nil },
+		generate:   func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return nil },
+	}
+	runScenarios(t, []scenario{
+		{name: "a text with the tokens around it", path: "/tokenize", body: `{"prompt":"a"}`, engine: engine, status: 200, want: []string{`{"count":2,"max_model_len":512,"tokens":[0,1],"token_strs":null}`}},
+		{name: "a text alone", path: "/tokenize", body: `{"prompt":"a","add_special_tokens":false,"return_token_strs":true}`, engine: engine, status: 200, want: []string{`{"count":1,"max_model_len":512,"tokens":[1],"token_strs":["a"]}`}},
+		{name: "messages", path: "/tokenize", body: hello, engine: engine, status: 200, want: []string{`"count":3`, `"tokens":[4,5,6]`}},
+		{name: "tokens", path: "/detokenize", body: `{"tokens":[1]}`, engine: engine, status: 200, want: []string{`"prompt":"a"`}},
+		{name: "a server without files", method: "GET", path: "/tokenizer_info", engine: engine, status: 200, want: []string{`"model_max_length":512`}},
+	})
+	folder := hub.New(hub.Options{Dir: t.TempDir(), Types: cpu.WeightTypes(), Builtin: map[string][]byte{"guide": guide.Model}})
+	engine.detokenize = func(_ string, ids []int32) (string, error) { return fmt.Sprintf("<%d>", ids[0]), nil }
+	list := models.New(models.Options{Engine: engine, Files: folder})
+	t.Cleanup(list.Close)
+	got := call(t, server(t, engine, func(c *Config) { c.Models = list }), http.MethodGet, "/tokenizer_info", "")
+	for _, want := range []string{`"eos_token":"\u003c`, `"chat_template":"{`} {
+		if got.status != http.StatusOK || !strings.Contains(got.body, want) {
+			t.Errorf("got %d: %.400s, want %s", got.status, got.body, want)
+		}
+	}
+}
