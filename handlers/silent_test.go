@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers"
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
@@ -33,27 +35,27 @@ func TestOllama_ThinkIsRefusedForAModelThatCannot(t *testing.T) {
 		"plain":    gguftest.TinyLlama(gguftest.Llama{Template: gguftest.ChatML}),
 		"thinking": gguftest.TinyLlama(gguftest.Llama{Template: gguftest.ChatML + "{% if enable_thinking %}{% endif %}"}),
 	}})
-	engine := &fakeEngine{}
+	engine := &handlerstest.FakeEngine{}
 	list := models.New(models.Options{Engine: engine, Files: folder})
 	t.Cleanup(list.Close)
-	s := server(t, engine, func(c *Config) { c.Models = list })
+	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.Models = list })
 	for _, c := range []struct {
 		model, think string
 		status       int
 	}{{"plain", "true", 400}, {"plain", `"low"`, 400}, {"plain", "false", 200}, {"plain", "null", 200}, {"thinking", "true", 200}, {"elsewhere", "true", 200}} {
 		for path, rest := range map[string]string{"/api/chat": `"messages":[{"role":"user","content":"a"}]`, "/api/generate": `"prompt":"a"`} {
-			got := post(t, s, path, `{"stream":false,"model":"`+c.model+`","think":`+c.think+`,`+rest+`}`)
-			if got.status != c.status || c.status == 400 && !strings.Contains(got.body, `\"plain\" does not support thinking`) {
-				t.Errorf("%s, think %s at %s: got %d: %s", c.model, c.think, path, got.status, got.body)
+			got := handlerstest.Post(t, s, path, `{"stream":false,"model":"`+c.model+`","think":`+c.think+`,`+rest+`}`)
+			if got.Status != c.status || c.status == 400 && !strings.Contains(got.Body, `\"plain\" does not support thinking`) {
+				t.Errorf("%s, think %s at %s: got %d: %s", c.model, c.think, path, got.Status, got.Body)
 			}
 		}
 	}
 }
 
 // rendering is an engine of whose prompts each message takes 100 tokens of its context of 512.
-func rendering() (*fakeEngine, *infer.Request) {
+func rendering() (*handlerstest.FakeEngine, *infer.Request) {
 	engine, asked := captured()
-	engine.render = func(r infer.Request) (infer.Rendered, error) {
+	engine.OnRender = func(r infer.Request) (infer.Rendered, error) {
 		return infer.Rendered{Tokens: make([]int32, 100*len(r.Messages))}, nil
 	}
 	return engine, asked
@@ -71,13 +73,13 @@ func TestResponses_TruncationLeavesOutTheOldestMessages(t *testing.T) {
 		{`"truncation":"auto"`, user("a") + answer("b") + answer("c") + answer("d") + answer("e") + answer("f"), "s a b c d e f"},
 	} {
 		engine, asked := rendering()
-		got := post(t, server(t, engine), "/v1/responses", `{"instructions":"s",`+c.fields+`,"input":[`+strings.TrimSuffix(c.input, ",")+`]}`)
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/responses", `{"instructions":"s",`+c.fields+`,"input":[`+strings.TrimSuffix(c.input, ",")+`]}`)
 		var texts []string
 		for _, m := range asked.Messages {
 			texts = append(texts, m.Content)
 		}
-		if is := strings.Join(texts, " "); is != c.want || strings.Contains(got.body, `"truncation":"auto"`) != strings.Contains(c.fields, "auto") {
-			t.Errorf("%s: the engine was asked %q, want %q: %s", c.fields, is, c.want, got.body)
+		if is := strings.Join(texts, " "); is != c.want || strings.Contains(got.Body, `"truncation":"auto"`) != strings.Contains(c.fields, "auto") {
+			t.Errorf("%s: the engine was asked %q, want %q: %s", c.fields, is, c.want, got.Body)
 		}
 	}
 }
@@ -85,16 +87,16 @@ func TestResponses_TruncationLeavesOutTheOldestMessages(t *testing.T) {
 func TestResponses_InputTokensAreThoseOfThePrompt(t *testing.T) {
 	engine, _ := rendering()
 	for _, path := range []string{"/v1/responses/input_tokens", "/responses/input_tokens"} {
-		if got := post(t, server(t, engine), path, responseHello+`,"instructions":"s"}`); strings.TrimSpace(got.body) != `{"object":"response.input_tokens","input_tokens":200}` {
-			t.Errorf("%s: got %d: %s", path, got.status, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, engine), path, responseHello+`,"instructions":"s"}`); strings.TrimSpace(got.Body) != `{"object":"response.input_tokens","input_tokens":200}` {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
 		}
 	}
 }
 
 func TestResponses_ACompactedConversationGoesOn(t *testing.T) {
 	engine, asked := captured()
-	s := server(t, engine)
-	got := post(t, s, "/v1/responses/compact", `{"model":"guide","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"type":"function","name":"f"}]}`)
+	s := handlerstest.Server(t, engine)
+	got := handlerstest.Post(t, s, "/v1/responses/compact", `{"model":"guide","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"type":"function","name":"f"}]}`)
 	var compacted struct {
 		Object string
 		Output []json.RawMessage
@@ -104,10 +106,10 @@ func TestResponses_ACompactedConversationGoesOn(t *testing.T) {
 	}
 	mustDecode(t, got, &compacted)
 	if n := len(asked.Messages); compacted.Object != "response.compaction" || len(compacted.Output) != 1 || compacted.Usage.Total != 9 || n != 3 || asked.Tools != nil {
-		t.Fatalf("got %s; the engine was asked %+v", got.body, asked)
+		t.Fatalf("got %s; the engine was asked %+v", got.Body, asked)
 	}
-	if got := post(t, s, "/v1/responses", `{"input":[`+string(compacted.Output[0])+`,{"role":"user","content":"c"}]}`); got.status != http.StatusOK || !strings.HasSuffix(asked.Messages[0].Content, "\nHi") || asked.Messages[1].Content != "c" {
-		t.Errorf("got %d: %s; the engine was asked %+v", got.status, got.body, asked.Messages)
+	if got := handlerstest.Post(t, s, "/v1/responses", `{"input":[`+string(compacted.Output[0])+`,{"role":"user","content":"c"}]}`); got.Status != http.StatusOK || !strings.HasSuffix(asked.Messages[0].Content, "\nHi") || asked.Messages[1].Content != "c" {
+		t.Errorf("got %d: %s; the engine was asked %+v", got.Status, got.Body, asked.Messages)
 	}
 }
 
@@ -117,8 +119,8 @@ func TestResponses_TheFormatIsThatOfTheRequest(t *testing.T) {
 		`{"type":"json_schema","name":"n","description":"d","schema":{"type":"array"},"strict":true}`,
 		`{"type":"json_object"}`,
 	} {
-		if got := post(t, server(t, &fakeEngine{}), "/v1/responses", responseHello+`,"text":{"format":`+format+`}}`); !strings.Contains(got.body, `"text":{"format":`+format+`}`) {
-			t.Errorf("got %s, want %s", got.body, format)
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/responses", responseHello+`,"text":{"format":`+format+`}}`); !strings.Contains(got.Body, `"text":{"format":`+format+`}`) {
+			t.Errorf("got %s, want %s", got.Body, format)
 		}
 	}
 }
@@ -135,16 +137,16 @@ func TestCompletions_AnEmptyPromptIsTheBeginningOfAText(t *testing.T) {
 	} {
 		for _, prompt := range []string{`""`, `[""]`, `[[]]`} {
 			engine, asked := captured()
-			engine.tokenize = func(_, text string, _, _ bool) ([]int32, error) { return c.tokens[text], nil }
-			got := post(t, server(t, engine), "/v1/completions", `{"prompt":`+prompt+`,"echo":true}`)
+			engine.OnTokenize = func(_, text string, _, _ bool) ([]int32, error) { return c.tokens[text], nil }
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":`+prompt+`,"echo":true}`)
 			if c.want == nil {
-				if got.status != http.StatusBadRequest || !strings.Contains(got.body, "prompt is empty") {
-					t.Errorf("%s: got %d: %s", name, got.status, got.body)
+				if got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "prompt is empty") {
+					t.Errorf("%s: got %d: %s", name, got.Status, got.Body)
 				}
 				continue
 			}
-			if got.status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || !strings.Contains(got.body, `"text":"Hi"`) {
-				t.Errorf("%s, %s: got %d: %s, the engine was asked %v", name, prompt, got.status, got.body, asked.Tokens)
+			if got.Status != http.StatusOK || !slices.Equal(asked.Tokens, c.want) || !strings.Contains(got.Body, `"text":"Hi"`) {
+				t.Errorf("%s, %s: got %d: %s, the engine was asked %v", name, prompt, got.Status, got.Body, asked.Tokens)
 			}
 		}
 	}
@@ -152,16 +154,16 @@ func TestCompletions_AnEmptyPromptIsTheBeginningOfAText(t *testing.T) {
 
 // lm-evaluation-harness asks these routes for the tokenizer of a server.
 func TestTokenizer_VLLMsRoutes(t *testing.T) {
-	engine := &fakeEngine{
-		tokenize: func(_, text string, add, _ bool) ([]int32, error) {
+	engine := &handlerstest.FakeEngine{
+		OnTokenize: func(_, text string, add, _ bool) ([]int32, error) {
 			if add {
 				return []int32{0, 1}, nil
 			}
 			return []int32{1}, nil
 		},
-		detokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{0: "<s>", 1: "a"}[ids[0]], nil },
-		render:     func(infer.Request) (infer.Rendered, error) { return infer.Rendered{Tokens: []int32{4, 5, 6}}, nil },
-		generate:   func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return nil },
+		OnDetokenize: func(_ string, ids []int32) (string, error) { return map[int32]string{0: "<s>", 1: "a"}[ids[0]], nil },
+		OnRender:     func(infer.Request) (infer.Rendered, error) { return infer.Rendered{Tokens: []int32{4, 5, 6}}, nil },
+		OnGenerate:   func(context.Context, infer.Request) iter.Seq2[infer.Event, error] { return nil },
 	}
 	runScenarios(t, []scenario{
 		{name: "a text with the tokens around it", path: "/tokenize", body: `{"prompt":"a"}`, engine: engine, status: 200, want: []string{`{"count":2,"max_model_len":512,"tokens":[0,1],"token_strs":null}`}},
@@ -171,13 +173,13 @@ func TestTokenizer_VLLMsRoutes(t *testing.T) {
 		{name: "a server without files", method: "GET", path: "/tokenizer_info", engine: engine, status: 200, want: []string{`"model_max_length":512`}},
 	})
 	folder := hub.New(hub.Options{Dir: t.TempDir(), Types: cpu.WeightTypes(), Builtin: map[string][]byte{"guide": guide.Model}})
-	engine.detokenize = func(_ string, ids []int32) (string, error) { return fmt.Sprintf("<%d>", ids[0]), nil }
+	engine.OnDetokenize = func(_ string, ids []int32) (string, error) { return fmt.Sprintf("<%d>", ids[0]), nil }
 	list := models.New(models.Options{Engine: engine, Files: folder})
 	t.Cleanup(list.Close)
-	got := call(t, server(t, engine, func(c *Config) { c.Models = list }), http.MethodGet, "/tokenizer_info", "")
+	got := handlerstest.Call(t, handlerstest.Server(t, engine, func(c *handlers.Config) { c.Models = list }), http.MethodGet, "/tokenizer_info", "")
 	for _, want := range []string{`"eos_token":"\u003c`, `"chat_template":"{`} {
-		if got.status != http.StatusOK || !strings.Contains(got.body, want) {
-			t.Errorf("got %d: %.400s, want %s", got.status, got.body, want)
+		if got.Status != http.StatusOK || !strings.Contains(got.Body, want) {
+			t.Errorf("got %d: %.400s, want %s", got.Status, got.Body, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package handlers
+package handlers_test
 
 import (
 	"context"
@@ -9,24 +9,25 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/reply"
 )
 
 // echoing calls each tool that it is offered, by the name that it was given, with arguments.
-func echoing(t *testing.T, arguments string) (*fakeEngine, *infer.Request) {
+func echoing(t *testing.T, arguments string) (*handlerstest.FakeEngine, *infer.Request) {
 	var last infer.Request
-	return &fakeEngine{generate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+	return &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		last = r
 		tools, err := reply.ParseTools(r.Tools)
 		if err != nil {
 			t.Error(err)
 		}
-		done := doneEvent(infer.FinishCalls)
+		done := handlerstest.DoneEvent(infer.FinishCalls)
 		for i, tool := range tools {
 			done.Done.Calls = append(done.Done.Calls, reply.CallDelta{Index: i, ID: fmt.Sprint("id", i), Name: tool.Name, Arguments: arguments})
 		}
-		return replay(done)
+		return handlerstest.Replay(done)
 	}}, &last
 }
 
@@ -50,9 +51,9 @@ func TestTools_NamesOfEachAPIComeBackAsTheyWere(t *testing.T) {
 					offered := strings.ReplaceAll(c.tool, "NAME", names[0]) + "," + strings.ReplaceAll(c.tool, "NAME", names[1])
 					body := strings.Replace(c.body, "}]", "},"+strings.ReplaceAll(c.history, "NAME", names[1])+"]", 1)
 					body = strings.TrimSuffix(body, "}") + fmt.Sprintf(`,"stream":%t,"tools":[%s]}`, stream, offered)
-					got := post(t, server(t, engine), c.path, body)
-					if got.status != http.StatusOK || !strings.Contains(got.body, fmt.Sprintf(`"name":%q`, names[0])) || !strings.Contains(got.body, fmt.Sprintf(`"name":%q`, names[1])) {
-						t.Fatalf("got %d: %s", got.status, got.body)
+					got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, body)
+					if got.Status != http.StatusOK || !strings.Contains(got.Body, fmt.Sprintf(`"name":%q`, names[0])) || !strings.Contains(got.Body, fmt.Sprintf(`"name":%q`, names[1])) {
+						t.Fatalf("got %d: %s", got.Status, got.Body)
 					}
 					tools, err := reply.ParseTools(asked.Tools)
 					if err != nil || tools[0].Name == tools[1].Name {
@@ -84,8 +85,8 @@ func TestTools_ErrorsNameTheFieldsOfTheRequest(t *testing.T) {
 		{"/v1/messages", claudeHello + `,"tools":[{"name":"f","input_schema":[]}]}`, "tools[0].input_schema"},
 		{"/v1/messages", claudeHello + `,"tools":[{"name":"f"}],"tool_choice":{"type":"tool"}}`, "tool_choice.name"},
 	} {
-		if got := post(t, server(t, &fakeEngine{}), c.path, c.body); got.status != http.StatusBadRequest || !strings.Contains(got.body, c.param) || strings.Contains(got.body, "function.name") && !strings.Contains(c.param, "function.name") {
-			t.Errorf("%s %s: got %d: %s", c.path, c.body, got.status, got.body)
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), c.path, c.body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, c.param) || strings.Contains(got.Body, "function.name") && !strings.Contains(c.param, "function.name") {
+			t.Errorf("%s %s: got %d: %s", c.path, c.body, got.Status, got.Body)
 		}
 	}
 }
@@ -94,23 +95,23 @@ func TestTools_ErrorsNameTheFieldsOfTheRequest(t *testing.T) {
 func TestTools_FunctionsAreToolsOfWhichOneIsCalled(t *testing.T) {
 	const functions = `"functions":[{"name":"f","description":"d","parameters":{"type":"object"}},{"name":"g.h"}]`
 	engine, asked := echoing(t, `{"x":1}`)
-	got := post(t, server(t, engine), "/v1/chat/completions", chatBody(functions+`,"function_call":{"name":"g.h"}`))
+	got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(functions+`,"function_call":{"name":"g.h"}`))
 	for _, want := range []string{`"function_call":{"name":"f","arguments":"{\"x\":1}"}`, `"finish_reason":"function_call"`} {
-		if !strings.Contains(got.body, want) || strings.Contains(got.body, "tool_calls") {
-			t.Errorf("got %s, want %s", got.body, want)
+		if !strings.Contains(got.Body, want) || strings.Contains(got.Body, "tool_calls") {
+			t.Errorf("got %s, want %s", got.Body, want)
 		}
 	}
 	if !asked.SingleCall || asked.ToolChoice != "g_h" || !strings.Contains(string(asked.Tools), `{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}`) {
 		t.Errorf("the engine was asked %+v", asked)
 	}
-	got = post(t, server(t, engine), "/v1/chat/completions", chatBody(functions+`,"stream":true`))
+	got = handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(functions+`,"stream":true`))
 	for _, want := range []string{`"delta":{"function_call":{"name":"f","arguments":"{\"x\":1}"}}`, `"finish_reason":"function_call"`} {
-		if !strings.Contains(got.body, want) {
-			t.Errorf("got %s, want %s", got.body, want)
+		if !strings.Contains(got.Body, want) {
+			t.Errorf("got %s, want %s", got.Body, want)
 		}
 	}
 	for choice, want := range map[string]string{`"none"`: "", `"auto"`: "f"} {
-		if post(t, server(t, engine), "/v1/chat/completions", chatBody(functions+`,"function_call":`+choice)); strings.Contains(string(asked.Tools), `"f"`) != (want != "") || asked.ToolChoice != "" {
+		if handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", chatBody(functions+`,"function_call":`+choice)); strings.Contains(string(asked.Tools), `"f"`) != (want != "") || asked.ToolChoice != "" {
 			t.Errorf("function_call %s: the engine was asked %+v", choice, asked)
 		}
 	}
@@ -128,15 +129,15 @@ func TestTools_AChoiceMayAllowSome(t *testing.T) {
 		{"/v1/chat/completions", chatBody(tools + `,"tool_choice":CHOICE`), `{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`, "", "must be"},
 	} {
 		engine, asked := echoing(t, "{}")
-		got := post(t, server(t, engine), c.path, strings.Replace(c.body, "CHOICE", c.choice, 1))
+		got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, strings.Replace(c.body, "CHOICE", c.choice, 1))
 		if c.param != "" {
-			if got.status != http.StatusBadRequest || !strings.Contains(got.body, c.param) {
-				t.Errorf("%s: got %d: %s", c.choice, got.status, got.body)
+			if got.Status != http.StatusBadRequest || !strings.Contains(got.Body, c.param) {
+				t.Errorf("%s: got %d: %s", c.choice, got.Status, got.Body)
 			}
 			continue
 		}
-		if got.status != http.StatusOK || asked.ToolChoice != c.forced || strings.Contains(string(asked.Tools), `"f"`) || !strings.Contains(string(asked.Tools), `"g"`) {
-			t.Errorf("%s: got %d, the engine was asked %s %q", c.choice, got.status, asked.Tools, asked.ToolChoice)
+		if got.Status != http.StatusOK || asked.ToolChoice != c.forced || strings.Contains(string(asked.Tools), `"f"`) || !strings.Contains(string(asked.Tools), `"g"`) {
+			t.Errorf("%s: got %d, the engine was asked %s %q", c.choice, got.Status, asked.Tools, asked.ToolChoice)
 		}
 	}
 }
@@ -144,28 +145,28 @@ func TestTools_AChoiceMayAllowSome(t *testing.T) {
 // Tools of type custom take a text, which has to come back as the one text of a call.
 func TestTools_CustomToolsTakeText(t *testing.T) {
 	engine, asked := echoing(t, `{"input":"*** Begin\n\"x\""}`)
-	s := server(t, engine)
+	s := handlerstest.Server(t, engine)
 	const history = `{"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"c","type":"custom","custom":{"name":"patch","input":"old"}}]},{"role":"tool","tool_call_id":"c","content":"done"}],`
 	const tools = `"tools":[{"type":"custom","custom":{"name":"patch","description":"Edits.","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: /x/"}}}}]`
 	const shown = `{"index":0,"id":"id0","type":"custom","custom":{"name":"patch","input":"*** Begin\n\"x\""}}`
-	if got := post(t, s, "/v1/chat/completions", history+tools+`}`); !strings.Contains(got.body, `"tool_calls":[`+strings.Replace(shown, `"index":0,`, "", 1)+`]`) {
-		t.Errorf("got %s", got.body)
+	if got := handlerstest.Post(t, s, "/v1/chat/completions", history+tools+`}`); !strings.Contains(got.Body, `"tool_calls":[`+strings.Replace(shown, `"index":0,`, "", 1)+`]`) {
+		t.Errorf("got %s", got.Body)
 	}
-	if got := post(t, s, "/v1/chat/completions", history+tools+`,"stream":true}`); !strings.Contains(got.body, `"tool_calls":[`+shown+`]`) || !asked.WholeCalls {
-		t.Errorf("got %s", got.body)
+	if got := handlerstest.Post(t, s, "/v1/chat/completions", history+tools+`,"stream":true}`); !strings.Contains(got.Body, `"tool_calls":[`+shown+`]`) || !asked.WholeCalls {
+		t.Errorf("got %s", got.Body)
 	}
 	if call := string(asked.Messages[1].ToolCalls); call != `[{"id":"c","type":"function","function":{"name":"patch","arguments":"{\"input\":\"old\"}"}}]` || !strings.Contains(string(asked.Tools), "start: /x/") {
 		t.Errorf("the engine was asked %s with %s", call, asked.Tools)
 	}
 	const items = `{"input":[{"role":"user","content":"a"},{"type":"custom_tool_call","call_id":"c","name":"patch","input":"old"},{"type":"custom_tool_call_output","call_id":"c","output":"done"}],"tools":[{"type":"custom","name":"patch","format":{"type":"grammar","syntax":"lark","definition":"start: /x/"}}]`
-	whole := replaceIDs(post(t, s, "/v1/responses", items+`}`).body, "ctc_")
+	whole := replaceIDs(handlerstest.Post(t, s, "/v1/responses", items+`}`).Body, "ctc_")
 	if !strings.Contains(whole, `{"id":"ctc_","type":"custom_tool_call","status":"completed","call_id":"id0","name":"patch","input":"*** Begin\n\"x\""}`) {
 		t.Errorf("got %s", whole)
 	}
 	if call := string(asked.Messages[1].ToolCalls); !strings.Contains(call, `{\"input\":\"old\"}`) || !strings.Contains(string(asked.Tools), "start: /x/") {
 		t.Errorf("the engine was asked %s with %s", call, asked.Tools)
 	}
-	stream := strings.Join(namedEvents(t, post(t, s, "/v1/responses", items+`,"stream":true}`).body, "ctc_"), "\n")
+	stream := strings.Join(namedEvents(t, handlerstest.Post(t, s, "/v1/responses", items+`,"stream":true}`).Body, "ctc_"), "\n")
 	for _, want := range []string{`"delta":"*** Begin\n\"x\"","item_id":"ctc_"`, `"input":"*** Begin\n\"x\"","item_id":"ctc_"`, "response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"} {
 		if !strings.Contains(stream, want) {
 			t.Errorf("the stream lacks %s: %s", want, stream)
