@@ -30,8 +30,8 @@ func loadBytePair(t *Tokenizer, md Metadata) error {
 			return fmt.Errorf("tokenizer: %w", err)
 		}
 	}
-	if pre == gemma4 {
-		return loadGemma4(t, md)
+	if load, ok := spacedBytePairs[pre]; ok {
+		return load(t, md)
 	}
 	rules, ok := preTokenizers[pre]
 	if !ok {

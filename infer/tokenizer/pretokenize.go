@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -78,10 +79,11 @@ func declarePreTokenizers() map[string]bytePairRules {
 	}{
 		{"default", bytePairRules{split: preTokenizer{punctuation("$+<=>^~|"), gpt2Words, runs(number, 0), threeDigits}}},
 		{"falcon", bytePairRules{split: preTokenizer{punctuation("$+<=>^~|`"), gpt2Words, threeDigits}}},
-		{"gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat mellum modern-bert a.x-4.0", gpt2},
+		{"gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat mellum modern-bert a.x-4.0 jina-de jina-es jina-v1-en jina-v2-code jina-v2-de jina-v2-es roberta-bpe", gpt2},
 		{"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", digits1},
-		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", llama3},
+		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", llama3},
 		{"dbrx smaug-bpe chatglm-bpe glm4", lines3},
+		{"glm5", bytePairRules{split: lines3.split, wholeTokens: true}},
 		{"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2 bailingmoe bailingmoe2 llada-moe", lines1},
 		{"laguna", bytePairRules{split: append(preTokenizer{lines}, lines1.split...)}},
 		{"ufakzeka", bytePairRules{split: preTokenizer{lineWords{letters: letter, digits: 1, trailing: "\r\n"}.match}}},
@@ -92,6 +94,8 @@ func declarePreTokenizers() map[string]bytePairRules {
 		{"seed-coder", bytePairRules{split: preTokenizer{lineWords{contraction: true, letters: letter, digits: 1}.match}}},
 		{"tekken", bytePairRules{split: preTokenizer{lineWords{cased: true, letters: letter, digits: 1, trailing: "\r\n/"}.match}, wholeTokens: true, addBOS: true}},
 		{"gpt-4o llama4 kanana2 minimax-m2 talkie", gpt4o},
+		{"granite-embed-multi-97m", bytePairRules{split: gpt4o.split, wholeTokens: true}},
+		{"chameleon", bytePairRules{split: preTokenizer{sentinels, imageTokens, indents, runs(number, 1), eachPunctuation, gpt2Words}, addBOS: true}},
 		{"tiny_aya cohere2moe", bytePairRules{split: append(preTokenizer{digitGroups(decimal, word)}, gpt4o.split...)}},
 		{"youtu", bytePairRules{split: preTokenizer{runsOf(hangul, widePunctuation, bopomofo, cjkKana), youtu.match}, wholeTokens: true}},
 		{"kimi-k2", bytePairRules{split: preTokenizer{lineWords{contractionSuffix: true, cased: true, noHan: true, letters: letter, digits: 3, trailing: "\r\n"}.match}}},
@@ -116,6 +120,7 @@ func supportedPreTokenizers() string {
 	for name := range preTokenizers {
 		names = append(names, name)
 	}
+	names = slices.AppendSeq(names, maps.Keys(spacedBytePairs))
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
@@ -505,6 +510,69 @@ func spaceBlocks(text string, at int) (int, bool) {
 			return end, true
 		}
 	}
+}
+
+// sentinels matches <sentinel:[0-9]+>
+func sentinels(text string, at int) (int, bool) {
+	const before = "<sentinel:"
+	i := strings.Index(text[at:], before)
+	if i != 0 {
+		return endOfGap(text, at, i), false
+	}
+	digits := at + len(before)
+	end := digits
+	for end < len(text) && '0' <= text[end] && text[end] <= '9' {
+		end++
+	}
+	if end == digits || end == len(text) || text[end] != '>' {
+		return end, false
+	}
+	return end + 1, true
+}
+
+// imageTokens matches IMGIMG[A-I]{1,4}Z
+func imageTokens(text string, at int) (int, bool) {
+	const before = "IMGIMG"
+	i := strings.Index(text[at:], before)
+	if i != 0 {
+		return endOfGap(text, at, i), false
+	}
+	letters := at + len(before)
+	end := letters
+	for end < len(text) && end < letters+4 && 'A' <= text[end] && text[end] <= 'I' {
+		end++
+	}
+	if end == letters || end == len(text) || text[end] != 'Z' {
+		return at + 1, false
+	}
+	return end + 1, true
+}
+
+// endOfGap returns where the next match begins, i bytes after at; -1: there is none.
+func endOfGap(text string, at, i int) int {
+	if i < 0 {
+		return len(text)
+	}
+	return at + i
+}
+
+// indents matches [\t\n], four spaces, or else two.
+func indents(text string, at int) (int, bool) {
+	switch rest := text[at:]; {
+	case rest[0] == '\t', rest[0] == '\n':
+		return at + 1, true
+	case strings.HasPrefix(rest, "    "):
+		return at + 4, true
+	case strings.HasPrefix(rest, "  "):
+		return at + 2, true
+	}
+	return at + 1, false
+}
+
+// eachPunctuation matches one rune of \p{P} or one ASCII sign.
+func eachPunctuation(text string, at int) (int, bool) {
+	c, size := classAt(text, at)
+	return at + size, c&punct != 0 || text[at] < utf8.RuneSelf && c&symbol != 0
 }
 
 // lineBreak matches [\r\n].

@@ -16,7 +16,7 @@ import (
 var distinctPreTokenizers = []string{
 	"default", "falcon", "gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "dbrx", "seed-coder", "tekken", "gpt-4o", "kimi-k2",
 	"bloom", "viking", "deepseek-llm", "deepseek-coder", "deepseek-v3", "spark2_5", "afmoe", "superbpe", "tiny_aya", "youtu", "laguna",
-	"ufakzeka", "exaone-moe", "jais-2", "minicpm5",
+	"ufakzeka", "exaone-moe", "jais-2", "minicpm5", "chameleon",
 }
 
 func TestPreTokenizersMatchHandSplitTexts(t *testing.T) {
@@ -58,6 +58,9 @@ func TestPreTokenizersMatchHandSplitTexts(t *testing.T) {
 		{"exaone-moe", "two words are one //\n", []string{"two words are one", " //\n"}},
 		{"jais-2", "x" + strings.Repeat(" ", 12) + "y", []string{"x", strings.Repeat(" ", 8), "  ", " ", " y"}},
 		{"minicpm5", "a1234 b", []string{"a", "123", "4", " b"}},
+		{"chameleon", "<sentinel:12>IMGIMGABCZ IMGIMGZ", []string{"<", "sentinel", ":", "1", "2", ">", "IMGIMGABCZ", " IMGIMGZ"}},
+		{"chameleon", "\t     x  12, 'll", []string{"\t", "    ", " x", "  ", "1", "2", ",", " ", "'", "ll"}},
+		{"chameleon", "<sentinel:x> IMGIMGABCDEZ", []string{"<", "sentinel", ":", "x", ">", " IMGIMGABCDEZ"}},
 	} {
 		t.Run(c.pre+" of "+c.text, func(t *testing.T) {
 			if got := splitText(t, preTokenizers[c.pre].split, c.text); !slices.Equal(got, c.want) {
@@ -249,5 +252,28 @@ func TestStepsGrowAlmostLinearlyForEveryCategory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestModelsWithTheSameWordsShareTheirRules(t *testing.T) {
+	for _, c := range []struct {
+		names, like string
+		wholeTokens bool
+	}{
+		{"jina-de jina-es jina-v1-en jina-v2-code jina-v2-de jina-v2-es roberta-bpe", "gpt-2", false},
+		{"jina-v5-nano", "llama-bpe", true},
+		{"glm5", "glm4", true},
+		{"granite-embed-multi-97m", "gpt-4o", true},
+	} {
+		for name := range strings.FieldsSeq(c.names) {
+			rules, ok := preTokenizers[name]
+			if !ok || rules.wholeTokens != c.wholeTokens {
+				t.Errorf("%s: declared %v, whole tokens %v", name, ok, rules.wholeTokens)
+			}
+			const text = "I'll sayThe 12345, \n\n\t a\u0301b/ \r\n"
+			if got, want := splitText(t, rules.split, text), splitText(t, preTokenizers[c.like].split, text); !slices.Equal(got, want) {
+				t.Errorf("%s: got %q, want %q", name, got, want)
+			}
+		}
 	}
 }

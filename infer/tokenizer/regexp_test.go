@@ -60,6 +60,7 @@ var publishedRules = map[string][]string{
 	"bailingmoe":     {`'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]` + anySpaces},
 	"exaone-moe":     {contractions + `|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]` + anySpaces},
 	"jais-2":         {contractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}`},
+	"chameleon":      {`<sentinel:[0-9]+>`, `(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z`, "([\t\n]|    |  )", `\p{N}`, `[\p{P}!-/:-@\[-` + "`" + `{-~]`, gpt2Rule},
 	"minicpm5":       {`\p{N}{1,3}`, contractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+` + signsAndEnd},
 }
 
@@ -95,7 +96,7 @@ func textsForRules(n int) []string {
 	r := rand.New(rand.NewPCG(6, 6))
 	fragments := slices.DeleteFunc(slices.Clone(oddTexts), func(s string) bool { return !utf8.ValidString(s) })
 	fragments = append(fragments, "1", "23", "1234567", "²", "٣٤٥٦", "Ⅻ", "_", "x", " y", "Ab", "ABc", "\u0301", "a\u0301 b", "ǅ", "ʰ", "ㄅㄆ", "ᄀ", "ꧠ", "က", "\u0e80",
-		"！", "、", "\ufe30", "。", "…", "،", "\v", "\u2028", "   ", strings.Repeat(" ", 23), "\t\t", " \r\n", "'", "'ll", "'Ve", "/", "//\n", "`", "$", "豈", "\u303f", "\ud7a4")
+		"！", "、", "\ufe30", "。", "…", "،", "\v", "\u2028", "   ", strings.Repeat(" ", 23), "\t\t", " \r\n", "'", "'ll", "'Ve", "/", "<sentinel:4>", "<sentinel:", "IMGIMG", "CZ", "ABCDEZ", "//\n", "`", "$", "豈", "\u303f", "\ud7a4")
 	var texts []string
 	for range n {
 		var b strings.Builder

@@ -12,15 +12,16 @@ import (
 // first. A rune without a token becomes byte tokens. Spaces are written ▁.
 // tokenizer.ggml.pre is ignored.
 //
-// Gemma 4 uses a list of merges instead of scores, and no token crosses the end of a line.
+// Gemma 4 and Sarvam use a list of merges instead of scores, and no token crosses the end of a line.
 type sentencePiece struct {
-	ids          map[string]int32 // ordinary tokens by text
-	longest      int              // length in bytes of the longest of them
-	crossesWords bool             // some token has ▁ after another character
-	ranks        []uint32         // by token; 0 for the highest score
-	merges       *mergeTable      // used instead of ranks; nil for none
-	byteTokens   [256]int32       // token id by byte, -1 for none
-	unknown      int32            // token for bytes without a byte token, -1 to omit them
+	ids           map[string]int32 // ordinary tokens by text
+	longest       int              // length in bytes of the longest of them
+	crossesWords  bool             // some token has ▁ after another character
+	ranks         []uint32         // by token; 0 for the highest score
+	merges        *mergeTable      // used instead of ranks; nil for none
+	wholeLineEnds bool             // a run of line ends that is a token is not merged
+	byteTokens    [256]int32       // token id by byte, -1 for none
+	unknown       int32            // token for bytes without a byte token, -1 to omit them
 
 	normalizer
 	cache *pieceCache
@@ -57,13 +58,41 @@ func loadSentencePiece(t *Tokenizer, md Metadata) error {
 // gemma4 is a value of tokenizer.ggml.model, and of tokenizer.ggml.pre.
 const gemma4 = "gemma4"
 
+// spacedBytePairs are the values of tokenizer.ggml.pre of tokenizers with a list of merges that write spaces as ▁ and merge runes
+// instead of bytes.
+var spacedBytePairs = map[string]func(*Tokenizer, Metadata) error{
+	gemma4:                     loadGemma4,
+	"granite-embed-multi-311m": loadGemma4,
+	"sarvam-moe":               loadSarvam,
+}
+
 func loadGemma4(t *Tokenizer, md Metadata) error {
 	v := t.vocab
 	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: -1, unknown: -1, addBOS: true}); err != nil {
 		return err
 	}
 	v.prefix = v.bos // ignores the file's add_bos_token: the model needs BOS, and the first published files said otherwise
-	m := &sentencePiece{unknown: v.unknown, ids: map[string]int32{}, cache: newPieceCache()}
+	return loadMergedRunes(t, md, &sentencePiece{wholeLineEnds: true})
+}
+
+// loadSarvam is for files that do not mark byte tokens.
+func loadSarvam(t *Tokenizer, md Metadata) error {
+	v := t.vocab
+	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: -1, unknown: -1}); err != nil {
+		return err
+	}
+	for id, text := range v.texts {
+		if _, ok := parseByteToken(text); ok && v.kinds[id] == kindNormal {
+			v.kinds[id] = kindByte
+		}
+	}
+	return loadMergedRunes(t, md, &sentencePiece{})
+}
+
+// loadMergedRunes makes m merge runes by the file's list of merges.
+func loadMergedRunes(t *Tokenizer, md Metadata, m *sentencePiece) error {
+	v := t.vocab
+	m.unknown, m.ids, m.cache = v.unknown, map[string]int32{}, newPieceCache()
 	all := map[string]int32{}
 	for id, text := range v.texts { // of the few duplicate texts the last counts
 		if all[text] = int32(id); !v.isSpecial(int32(id)) {
@@ -174,8 +203,8 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 		e.ids = append(e.ids, ids...)
 		return nil
 	}
-	if m.merges != nil && piece[0] == '\n' {
-		if id, ok := m.ids[piece]; ok { // a run of line ends that is a token is not merged
+	if m.wholeLineEnds && piece[0] == '\n' {
+		if id, ok := m.ids[piece]; ok {
 			e.ids = append(e.ids, id)
 			return nil
 		}
