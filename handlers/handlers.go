@@ -76,7 +76,8 @@ type Config struct {
 
 	TrustedProxies []netip.Prefix // reverse proxies whose headers name the client
 
-	MemoryBudget int64 // bytes that all requests in progress may use together, default 512 MiB
+	MemoryBudget int64        // bytes that all requests in progress may use together, default 512 MiB
+	FreeMemory   func() int64 // bytes that this process can allocate; requests in progress use a quarter of them. 0, or nil: unknown
 
 	PingInterval time.Duration // silence after which a stream gets a comment, default 10 s
 	WriteTimeout time.Duration // longest wait for a client to take a write, default 5 s
@@ -184,6 +185,7 @@ func New(cfg Config) *echo.Echo {
 		TrustedProxies: cfg.TrustedProxies,
 		BodyLimits:     bodyLimits,
 		MemoryBudget:   cfg.MemoryBudget,
+		FreeMemory:     cfg.FreeMemory,
 		WriteTimeout:   cfg.WriteTimeout,
 		BodyTimeout:    cfg.BodyTimeout,
 	})
@@ -221,6 +223,7 @@ func NewShared(cfg Config) *echo.Echo {
 		Public:       sharedRoutes,
 		AllowHosts:   cfg.AllowHosts,
 		MemoryBudget: cfg.MemoryBudget,
+		FreeMemory:   cfg.FreeMemory,
 		WriteTimeout: cfg.WriteTimeout,
 		BodyTimeout:  cfg.BodyTimeout,
 	})

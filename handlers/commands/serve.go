@@ -28,6 +28,7 @@ import (
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
 	"m40-llm/infer"
+	"m40-llm/infer/cpu"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/suggest"
 	"m40-llm/store"
@@ -142,6 +143,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Fingerprint: encryption.fingerprint,
 		AllowHosts:  append(*flags.hosts, flags.announce(t, listener, encryption)...),
 		CORSOrigins: *flags.origins,
+		FreeMemory:  cpu.FreeMemory,
 
 		TrustedProxies: proxies,
 	}
@@ -328,6 +330,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.inBackground = func(do func(context.Context)) { s.background.Go(func() { do(within) }) }
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
 	s.inBackground(s.people.Run)
+	s.inBackground(func(ctx context.Context) { limitHeap(ctx, cpu.FreeMemory) })
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
 	if chatting.KVFiles, err = flags.kvFiles(t); err != nil {
 		logger.Warn("the KV caches of chats are not stored", "error", err)

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"sync"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -20,10 +21,41 @@ const (
 // budget bounds the memory of all requests in progress, including those that wait for the
 // engine.
 type budget struct {
-	total int64 // bytes
+	most int64        // bytes
+	free func() int64 // bytes that this process can allocate; 0, or a nil function: unknown
 
-	mu   sync.Mutex
-	used int64
+	mu     sync.Mutex
+	used   int64
+	left   int64 // what free returned
+	asked  time.Time
+	unread int64 // bytes that were charged since
+}
+
+// Of the memory that is free for it, and used by it, requests may use a quarter together: what they are charged is
+// not all allocated yet, and the garbage collector lets a heap grow to twice its size.
+const freePart = 4
+
+// smallRequest is how many bytes a request may use however short memory is.
+const smallRequest = 1 << 20
+
+// free is asked again after so long, or when so much was charged.
+const (
+	askFreeAfter = 100 * time.Millisecond
+	askFreeBytes = 1 << 20
+)
+
+// total returns how many bytes all requests may use now, with mu held.
+func (b *budget) total() int64 {
+	if b.free == nil {
+		return b.most
+	}
+	if now := time.Now(); now.Sub(b.asked) > askFreeAfter || b.unread >= askFreeBytes {
+		b.left, b.asked, b.unread = b.free(), now, 0
+	}
+	if b.left == 0 {
+		return b.most
+	}
+	return min(b.most, (b.left+b.used)/freePart)
 }
 
 // account is the share of the budget that one request has been charged.
@@ -57,7 +89,7 @@ func accountOf(c echo.Context) *account {
 func Charge(c echo.Context, n int64) error { return accountOf(c).charge(n) }
 
 // charge reserves n bytes. It returns an error if other requests have left less than that.
-// The only request in progress may reserve any number: its body has a limit of its own.
+// Small requests are bounded by the fixed limit alone. The only request in progress may reserve more than its part, up to half of the free memory: its body has a limit of its own.
 func (a *account) charge(n int64) error {
 	if a == nil {
 		return nil
@@ -65,12 +97,16 @@ func (a *account) charge(n int64) error {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if others := b.used - a.charged; others > 0 && b.used+n > b.total {
+	total := b.total()
+	alone := a.charged == b.used && (b.left == 0 || n <= b.left/2)
+	small := a.charged+n <= smallRequest && b.used+n <= b.most
+	if b.used+n > total && !alone && !small {
 		return failure.New(failure.TooLargeForNow,
 			"the requests in progress use %s of %s, which leaves too little memory for this one; try again in %d seconds",
-			units.ByteSize(b.used), units.ByteSize(b.total), failure.RetryAfter)
+			units.ByteSize(b.used), units.ByteSize(total), failure.RetryAfter)
 	}
 	b.used += n
+	b.unread += n
 	a.charged += n
 	return nil
 }

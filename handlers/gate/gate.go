@@ -29,6 +29,7 @@ type Options struct {
 	BodyLimits     map[string]int64 // largest body in bytes, by path; 1 MiB on other paths
 
 	MemoryBudget int64         // bytes that all requests in progress may use together
+	FreeMemory   func() int64  // bytes that this process can allocate, of which they use a part; 0, or nil: unknown
 	WriteTimeout time.Duration // longest wait for a client to receive a write
 	BodyTimeout  time.Duration // longest wait for a client to send more of its body
 }
@@ -52,7 +53,7 @@ func New(opt Options) *Gate {
 		log:     opt.Log,
 		host:    newHostPolicy(opt.AllowHosts, opt.Announced),
 		proxies: opt.TrustedProxies,
-		budget:  budget{total: opt.MemoryBudget},
+		budget:  budget{most: opt.MemoryBudget, free: opt.FreeMemory},
 	}
 }
 

@@ -49,7 +49,7 @@ func readQuota(dir string) float64 {
 }
 
 // MemoryAvailable returns how many bytes this process can allocate before the machine or its
-// control group runs out of memory; 0: unknown.
+// control group runs out of memory, or it reaches a limit of its own; 0: unknown.
 func MemoryAvailable() int64 {
 	available := int64(math.MaxInt64)
 	if kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemAvailable"), " kB"), 10, 64); err == nil {
@@ -60,10 +60,33 @@ func MemoryAvailable() int64 {
 			available = min(available, left)
 		}
 	}
+	if left, ok := readLimitLeft(readText("/proc/self/limits"), readText("/proc/self/statm"), int64(os.Getpagesize())); ok {
+		available = min(available, left)
+	}
 	if available == math.MaxInt64 {
 		return 0
 	}
 	return available
+}
+
+// readLimitLeft returns the bytes that the limits of a process (rlimit) on its address space and data leave, of the
+// files limits and statm, which counts pages.
+func readLimitLeft(limits, statm string, page int64) (left int64, ok bool) {
+	used := strings.Fields(statm) // size resident shared text lib data dt
+	for name, column := range map[string]int{"Max address space": 0, "Max data size": 5} {
+		for line := range strings.Lines(limits) {
+			values, found := strings.CutPrefix(line, name)
+			if !found || column >= len(used) {
+				continue
+			}
+			limit, err := strconv.ParseInt(strings.Fields(values + " ?")[0], 10, 64) // "unlimited", or the soft limit
+			pages, err2 := strconv.ParseInt(used[column], 10, 64)
+			if free := max(0, limit-pages*page); err == nil && err2 == nil && (!ok || free < left) {
+				left, ok = free, true
+			}
+		}
+	}
+	return left, ok
 }
 
 // readMemoryLeft returns the bytes that the group at dir may still allocate: its limit minus its

@@ -60,6 +60,28 @@ func TestReadMemoryLeft(t *testing.T) {
 	}
 }
 
+func TestReadLimitLeft(t *testing.T) {
+	const statm = "300 80 50 10 0 200 0"
+	for _, c := range []struct {
+		name, limits, statm string
+		want                int64
+		known               bool
+	}{
+		{"the address space is limited", "Limit Soft Hard Units\nMax address space         1000000    unlimited            bytes\n", statm, 1000000 - 300*1000, true},
+		{"the data are limited further", "Max data size             250000    unlimited   bytes\nMax address space         1000000    unlimited            bytes\n", statm, 50000, true},
+		{"a process above its limit has nothing left", "Max data size  100000 100000 bytes\n", statm, 0, true},
+		{"no limits", "Max data size  unlimited unlimited bytes\nMax address space  unlimited unlimited bytes\n", statm, 0, false},
+		{"no files", "", "", 0, false},
+		{"nonsense", "Max data size", "a b", 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, known := readLimitLeft(c.limits, c.statm, 1000); got != c.want || known != c.known {
+				t.Errorf("got %v, %v, want %v, %v", got, known, c.want, c.known)
+			}
+		})
+	}
+}
+
 func TestCoresStayWithinTheMachine(t *testing.T) {
 	if n := Cores(); n < 1 || n > runtime.NumCPU() {
 		t.Errorf("got %d of %d", n, runtime.NumCPU())
