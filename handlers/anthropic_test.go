@@ -210,6 +210,10 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 		{"a call by the user", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_use","name":"f","input":{}}]}]}`, nil, 400, "invalid_request_error", "cannot be \"tool_use\" in a message of role user"},
 		{"a choice of tools", claudeHello + `,"tool_choice":{"type":"some"}}`, nil, 400, "invalid_request_error", "tool_choice.type must be"},
 		{"a name of a tool", claudeHello + `,"tools":[{"name":"a b"}]}`, nil, 400, "invalid_request_error", "tools[0].name must be 1 to 128"},
+		{"a result by the assistant", `{"max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_result","tool_use_id":"a"}]}]}`, nil, 400, "invalid_request_error", "messages[0].content[0].type cannot be \"tool_result\" in a message of role assistant: it belongs into one of role user"},
+		{"a block without a type", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"text":"x"}]}]}`, nil, 400, "invalid_request_error", "messages[0].content[1].type is missing"},
+		{"a text that is none", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":5}]}]}`, nil, 400, "invalid_request_error", "messages[0].content[0].text must be a string"},
+		{"a budget above the limit", `{"max_tokens":1000,"thinking":{"type":"enabled","budget_tokens":2000},"messages":[{"role":"user","content":"x"}]}`, nil, 400, "invalid_request_error", "max_tokens must be greater than thinking.budget_tokens"},
 		{"thinking", claudeHello + `,"thinking":{"type":"hard"}}`, nil, 400, "invalid_request_error", "thinking.type must be"},
 		{"a format", claudeHello + `,"output_format":{"type":"xml"}}`, nil, 400, "invalid_request_error", "output_format must be"},
 		{"a full queue in a stream", claudeHello + `,"stream":true}`, broken, 200, "rate_limit_error", "the queue is full"},
@@ -240,5 +244,47 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 	}
 	if got := handlerstest.Post(t, locked, "/v1/messages", claudeHello+"}", "X-Api-Key", "k"); got.Status != http.StatusOK {
 		t.Errorf("with the key: got %d: %s", got.Status, got.Body)
+	}
+}
+
+// What a program made, and what a newer client sends, reaches the model as text; the conversation goes on.
+func TestMessages_WhatIsNoTextSaysSo(t *testing.T) {
+	for name, c := range map[string]struct{ path, body, want string }{
+		"an image in a result":           {"/v1/messages", `{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"seen:"},{"type":"image","source":{"type":"base64","data":"xx"}}]}]}`, "seen:\n[image: left out, the model cannot see images]"},
+		"an image in a result of a chat": {"/v1/chat/completions", `{"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"seen:"},{"type":"image_url","image_url":{"url":"data:"}}]}`, "seen:\n[image_url: left out, the model cannot see images]"},
+		"a search result":                {"/v1/messages", `{"role":"user","content":[{"type":"search_result","source":"https://a.example","title":"A","content":[{"type":"text","text":"x"}],"citations":{"enabled":true}}]}`, "A\nhttps://a.example\nx"},
+		"a search result in a result":    {"/v1/messages", `{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result","source":"s","title":"A","content":[{"type":"text","text":"x"}]}]}]}`, "A\ns\nx"},
+		"a document of parts":            {"/v1/messages", `{"role":"user","content":[{"type":"document","title":"T","source":{"type":"content","content":[{"type":"text","text":"x"}]}}]}`, "T\nx"},
+		"a block of an unknown type":     {"/v1/messages", `{"role":"user","content":[{"type":"mood","feels":"fine"},{"type":"text","text":"x"}]}`, "[mood: this server does not know this type, so this is its JSON: {\"type\":\"mood\",\"feels\":\"fine\"}]\nx"},
+		"a long one":                     {"/v1/messages", `{"role":"user","content":[{"type":"mood","feels":"` + strings.Repeat("x", 5000) + `"}]}`, "[mood: left out, this server does not know this type, and it has 5026 bytes]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine, asked := captured()
+			got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, `{"max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},`+c.body+`]}`)
+			if got.Status != http.StatusOK || len(asked.Messages) != 3 || asked.Messages[2].Content != c.want {
+				t.Errorf("got %d: %s; the engine was asked %+v, want %q", got.Status, got.Body, asked.Messages, c.want)
+			}
+		})
+	}
+}
+
+// Anthropic's API and OpenAI's have a list of models at the same path.
+func TestMessages_ModelsHaveAnthropicsShapeForItsClients(t *testing.T) {
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
+	for path, want := range map[string]string{
+		"/v1/models":       `{"data":[{"type":"model","id":"guide","display_name":"guide","created_at":"2023-11-14T22:13:20Z"}],"has_more":false,"first_id":"guide","last_id":"guide"}`,
+		"/v1/models/guide": `{"type":"model","id":"guide","display_name":"guide","created_at":"2023-11-14T22:13:20Z"}`,
+		"/v1/models/none":  `{"type":"error","error":{"type":"not_found_error","message":"there is no model called \"none\"; GET /v1/models lists those there are"}}`,
+	} {
+		got := handlerstest.Call(t, s, http.MethodGet, path, "", "anthropic-version", "2023-06-01")
+		if strings.TrimSpace(got.Body) != want || got.Header.Get("request-id") == "" {
+			t.Errorf("%s: got %s, want %s", path, got.Body, want)
+		}
+		if plain := handlerstest.Call(t, s, http.MethodGet, path, ""); strings.Contains(plain.Body, `"type":"model"`) || plain.Header.Get("request-id") != "" {
+			t.Errorf("%s: another client got %s", path, plain.Body)
+		}
+	}
+	if got := handlerstest.Post(t, s, "/v1/messages", claudeHello+"}"); got.Header.Get("request-id") == "" || got.Header.Get("request-id") != got.Header.Get("X-Request-Id") {
+		t.Errorf("a message has the request-id %q", got.Header.Get("request-id"))
 	}
 }

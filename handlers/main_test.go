@@ -61,6 +61,7 @@ func captured() (*handlerstest.FakeEngine, *infer.Request) {
 	return &handlerstest.FakeEngine{OnGenerate: func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		last = r
 		last.Client, last.Sibling, last.Unset, last.Rows = "", 0, nil, false
+		last.CacheScope, last.PublicSystem = "", false
 		return handlerstest.Replay(handlerstest.WordEvent(1, "Hi"), handlerstest.DoneEvent(infer.FinishStop))
 	}}, &last
 }

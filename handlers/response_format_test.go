@@ -90,3 +90,26 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 		}
 	})
 }
+
+func TestResponseFormat_ASchemaInTheWrongPlaceIsToldWhereItBelongs(t *testing.T) {
+	const schema = `{"type":"object","properties":{"a":{"type":"string"}}}`
+	for format, says := range map[string]string{
+		schema:                               "response_format is a schema itself: it belongs into {",
+		`{"properties":{"a":{}}}`:            "response_format is a schema itself",
+		`{"type":"array","items":{}}`:        "response_format is a schema itself",
+		`{"type":"json_schema","schema":{}}`: "the schema belongs there",
+		`{"type":"json_schema","json_schema":` + schema + `}`: "the schema belongs there",
+	} {
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/chat/completions", chatBody(`"response_format":`+format)); got.Status != 400 || !strings.Contains(got.Body, says) {
+			t.Errorf("%s: got %d: %s", format, got.Status, got.Body)
+		}
+	}
+	for format, says := range map[string]string{
+		schema: "text.format is a schema itself",
+		`{"type":"json_schema","json_schema":{"schema":{}}}`: "directly in text.format",
+	} {
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/responses", responseHello+`,"text":{"format":`+format+`}}`); got.Status != 400 || !strings.Contains(got.Body, says) {
+			t.Errorf("%s: got %d: %s", format, got.Status, got.Body)
+		}
+	}
+}

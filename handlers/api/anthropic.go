@@ -29,7 +29,8 @@ type AnthropicConversation struct {
 	} `json:"tool_choice"`
 	names    *toolNames
 	Thinking struct {
-		Type string `json:"type"` // enabled, disabled, adaptive; absent: as the model does by default
+		Type   string `json:"type"`          // enabled, disabled, adaptive; absent: as the model does by default
+		Budget *int   `json:"budget_tokens"` // below max_tokens
 	} `json:"thinking"`
 }
 
@@ -60,6 +61,7 @@ type anthropicInput struct {
 
 // anthropicBlock is a block of a message.
 type anthropicBlock struct {
+	raw       json.RawMessage
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
 	Thinking  string          `json:"thinking"`
@@ -68,10 +70,9 @@ type anthropicBlock struct {
 	Input     json.RawMessage `json:"input"`
 	ToolUseID string          `json:"tool_use_id"`
 	Content   json.RawMessage `json:"content"`
-	Source    struct {
-		Type string `json:"type"`
-		Data string `json:"data"`
-	} `json:"source"`
+	Title     string          `json:"title"`
+	Context   string          `json:"context"` // of a document
+	Source    json.RawMessage `json:"source"`
 }
 
 // messages answers POST /v1/messages.
@@ -131,6 +132,9 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 	}
 	if b.MaxTokens == nil {
 		return r, failure.Invalid("max_tokens", "max_tokens is missing: it is the most tokens that the answer may have")
+	}
+	if budget := b.Thinking.Budget; budget != nil && b.Thinking.Type == "enabled" && *budget >= r.MaxTokens {
+		return r, failure.Invalid("thinking.budget_tokens", "max_tokens must be greater than thinking.budget_tokens, but they are %d and %d", r.MaxTokens, *budget)
 	}
 	if effort := b.OutputConfig.Effort; effort != "" {
 		setTemplateVar(&r, "reasoning_effort", effort)
@@ -241,14 +245,19 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 		list.add(chat.Message{Role: m.Role, Content: text})
 		return nil
 	}
-	var blocks []anthropicBlock
+	var blocks []json.RawMessage
 	if err := httpio.DecodeJSON(m.Content, param+".content", &blocks); err != nil {
 		return err
 	}
 	var text []string
-	for i := range blocks {
+	for i, raw := range blocks {
 		where := fmt.Sprintf("%s.content[%d]", param, i)
-		said, err := blocks[i].addTo(list, m.Role, where)
+		var block anthropicBlock
+		if err := httpio.DecodeJSON(raw, where, &block); err != nil {
+			return err
+		}
+		block.raw = raw
+		said, err := block.addTo(list, m.Role, where)
 		if err != nil {
 			return err
 		}
@@ -262,36 +271,77 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 	return nil
 }
 
-// addTo adds the block to the conversation, or returns its text.
+// blockRoles are the roles of messages that blocks belong into, of those that do not belong into all.
+var blockRoles = map[string]string{"thinking": "assistant", "redacted_thinking": "assistant", "tool_use": "assistant", "tool_result": "user"}
+
+// addTo adds the block to the conversation, or returns its text. A block of an unknown type becomes text that
+// says so.
 func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []string, err error) {
-	switch {
-	case b.Type == "text":
+	if need := blockRoles[b.Type]; need != "" && need != role {
+		return nil, failure.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: it belongs into one of role %s", param, b.Type, role, need)
+	}
+	if text, ok := b.document(param); ok {
+		return []string{text}, nil
+	}
+	switch b.Type {
+	case "":
+		return nil, failure.Invalid(param+".type", "%s.type is missing: it is text, thinking, tool_use, tool_result, document or search_result", param)
+	case "text":
 		return []string{b.Text}, nil
-	case b.Type == "document" && b.Source.Type == "text":
-		return []string{b.Source.Data}, nil
-	case b.Type == "document":
-		return nil, failure.Invalid(param, "the model cannot read files: remove %s, or send its text", param)
-	case b.Type == "image":
-		return nil, failure.Invalid(param, "the model cannot see images: remove %s", param)
-	case b.Type == "redacted_thinking":
+	case "redacted_thinking":
 		return nil, nil
-	case b.Type == "thinking" && role == "assistant":
+	case "thinking":
 		list.addThought(b.Thinking)
 		return nil, nil
-	case b.Type == "tool_use" && role == "assistant":
+	case "tool_use":
 		if b.Name == "" || firstByte(b.Input) != '{' {
 			return nil, failure.Invalid(param, "%s must have a name and an input, an object", param)
 		}
 		list.addCall(b.ID, b.Name, string(b.Input))
 		return nil, nil
-	case b.Type == "tool_result" && role == "user":
-		result, err := parseContent(b.Content, param+".content")
+	case "tool_result":
+		result, err := parseResult(b.Content, param+".content")
 		if err == nil {
 			list.add(chat.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: result})
 		}
 		return nil, err
 	}
-	return nil, failure.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: send text, thinking, tool_use or tool_result", param, httpio.Shorten(b.Type), role)
+	if what, ok := unsupportedParts[b.Type]; ok {
+		return nil, failure.Invalid(param, "the model cannot %s: remove %s, or send its text", what, param)
+	}
+	return []string{unknownPart(b.Type, b.raw)}, nil
+}
+
+// document returns the text of a document or a search result with its title and where it is from; ok is false
+// if the block is neither, or not text.
+func (b *anthropicBlock) document(param string) (text string, ok bool) {
+	var source struct {
+		Type    string          `json:"type"`
+		Data    string          `json:"data"`
+		Content json.RawMessage `json:"content"`
+	}
+	var place string
+	switch b.Type {
+	case "document":
+		if json.Unmarshal(b.Source, &source) != nil || source.Type != "text" && source.Type != "content" {
+			return "", false
+		}
+		if text = source.Data; source.Type == "content" {
+			text, _ = parseResult(source.Content, param+".source.content")
+		}
+	case "search_result":
+		_ = json.Unmarshal(b.Source, &place)
+		text, _ = parseResult(b.Content, param+".content")
+	default:
+		return "", false
+	}
+	var lines []string
+	for _, line := range []string{b.Title, place, b.Context, text} {
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n"), true
 }
 
 // AnthropicMessage is the response to POST /v1/messages.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -213,7 +212,11 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 	if !known {
 		return chat.Message{}, failure.Invalid(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
 	}
-	content, err := parseContent(m.Content, param+".content")
+	read := parseContent
+	if role == "tool" {
+		read = parseResult
+	}
+	content, err := read(m.Content, param+".content")
 	if err != nil {
 		return chat.Message{}, err
 	}
@@ -260,61 +263,6 @@ type oneCall struct {
 // functionCallID stands in for the id of a call from before calls had any; its result is
 // known by the name alone.
 func functionCallID(name string) string { return "call_" + name }
-
-// contentPart is one element of a content array.
-type contentPart struct {
-	Type    string `json:"type"`
-	Text    string `json:"text"`
-	Refusal string `json:"refusal"`
-}
-
-// textParts are the kinds of content that are text, those of the Responses API included.
-var textParts = map[string]bool{"text": true, "input_text": true, "output_text": true, "refusal": true}
-
-// unsupportedParts are the kinds of content that a text model cannot take.
-var unsupportedParts = map[string]string{
-	"audio":       "hear audio",
-	"file":        "read files",
-	"image":       "see images",
-	"image_url":   "see images",
-	"input_audio": "hear audio",
-	"input_file":  "read files",
-	"input_image": "see images",
-	"video":       "see videos",
-	"video_url":   "see videos",
-}
-
-// parseContent reads a message's content: a string, null, or an array of text
-// parts, which become lines.
-func parseContent(raw json.RawMessage, param string) (string, error) {
-	switch firstByte(raw) {
-	case 0, 'n':
-		return "", nil
-	case '"':
-		var text string
-		err := httpio.DecodeJSON(raw, param, &text)
-		return text, err
-	case '[':
-	default:
-		return "", failure.Invalid(param, "%s must be a string, null or an array of parts", param)
-	}
-	var parts []contentPart
-	if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
-		return "", err
-	}
-	texts := make([]string, len(parts))
-	for i, part := range parts {
-		where := fmt.Sprintf("%s[%d]", param, i)
-		if what, ok := unsupportedParts[part.Type]; ok {
-			return "", failure.Invalid(where, "the model cannot %s: remove %s", what, where)
-		}
-		if !textParts[part.Type] {
-			return "", failure.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(part.Type))
-		}
-		texts[i] = cmp.Or(part.Text, part.Refusal)
-	}
-	return strings.Join(texts, "\n"), nil
-}
 
 // responseHead is what all parts of one response share.
 type responseHead struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 )
@@ -45,6 +46,9 @@ func (api *API) Models(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if gate.IsAnthropics(c.Request()) {
+		return c.JSON(http.StatusOK, anthropicModels(infos))
+	}
 	list := modelList{Object: "list", Data: []modelBody{}}
 	for _, info := range infos {
 		if info.Error == "" {
@@ -59,6 +63,9 @@ func (api *API) model(c echo.Context) error {
 	info, err := api.find(c, c.Param("*"))
 	if err != nil {
 		return err
+	}
+	if gate.IsAnthropics(c.Request()) {
+		return c.JSON(http.StatusOK, anthropicModel(info))
 	}
 	return c.JSON(http.StatusOK, api.describeModel(info))
 }

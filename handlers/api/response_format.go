@@ -19,10 +19,12 @@ type formFields struct {
 	ResponseFormat struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
-			Schema json.RawMessage `json:"schema"` // beside name and description
-			Strict bool            `json:"strict"`
+			Schema     json.RawMessage `json:"schema"` // beside name and description
+			Strict     bool            `json:"strict"`
+			Properties json.RawMessage `json:"properties"` // a schema in the wrong place has them
 		} `json:"json_schema"`
-		Schema json.RawMessage `json:"schema"` // llama-server's place for it, with json_object
+		Schema     json.RawMessage `json:"schema"`     // llama-server's place for it, with json_object
+		Properties json.RawMessage `json:"properties"` // a schema in the wrong place has them
 	} `json:"response_format"`
 	Grammar    string          `json:"grammar"`
 	JSONSchema json.RawMessage `json:"json_schema"`
@@ -38,7 +40,11 @@ func (f *formFields) fill(r *infer.Request) error {
 		r.JSONSchema = f.JSONSchema
 	}
 	var schema json.RawMessage
-	switch format := &f.ResponseFormat; format.Type {
+	format := &f.ResponseFormat
+	if err := misplacedSchema("response_format", format.Type, format.Properties); err != nil {
+		return err
+	}
+	switch format.Type {
 	case "", "text":
 		return nil
 	case "json_object":
@@ -46,7 +52,10 @@ func (f *formFields) fill(r *infer.Request) error {
 			schema = format.Schema
 		}
 	case "json_schema":
-		if schema = format.JSONSchema.Schema; !given(schema) {
+		if schema = format.JSONSchema.Schema; !given(schema) && (given(format.Schema) || given(format.JSONSchema.Properties)) {
+			return failure.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: the schema belongs there, as in {\"type\":\"json_schema\",\"json_schema\":{\"name\":\"…\",\"schema\":{…}}}")
+		}
+		if !given(schema) {
 			return failure.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
 		}
 		r.StrictSchema = format.JSONSchema.Strict
@@ -58,6 +67,22 @@ func (f *formFields) fill(r *infer.Request) error {
 	}
 	r.JSONSchema = schema
 	return nil
+}
+
+// schemaTypes are the types of JSON Schema.
+var schemaTypes = map[string]bool{"array": true, "boolean": true, "integer": true, "null": true, "number": true, "object": true, "string": true}
+
+// misplacedSchema returns an error if the field called param, which says what form an answer has, is itself a
+// schema.
+func misplacedSchema(param, kind string, properties json.RawMessage) error {
+	if !schemaTypes[kind] && !(kind == "" && given(properties)) {
+		return nil
+	}
+	where := `{"type":"json_schema","json_schema":{"name":"…","schema":{…}}}`
+	if param == "text.format" {
+		where = `{"type":"json_schema","name":"…","schema":{…}}`
+	}
+	return failure.Invalid(param, "%s is a schema itself: it belongs into %s", param, where)
 }
 
 // given reports whether a field is present and not null.

@@ -53,6 +53,8 @@ type responseFormat struct {
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty"`
 	Strict      *bool           `json:"strict,omitempty"`
+	Properties  json.RawMessage `json:"properties,omitempty"`  // a schema in the wrong place has them
+	JSONSchema  json.RawMessage `json:"json_schema,omitempty"` // chat completions have the schema there
 }
 
 // responses answers POST /v1/responses.
@@ -133,6 +135,9 @@ func (b *ResponsesRequest) unsupported() error {
 // fillFormat adds text.format to r.
 func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
 	format := &b.Text.Format
+	if err := misplacedSchema("text.format", format.Type, format.Properties); err != nil {
+		return err
+	}
 	switch format.Type {
 	case "", "text":
 		return nil
@@ -140,7 +145,7 @@ func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
 		r.JSONSchema = anyObject
 	case "json_schema":
 		if !given(format.Schema) {
-			return failure.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer")
+			return failure.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer, directly in text.format")
 		}
 		r.JSONSchema, r.StrictSchema = format.Schema, format.Strict != nil && *format.Strict
 	default:
@@ -249,7 +254,7 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 		}
 		list.addCall(item.CallID, item.Name, customInput(item.Input))
 	case "function_call_output", "custom_tool_call_output":
-		text, err := parseContent(item.Output, param+".output")
+		text, err := parseResult(item.Output, param+".output")
 		if err != nil {
 			return err
 		}

@@ -54,8 +54,17 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 	case AsksForPage(c.Request()) && !httpio.WantsJSON(c.Request()):
 		return httpio.Render(c, f.Status, web.Message(f.Title, f.Text))
 	default:
-		return c.JSON(f.Status, ErrorBody(c.Request().URL.Path, f))
+		if path := c.Request().URL.Path; !IsAnthropics(c.Request()) || strings.HasPrefix(path, "/api/") {
+			return c.JSON(f.Status, ErrorBody(path, f))
+		}
+		return c.JSON(f.Status, f.Anthropic())
 	}
+}
+
+// IsAnthropics reports whether a client of Anthropic's API sent r. It and OpenAI's have routes with the same
+// paths.
+func IsAnthropics(r *http.Request) bool {
+	return r.Header.Get("Anthropic-Version") != "" || r.URL.Path == "/v1/messages" || strings.HasPrefix(r.URL.Path, "/v1/messages/")
 }
 
 // llamaRoutes are those of llama-server that take a prompt.

@@ -27,6 +27,9 @@ func (g *Gate) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		id := rand.Text()[:16]
 		c.Set(requestIDKey, id)
 		c.Response().Header().Set(echo.HeaderXRequestID, id)
+		if IsAnthropics(c.Request()) {
+			c.Response().Header().Set("Request-Id", id)
+		}
 		if err := g.recoverPanics(next)(c); err != nil {
 			g.handleError(err, c)
 		}
