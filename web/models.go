@@ -66,15 +66,16 @@ func DisplayName(name string) string {
 	return string(unicode.ToUpper(r)) + name[n:]
 }
 
-// label is what the chosen model is called.
-func (p Picker) label() string {
-	for _, row := range p.Rows {
-		if row.Name == p.Chosen {
-			return row.Label
-		}
+// row is that of the chosen model; empty if there is none.
+func (p Picker) row() ModelRow {
+	if i := slices.IndexFunc(p.Rows, func(row ModelRow) bool { return row.Name == p.Chosen }); i >= 0 {
+		return p.Rows[i]
 	}
-	return DisplayName(p.Chosen)
+	return ModelRow{}
 }
+
+// label is what the chosen model is called.
+func (p Picker) label() string { return cmp.Or(p.row().Label, DisplayName(p.Chosen)) }
 
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
@@ -103,14 +104,7 @@ func (p *Picker) AddLacks(l Lacks) int {
 }
 
 // where is where the chosen model runs; empty: on this machine.
-func (p Picker) where() string {
-	for _, row := range p.Rows {
-		if row.Name == p.Chosen {
-			return row.Where
-		}
-	}
-	return ""
-}
+func (p Picker) where() string { return p.row().Where }
 
 // note is what is said beside the name of the chosen model. picker.js has these texts too.
 func (p Picker) note() string {
@@ -172,6 +166,7 @@ type ModelRow struct {
 	Error      string // why it cannot be used, if so
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
+	Engine   string // as that names itself
 	Problem  string // why that cannot be asked now; empty: it can
 	Thinking string // as in Engine, of a model that another engine runs
 	Lacks    int    // of Picker.Lacks, counted from 1; 0: it lacks nothing
@@ -181,6 +176,17 @@ type ModelRow struct {
 type Lacks struct {
 	Settings []string // keys of settings without effect
 	Reasons  []string // sentences
+}
+
+// engine is what the engine that runs the model calls itself.
+func (m ModelRow) engine() string { return cmp.Or(m.Engine, "does not say") }
+
+// context is the context of a model that another engine runs.
+func (m ModelRow) context() string {
+	if m.Context == "" {
+		return "does not say"
+	}
+	return m.Context + " tokens"
 }
 
 func (m ModelRow) facts() string {

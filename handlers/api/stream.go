@@ -47,6 +47,9 @@ func (s sseStream) progress(e infer.Event) error {
 		}
 		return s.sse.Comment("loading %d of %d bytes", e.Loading.Done, e.Loading.Total)
 	case infer.EventPrefill:
+		if e.Prefill.Total == 0 { // another engine, which does not say how many tokens
+			return s.sse.Comment("prefill")
+		}
 		return s.sse.Comment("prefill %d of %d tokens", e.Prefill.Done, e.Prefill.Total)
 	}
 	return nil

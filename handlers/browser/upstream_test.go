@@ -104,7 +104,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 			t.Error("the slider of top-k can be moved, or that of top-p cannot")
 		}
 		why := b.text("[data-lacks-note]")
-		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "The engine does not list this setting in /openapi.json.", "need not give the same answer", "does not show the ids of tokens"} {
+		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "The engine does not list this in /openapi.json: ", "Repeat penalty", "Top-k", "Order of the samplers", "cannot ban strings: Banned strings.", "need not give the same answer", "does not show the ids of tokens"} {
 			if !strings.Contains(why, part) {
 				t.Errorf("the reason %q is missing in %q", part, why)
 			}
@@ -118,8 +118,22 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 			b.scheme("light")
 		}
 		b.look(axe(t), "settings without effect")
+		if got := b.value("[...document.querySelectorAll('.sec.engine')].filter(s => !s.hidden).map(s => s.textContent.replace(/\\s+/g, ' ')).join('|')"); !strings.Contains(got, "Far-70bRuns at"+address.Host+"EngineFar 2Context32,768 tokens") || strings.Contains(got, "Device") {
+			t.Errorf("the panel describes %q", got)
+		}
 	})
-	run("a chat with it works, and what it writes is text", func(t *testing.T) {
+	run("a chat with it works, what it writes is text, and nobody counts its tokens", func(t *testing.T) {
+		b.script("window.counted = []; const ask = window.fetch; window.fetch = (...a) => { if (a[0] === '/count') window.counted.push(JSON.parse(a[1].body).model); return ask(...a) }")
+		b.fill("#message", "Where")
+		b.click(".top [data-picker]")
+		b.click(`#model-menu button[value="guide"]`)
+		b.until("window.counted.length > 0")
+		b.fill("#message", "")
+		b.click(".top [data-picker]")
+		b.click(`#model-menu button[value="far-70b"]`)
+		if got := b.value("window.counted.join(' ')"); strings.Contains(got, "far") {
+			t.Errorf("tokens were counted with %s", got)
+		}
 		b.say("Where are you?")
 		b.until("[...document.querySelectorAll('.answer')].at(-1)?.innerText.includes('<b>Far away</b>')")
 		b.until(idle)

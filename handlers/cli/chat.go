@@ -300,7 +300,10 @@ func (p *progress) show(e infer.Event) {
 			line = fmt.Sprintf("compiling kernels for %s: %d of %d", Line(e.Loading.Model), e.Loading.Kernels, e.Loading.KernelsTotal)
 		}
 	case infer.EventPrefill:
-		line = fmt.Sprintf("reading the prompt: %d %%", percent(int64(e.Prefill.Done), int64(e.Prefill.Total)))
+		line = "reading the prompt"
+		if e.Prefill.Total > 0 { // other engines do not say how many tokens
+			line += fmt.Sprintf(": %d %%", percent(int64(e.Prefill.Done), int64(e.Prefill.Total)))
+		}
 	default:
 		p.clear()
 		return

@@ -329,6 +329,7 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2}}, "loading m: 50 %"},
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 2, Total: 2, Kernels: 3, KernelsTotal: 14}}, "compiling kernels for m: 3 of 14"},
 		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 4}}, "reading the prompt: 25 %"},
+		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{}}, "reading the prompt"},
 	} {
 		out.Reset()
 		p.show(c.event)

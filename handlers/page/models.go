@@ -210,7 +210,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	for _, info := range infos {
 		row := modelRow(info, engine)
 		if info.Upstream != nil {
-			row.Lacks = p.AddLacks(view.Lacks(info.Upstream))
+			row.Lacks = p.AddLacks(view.Lacks(info.Upstream, panelLabel))
 		}
 		if info.Embedding > 0 {
 			row.Error = "computes embeddings for programs, and cannot chat"
@@ -239,8 +239,11 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		row.Context = web.Thousands(info.ContextTrain)
 	}
 	if up := info.Upstream; up != nil {
-		row.Where, row.Problem, row.Thinking = strings.Join(up.Servers, ", "), up.Problem, view.ThinkingKinds(up.TemplateVars)
+		row.Where, row.Engine, row.Problem, row.Thinking = strings.Join(up.Servers, ", "), up.Engine, up.Problem, view.ThinkingKinds(up.TemplateVars)
 		row.Size = ""
+		if up.ContextLength > 0 {
+			row.Context = web.Thousands(up.ContextLength)
+		}
 		return row
 	}
 	current := info.Name == engine.Model.Name

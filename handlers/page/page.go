@@ -274,6 +274,24 @@ var textLists = []web.TextList{
 		One: "banned string", About: "The answer never contains one of these: where one begins, the answer is rewritten from there."},
 }
 
+// panelLabel returns what the panel calls the setting with a key.
+func panelLabel(key string) string {
+	for _, p := range sliders {
+		if p.Key == key {
+			return p.Label
+		}
+	}
+	for _, l := range textLists {
+		if l.Key == key {
+			return l.Label
+		}
+	}
+	if key == "samplers" {
+		return "Order of the samplers"
+	}
+	return key
+}
+
 // stages returns the stages of the sampler chain in their default order.
 func stages() []web.Stage {
 	labels := map[string]string{

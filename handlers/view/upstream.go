@@ -10,19 +10,30 @@ import (
 	"m40-llm/web"
 )
 
-// noControls are the keys of infer.Upstream.Lacks whose controls are not grey: the panel has none for tokens, and a
-// seed is passed on.
-var noControls = []string{"seed", "tokens"}
+// noControls are the keys of infer.Upstream.Lacks whose controls are not grey: the panel has none for tokens and ranges,
+// and a seed is passed on.
+var noControls = []string{"seed", "tokens", "range"}
 
-// Lacks describes what another engine cannot do; it is empty for an exact one.
-func Lacks(up *infer.Upstream) (l web.Lacks) {
+// Lacks describes what another engine cannot do; it is empty for an exact one. label returns what the page calls a setting.
+func Lacks(up *infer.Upstream, label func(key string) string) (l web.Lacks) {
+	var reasons []string
+	named := map[string][]string{} // settings by reason
 	for _, setting := range slices.Sorted(maps.Keys(up.Lacks)) {
+		reason := up.Lacks[setting]
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
 		if !slices.Contains(noControls, setting) {
 			l.Settings = append(l.Settings, setting)
+			named[reason] = append(named[reason], label(setting))
 		}
-		if reason := failure.Sentence("the engine " + up.Lacks[setting]); !slices.Contains(l.Reasons, reason) {
-			l.Reasons = append(l.Reasons, reason)
+	}
+	for _, reason := range reasons {
+		text := "the engine " + reason
+		if settings := named[reason]; len(settings) > 0 {
+			text += ": " + strings.Join(settings, ", ")
 		}
+		l.Reasons = append(l.Reasons, failure.Sentence(text))
 	}
 	if len(l.Settings) > 0 {
 		l.Reasons = append([]string{"Grey settings have no effect at " + strings.Join(up.Servers, ", ") + "."}, l.Reasons...)

@@ -21,7 +21,8 @@ const (
 func (r *Router) Embed(ctx context.Context, request infer.EmbedRequest) (infer.Embeddings, error) {
 	m := r.find(request.Model)
 	if m == nil {
-		return r.Engine.Embed(ctx, request)
+		result, err := r.Engine.Embed(ctx, request)
+		return result, r.unknown(err)
 	}
 	if err := request.Validate(); err != nil {
 		return infer.Embeddings{}, err

@@ -37,6 +37,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
@@ -241,6 +242,30 @@ func (r *Router) Name(id, host string) string {
 	return ""
 }
 
+// maxNamed is how many models an error names.
+const maxNamed = 20
+
+// unknown returns an error of the engine of this machine, which lists its models if it does not have the one that was asked
+// for, with those of other engines.
+func (r *Router) unknown(err error) error {
+	known, ok := errors.AsType[*infer.Error](err)
+	if !ok || known.Code != infer.CodeNotFound {
+		return err
+	}
+	r.mu.Lock()
+	names := slices.Sorted(maps.Keys(r.models))
+	r.mu.Unlock()
+	if len(names) == 0 {
+		return err
+	}
+	if n := len(names); n > maxNamed {
+		names = append(names[:maxNamed], fmt.Sprintf("and %d more", n-maxNamed))
+	}
+	whole := *known
+	whole.Message += "; other engines have " + strings.Join(names, ", ")
+	return &whole
+}
+
 // Status returns the status of the engine of this machine, with the other servers and their models.
 func (r *Router) Status() infer.Status {
 	s := r.Engine.Status()
@@ -296,7 +321,13 @@ func (m *model) info() infer.ModelInfo {
 func (r *Router) Generate(ctx context.Context, request infer.Request) iter.Seq2[infer.Event, error] {
 	m := r.find(request.Model)
 	if m == nil {
-		return r.Engine.Generate(ctx, request)
+		return func(yield func(infer.Event, error) bool) {
+			for e, err := range r.Engine.Generate(ctx, request) {
+				if !yield(e, r.unknown(err)) {
+					return
+				}
+			}
+		}
 	}
 	return func(yield func(infer.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -413,7 +444,8 @@ const maxAfter = 10 * time.Second
 func (r *Router) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) (tokens []int32, err error) {
 	m := r.find(name)
 	if m == nil {
-		return r.Engine.Tokenize(ctx, name, text, addSpecial, parseSpecial)
+		tokens, err = r.Engine.Tokenize(ctx, name, text, addSpecial, parseSpecial)
+		return tokens, r.unknown(err)
 	}
 	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		tokens, err = s.native.Tokenize(ctx, m.id, text, addSpecial, parseSpecial)
@@ -426,7 +458,8 @@ func (r *Router) Tokenize(ctx context.Context, name, text string, addSpecial, pa
 func (r *Router) Detokenize(ctx context.Context, name string, ids []int32) (text string, err error) {
 	m := r.find(name)
 	if m == nil {
-		return r.Engine.Detokenize(ctx, name, ids)
+		text, err = r.Engine.Detokenize(ctx, name, ids)
+		return text, r.unknown(err)
 	}
 	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		text, err = s.native.Detokenize(ctx, m.id, ids)
@@ -439,7 +472,8 @@ func (r *Router) Detokenize(ctx context.Context, name string, ids []int32) (text
 func (r *Router) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
 	m := r.find(name)
 	if m == nil || len(ids) == 0 {
-		return r.Engine.Pieces(ctx, name, ids)
+		pieces, err = r.Engine.Pieces(ctx, name, ids)
+		return pieces, r.unknown(err)
 	}
 	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {
 		pieces, err = s.native.Pieces(ctx, m.id, ids)
@@ -452,7 +486,8 @@ func (r *Router) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 func (r *Router) Render(ctx context.Context, request infer.Request) (view infer.Rendered, err error) {
 	m := r.find(request.Model)
 	if m == nil {
-		return r.Engine.Render(ctx, request)
+		view, err = r.Engine.Render(ctx, request)
+		return view, r.unknown(err)
 	}
 	request.Model, request.Client, request.KVFile = m.id, "", nil
 	err = r.ask(ctx, m, func(ctx context.Context, s *server) error {

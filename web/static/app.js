@@ -352,8 +352,8 @@ $('[data-raw]').addEventListener('click', () => {
 // ---- context usage ----
 
 const counter = new Counter(refresh)
-// recount requests the size of the next prompt.
-const recount = () => counter.soon({ chat: link.chat, text: draft(), system: system.value, raw, model: link.chat ? '' : picker.name })
+// recount requests the size of the next prompt, if it can be counted.
+const recount = () => counter.soon({ chat: link.chat, text: picker.counts ? draft() : '', system: system.value, raw, model: link.chat ? '' : picker.name })
 // tooLong reports whether the draft was counted and does not fit.
 const tooLong = () => counter.of(draft())?.over
 const attachments = new Attachments({ changed: recount, failed: fail })
@@ -363,7 +363,7 @@ const draft = () => attachments.with(message.value)
 function showContext() {
   const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
   meter({
-    context: picker.elsewhere ? 0 : engine.context || last?.info.context || 0,
+    context: picker.elsewhere ? picker.context : engine.context || last?.info.context || 0,
     prompt: last?.info.prompt_tokens ?? 0,
     answer: last?.info.tokens ?? 0,
     draft: draft().trim() ? counter.last : null,

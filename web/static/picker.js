@@ -49,6 +49,12 @@ export class Picker {
     return set ? { settings: set.dataset.settings.split(' '), why: set.textContent } : null
   }
 
+  // context is that of a selected model of another engine, in tokens; 0: it does not say, or the model is of this machine.
+  get context() { return (this.where && parseInt(this.button.dataset.contextLength.replaceAll(',', ''))) || 0 }
+
+  // counts reports whether the server can count the tokens of a draft for the selected model: other engines do not show them.
+  get counts() { return !this.lacks }
+
   // who is the display name of the model for the next answers.
   get who() {
     if (!this.elsewhere) return this.engine.name
@@ -99,6 +105,10 @@ export class Picker {
     for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : 'It is loaded when the first message is sent.'
     for (const el of $$('[data-chosen-and]')) el.textContent = where ? `, and runs at ${where}.` : ', and is loaded when the first message is sent.'
     for (const el of $$('[data-here]')) el.hidden = where !== ''
+    for (const el of $$('[data-there]')) el.hidden = where === ''
+    for (const [at, text] of Object.entries({ server: where, engine: this.button?.dataset.engineName, context: this.button?.dataset.contextLength })) {
+      for (const el of $$(`[data-there-${at}]`)) el.textContent = text ?? ''
+    }
     this.on.shown?.()
     for (const b of this.buttons) b.setAttribute('aria-pressed', b.value === (this.name || this.engine.id))
   }
