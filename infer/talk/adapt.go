@@ -113,8 +113,11 @@ func (p probe) traits(ctx context.Context) (t traits, err error) {
 }
 
 // isRefusal reports whether a template refused a conversation or failed on it, so that it may take
-// another one.
+// another one. A template that recurses without end failed.
 func isRefusal(err error) bool {
+	if over, ok := errors.AsType[*chat.LimitError](err); ok {
+		return over.Budget == "nesting depth"
+	}
 	_, raised := errors.AsType[*chat.RaisedError](err)
 	_, failed := errors.AsType[*chat.RenderError](err)
 	return raised || failed

@@ -62,11 +62,18 @@ func (f *Format) conversation(ctx context.Context, in chat.Input) (adapted, erro
 	}
 	in.Messages, in.NullContent, in.Reasoning = messages, style.nullContent, f.reasoningOf(messages)
 	in.AddGenerationPrompt = string(in.Vars["add_generation_prompt"]) != "false" // Continue goes before it
+	in.Tools = completeTools(in.Tools)
 	if len(in.Tools) > 0 && !f.traits().showsTools {
-		in.Messages = withToolPrompt(in.Messages, toolPrompt(in.Tools))
-		in.Tools = nil
+		in = describeTools(in)
 	}
 	rendered, err := f.adapt(ctx, in)
+	if isRefusal(err) && len(in.Tools) > 0 { // perhaps because of the tools
+		if accepted := f.acceptedTools(ctx, in.Tools); accepted == nil {
+			rendered, err = f.adapt(ctx, describeTools(in))
+		} else if in.Tools = accepted; true {
+			rendered, err = f.adapt(ctx, in)
+		}
+	}
 	if err != nil && ctx.Err() == nil {
 		err = &TemplateError{err}
 	}

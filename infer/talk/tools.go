@@ -276,12 +276,15 @@ func toolPrompt(tools json.RawMessage) string {
 		"The result is given to you then. Answer yourself where no function helps."
 }
 
-// withToolPrompt adds text to the system message at the beginning.
-func withToolPrompt(messages []chat.Message, text string) []chat.Message {
-	if len(messages) == 0 || messages[0].Role != "system" {
-		return slices.Insert(slices.Clone(messages), 0, chat.Message{Role: "system", Content: text})
+// describeTools describes the tools in the system message at the beginning, instead of giving them to
+// the template.
+func describeTools(in chat.Input) chat.Input {
+	text := toolPrompt(in.Tools)
+	in.Messages, in.Tools = slices.Clone(in.Messages), nil
+	if len(in.Messages) == 0 || in.Messages[0].Role != "system" {
+		in.Messages = slices.Insert(in.Messages, 0, chat.Message{Role: "system", Content: text})
+		return in
 	}
-	messages = slices.Clone(messages)
-	messages[0].Content += "\n\n" + text
-	return messages
+	in.Messages[0].Content += "\n\n" + text
+	return in
 }
