@@ -63,7 +63,7 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		ctx:        ctx,
 		request:    r,
 		constraint: form,
-		reader:     reader{model: m, text: newTextBuffer(r.Stop, r.BannedStrings)},
+		reader:     reader{model: m, format: m.formatOf(r), text: newTextBuffer(r.Stop, r.BannedStrings)},
 		echoText:   newTextBuffer(nil, nil),
 		mail:       newMailbox(),
 		notes:      p.notes,
@@ -97,7 +97,7 @@ func (m *openModel) parser(r infer.Request, prompt string) (*reply.Parser, error
 	if r.ToolChoice == infer.ToolChoiceNone {
 		tools = nil
 	}
-	return m.format.Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall, Required: r.ForcesCall()}), nil
+	return m.formatOf(r).Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall, Required: r.ForcesCall()}), nil
 }
 
 // maxEchoed bounds the alternatives of all tokens of a scored prompt together. They are sent at
@@ -205,6 +205,7 @@ func (a *answer) sendEcho() {
 // finish completes d and sends it as the answer's last event.
 func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	r.Params, r.BannedEnds = a.request.Params, a.request.BannedEnds
+	r.TemplateHash = a.format.TemplateHash()
 	d.Receipt = r
 	d.Usage = record.Usage{PromptTokens: a.prompt, CachedTokens: a.reused, CompletionTokens: a.length(), ReasoningTokens: a.reasoningTokens}
 	if a.first.IsZero() {

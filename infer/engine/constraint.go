@@ -16,6 +16,7 @@ import (
 	"m40-llm/infer/grammar"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/talk"
 )
 
 // constraints holds what constrains the answers of a model: its vocabulary as a trie, and
@@ -58,6 +59,8 @@ func newConstraints(m *openModel) *constraints {
 type form struct {
 	param string // the field of the request that asked for it, for errors
 	text  string // GBNF; empty: Form applies
+
+	format *talk.Format // of the reply
 	reply.Form
 	beforeContent string // GBNF of what may come before the content, where the prompt opened reasoning
 }
@@ -67,7 +70,7 @@ type formKey [sha256.Size]byte
 
 func (f *form) key() formKey {
 	h := sha256.New()
-	for _, part := range []string{f.text, string(f.Schema), fmt.Sprint(f.Strict, f.Single, len(f.Tools)), f.beforeContent} {
+	for _, part := range []string{f.text, string(f.Schema), fmt.Sprint(f.Strict, f.Single, len(f.Tools)), f.beforeContent, f.format.TemplateHash()} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	for _, t := range f.Tools {
@@ -94,7 +97,7 @@ func (m *openModel) compile(ctx context.Context, f *form) (*compiled, error) {
 	text, ignored := f.text, []string(nil)
 	if text == "" {
 		var err error
-		if text, ignored, err = m.format.Grammar(ctx, f.Form); err != nil {
+		if text, ignored, err = f.format.Grammar(ctx, f.Form); err != nil {
 			return nil, f.invalid(ctx, err)
 		}
 	}

@@ -120,7 +120,7 @@ func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, inp
 	a := &answer{
 		sequence:  newSequence(m.key(), tokens, false),
 		ctx:       ctx,
-		reader:    reader{model: m, text: newTextBuffer(nil, nil)},
+		reader:    reader{model: m, format: m.format, text: newTextBuffer(nil, nil)},
 		mail:      newMailbox(),
 		embedding: &embedding{pooling: m.config.Pooling, number: i + 1, truncate: r.Truncate, ending: ending},
 	}

@@ -26,7 +26,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 	} {
 		t.Run(source, func(t *testing.T) {
 			b := newBench(t, func(b *bench, _ *Options) {
-				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{% endif %}"})
+				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{{ tools[0].function.name }}{% endif %}"})
 			})
 			texts, calls := 0, 0
 			for seed := range int64(12) {
@@ -58,7 +58,7 @@ func TestForm_ASchemaIsAnAlternativeToACall(t *testing.T) {
 		})
 	}
 	t.Run("what the model would write decides", func(t *testing.T) {
-		b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{% endif %}")
+		b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{{ tools[0].function.name }}{% endif %}")
 		ask := func(text, choice string) heard {
 			b.recite(text)
 			r := forcedRequest(1)

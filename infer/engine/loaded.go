@@ -471,7 +471,6 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		CacheType: cacheName,
 		Engine:    o.Version,
 	}
-	r.receipt.TemplateHash = m.format.TemplateHash()
 	r.setReads(p, cache)
 	if l.kv.dir != nil {
 		sizes := forward.BlockBytes()

@@ -152,7 +152,7 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 	}
 	m.hash = headerHash(m.file)
 	m.constraints = newConstraints(m)
-	m.format = talk.Read(m.file, m.tokenizer)
+	m.format = talk.Read(m.file, m.tokenizer, "")
 	return nil
 }
 
@@ -213,12 +213,20 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 	return p, err
 }
 
+// formatOf returns the format of the prompt and the reply of r.
+func (m *openModel) formatOf(r infer.Request) *talk.Format {
+	hasCalls := slices.ContainsFunc(r.Messages, func(message chat.Message) bool { return len(message.ToolCalls) > 0 || message.Role == "tool" })
+	offersTools := len(r.Tools) > 0 && r.ToolChoice != infer.ToolChoiceNone
+	documents := strings.TrimSpace(string(r.TemplateVars["documents"]))
+	return m.format.For(offersTools || hasCalls, documents != "" && documents != "null" && documents != "[]")
+}
+
 // conversation renders and encodes the messages of r.
 func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
-	prompt, err := m.format.Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	prompt, err := m.formatOf(r).Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
 	return prompt, conversationError(err)
 }
 
@@ -240,7 +248,7 @@ func (m *openModel) opening(r infer.Request, prompt string) string {
 	if !r.Continue {
 		return prompt
 	}
-	return m.format.Continued(r.Messages[len(r.Messages)-1], prompt)
+	return m.formatOf(r).Continued(r.Messages[len(r.Messages)-1], prompt)
 }
 
 // inVocabulary returns an error that names the first of ids that is not a token.

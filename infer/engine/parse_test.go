@@ -139,7 +139,7 @@ func TestParseReply_PassesOverControlTokensThatMeanNothingToTheFormat(t *testing
 func TestParseReply_ReadsControlTokensOfTheFormat(t *testing.T) {
 	b := newBench(t, func(b *bench, _ *Options) {
 		// Mistral's marker is as long as the control token that it takes the place of.
-		data := gguftest.TinyLlama(gguftest.Llama{Context: 1024, Template: gguftest.ChatML + "{# <|im_start|> #}{% if tools %}{% endif %}"})
+		data := gguftest.TinyLlama(gguftest.Llama{Context: 1024, Template: gguftest.ChatML + "{# <|im_start|> #}{% if tools %}{{ tools[0].function.name }}{% endif %}"})
 		b.files["toy"] = bytes.ReplaceAll(data, []byte("<|im_start|>"), []byte("[TOOL_CALLS]"))
 	})
 	const list = `[{"name": "add", "arguments": {}, "id": "abcdefghi"}]`

@@ -10,6 +10,7 @@ import (
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/talk"
 )
 
 // The path of a token, from a row of logits to its event:
@@ -161,6 +162,7 @@ func (a *answer) token(c sample.Choice) *infer.Token {
 // reader decodes and parses the tokens of an answer.
 type reader struct {
 	model  *openModel
+	format *talk.Format
 	text   *textBuffer
 	parser *reply.Parser // nil: the text is passed through unparsed
 }
@@ -168,7 +170,7 @@ type reader struct {
 // decode returns the text that a token releases, and whether a stop string is complete. A control
 // token that the parser interprets has no text and ends the text before it.
 func (r *reader) decode(id int32) (text, stopString string, stopped bool) {
-	if _, ok := r.model.format.Marker(id); ok && r.parser != nil {
+	if _, ok := r.format.Marker(id); ok && r.parser != nil {
 		return r.text.endText(), "", false
 	}
 	return r.text.push(r.model.tokenizer.Piece(id, false))
@@ -180,7 +182,7 @@ func (r *reader) parse(id int32, text string) reply.Delta {
 		return reply.Delta{Content: text}
 	}
 	d := r.parser.Text(text)
-	if marker, ok := r.model.format.Marker(id); ok {
+	if marker, ok := r.format.Marker(id); ok {
 		d.Add(r.parser.Control(marker))
 	}
 	return d

@@ -11,7 +11,7 @@ import (
 // parsed and the model may choose, it may call tools instead of writing content that matches the
 // schema.
 func (m *openModel) form(r *infer.Request, prompt string) (*form, error) {
-	f := &form{param: "grammar", text: r.Grammar}
+	f := &form{param: "grammar", text: r.Grammar, format: m.formatOf(*r)}
 	schema := len(r.JSONSchema) > 0 && !r.ForcesCall()
 	calls := r.ForcesCall() || schema && len(r.Tools) > 0 && r.ParseReply && r.ToolChoice != infer.ToolChoiceNone && !r.Continue
 	switch {
@@ -22,7 +22,7 @@ func (m *openModel) form(r *infer.Request, prompt string) (*form, error) {
 	}
 	if r.ParseReply || r.ForcesCall() {
 		f.Prompt = m.opening(*r, prompt)
-		f.beforeContent = m.format.BeforeContent(f.Prompt)
+		f.beforeContent = f.format.BeforeContent(f.Prompt)
 	}
 	if schema {
 		f.param, f.Schema, f.Strict = "json_schema", r.JSONSchema, r.StrictSchema

@@ -80,7 +80,7 @@ func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 				if strings.HasPrefix(source, ">>>") {
 					end = ">>>"
 				}
-				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{% endif %}" + end})
+				b.files["toy"] = gguftest.TinyLlama(gguftest.Llama{Context: 2048, Template: gguftest.ChatML + "{# " + source + " #}{% if tools %}{{ tools[0].function.name }}{% endif %}" + end})
 			})
 			cut := int64(0)
 			for seed := range 2 * rounds {
@@ -119,7 +119,7 @@ func detokenised(a outcome) string {
 }
 
 func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
-	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{% endif %}{% if add_generation_prompt %}<think>\n{% endif %}")
+	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{{ tools[0].function.name }}{% endif %}{% if add_generation_prompt %}<think>\n{% endif %}")
 	b.recite("Hm, < and </think>")
 	h := hear(t, b.ask(forcedRequest(1)))
 	if err := checkForced(h); err != nil || h.reasoning != "Hm, < and" {
@@ -128,7 +128,7 @@ func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
 }
 
 func TestToolChoice_ACallThatIsCutOffIsNoText(t *testing.T) {
-	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{% endif %}")
+	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{{ tools[0].function.name }}{% endif %}")
 	for _, whole := range []bool{true, false} {
 		for limit := range 20 {
 			r := forcedRequest(1)

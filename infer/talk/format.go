@@ -3,10 +3,11 @@
 package talk
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"m40-llm/infer/chat"
@@ -18,36 +19,91 @@ import (
 // Format is the chat format of one model: it renders conversations to prompts and creates the
 // parsers and grammars of replies. It is immutable and safe for concurrent use.
 type Format struct {
-	probe        probe // its template is nil if that cannot be used; notice says why
-	tokenizer    *tokenizer.Tokenizer
-	notice       string           // what a user should know of the template
-	controls     map[string]int32 // control tokens by their text
-	controlFirst [256]bool        // first bytes of these
-	syntax       *reply.Syntax    // of calls and reasoning in replies
-	callStyle    func() callStyle
-	reasoning    func() chat.ReasoningForm
-	traits       func() traits
+	vocabulary
+	probe     probe              // its template is nil if that cannot be used; notice says why
+	notice    string             // what a user should know of the template
+	named     map[string]*Format // of the other templates of the file, by name
+	syntax    *reply.Syntax      // of calls and reasoning in replies
+	callStyle func() callStyle
+	reasoning func() chat.ReasoningForm
+	traits    func() traits
 }
 
 // NoTemplate is the notice of a model without a chat template.
 const NoTemplate = "this model has no chat template; ChatML is used, answers may be odd"
 
-// Read returns the format of the model in file, whose tokenizer is t. A template that cannot be
-// parsed is not an error, since raw prompts need none: Notice reports it.
-func Read(file *gguf.File, t *tokenizer.Tokenizer) *Format {
-	controls, first := map[string]int32{}, [256]bool{}
+// Names under which files have more than one template: for conversations with tools, and with
+// documents.
+const (
+	toolUse = "tool_use"
+	rag     = "rag"
+)
+
+// Read returns the format of the model in file, whose tokenizer is t. source replaces the templates of
+// the file, unless it is empty. A template that cannot be parsed is not an error, since raw prompts
+// need none: Notice reports it.
+func Read(file *gguf.File, t *tokenizer.Tokenizer, source string) *Format {
+	v := readVocabulary(t)
+	if source != "" {
+		return v.format(source)
+	}
+	text := func(name string) string {
+		source, _ := file.Str("tokenizer.chat_template" + name) // a key of another type is as missing
+		return source
+	}
+	f := v.format(cmp.Or(text(""), text(".default"), text("."+toolUse), text("."+rag)))
+	for _, name := range []string{toolUse, rag} {
+		source := text("." + name)
+		if source == "" || source == f.probe.source {
+			continue
+		}
+		if other := v.format(source); other.probe.template != nil {
+			f.named[name] = other
+		} else {
+			f.notice = strings.TrimPrefix(f.notice+"; "+name+": "+other.notice, "; ")
+		}
+	}
+	return f
+}
+
+// For returns the format of conversations that have tools, calls or results, or that have documents,
+// if the file has a template of its own for them; else f.
+func (f *Format) For(tools, documents bool) *Format {
+	if named := f.named[toolUse]; named != nil && tools {
+		return named
+	}
+	if named := f.named[rag]; named != nil && documents {
+		return named
+	}
+	return f
+}
+
+// vocabulary is a tokenizer with its control tokens.
+type vocabulary struct {
+	tokenizer    *tokenizer.Tokenizer
+	controls     map[string]int32 // control tokens by their text
+	controlFirst [256]bool        // first bytes of these
+}
+
+func readVocabulary(t *tokenizer.Tokenizer) vocabulary {
+	v := vocabulary{tokenizer: t, controls: map[string]int32{}}
 	for id := range int32(t.VocabSize()) {
 		if t.IsControl(id) {
 			text := t.Text(id)
-			controls[text] = id
+			v.controls[text] = id
 			if text != "" {
-				first[text[0]] = true
+				v.controlFirst[text[0]] = true
 			}
 		}
 	}
-	template, source, notice := readTemplate(file)
-	f := newFormat(newProbe(template, source, special(t, t.BOS), special(t, t.EOS)), func(text string) bool { _, ok := controls[text]; return ok })
-	f.tokenizer, f.controls, f.controlFirst, f.notice = t, controls, first, notice
+	return v
+}
+
+// format returns the format of a template; without one, that of ChatML.
+func (v vocabulary) format(source string) *Format {
+	template, source, notice := parseTemplate(source)
+	f := newFormat(newProbe(template, source, v.special(v.tokenizer.BOS()), v.special(v.tokenizer.EOS())), func(text string) bool { _, ok := v.controls[text]; return ok })
+	f.vocabulary, f.notice, f.named = v, notice, map[string]*Format{}
 	return f
 }
 
@@ -62,19 +118,17 @@ func newFormat(p probe, isControl func(text string) bool) *Format {
 	return f
 }
 
-// readTemplate parses the template of a file. If it cannot be used, the template is nil and source "".
-func readTemplate(file *gguf.File) (template *chat.Template, source, notice string) {
-	source, err := file.Str("tokenizer.chat_template")
-	if errors.Is(err, gguf.ErrMissing) || err == nil && source == "" {
+// parseTemplate parses a template, or returns ChatML if there is none. If it cannot be used, the
+// template is nil and source "".
+func parseTemplate(given string) (template *chat.Template, source, notice string) {
+	if given == "" {
 		return chat.ChatML, chat.ChatMLSource, NoTemplate
 	}
-	if err == nil {
-		template, err = chat.Parse(source)
-	}
+	template, err := chat.Parse(given)
 	if err != nil {
 		return nil, "", fmt.Sprintf("the model's chat template cannot be used (%s); only raw prompts work", err)
 	}
-	return template, source, ""
+	return template, given, ""
 }
 
 // remember returns a function that calls find until that succeeds once, and returns its value.
@@ -96,12 +150,11 @@ func remember[T any](find func() (T, error)) func() T {
 }
 
 // special returns the text of a special token, "" if the tokenizer has none.
-func special(t *tokenizer.Tokenizer, token func() (int32, bool)) string {
-	id, ok := token()
+func (v vocabulary) special(id int32, ok bool) string {
 	if !ok {
 		return ""
 	}
-	return t.Text(id)
+	return v.tokenizer.Text(id)
 }
 
 // Notice returns what a user should know of the template, "" if nothing.
@@ -117,10 +170,17 @@ func (f *Format) TemplateHash() string {
 
 // ThinkingVars returns the names of the variables that switch reasoning and that the template reads.
 func (f *Format) ThinkingVars() []string {
-	if f.probe.template == nil {
-		return nil
+	return slices.DeleteFunc([]string{"enable_thinking", "thinking", "reasoning_effort"}, func(name string) bool { return !f.uses(name) })
+}
+
+// uses reports whether a template of the format reads a variable.
+func (f *Format) uses(name string) bool {
+	for _, other := range f.named {
+		if other.uses(name) {
+			return true
+		}
 	}
-	return slices.DeleteFunc([]string{"enable_thinking", "thinking", "reasoning_effort"}, func(name string) bool { return !f.probe.template.Uses(name) })
+	return f.probe.template != nil && f.probe.template.Uses(name)
 }
 
 // Parser returns a parser of one reply.
