@@ -155,6 +155,9 @@ func TestMessages_TheRequestIsTheEngines(t *testing.T) {
 		{"a schema", claudeHello + `,"output_config":{"format":{"type":"json_schema","schema":{"type":"array"}}}}`, func(r *infer.Request) {
 			r.Messages, r.JSONSchema = []chat.Message{hi}, json.RawMessage(`{"type":"array"}`)
 		}},
+		{"a line of Claude Code that differs in each request", claudeHello + `,"system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cch=0a1b2;"},{"type":"text","text":"Be brief."}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{{Role: "system", Content: "Be brief."}, hi}
+		}},
 		{"an answer that is begun", `{"model":"guide","max_tokens":9,"messages":[{"role":"user","content":"Hello"},{"role":"assistant","content":"{"}]}`, func(r *infer.Request) {
 			r.Messages, r.Continue = []chat.Message{hi, {Role: "assistant", Content: "{"}}, true
 		}},

@@ -165,7 +165,7 @@ func (b *AnthropicConversation) fill(r *infer.Request) error {
 		return err
 	}
 	var list conversation
-	if system != "" {
+	if system = withoutBilling(system); system != "" {
 		list.add(chat.Message{Role: "system", Content: system})
 	}
 	for i := range b.Messages {

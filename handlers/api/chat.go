@@ -220,6 +220,9 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 	if err != nil {
 		return chat.Message{}, err
 	}
+	if role == "system" {
+		content = withoutBilling(content)
+	}
 	parsed := chat.Message{
 		Role:             role,
 		Content:          cmp.Or(content, m.Refusal),

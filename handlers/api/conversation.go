@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 
 	"m40-llm/infer/chat"
 )
@@ -83,6 +84,19 @@ func (c *conversation) close() {
 func (c *conversation) end() []chat.Message {
 	c.close()
 	return c.messages
+}
+
+// billingHeader begins a line that Claude Code places before its system prompt. It is for Anthropic's
+// accounts, and different in each request: a prompt that began with it would share no prefix with
+// those before it.
+const billingHeader = "x-anthropic-billing-header:"
+
+// withoutBilling returns a system prompt without such lines at its beginning.
+func withoutBilling(system string) string {
+	for strings.HasPrefix(system, billingHeader) {
+		_, system, _ = strings.Cut(system, "\n")
+	}
+	return system
 }
 
 // asksSomething reports whether a conversation has more than system messages.
