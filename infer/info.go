@@ -24,10 +24,11 @@ type ModelInfo struct {
 	ExpertsUsed  int                `json:"experts_used,omitempty"`  // active experts of a layer for each token, without shared ones
 	ContextTrain int                `json:"context_train,omitempty"` // positions it was trained on
 	License      string             `json:"license,omitempty"`
-	Sampling     *sample.Suggestion `json:"sampling,omitempty"`  // the sampler settings that its file suggests; nil: none
-	Embedding    int                `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it writes text
-	Demo         bool               `json:"demo,omitempty"`      // the built-in model: small, for trying the controls
-	Error        string             `json:"error,omitempty"`     // why the file cannot be used; empty if it can
+	Sampling     *sample.Suggestion `json:"sampling,omitempty"`    // the sampler settings that its file suggests; nil: none
+	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it writes text
+	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls
+	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
+	Unsupported  bool               `json:"unsupported,omitempty"` // Error is that Architecture is not supported
 
 	Upstream *Upstream `json:"upstream,omitempty"` // where it runs, if another engine runs it; nil: this one does
 

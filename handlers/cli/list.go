@@ -25,6 +25,10 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	}
 	row("NAME", "SIZE", "FAMILY", "PARAMETERS", "QUANT", "CONTEXT", "FITS", "RUNS ON", "LICENSE")
 	for _, m := range models {
+		if m.Unsupported {
+			row(m.Name, units.ByteSize(m.Size), "not supported: "+m.Architecture)
+			continue
+		}
 		if m.Error != "" {
 			row(m.Name, units.ByteSize(m.Size), "cannot be used: "+m.Error)
 			continue

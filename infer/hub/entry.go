@@ -144,6 +144,7 @@ func (e entry) describe(state fileState, types []gguf.Type) infer.ModelInfo {
 		f.Close()
 	}
 	if err != nil {
+		_, info.Unsupported = errors.AsType[*model.UnsupportedError](err)
 		info.Error = e.reason(err)
 	}
 	return info

@@ -245,7 +245,7 @@ func TestModelsDescribeFiles(t *testing.T) {
 		"nameless.gguf":            gguftest.New().Set("a", 1).Bytes(),
 		"odd.gguf": gguftest.New().Set("general.architecture", "llama").Set("llama.context_length", "many").
 			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
-		"foreign.gguf": gguftest.New().Set("general.architecture", "mamba").
+		"foreign.gguf": gguftest.New().Set("general.architecture", "abacus").
 			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
 		"licence.gguf": gguftest.New().Set("general.architecture", "llama").Set("general.license", "MIT "+long+"\nsecond line").
 			Tensor("w", gguf.F16, []int{2}, make([]byte, 4)).Bytes(),
@@ -287,7 +287,7 @@ func TestModelsDescribeFiles(t *testing.T) {
 		"lost":     "file 1 of 2 of a split model: open lost-00001-of-00002.gguf: no such file",
 		"nameless": `key "general.architecture": missing`,
 		"odd":      `key "llama.context_length" is of type string`,
-		"foreign":  `architecture "mamba" is not supported`,
+		"foreign":  `architecture "abacus" is not supported`,
 		"gone":     "no such file",
 	} {
 		t.Run("a file that cannot be used is listed with the reason: "+name, func(t *testing.T) {
@@ -295,6 +295,11 @@ func TestModelsDescribeFiles(t *testing.T) {
 				t.Errorf("the reason is %q, want %q in it and no path", got, want)
 			}
 		})
+	}
+	for name, m := range byName {
+		if m.Unsupported != (name == "foreign") {
+			t.Errorf("%s is listed with Unsupported %v", name, m.Unsupported)
+		}
 	}
 	t.Run("a licence of many lines is truncated", func(t *testing.T) {
 		if got := byName["licence"].License; !strings.HasPrefix(got, "MIT xxx") || len([]rune(got)) != 80 {

@@ -186,12 +186,17 @@ func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, erro
 }
 
 func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infer.Download, error) {
-	chosen, err := p.choose(ctx, registry{c, p.tryLookup}, n)
+	r := registry{c, p.tryLookup}
+	unsupported := p.unsupported(ctx, r, n)
+	chosen, err := p.choose(ctx, r, n, unsupported == nil)
 	if err != nil {
 		return infer.Download{}, err
 	}
 	d := p.downloadOf(n, chosen.listedFile)
 	d.Notice, d.Problem, d.Works, d.Choices = chosen.notice, chosen.problem, chosen.supported, chosen.choices
+	if unsupported != nil {
+		d.Problem, d.Works = unsupported.Error(), nil
+	}
 	return d, nil
 }
 

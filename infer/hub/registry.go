@@ -290,9 +290,9 @@ type choice struct {
 	choices   []infer.Quantisation
 }
 
-// choose returns the file of a repository that n names.
-func (p *Puller) choose(ctx context.Context, r registry, n name) (choice, error) {
-	if n.file == "" && n.quant == "" && p.hub.machine != nil {
+// choose returns the file of a repository that n names. Without compares it reads no header to compare quantisations.
+func (p *Puller) choose(ctx context.Context, r registry, n name, compares bool) (choice, error) {
+	if n.file == "" && n.quant == "" && p.hub.machine != nil && compares {
 		files, err := r.list(ctx, n)
 		if err != nil {
 			return choice{}, err

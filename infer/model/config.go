@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"strings"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -103,16 +102,16 @@ const (
 )
 
 // ReadConfig reads and checks the hyperparameters of the model in f. Its errors name the metadata
-// key that is missing or wrong, or list the supported architectures.
+// key that is missing or wrong; of an architecture that is not supported it is an *UnsupportedError.
 func ReadConfig(f *gguf.File) (Config, error) {
 	name, err := f.Str("general.architecture")
 	if err != nil {
 		return Config{}, err
 	}
-	arch, ok := architectures[name]
-	if !ok {
-		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", name, strings.Join(Architectures(), ", "))
+	if err := CheckArchitecture(name); err != nil {
+		return Config{}, err
 	}
+	arch := architectures[name]
 	m := metadata{f: f, prefix: name, read: map[string]bool{}}
 	c := Config{
 		Architecture:  name,

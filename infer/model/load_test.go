@@ -58,7 +58,7 @@ func TestLoadRefuses(t *testing.T) {
 		edit func(file []byte) []byte
 		want string // in the error
 	}{
-		{"an architecture that nobody wrote", rename("\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gLama"), `architecture "gLama" is not supported; supported are bert, cohere2, command-r`},
+		{"an architecture that nobody wrote", rename("\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gLama"), `architecture "gLama" is not supported; docs/models.md lists those that are`},
 		{"no layers", setUint("llama.block_count", 0), "llama.block_count is 0, want 1 to 1024"},
 		{"a layer more than the file has", setUint("llama.block_count", 3), `incomplete`},
 		{"a layer less than the file has", setUint("llama.block_count", 1), "tensor blk.1.attn_norm.weight is not supported"},

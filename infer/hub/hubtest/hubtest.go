@@ -36,6 +36,7 @@ type Registry struct {
 	OnAPI        func(w http.ResponseWriter, r *http.Request) bool
 	OnCDN        func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool // try counts from 1
 	Chosen       string                                                                  // file in the manifest; "": no manifest
+	Architecture string                                                                  // that the registry tells of the files; "": it tells nothing
 	EditManifest func(m map[string]any)                                                  // modifies the file in the manifest
 	EditLayers   func(layers []map[string]any) []map[string]any                          // modifies the layers in the library's manifest
 	CDNHost      string                                                                  // in redirects; the storage's own address if empty
@@ -111,6 +112,8 @@ func (f *Registry) serveAPI(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(map[string]any{"schemaVersion": 2, "ggufFile": file})
 	case strings.HasPrefix(r.URL.Path, "/v2/"):
 		f.serveLibrary(w, r, strings.TrimPrefix(r.URL.Path, "/v2/library/model/"))
+	case r.URL.Path == "/api/models/org/repo" && f.Architecture != "":
+		json.NewEncoder(w).Encode(map[string]any{"id": "org/repo", "gguf": map[string]any{"architecture": f.Architecture, "context_length": 4096}})
 	case r.URL.Path == "/api/models/org/repo/tree/main":
 		json.NewEncoder(w).Encode(f.listing())
 	case strings.HasPrefix(r.URL.Path, "/org/repo/resolve/main/"):
