@@ -109,15 +109,23 @@ type Event struct {
 	Panel      *Panel        `json:"-"`
 }
 
-// size is what an event counts in a subscriber's queue: the bytes that it holds
-// of its own. The text of a message is the chat's.
+// size is what an event counts where events are bounded by bytes: its texts, and those of its messages, which may
+// be of a version that the chat shows no more.
 func (e *Event) size() int {
 	size := len(e.Text) + len(e.Reasoning) + 64
+	if e.Message != nil {
+		size += e.Message.size()
+	}
+	for i := range e.Messages {
+		size += e.Messages[i].size()
+	}
 	if e.Panel != nil {
 		size += len(e.Panel.record())
 	}
 	return size
 }
+
+func (m *Message) size() int { return len(m.Text) + len(m.Reasoning) + 256 }
 
 // merge appends next to e if one event can stand for both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {

@@ -95,15 +95,17 @@ func (e *TooSoonError) Seconds() int { return int(math.Ceil(e.Wait.Seconds())) }
 
 // keyboards are the keyboards of all shared chats.
 type keyboards struct {
-	idle time.Duration // Options.WriterIdle
+	idle time.Duration    // Options.WriterIdle
+	now  func() time.Time // Options.Now
 
 	mu      sync.Mutex
 	last    int64                   // id of a writer
 	writers []*writer               // oldest first
 	asked   map[int64]*rate.Limiter // requests, by link
-	accepts map[int64]bool          // whether a link takes requests, if that was set since the server started
+	accepts map[int64]accepts       // links for which it was set since the server started whether they take requests
+	ends    map[int64]*time.Timer   // of links in asked or accepts that expire
 	typing  map[typist]*typing
-	changed chan struct{}
+	changed map[string]chan struct{} // by chat; see watch
 }
 
 type writer struct {
@@ -117,6 +119,11 @@ type writer struct {
 	messages    *rate.Limiter
 }
 
+type accepts struct {
+	accept      bool
+	chat, owner string
+}
+
 type typist struct {
 	chat   string
 	writer int64 // 0: the owner
@@ -127,16 +134,37 @@ type typing struct {
 	timer *time.Timer
 }
 
-func newKeyboards(idle time.Duration) keyboards {
+func newKeyboards(idle time.Duration, now func() time.Time) keyboards {
 	return keyboards{
-		idle: idle, asked: map[int64]*rate.Limiter{}, accepts: map[int64]bool{}, typing: map[typist]*typing{}, changed: make(chan struct{}),
+		idle: idle, now: now, asked: map[int64]*rate.Limiter{}, accepts: map[int64]accepts{}, ends: map[int64]*time.Timer{},
+		typing: map[typist]*typing{}, changed: map[string]chan struct{}{},
 	}
 }
 
-// notify publishes a change; with mu held, as all methods that follow but those of Service and Chat.
-func (k *keyboards) notify() {
-	close(k.changed)
-	k.changed = make(chan struct{})
+// maxWatched is how many chats are watched before all are told of a change, so that those that nobody watches any
+// more are forgotten.
+const maxWatched = 1024
+
+// watch returns what is closed when the keyboard of a chat changes next; with mu held, as all methods that follow
+// but those of Service and Chat.
+func (k *keyboards) watch(chat string) <-chan struct{} {
+	if k.changed[chat] == nil {
+		if len(k.changed) >= maxWatched {
+			for known := range k.changed {
+				k.notify(known)
+			}
+		}
+		k.changed[chat] = make(chan struct{})
+	}
+	return k.changed[chat]
+}
+
+// notify publishes a change of the keyboard of a chat.
+func (k *keyboards) notify(chat string) {
+	if k.changed[chat] != nil {
+		close(k.changed[chat])
+		delete(k.changed, chat)
+	}
 }
 
 func (k *keyboards) find(is func(*writer) bool) *writer {
@@ -170,7 +198,7 @@ func (k *keyboards) count(share int64, states ...WriterState) (n int) {
 
 // put makes state what the request of w has come to.
 func (k *keyboards) put(w *writer, state WriterState) {
-	w.State, w.since = state, time.Now()
+	w.State, w.since = state, k.now()
 	k.stopTyping(typist{w.chat, w.ID})
 	switch state {
 	case WriterAsks:
@@ -182,19 +210,20 @@ func (k *keyboards) put(w *writer, state WriterState) {
 		k.endIn(w, formerLife)
 		k.forgetFormer(w.Share)
 	}
-	k.notify()
+	k.notify(w.chat)
 }
 
 // endIn makes the state of w end by itself after d, or with the link.
 func (k *keyboards) endIn(w *writer, d time.Duration) {
-	w.ends = time.Now().Add(d)
+	now := k.now()
+	w.ends = now.Add(d)
 	if !w.expires.IsZero() && w.expires.Before(w.ends) {
 		w.ends = w.expires
 	}
 	if w.timer == nil {
-		w.timer = time.AfterFunc(time.Until(w.ends), func() { k.end(w) })
+		w.timer = time.AfterFunc(w.ends.Sub(now), func() { k.end(w) })
 	} else {
-		w.timer.Reset(time.Until(w.ends))
+		w.timer.Reset(w.ends.Sub(now))
 	}
 }
 
@@ -202,7 +231,7 @@ func (k *keyboards) endIn(w *writer, d time.Duration) {
 func (k *keyboards) end(w *writer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch left := time.Until(w.ends); {
+	switch left := w.ends.Sub(k.now()); {
 	case left > 0:
 		w.timer.Reset(left)
 	case w.State == WriterAsks:
@@ -211,6 +240,9 @@ func (k *keyboards) end(w *writer) {
 		k.put(w, WriterIdle)
 	default:
 		k.writers = slices.DeleteFunc(k.writers, func(other *writer) bool { return other == w })
+		if k.find(func(other *writer) bool { return other.Share == w.Share }) == nil {
+			delete(k.asked, w.Share) // as many may ask again by now
+		}
 	}
 }
 
@@ -243,9 +275,16 @@ func (k *keyboards) remove(match func(*writer) bool) {
 		w.timer.Stop()
 		w.State = WriterEnded
 		k.stopTyping(typist{w.chat, w.ID})
+		k.notify(w.chat)
+		delete(k.asked, w.Share)
 		return true
 	})
-	k.notify()
+	for share, a := range k.accepts {
+		if match(&writer{Writer: Writer{Share: share}, chat: a.chat, owner: a.owner}) {
+			delete(k.accepts, share)
+			k.notify(a.chat)
+		}
+	}
 }
 
 // endLink forgets everything about a link that has ended.
@@ -254,12 +293,22 @@ func (k *keyboards) endLink(share int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.asked, share)
-	delete(k.accepts, share)
+	if k.ends[share] != nil {
+		k.ends[share].Stop()
+		delete(k.ends, share)
+	}
+}
+
+// endsWith has everything about a link forgotten when it expires.
+func (k *keyboards) endsWith(share int64, expires time.Time) {
+	if !expires.IsZero() && k.ends[share] == nil {
+		k.ends[share] = time.AfterFunc(expires.Sub(k.now()), func() { k.endLink(share) })
+	}
 }
 
 // type marks somebody as typing.
 func (k *keyboards) types(t typist) {
-	now := time.Now()
+	now := k.now()
 	if known := k.typing[t]; known != nil {
 		if now.Sub(known.last) >= typingEvery {
 			known.last = now
@@ -271,19 +320,19 @@ func (k *keyboards) types(t typist) {
 	is.timer = time.AfterFunc(typingFor, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.typing[t] == is && time.Since(is.last) >= typingFor {
+		if k.typing[t] == is && k.now().Sub(is.last) >= typingFor {
 			k.stopTyping(t)
 		}
 	})
 	k.typing[t] = is
-	k.notify()
+	k.notify(t.chat)
 }
 
 func (k *keyboards) stopTyping(t typist) {
 	if is := k.typing[t]; is != nil {
 		is.timer.Stop()
 		delete(k.typing, t)
-		k.notify()
+		k.notify(t.chat)
 	}
 }
 
@@ -356,7 +405,7 @@ func (s *Service) AskToWrite(ctx context.Context, who Principal, name, secret st
 func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	share, now := who.Share, time.Now()
+	share, now := who.Share, k.now()
 	w := k.by(who, secret)
 	switch {
 	case w != nil && (w.State == WriterAsks || w.State == WriterWrites):
@@ -377,6 +426,7 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 		return "", &TooSoonError{wait}
 	}
 	k.asked[share.ID].AllowN(now, 1)
+	k.endsWith(share.ID, share.Expires)
 	if w == nil {
 		k.last++
 		w = &writer{Writer: Writer{ID: k.last, Share: share.ID}, chat: share.Conversation, owner: share.Owner, expires: share.Expires}
@@ -390,9 +440,9 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 
 // takesRequests reports whether readers of a link can ask to write.
 func (k *keyboards) takesRequests(share *store.Share) bool {
-	accept, set := k.accepts[share.ID]
-	if !set {
-		accept = share.Requests
+	accept := share.Requests
+	if set, known := k.accepts[share.ID]; known {
+		accept = set.accept
 	}
 	return accept && share.Last == 0
 }
@@ -452,7 +502,7 @@ func (s *Service) ReaderKeyboard(who Principal, asker int64) (r ReaderKeyboard, 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if mayFollow(who) != nil {
-		return r, k.changed
+		return r, nil
 	}
 	r.Accepts = k.takesRequests(who.Share)
 	if w := k.find(func(w *writer) bool { return asker != 0 && w.ID == asker && w.Share == who.Link() }); w != nil {
@@ -460,7 +510,7 @@ func (s *Service) ReaderKeyboard(who Principal, asker int64) (r ReaderKeyboard, 
 			r.Typing = k.typists(w.chat, w.ID)
 		}
 	}
-	return r, k.changed
+	return r, k.watch(who.Share.Conversation)
 }
 
 // Keyboard is who besides the owner of a chat writes there or asks to.
@@ -484,7 +534,7 @@ func (c *Chat) Keyboard(who Principal) (held Keyboard, changed <-chan struct{}, 
 		}
 	}
 	held.Typing = k.typists(c.id, 0)
-	return held, k.changed, nil
+	return held, k.watch(c.id), nil
 }
 
 // SetWriter answers the request of a writer of the chat: WriterWrites gives them the keyboard and
@@ -522,7 +572,8 @@ func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(list, func(known Share) bool { return known.ID == share }) {
+	at := slices.IndexFunc(list, func(known Share) bool { return known.ID == share })
+	if at < 0 {
 		return ErrNotShared
 	}
 	if err := s.opt.Store.AcceptRequests(ctx, who.Owner, share, accept); err != nil {
@@ -531,13 +582,14 @@ func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string
 	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.accepts[share] = accept
+	k.accepts[share] = accepts{accept, chat, who.Owner}
+	k.endsWith(share, list[at].Expires)
 	for _, w := range slices.Clone(k.writers) {
 		if !accept && w.Share == share && w.State == WriterAsks {
 			k.put(w, WriterRefused)
 		}
 	}
-	k.notify()
+	k.notify(chat)
 	return nil
 }
 
@@ -561,7 +613,7 @@ func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
 	if w == nil {
 		return "", ErrNoKeyboard
 	}
-	if wait := ratelimit.Wait(w.messages, time.Now()); message && wait > 0 {
+	if wait := ratelimit.Wait(w.messages, k.now()); message && wait > 0 {
 		return "", &TooSoonError{wait}
 	}
 	k.endIn(w, k.idle)
@@ -574,7 +626,7 @@ func (k *keyboards) wrote(who Principal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.writing(who); w != nil {
-		w.messages.AllowN(time.Now(), 1)
+		w.messages.AllowN(k.now(), 1)
 		k.stopTyping(typist{w.chat, w.ID})
 	}
 }

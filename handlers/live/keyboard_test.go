@@ -68,7 +68,7 @@ func TestKeyboard_RequestsAndKeyboardsEndByThemselves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := newKeyboards(30 * time.Minute)
+				k := newKeyboards(30*time.Minute, time.Now)
 				who := byLink(1)
 				w, _ := asked(t, &k, who, "Ada")
 				tc.until(&k, who, w)
@@ -91,7 +91,7 @@ func TestKeyboard_RequestsAndKeyboardsEndByThemselves(t *testing.T) {
 
 func TestKeyboard_EndsWithTheTimeOfTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeyboards(30 * time.Minute)
+		k := newKeyboards(30*time.Minute, time.Now)
 		who := byLink(1)
 		who.Share.Expires = time.Now().Add(time.Minute)
 		w, _ := asked(t, &k, who, "Ada")
@@ -106,7 +106,7 @@ func TestKeyboard_EndsWithTheTimeOfTheLink(t *testing.T) {
 
 func TestKeyboard_SomebodyTypesForFiveSecondsAfterAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeyboards(time.Hour)
+		k := newKeyboards(time.Hour, time.Now)
 		ada, _ := asked(t, &k, byLink(1), "Ada")
 		ben, _ := asked(t, &k, byLink(1), "Ben")
 		key := func(writer int64) {
@@ -145,7 +145,7 @@ func TestKeyboard_SomebodyTypesForFiveSecondsAfterAKey(t *testing.T) {
 		changed := func() <-chan struct{} {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			return k.changed
+			return k.watch(byLink(1).Share.Conversation)
 		}
 		changes, seen := 0, changed()
 		for range 50 { // five seconds of a key every 100 ms
@@ -166,7 +166,7 @@ func TestKeyboard_SomebodyTypesForFiveSecondsAfterAKey(t *testing.T) {
 
 func TestKeyboard_LimitsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeyboards(time.Hour)
+		k := newKeyboards(time.Hour, time.Now)
 		who := byLink(1)
 		w, secret := asked(t, &k, who, "Ada")
 		for name, tc := range map[string]struct {

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 
 	"m40-llm/handlers/access"
 )
@@ -10,21 +11,35 @@ import (
 type readers struct {
 	seq    int64   // number of the last event
 	recent []Event // the last events, consecutive, the newest being seq
-	most   int     // events that are remembered at least, once there were so many
+	most   int     // events that are remembered at least, once there were so many and they have at most bytes
+	bytes  int     // of recent
 	subs   map[*Subscription]bool
 }
+
+// maxRecent is how many bytes of events a chat remembers. Messages of versions that are not shown any more have no
+// other place in memory.
+const maxRecent = 4 << 20
 
 // publish numbers an event, remembers it and hands it to every subscription.
 func (r *readers) publish(e Event) {
 	r.seq++
 	e.First, e.Seq = r.seq, r.seq
 	if len(r.recent) >= 2*r.most {
-		r.recent = append(r.recent[:0], r.recent[len(r.recent)-r.most:]...)
+		for i := range r.recent[:len(r.recent)-r.most] {
+			r.bytes -= r.recent[i].size()
+		}
+		r.recent = slices.Delete(r.recent, 0, len(r.recent)-r.most)
 	}
 	if n := len(r.recent); n > 0 {
 		r.recent[n-1].Row = nil // who comes back needs the last one
 	}
 	r.recent = append(r.recent, e)
+	r.bytes += e.size()
+	forgotten := 0
+	for ; r.bytes > maxRecent; forgotten++ { // a page that comes back for these gets a snapshot
+		r.bytes -= r.recent[forgotten].size()
+	}
+	r.recent = slices.Delete(r.recent, 0, forgotten)
 	for sub := range r.subs {
 		if !sub.put(e) {
 			delete(r.subs, sub)
@@ -54,7 +69,9 @@ func (r *readers) add(sub *Subscription, since int64) (resumes bool) {
 func (r *readers) clearPanels() {
 	for i := range r.recent {
 		if e := &r.recent[i]; e.Type == EventPanel {
+			r.bytes -= e.size()
 			e.Panel, e.Text = nil, ""
+			r.bytes += e.size()
 		}
 	}
 }

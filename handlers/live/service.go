@@ -205,7 +205,7 @@ func New(engine Engine, opt Options) *Service {
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]string{},
 		changes:   map[string]chan struct{}{},
-		keyboards: newKeyboards(opt.WriterIdle),
+		keyboards: newKeyboards(opt.WriterIdle, opt.Now),
 		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},
 	}
 	if opt.Store != nil {

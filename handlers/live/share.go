@@ -88,6 +88,9 @@ func (s *Service) Share(ctx context.Context, who Principal, chat string, n NewSh
 	s.shares.mu.Lock()
 	s.shares.tokens[share.ID] = token
 	s.shares.mu.Unlock()
+	if n.Life > 0 {
+		time.AfterFunc(n.Life, func() { s.shares.forget(share.ID) })
+	}
 	s.shares.notify()
 	return Share{Share: share, Token: token}, nil
 }
@@ -206,6 +209,13 @@ func (s *shares) notify() {
 	defer s.mu.Unlock()
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// forget frees the token of a link that has expired.
+func (s *shares) forget(id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tokens, id)
 }
 
 // count is how many follow by a link; with mu held.

@@ -15,11 +15,13 @@ type Space struct {
 	Missing error // the file of the chats is not there any more
 }
 
-// space is looked at again after spaceAge: every page that is open asks for it.
+// space is looked at again after spaceAge: every page that is open asks for it. One of them looks, which may take as
+// long as the disk does; the others get what is known.
 type space struct {
-	mu    sync.Mutex
-	known Space
-	at    time.Time
+	mu      sync.Mutex
+	known   Space
+	at      time.Time
+	looking bool
 }
 
 const spaceAge = 2 * time.Second
@@ -30,15 +32,27 @@ func (s *Service) Space() Space {
 	if s.opt.Store == nil {
 		return Space{}
 	}
+	if known, fresh := s.space.look(s.opt.Now()); fresh {
+		return known
+	}
+	free, enough, err := s.opt.Store.Free()
+	known := Space{Free: free, Scarce: err == nil && !enough}
+	if missing, is := errors.AsType[*store.MissingError](s.opt.Store.Present()); is {
+		known.Missing = missing
+	}
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	now := s.opt.Now()
-	if s.space.at.IsZero() || now.Sub(s.space.at) >= spaceAge {
-		free, enough, err := s.opt.Store.Free()
-		s.space.known, s.space.at = Space{Free: free, Scarce: err == nil && !enough}, now
-		if missing, is := errors.AsType[*store.MissingError](s.opt.Store.Present()); is {
-			s.space.known.Missing = missing
-		}
+	s.space.known, s.space.looking = known, false
+	return known
+}
+
+// look returns what is known, and whether the caller can use that. If not, the caller has to look.
+func (s *space) look(now time.Time) (known Space, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looking || !s.at.IsZero() && now.Sub(s.at) < spaceAge {
+		return s.known, true
 	}
-	return s.space.known
+	s.at, s.looking = now, true
+	return s.known, false
 }

@@ -49,13 +49,20 @@ func (s *Subscription) put(e Event) bool {
 	if s.err != nil {
 		return false
 	}
-	if n := len(s.queue); n == 0 || !s.queue[n-1].merge(&e) {
-		s.queue = append(s.queue, e)
-		s.bytes += e.size()
+	n := len(s.queue)
+	if n == 0 { // it may be larger than all that follow may be
+		s.queue, s.bytes = append(s.queue, e), e.size()
 	} else {
-		s.bytes += len(e.Text) + len(e.Reasoning)
+		last := &s.queue[n-1]
+		s.bytes -= last.size()
+		if last.merge(&e) {
+			s.bytes += last.size()
+		} else {
+			s.queue = append(s.queue, e)
+			s.bytes += s.queue[n-1].size() + e.size()
+		}
 	}
-	if len(s.queue) > s.maxEvents || s.bytes > s.maxBytes {
+	if len(s.queue) > s.maxEvents || s.bytes > s.maxBytes && n > 0 {
 		s.queue, s.bytes, s.err = nil, 0, ErrSlow
 	}
 	s.signal()

@@ -3,6 +3,7 @@ package share
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ const flush = 50 * time.Millisecond
 // maxBehind is the number of unsent bytes at which the stream of a reader ends with ErrSlow.
 const maxBehind = 1 << 20
 
-// feeds are the feeds of all links that have readers.
+// feeds are the feeds of all links that have readers. Its lock is held for a few instructions: what takes longer
+// happens with the lock of one feed.
 type feeds struct {
 	mu   sync.Mutex
 	open map[int64]*feed // by the id of the link
@@ -26,15 +28,16 @@ type feeds struct {
 // feed renders the events of a shared chat for the readers of one link. It renders each event
 // once, and all readers get the same bytes, so further readers cost little.
 type feed struct {
-	link      int64
-	following *live.Following
-	raw       bool
-	stop      chan struct{}
+	link  int64
+	users int // who joins, is a reader or leaves; the feeds' lock guards it
+	stop  chan struct{}
 
-	mu      sync.Mutex // guards following too
-	readers map[*feedReader]bool
-	first   []byte // first chunk for a new reader; nil: not rendered since the last event
-	err     error  // why the feed has ended; nil: it has not
+	mu        sync.Mutex      // guards following too
+	following *live.Following // nil: nobody has joined
+	raw       bool
+	readers   map[*feedReader]bool
+	first     []byte // first chunk for a new reader; nil: not rendered since the last event
+	err       error  // why the feed has ended; nil: it has not
 }
 
 // feedReader is one reader of a feed, with the chunks to send to it.
@@ -50,62 +53,76 @@ type feedReader struct {
 
 // join adds a reader to the feed of who's link. The reader gets the current chat first.
 func (f *feeds) join(ctx context.Context, service *live.Service, who live.Principal) (*feedReader, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d := f.open[who.Link()]
-	if d != nil && d.failed() {
-		f.close(d)
-		d = nil
-	}
-	if d == nil {
-		following, shown, err := service.Follow(ctx, who, 0)
-		if err != nil {
+	for {
+		r := &feedReader{feed: f.enter(who.Link()), ready: make(chan struct{}, 1)}
+		err := r.feed.join(ctx, service, who, r)
+		if err == nil {
+			return r, nil
+		}
+		if f.leave(r); !errors.Is(err, errFailed) {
 			return nil, err
 		}
-		d = &feed{link: who.Link(), following: following, raw: shown.Raw, stop: make(chan struct{}), readers: map[*feedReader]bool{}}
+	}
+}
+
+// errFailed is returned for a feed that has failed: there is another one for who comes then.
+var errFailed = errors.New("the feed has failed")
+
+// enter returns the feed of a link, a new one if there is none. The caller leaves it.
+func (f *feeds) enter(link int64) *feed {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.open[link]
+	if d == nil {
+		d = &feed{link: link, stop: make(chan struct{}), readers: map[*feedReader]bool{}}
 		if f.open == nil {
 			f.open = map[int64]*feed{}
 		}
-		f.open[d.link] = d
+		f.open[link] = d
+	}
+	d.users++
+	return d
+}
+
+// leave removes a reader. The feed ends with its last reader; those who come when it has failed get another.
+func (f *feeds) leave(r *feedReader) {
+	failed := r.feed.remove(r)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := r.feed
+	d.users--
+	if (d.users == 0 || failed) && f.open[d.link] == d {
+		delete(f.open, d.link)
+	}
+	if d.users == 0 {
+		close(d.stop)
+	}
+}
+
+// remove removes a reader, and reports whether the feed has failed.
+func (d *feed) remove(r *feedReader) (failed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.readers, r)
+	return d.err != nil
+}
+
+// join adds a reader, the first of whom begins to follow the chat. It returns errFailed if the feed has failed.
+func (d *feed) join(ctx context.Context, service *live.Service, who live.Principal, r *feedReader) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.following == nil {
+		following, shown, err := service.Follow(ctx, who, 0)
+		if err != nil {
+			return err
+		}
+		d.following, d.raw = following, shown.Raw
 		go func() {
 			d.run()
 			following.Close()
 		}()
 	}
-	r := &feedReader{feed: d, ready: make(chan struct{}, 1)}
-	if err := d.add(ctx, r); err != nil {
-		f.close(d)
-		return nil, err
-	}
-	return r, nil
-}
-
-// leave removes a reader. The feed ends with its last reader.
-func (f *feeds) leave(r *feedReader) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	d := r.feed
-	d.mu.Lock()
-	delete(d.readers, r)
-	d.mu.Unlock()
-	f.close(d)
-}
-
-// close ends a feed that has no reader or has failed. The caller holds f.mu.
-func (f *feeds) close(d *feed) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.readers) > 0 && d.err == nil || f.open[d.link] != d {
-		return
-	}
-	delete(f.open, d.link)
-	close(d.stop)
-}
-
-func (d *feed) failed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err != nil
+	return d.add(ctx, r)
 }
 
 // run renders the events of the chat until the feed is closed.
@@ -160,12 +177,10 @@ func (d *feed) publish(events []live.Event) error {
 }
 
 // add adds a reader. Events that are not rendered yet are first queued for the other readers, because
-// the first chunk of the new reader already includes them.
+// the first chunk of the new reader already includes them. The caller holds d.mu.
 func (d *feed) add(ctx context.Context, r *feedReader) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.err != nil {
-		return d.err
+		return errFailed
 	}
 	events, shown, err := d.following.Snapshot(ctx)
 	if err != nil {
