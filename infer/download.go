@@ -113,6 +113,7 @@ type Template struct {
 	SHA256 string `json:"sha256"`
 	Bytes  int    `json:"bytes"`
 	Source string `json:"-"`
+	File   string `json:"file,omitempty"` // that it is from, if that is not the model's
 }
 
 // Metadata is a key of a model file with its value, shortened for people.

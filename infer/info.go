@@ -32,6 +32,8 @@ type ModelInfo struct {
 
 	Upstream *Upstream `json:"upstream,omitempty"` // where it runs, if another engine runs it; nil: this one does
 
+	ChatTemplate string `json:"-"` // replaces the templates of the file, in this process; empty: it has none
+
 	Shape *placement.Shape `json:"-"`             // nil: unknown
 	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown
 }

@@ -44,6 +44,9 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 	template := "none"
 	if d.Template != nil {
 		template = fmt.Sprintf("%d bytes, SHA-256 %s", d.Template.Bytes, d.Template.SHA256)
+		if d.Template.File != "" {
+			template += ", from " + Line(d.Template.File)
+		}
 	}
 	row("chat template", template)
 	if err := table.Flush(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -115,15 +116,17 @@ func addDeviceFlags(f *cli.Flags) deviceFlags {
 // engineFlags are the flags of commands that start an engine.
 type engineFlags struct {
 	deviceFlags
-	ctx    *int
-	lookup *string
-	ahead  *string
+	ctx      *int
+	template *string // nil: the command has no such flag
+	lookup   *string
+	ahead    *string
 }
 
 func addEngineFlags(f *cli.Flags) engineFlags {
 	return engineFlags{
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
+		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
 		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU and on GPUs where it was measured to gain"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
@@ -142,7 +145,22 @@ func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.catalog(t, kind.types)
+	catalog, err := f.catalog(t, kind.types)
+	if err != nil || f.template == nil || *f.template == "" {
+		return catalog, err
+	}
+	source, err := hub.ReadTemplate(*f.template)
+	if err == nil && source == "" {
+		err = errors.New("it is empty")
+	}
+	if err == nil {
+		_, err = chat.Parse(source)
+	}
+	if err != nil {
+		return nil, cli.Usagef("--chat-template %s cannot be used: %v", *f.template, err)
+	}
+	catalog.SetTemplate(source)
+	return catalog, nil
 }
 
 // options returns the options of an engine that loads the model of catalog with the name or

@@ -112,6 +112,9 @@ func modelTemplate(catalog *hub.Hub, model string) (parsed *chat.Template, bos, 
 	}
 	defer file.Close()
 	source, err := file.Str("tokenizer.chat_template")
+	if details, detailsErr := catalog.Details(model); detailsErr == nil && details.Template != nil {
+		source, err = details.Template.Source, nil // perhaps that of a file beside the model
+	}
 	if err != nil {
 		return nil, "", "", fmt.Errorf("model %q has no chat template: %w", model, err)
 	}

@@ -44,8 +44,10 @@ type openModel struct {
 }
 
 // key identifies the model: two names of one file give one key, a replaced file of the same name
-// another, and a model that may use one device alone a third.
-func (m *openModel) key() string { return m.info.Name + "@" + m.hash + m.device }
+// another, as does another chat template, and a model that may use one device alone a third.
+func (m *openModel) key() string {
+	return m.info.Name + "@" + m.hash + m.format.TemplateHash() + m.device
+}
 
 // vocabulary implements sample's vocabulary.
 type vocabulary struct{ *openModel }
@@ -152,7 +154,7 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 	}
 	m.hash = headerHash(m.file)
 	m.constraints = newConstraints(m)
-	m.format = talk.Read(m.file, m.tokenizer, "")
+	m.format = talk.Read(m.file, m.tokenizer, m.info.ChatTemplate)
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 // often it is opened.
 type countingCatalog struct {
 	file  []byte
+	info  infer.ModelInfo // without its name
 	opens atomic.Int64
 }
 
@@ -32,7 +33,8 @@ func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error)
 		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(c.file)
-	return f, infer.ModelInfo{Name: "m"}, err
+	c.info.Name = "m"
+	return f, c.info, err
 }
 
 func newSources(c infer.Catalog) *openModels {
@@ -132,6 +134,27 @@ func TestSource_Prompt(t *testing.T) {
 				t.Errorf("%q, %v, %v; want %q and first token %d", text, tokens, err, tt.prompt, tt.first)
 			}
 		})
+	}
+}
+
+func TestAModelIsRenderedByTheChatTemplateThatTheCatalogGivesIt(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{})
+	keys := map[string]bool{}
+	for _, template := range []string{"", "own {{ messages[0].content }}"} {
+		l := newSources(&countingCatalog{file: file, info: infer.ModelInfo{ChatTemplate: template}})
+		m, err := l.acquire(t.Context(), "m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := m.prompt(t.Context(), infer.Request{Messages: []chat.Message{{Role: "user", Content: "hi"}}}, time.Time{})
+		if own := p.text == "own hi"; err != nil || own != (template != "") {
+			t.Errorf("with %q: got %q, %v", template, p.text, err)
+		}
+		keys[m.key()] = true
+		l.release(m)
+	}
+	if len(keys) != 2 {
+		t.Error("two templates of a file are the same model")
 	}
 }
 

@@ -31,9 +31,16 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 	}
 	defer f.Close()
 	d.Types = tensorTypes(f.Tensors())
-	if source, err := f.Str("tokenizer.chat_template"); err == nil {
+	source, file, err := h.ownTemplate(e)
+	if err != nil {
+		return infer.ModelDetails{}, unusable("the chat template of model %q cannot be read: %s", name, err)
+	}
+	if source == "" {
+		source, err = f.Str("tokenizer.chat_template")
+	}
+	if err == nil {
 		sum := sha256.Sum256([]byte(source))
-		d.Template = &infer.Template{SHA256: hex.EncodeToString(sum[:]), Bytes: len(source), Source: source}
+		d.Template = &infer.Template{SHA256: hex.EncodeToString(sum[:]), Bytes: len(source), Source: source, File: file}
 	}
 	for _, key := range f.Keys() {
 		d.Metadata = append(d.Metadata, infer.Metadata{Key: shorten(key), Value: valueOf(f, key)})

@@ -41,6 +41,8 @@ type Hub struct {
 	types   []gguf.Type
 	machine func() placement.Machine // nil: unknown
 
+	template string // see SetTemplate
+
 	mu      sync.Mutex
 	allowed []string              // absolute paths, from AllowPath
 	cache   map[string]cachedFile // descriptions of models by path
@@ -149,6 +151,9 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	info := h.info(e)
 	if info.Error != "" {
 		return broken(info.Error)
+	}
+	if info.ChatTemplate, _, err = h.ownTemplate(e); err != nil {
+		return broken(fmt.Sprintf("its chat template cannot be read: %s", err))
 	}
 	f, err := e.open()
 	if err != nil {

@@ -1,0 +1,64 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"m40-llm/infer/gguf"
+)
+
+// templateSuffix ends the name of a file with a chat template for the model beside it.
+const templateSuffix = ".jinja"
+
+// maxTemplate bounds such a file in bytes.
+const maxTemplate = 256 << 10
+
+// ReadTemplate reads a chat template from a file.
+func ReadTemplate(path string) (string, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !stat.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxTemplate+1))
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxTemplate {
+		return "", fmt.Errorf("%s is larger than %d KiB, the most that a chat template may have", path, maxTemplate>>10)
+	}
+	return strings.TrimPrefix(string(text), "\uFEFF"), nil
+}
+
+// SetTemplate makes models in files use a chat template instead of their own. It must be called before
+// other methods.
+func (h *Hub) SetTemplate(source string) { h.template = source }
+
+// ownTemplate returns the chat template that e uses instead of that in its file, and the file that it is
+// from; "" if there is none.
+func (h *Hub) ownTemplate(e entry) (source, file string, err error) {
+	if e.path == "" {
+		return "", "", nil
+	}
+	if h.template != "" {
+		return h.template, "", nil
+	}
+	file = filepath.Join(filepath.Dir(e.path), gguf.ModelName(filepath.Base(e.path))+templateSuffix)
+	source, err = ReadTemplate(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && source == "" {
+		return "", "", nil
+	}
+	return source, file, err
+}

@@ -1,0 +1,65 @@
+package hub_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/hub"
+)
+
+func TestAModelUsesTheChatTemplateBesideIt(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Template: "of the file"})
+	parts := gguftest.SplitTinyLlama(gguftest.Llama{Template: "of the file"}, 2)
+	dir := folder(t, map[string][]byte{
+		"own.gguf": file, "own.jinja": []byte("\uFEFF{{ 'own' }}\n"),
+		"plain.gguf":                file,
+		"empty.gguf":                file,
+		"empty.jinja":               nil,
+		"split-00001-of-00002.gguf": parts[0], "split-00002-of-00002.gguf": parts[1], "split.jinja": []byte("of a split model"),
+	})
+	for _, c := range []struct{ given, model, used, described, from string }{
+		{"", "own", "{{ 'own' }}\n", "{{ 'own' }}\n", "own.jinja"},
+		{"", "split", "of a split model", "of a split model", "split.jinja"},
+		{"", "plain", "", "of the file", ""},
+		{"", "empty", "", "of the file", ""},
+		{"of all", "own", "of all", "of all", ""},
+		{"of all", "plain", "of all", "of all", ""},
+		{"of all", "builtin", "", "of the file", ""},
+	} {
+		h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"builtin": file}})
+		h.SetTemplate(c.given)
+		opened, info, err := h.Open(c.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Close()
+		details, err := h.Details(c.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := ""
+		if details.Template.File != "" {
+			from = filepath.Base(details.Template.File)
+		}
+		if info.ChatTemplate != c.used || details.Template.Source != c.described || from != c.from {
+			t.Errorf("%s with %q for all: uses %q, is described with %q from %q; want %q, %q, %q", c.model, c.given, info.ChatTemplate, details.Template.Source, from, c.used, c.described, c.from)
+		}
+	}
+}
+
+func TestAChatTemplateThatCannotBeReadIsAnError(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{})
+	dir := folder(t, map[string][]byte{"large.gguf": file, "large.jinja": make([]byte, 300<<10), "folder.gguf": file})
+	if err := os.Mkdir(filepath.Join(dir, "folder.jinja"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for model, want := range map[string]string{"large": "larger than 256 KiB", "folder": "not a regular file"} {
+		_, _, err := hub.New(hub.Options{Dir: dir}).Open(model)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error that says %q", model, err, want)
+		}
+	}
+}
