@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,24 +62,60 @@ var chromium = sync.OnceValue(func() string {
 	return ""
 })
 
-// chromiumProcess is the one process of Chromium, which the first browser of the tests starts
-// and closeChromium ends.
-var chromiumProcess struct {
-	sync.Once
+// A chromiumProcess is a process of Chromium that sees some fonts alone.
+type chromiumProcess struct {
 	ctx   context.Context
 	close func()
-	err   error
 }
 
-func startChromium() {
-	p := &chromiumProcess
+// shared is the process that the tests share: the first test that needs a browser starts it, closeShared ends it.
+var shared = sync.OnceValues(func() (*chromiumProcess, error) { return startChromium(pinnedFonts) })
+
+// sharedStarted is set when shared was called.
+var sharedStarted atomic.Bool
+
+func closeShared() {
+	if !sharedStarted.Load() {
+		return
+	}
+	if p, err := shared(); err == nil {
+		p.close()
+	}
+}
+
+// newChromium starts a process of the test's own with other fonts.
+func newChromium(t testing.TB, fonts fontSet) *chromiumProcess {
+	t.Helper()
+	needChromium(t)
+	p, err := startChromium(fonts)
+	if err != nil {
+		t.Fatalf("the browser does not start: %v", err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+func needChromium(t testing.TB) {
+	t.Helper()
+	if chromium() == "" {
+		fixtures.Skip(t, "there is no Chromium")
+	}
+}
+
+func startChromium(fonts fontSet) (*chromiumProcess, error) {
 	dir, err := os.MkdirTemp("", "chromium")
 	if err != nil {
-		p.err = err
-		return
+		return nil, err
+	}
+	config, err := fonts.configure(filepath.Join(dir, "fonts"))
+	if err != nil {
+		return nil, err
 	}
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(chromium()),
+		// The machine's fonts, language and time zone decide nothing.
+		chromedp.Env("FONTCONFIG_FILE="+config, "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TZ=UTC"),
+		chromedp.Flag("lang", "en-US"),
 		chromedp.WSURLReadTimeout(handlerstest.Hang),
 		chromedp.NoSandbox,
 		chromedp.DisableGPU,
@@ -92,32 +129,35 @@ func startChromium() {
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocator)
-	p.ctx, p.close = ctx, func() {
+	p := &chromiumProcess{ctx, func() {
 		cancel()
 		stop()
 		os.RemoveAll(dir)
+	}}
+	if err := chromedp.Do(ctx); err != nil {
+		p.close()
+		return nil, err
 	}
-	p.err = chromedp.Do(ctx)
+	return p, nil
 }
 
-func closeChromium() {
-	if chromiumProcess.close != nil {
-		chromiumProcess.close()
-	}
-}
-
-// openBrowser opens a page that belongs to server, with cookies, storage and a cache of its
-// own, as if its browser had just been installed.
+// openBrowser opens a page that belongs to server in the browser that tests share.
 func openBrowser(t testing.TB, server *httptest.Server) *browser {
 	t.Helper()
-	if chromium() == "" {
-		fixtures.Skip(t, "there is no Chromium")
+	needChromium(t)
+	sharedStarted.Store(true)
+	p, err := shared()
+	if err != nil {
+		t.Fatalf("the browser does not start: %v", err)
 	}
-	chromiumProcess.Do(startChromium)
-	if chromiumProcess.err != nil {
-		t.Fatalf("the browser does not start: %v", chromiumProcess.err)
-	}
-	ctx, cancel := chromedp.NewContext(chromiumProcess.ctx, chromedp.WithNewBrowserContext())
+	return p.open(t, server)
+}
+
+// open opens a page that belongs to server, with cookies, storage and a cache of its
+// own, as if its browser had just been installed.
+func (p *chromiumProcess) open(t testing.TB, server *httptest.Server) *browser {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(p.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx, origin: server.URL}
 	if err := chromedp.Do(ctx); err != nil { // opens it

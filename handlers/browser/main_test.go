@@ -23,6 +23,6 @@ func TestMain(m *testing.M) {
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
-	defer closeChromium()
+	defer closeShared()
 	return t.M.Run()
 }
