@@ -58,6 +58,7 @@ func (a activeAnswers) start(o activity.Origin, events ...infer.Event) chan<- in
 // TestTheActivityIsShownAsItChanges follows the page from an idle engine to answers in every state, and
 // stops one, at each width and in both themes.
 func TestTheActivityIsShownAsItChanges(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	db := handlerstest.OpenStore(t)
 	known := handlerstest.PeopleOf(t, db, "")

@@ -8,6 +8,7 @@ import (
 )
 
 func TestAttachingFilesInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -18,6 +18,7 @@ import (
 // TestEverybodyCanUseTheStates looks at states of the page that TestEverybodyCanUseThePage
 // does not come to. Headings keep their order, and everything is within a landmark.
 func TestEverybodyCanUseTheStates(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)

@@ -19,6 +19,7 @@ const pairEnded = "document.querySelector('[data-stop-all]').hidden && !document
 
 // TestABlindComparison compares two presets, and then two models, in the browser.
 func TestABlindComparison(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	engine.List(infer.ModelInfo{Name: "guide"}, infer.ModelInfo{Name: "other"})

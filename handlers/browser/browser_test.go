@@ -303,20 +303,37 @@ func (b *browser) keepTimers(ms int) {
 
 const noticeTime = 10_000 // milliseconds, of notice.js
 
-// until waits for a condition in the page. One that throws is not true yet: what it
-// looks at may not be there.
+// until waits for a condition in the page, which looks again after each frame and when nothing is drawn. A condition that
+// throws is not true yet: what it looks at may not be there.
 func (b *browser) until(condition string) {
 	b.t.Helper()
-	condition = "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
-	for deadline := time.Now().Add(handlerstest.Hang); ; time.Sleep(20 * time.Millisecond) {
-		// One that is evaluated while the page goes to another address fails.
-		if v, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+condition+")")); err == nil && v == "true" {
+	holds := "(() => { try { return Boolean(" + condition + ") } catch { return false } })()"
+	wait := `new Promise(done => {
+		const look = () => {
+			if (` + holds + `) return done('true')
+			let waiting = true
+			const next = () => { if (waiting) { waiting = false; look() } }
+			requestAnimationFrame(next)
+			setTimeout(next, 20)
+		}
+		look()
+	})`
+	for deadline := time.Now().Add(handlerstest.Hang); time.Now().Before(deadline); {
+		// A page that goes to another address ends what is evaluated in it, and one without scripts has neither frames nor
+		// timers, so it is asked anew.
+		if b.evaluates("String("+holds+")", time.Second) || b.evaluates(wait, 250*time.Millisecond, chromedp.EvalAwaitPromise) {
 			return
 		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
-		}
 	}
+	b.t.Fatalf("waited in vain for %s\npage: %s\ntroubles: %q", condition, b.text("main"), b.seen())
+}
+
+// evaluates reports whether an expression becomes the text true within a time.
+func (b *browser) evaluates(expression string, within time.Duration, options ...chromedp.EvaluateOption) bool {
+	ctx, cancel := context.WithTimeout(b.ctx, within)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[string](expression, options...))
+	return err == nil && v == "true"
 }
 
 // value evaluates an expression in the page and returns it as text.
@@ -392,6 +409,7 @@ const lastAnswer = "[...document.querySelectorAll('.answer .prose')].at(-1)?.inn
 func lastAnswerIs(text string) string { return fmt.Sprintf("%s === %q", lastAnswer, text) }
 
 func TestThePageInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server := handlerstest.Serve(t, engine)
 	b := openBrowser(t, server)
@@ -583,6 +601,7 @@ func (b *browser) fill(selector, text string) {
 }
 
 func TestVersionsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -745,6 +764,7 @@ func steps(t *testing.T, b *browser) func(name string, f func(t *testing.T)) {
 }
 
 func TestTheRailInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -905,6 +925,7 @@ func TestTheRailInABrowser(t *testing.T) {
 }
 
 func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	// What a store holds of an answer whose server was killed.
@@ -928,6 +949,7 @@ func TestAnAnswerThatTheServerLeftIsWrittenOn(t *testing.T) {
 }
 
 func TestALongChatComesInPages(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	var list []store.Message
@@ -1024,6 +1046,7 @@ func (c *cable) cut(on bool) {
 }
 
 func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server := handlerstest.Serve(t, engine)
 	line := newCable(t, server)
@@ -1056,6 +1079,7 @@ func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
 }
 
 func TestTheLayoutStandsStillWhenABlockEnds(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	b := openBrowser(t, handlerstest.Serve(t, engine))
 	b.open("/")
@@ -1111,6 +1135,7 @@ func pieces(text string) []string { return strings.SplitAfter(text, " ") }
 // TestEveryStateOfThePage goes through what a person may see, in both themes and
 // on a phone. With -shots it also takes pictures.
 func TestEveryStateOfThePage(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	for i, title := range []string{"A quiz about bridges", "Sourdough timing table", "Translate the boiler manual", "Regex for German dates"} {

@@ -11,6 +11,7 @@ import (
 )
 
 func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	engine.Set(func(s *infer.Status) { s.ContextLength = 40 })
 	server := handlerstest.Serve(t, engine)
@@ -58,6 +59,7 @@ func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
 }
 
 func TestARawChatInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -11,6 +11,7 @@ import (
 
 // The built-in model, steered in a browser.
 func TestSteeringTheGuideInABrowser(t *testing.T) {
+	t.Parallel()
 	server, _ := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
 	b := openBrowser(t, server)
 	run := steps(t, b)

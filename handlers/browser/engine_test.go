@@ -14,6 +14,7 @@ import (
 // All of it: the built-in model on the processor, chats in a real database, a real
 // browser. With -shots it takes the README's pictures.
 func TestRealEngine_InTheBrowser(t *testing.T) {
+	t.Parallel()
 	server, chats := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
 	for _, title := range []string{"A story about a fox", "Names for a kitten", "What is a token?"} {
 		question := []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: title, Version: 1, Versions: 1}}

@@ -15,6 +15,7 @@ import (
 )
 
 func TestAPageWithoutWebsocketsHasEvents(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{})
 	handler := handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)})

@@ -162,12 +162,14 @@ const layout = `((least) => {
 // TestTheTranscriptIsLaidOutAtEveryWidth looks at each kind of turn on phones, tablets and
 // desktops, under a finger and under a mouse.
 func TestTheTranscriptIsLaidOutAtEveryWidth(t *testing.T) {
+	t.Parallel()
 	needFonts(t, pinnedFonts)
 	transcriptIsLaidOut(t, openBrowser, 320, 360, 390, 600, 760, 761, 820, 1000, 1120, 1121, 1440, 1600)
 }
 
 // Liberation is what most desktops without DejaVu have, and is narrower.
 func TestTheTranscriptIsLaidOutWithLiberation(t *testing.T) {
+	t.Parallel()
 	needFonts(t, liberationFonts)
 	chromium := newChromium(t, liberationFonts)
 	transcriptIsLaidOut(t, chromium.open, 320, 820, 1440)
@@ -255,6 +257,7 @@ func pictures(b *browser, name string) {
 
 // TestAShortExchangeTakesLittleRoom measures the furniture around two short texts.
 func TestAShortExchangeTakesLittleRoom(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -282,6 +285,7 @@ func TestAShortExchangeTakesLittleRoom(t *testing.T) {
 // TestATurnShowsAtFirstWhatIsWantedMost looks for what stands beside texts, and what comes
 // when it is asked for.
 func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	answer := func(device, reason string) *store.Answer {

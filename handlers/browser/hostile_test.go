@@ -65,6 +65,7 @@ func (b *browser) asked() []string {
 var settle = chromedp.Sleep(300 * time.Millisecond)
 
 func TestNothingHostileRunsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -40,6 +40,7 @@ func (b *browser) write(selector, text string) {
 }
 
 func TestTwoPeopleWriteInOneChat(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	owner, phone := openBrowser(t, server), openBrowser(t, server)
@@ -120,6 +121,7 @@ func TestTwoPeopleWriteInOneChat(t *testing.T) {
 }
 
 func TestAReaderWithoutScriptsAsksAndWritesByForms(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	owner, reader := openBrowser(t, server), openBrowser(t, server)

@@ -106,6 +106,7 @@ func startProcess(t *testing.T, dir, addr string, saveEvery time.Duration) (*exe
 // TestThePageSaysWhatIsTrueOfAServerThatIsGone kills a server, or stops it, while it writes
 // an answer that a page shows, and starts it again.
 func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
+	t.Parallel()
 	rounds := 1
 	if os.Getenv("M40_LLM_TORTURE") == "1" {
 		rounds = 20

@@ -12,6 +12,7 @@ import (
 
 // The page says whether the chat is warm, what that means and how much it takes, and deletes it.
 func TestPage_WarmAndColdChats(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	h := handlerstest.NewHome(t)
 	server := handlerstest.ServeChats(t, h.Engine, h.Chats)

@@ -14,6 +14,7 @@ import (
 const longName = "some-publisher-llama-3.2-1b-instruct-abliterated-q4_k_m"
 
 func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	loaded := []infer.ModelInfo{{Name: "guide"}, {Name: longName}}
 	engine.List(loaded...)

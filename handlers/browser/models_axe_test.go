@@ -13,6 +13,7 @@ import (
 // TestEverybodyCanUseTheModels looks at the page about models and the menu in both
 // themes, and takes their pictures.
 func TestEverybodyCanUseTheModels(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	registry := handlerstest.NewModelRegistry(t)
 	server := handlerstest.ServeModels(t, t.TempDir(), registry)

@@ -43,6 +43,7 @@ func card(state string) string {
 }
 
 func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
+	t.Parallel()
 	registry := handlerstest.NewModelRegistry(t)
 	dir := t.TempDir()
 	server := handlerstest.ServeModels(t, dir, registry)
@@ -168,6 +169,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 }
 
 func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
+	t.Parallel()
 	registry := handlerstest.NewModelRegistry(t)
 	server := handlerstest.ServeModels(t, t.TempDir(), registry)
 	b := openBrowser(t, server.Server)
@@ -334,6 +336,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 }
 
 func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
+	t.Parallel()
 	server := handlerstest.ServeModels(t, t.TempDir(), handlerstest.NewModelRegistry(t))
 	for seed, name := range []string{"first.gguf", "second.gguf"} {
 		server.Put(t, name, gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Seed: uint64(seed), Context: 8192}))

@@ -10,6 +10,7 @@ import (
 )
 
 func TestAPlainChatWithoutScriptsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -24,6 +24,7 @@ import (
 const sliderTops = `[...document.querySelectorAll('#inspector .sec > .param[data-kind=slider]')].map(p => p.dataset.param + ' ' + p.querySelector('input[type=range]').getBoundingClientRect().top).join()`
 
 func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	for _, size := range []struct {
 		name          string
@@ -115,6 +116,7 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 }
 
 func TestScrollersKeepTheirWidthWhetherOrNotTheyScroll(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -131,6 +133,7 @@ func TestScrollersKeepTheirWidthWhetherOrNotTheyScroll(t *testing.T) {
 }
 
 func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -223,6 +226,7 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 }
 
 func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -263,6 +267,7 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 // TestExplanationsStandApart measures the settings that are folded away: no text touches
 // another, or a control.
 func TestExplanationsStandApart(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -302,6 +307,7 @@ func TestExplanationsStandApart(t *testing.T) {
 }
 
 func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	for i := range 30 {
@@ -374,6 +380,7 @@ func TestNoticesCoverNothingThatCanBePressed(t *testing.T) {
 }
 
 func TestAMovedSliderKeepsTheUndoOfADeletedChat(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	if _, err := handlerstest.ImportList(chats, store.Metadata{Title: "Night birds"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1); err != nil {
@@ -398,6 +405,7 @@ func TestAMovedSliderKeepsTheUndoOfADeletedChat(t *testing.T) {
 // TestATabletIsMadeForFingers measures what is pressed beside a chat on a tablet, and that
 // who speaks does not lie over what is said.
 func TestATabletIsMadeForFingers(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -423,6 +431,7 @@ func TestATabletIsMadeForFingers(t *testing.T) {
 }
 
 func TestTheTimeBesideMaxTokensIsThatOfTheModel(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -457,6 +466,7 @@ func TestTheTimeBesideMaxTokensIsThatOfTheModel(t *testing.T) {
 }
 
 func TestAnImportOfWhichNothingCameSaysSo(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -473,6 +483,7 @@ func TestAnImportOfWhichNothingCameSaysSo(t *testing.T) {
 }
 
 func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	engine.Set(func(s *infer.Status) { s.ContextLength, s.Model.ContextTrain = 40, 40 })
 	server, _ := handlerstest.ServeStored(t, engine)
@@ -515,6 +526,7 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 }
 
 func TestWithoutScriptsNoButtonIsDead(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	chat := handlerstest.ChatOf(t, handlerstest.Submit(t, server, "/", url.Values{"text": {"Hello"}}))
@@ -537,6 +549,7 @@ func TestWithoutScriptsNoButtonIsDead(t *testing.T) {
 }
 
 func TestWithoutScriptsStopStandsAtTheEndOfTheAnswer(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

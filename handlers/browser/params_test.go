@@ -24,6 +24,7 @@ func (b *browser) set(key, value string) {
 }
 
 func TestEveryParameterReachesTheRequest(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -198,6 +199,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 }
 
 func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

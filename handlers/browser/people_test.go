@@ -18,6 +18,7 @@ import (
 // TestEverybodyCanLetPeopleIn adds a person, a device and a key in a browser, and looks at each page
 // in both themes.
 func TestEverybodyCanLetPeopleIn(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	db := handlerstest.OpenStore(t)
 	known := handlerstest.PeopleOf(t, db, "")

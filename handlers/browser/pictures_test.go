@@ -36,6 +36,7 @@ import (
 // TestPictures makes the pictures of docs/sharing.md, in the folder M40_LLM_PICTURES: each state on a phone
 // and on a desktop, in both themes. See make pictures.
 func TestPictures(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("M40_LLM_PICTURES")
 	if dir == "" {
 		t.Skip("M40_LLM_PICTURES names no folder")
@@ -325,6 +326,7 @@ func (p *photographer) managing() {
 // TestPicturesOfStates makes the pictures of the README that show a state of the storybook, in the folder
 // M40_LLM_PICTURES. See make pictures.
 func TestPicturesOfStates(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("M40_LLM_PICTURES")
 	if dir == "" {
 		t.Skip("M40_LLM_PICTURES names no folder")

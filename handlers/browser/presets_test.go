@@ -33,6 +33,7 @@ func (b *browser) presetMenu(item string) {
 }
 
 func TestTheModelsOwnSettingsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	engine.Suggest(map[string]float64{"temperature": 1, "top_k": 64})
 	server, _ := handlerstest.ServeStored(t, engine)
@@ -87,6 +88,7 @@ func TestTheModelsOwnSettingsInABrowser(t *testing.T) {
 }
 
 func TestPresetsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -276,6 +278,7 @@ func TestPresetsInABrowser(t *testing.T) {
 // TestEverybodyCanUsePresets looks at the states of presets in both themes, on a desktop
 // and on a phone.
 func TestEverybodyCanUsePresets(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)

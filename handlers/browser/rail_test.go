@@ -39,6 +39,7 @@ func (b *browser) choose(files ...string) {
 }
 
 func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
+	t.Parallel()
 	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	add := func(title string) {
 		t.Helper()
@@ -63,6 +64,7 @@ func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
 }
 
 func TestFoldersAndImportsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	folder := t.TempDir()

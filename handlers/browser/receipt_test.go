@@ -21,6 +21,7 @@ func (b *browser) answerMenu(item string) {
 }
 
 func TestReceiptsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -108,6 +109,7 @@ func TestReceiptsInABrowser(t *testing.T) {
 // TestEverybodyCanUseReceipts looks at the states of a replay in both themes, on a
 // desktop and on a phone.
 func TestEverybodyCanUseReceipts(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)

@@ -44,6 +44,7 @@ func openTwoGuides(t *testing.T) *engine.Engine {
 }
 
 func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
+	t.Parallel()
 	engine := openTwoGuides(t)
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -170,6 +171,7 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 }
 
 func TestScoringShowsItsProgressAndCanBeCancelled(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -15,6 +15,7 @@ import (
 // TestEverybodyCanUseSharedChats looks at the dialog and the pages of shared chats, in both themes
 // and on screens of three widths.
 func TestEverybodyCanUseSharedChats(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)

@@ -35,6 +35,7 @@ func (b *browser) sharedLink() string {
 const shownTurns = "[...document.querySelectorAll('#thread .prose')].map(el => el.innerText.trim()).join('|')"
 
 func TestAFollowerReadsAlong(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	owner, phone := openBrowser(t, server), openBrowser(t, server)
@@ -91,6 +92,7 @@ func TestAFollowerReadsAlong(t *testing.T) {
 }
 
 func TestAFollowerWithoutScriptsReadsAGrowingPage(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	owner := openBrowser(t, server)

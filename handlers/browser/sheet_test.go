@@ -16,6 +16,7 @@ const sheetEnded = "document.querySelector('[data-stop-all]').hidden && document
 
 // TestAContactSheetOfTheGuide makes contact sheets with the built-in model, and keeps an answer.
 func TestAContactSheetOfTheGuide(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	server, _ := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
 	b := openBrowser(t, server)
@@ -118,6 +119,7 @@ func TestAContactSheetOfTheGuide(t *testing.T) {
 // TestAContactSheetIsStopped refuses a sheet, stops an answer of one that the engine does not answer, and
 // then all of them.
 func TestAContactSheetIsStopped(t *testing.T) {
+	t.Parallel()
 	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	chat, _ := handlerstest.Asked(t, chats, access.Local, "Why?")
 	b := openBrowser(t, server)

@@ -33,6 +33,7 @@ func serveFull(t testing.TB, engine handlers.Engine) (*httptest.Server, *live.Se
 }
 
 func TestAFullDiskIsSaidAndNothingThatWasWrittenIsLost(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := serveFull(t, engine)
 	b := openBrowser(t, server)
@@ -61,6 +62,7 @@ func TestAFullDiskIsSaidAndNothingThatWasWrittenIsLost(t *testing.T) {
 }
 
 func TestAServerThatStopsSaysSoOnThePage(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	chats := live.New(engine, live.Options{})
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))

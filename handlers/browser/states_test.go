@@ -52,6 +52,7 @@ func serveStates(t *testing.T) *httptest.Server {
 }
 
 func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
+	t.Parallel()
 	update := os.Getenv("M40_LLM_UPDATE") == "1"
 	const dir = "testdata/states"
 	b := openBrowser(t, serveStates(t))
@@ -210,6 +211,7 @@ func otherPixels(a, b image.Image) float64 {
 }
 
 func TestAPictureThatLacksAnElementIsAnotherOne(t *testing.T) {
+	t.Parallel()
 	page := image.NewGray(image.Rect(0, 0, 1280, 800))
 	for i := range page.Pix {
 		page.Pix[i] = 250

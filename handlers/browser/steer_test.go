@@ -12,6 +12,7 @@ import (
 
 // TestSteeringTheGuide looks into the answers of the built-in model and steers them, in one page.
 func TestSteeringTheGuide(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	server, _ := handlerstest.ServeStored(t, handlerstest.OpenGuide(t))
 	b := openBrowser(t, server)

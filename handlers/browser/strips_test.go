@@ -45,6 +45,7 @@ func drawStripCase(t testing.TB, random *rand.Rand) stripCase {
 }
 
 func TestThePageCutsWhatTheSamplersCut(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t, handlerstest.Server(t, &handlerstest.FakeEngine{}))
 	b.open("/")
 	random := rand.New(rand.NewPCG(3, 4))
@@ -99,6 +100,7 @@ func (c *stripCase) compare(t *testing.T, page map[string][2]float64) (n int) {
 }
 
 func TestSlidersShowWhatTheyCut(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

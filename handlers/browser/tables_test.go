@@ -8,6 +8,7 @@ import (
 )
 
 func TestAWideTableScrollsAndThePageDoesNot(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	b := openBrowser(t, handlerstest.Serve(t, engine))
 	b.open("/")

@@ -9,6 +9,7 @@ import (
 )
 
 func TestThoughtsInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	b := openBrowser(t, handlerstest.Serve(t, engine))
 	run := steps(t, b)
@@ -58,6 +59,7 @@ func TestThoughtsInABrowser(t *testing.T) {
 }
 
 func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

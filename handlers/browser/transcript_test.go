@@ -38,6 +38,7 @@ func importNumbered(t testing.TB, chats *live.Service, title string, count int64
 }
 
 func TestAChatThatEndsWithAQuestionIsAnswered(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -138,6 +139,7 @@ func (b *browser) placeOf(text string) float64 {
 }
 
 func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	const count = 600
@@ -216,6 +218,7 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 // TestTheFirstMessageOfALongChatIsReached goes up as persons do, with a wheel or the key Home,
 // from the end of a chat and from a hit of a search in its middle.
 func TestTheFirstMessageOfALongChatIsReached(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	const count = 500
@@ -292,6 +295,7 @@ func TestTheFirstMessageOfALongChatIsReached(t *testing.T) {
 }
 
 func TestASearchLeadsToTheMessageAndKeepsItsList(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	importNumbered(t, chats, "Another", 4)
@@ -394,6 +398,7 @@ func TestASearchLeadsToTheMessageAndKeepsItsList(t *testing.T) {
 }
 
 func TestTheListOfChatsIsOneTabStop(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	for _, title := range []string{"One", "Two", "Three"} {
@@ -439,6 +444,7 @@ func TestTheListOfChatsIsOneTabStop(t *testing.T) {
 }
 
 func TestTheSystemPromptStandsAtTheTopWithItsSize(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -475,6 +481,7 @@ func TestTheSystemPromptStandsAtTheTopWithItsSize(t *testing.T) {
 }
 
 func TestAnAnswerWithNothingToAddSaysSo(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -491,6 +498,7 @@ func TestAnAnswerWithNothingToAddSaysSo(t *testing.T) {
 }
 
 func TestListsOfTextFromTheRightHaveTheirMarkersThere(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	b := openBrowser(t, handlerstest.Serve(t, engine))
 	b.open("/")
@@ -507,6 +515,7 @@ func TestListsOfTextFromTheRightHaveTheirMarkersThere(t *testing.T) {
 }
 
 func TestAnEditAndAForkAreNamed(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

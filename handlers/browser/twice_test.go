@@ -14,6 +14,7 @@ import (
 
 // TestWhatIsPressedTwiceIsDoneOnce presses buttons twice in a row, as many people do with all of them.
 func TestWhatIsPressedTwiceIsDoneOnce(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
@@ -68,6 +69,7 @@ func TestWhatIsPressedTwiceIsDoneOnce(t *testing.T) {
 
 // TestNothingTypedIsLostOrStoredBecauseOfAnother writes while another page does something with the same chat.
 func TestNothingTypedIsLostOrStoredBecauseOfAnother(t *testing.T) {
+	t.Parallel()
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)

@@ -19,6 +19,7 @@ import (
 // TestUnencrypted_InABrowser looks at the note, at the login with a passphrase and at the page on
 // which that is changed, in both themes.
 func TestUnencrypted_InABrowser(t *testing.T) {
+	t.Parallel()
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	s, chats := handlerstest.ServeStored(t, engine)

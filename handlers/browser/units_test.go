@@ -10,6 +10,7 @@ import (
 )
 
 func TestThePageRoundsAsTheTerminalDoes(t *testing.T) {
+	t.Parallel()
 	b := openBrowser(t, handlerstest.Server(t, &handlerstest.FakeEngine{}))
 	b.open("/")
 	sizes := []int64{0, 1, 999, 1000, 99_949, 99_950, 999_499, 999_500, 15_200_224, 727_000, 1_073_741_824, 4_920_739_232, 123_456_789_012, 5e15}

@@ -46,6 +46,7 @@ func serveOpenAI(t *testing.T) *httptest.Server {
 }
 
 func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
+	t.Parallel()
 	far := serveOpenAI(t)
 	address, err := upstream.ParseAddress(far.URL)
 	if err != nil {
