@@ -295,7 +295,7 @@ func TestExplanationsStandApart(t *testing.T) {
 					const gap = a.matches('.about') || b.matches('.about') ? 2 : 0
 					if (r.left < q.right && q.left < r.right && r.top < q.bottom + gap - 0.5 && q.top < r.bottom + gap - 0.5) wrong.push(p.dataset.param + ': ' + a.className + a.tagName + ' and ' + b.className + b.tagName)
 				}
-				if (p.scrollWidth > p.clientWidth) wrong.push(p.dataset.param + ' is wider than the panel')
+				if (p.scrollWidth > p.clientWidth) wrong.push(p.dataset.param + ' is wider than the panel, by ' + [...p.querySelectorAll('*')].filter(el => el.getBoundingClientRect().right > p.getBoundingClientRect().right + 0.5).map(el => el.localName + '.' + el.className + ' ' + (el.innerText ?? '') + ' ' + getComputedStyle(el).fontFamily + Math.round(el.getBoundingClientRect().right - p.getBoundingClientRect().right)).join())
 			}
 			return wrong.join('; ')
 		})()`)
