@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
 	"infer/client":      {"infer"},
-	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest", "infer/talk"},
 	"infer/worker":      {"infer", "infer/chat", "infer/client", "infer/sample"},
 
 	// What tests share.

@@ -45,6 +45,7 @@ type Upstream struct {
 	Exact         bool              `json:"exact,omitempty"`          // it is another m40-llm: tokens, candidates and seeds are as they would be here
 	ContextLength int               `json:"context_length,omitempty"` // 0: unknown
 	TemplateVars  []string          `json:"template_vars,omitempty"`  // as in Status
+	Tools         bool              `json:"tools,omitempty"`          // it can be given tools
 	Lacks         map[string]string `json:"lacks,omitempty"`          // by setting: why it has no effect, or another one than here, as the rest of a sentence about the server
 	Problem       string            `json:"problem,omitempty"`        // why none of Servers can be asked now; empty: one can
 }

@@ -113,10 +113,28 @@ type OllamaDetails struct {
 }
 
 func ollamaDetails(info infer.ModelInfo) OllamaDetails {
-	return OllamaDetails{
-		Format: "gguf", Family: info.Architecture, Families: []string{info.Architecture},
-		Parameters: parameterSize(info.Parameters), Quant: info.Quant, ContextLength: info.ContextTrain,
+	d := OllamaDetails{
+		Format: "gguf", Family: family(info), Families: []string{family(info)},
+		Parameters: parameterSize(info.Parameters), Quant: info.Quant, ContextLength: longestContext(info),
 	}
+	if up := info.Upstream; up != nil && !up.Exact && !strings.HasPrefix(up.Engine, "llama-server") {
+		d.Format = unknownFamily
+	}
+	return d
+}
+
+// unknownFamily stands for what an engine elsewhere does not say of its model. Clients look for a family, and for the
+// context by its name.
+const unknownFamily = "unknown"
+
+func family(info infer.ModelInfo) string { return cmp.Or(info.Architecture, unknownFamily) }
+
+// longestContext returns the context that another engine runs the model with, else the positions that it was trained on.
+func longestContext(info infer.ModelInfo) int {
+	if up := info.Upstream; up != nil && up.ContextLength > 0 {
+		return up.ContextLength
+	}
+	return info.ContextTrain
 }
 
 // parameterSize returns a number of weights as Ollama writes it: 494.03M or 7.6B.
@@ -131,8 +149,11 @@ func parameterSize(n int64) string {
 }
 
 // fileDigest identifies a state of a model's file. It is not a hash of its content, which would take
-// minutes to compute.
+// minutes to compute. What another engine says about the time of its model is left out.
 func fileDigest(info infer.ModelInfo) string {
+	if info.Upstream != nil && !info.Upstream.Exact {
+		info.ModifiedUnix = 0
+	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%d", info.Name, info.Size, info.ModifiedUnix))
 	return hex.EncodeToString(sum[:])
 }
@@ -149,7 +170,16 @@ func capabilities(info infer.ModelInfo) []string {
 	if info.Embedding > 0 {
 		return []string{"embedding"}
 	}
-	return []string{"completion"}
+	list := []string{"completion"}
+	if up := info.Upstream; up != nil {
+		if up.Tools {
+			list = append(list, "tools")
+		}
+		if len(up.TemplateVars) > 0 {
+			list = append(list, "thinking")
+		}
+	}
+	return list
 }
 
 // ollamaTags answers GET /api/tags with the models that can be used.

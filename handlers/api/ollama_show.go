@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -43,12 +44,14 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	details, err := api.list.Details(info.Name)
-	if err != nil { // a server without a models folder
-		details = infer.ModelDetails{ModelInfo: info}
+	details := infer.ModelDetails{ModelInfo: info}
+	if info.Upstream == nil {
+		if found, err := api.list.Details(info.Name); err == nil { // else it is a server without a models folder
+			details = found
+		}
 	}
 	shown := OllamaShown{
-		Modelfile:  "# This model is the file " + info.Name + ".gguf\nFROM " + info.Name,
+		Modelfile:  "# " + whereIs(info) + "\nFROM " + info.Name,
 		Parameters: ollamaParameters(api.contextOf(info), info.Sampling),
 		License:    info.License, Details: ollamaDetails(info), ModelInfo: modelInfo(details),
 		Capabilities: capabilities(info), ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
@@ -63,13 +66,21 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 	return c.JSON(http.StatusOK, shown)
 }
 
+// whereIs says in a sentence where a model is.
+func whereIs(info infer.ModelInfo) string {
+	if up := info.Upstream; up != nil {
+		return "This model runs at " + strings.Join(up.Servers, ", ") + " (" + cmp.Or(up.Engine, "an engine without a name") + "): there is no file of it here"
+	}
+	return "This model is the file " + info.Name + ".gguf"
+}
+
 // contextOf returns the context of the loaded model, of another one the positions that it was
 // trained on.
 func (api *API) contextOf(info infer.ModelInfo) int {
 	if s := api.engine.Status(); s.Model.Name == info.Name && s.ContextLength > 0 {
 		return s.ContextLength
 	}
-	return info.ContextTrain
+	return longestContext(info)
 }
 
 // ollamaParameters returns lines as those of a Modelfile, without the word PARAMETER.
@@ -96,14 +107,14 @@ func ollamaParameters(context int, suggested *sample.Suggestion) string {
 // omitted.
 func modelInfo(d infer.ModelDetails) map[string]any {
 	values := map[string]any{
-		"general.architecture":    d.Architecture,
+		"general.architecture":    family(d.ModelInfo),
 		"general.parameter_count": d.Parameters,
 	}
 	if d.Embedding > 0 {
-		values[d.Architecture+".embedding_length"] = d.Embedding
+		values[family(d.ModelInfo)+".embedding_length"] = d.Embedding
 	}
-	if d.ContextTrain > 0 {
-		values[d.Architecture+".context_length"] = d.ContextTrain
+	if n := longestContext(d.ModelInfo); n > 0 {
+		values[family(d.ModelInfo)+".context_length"] = n
 	}
 	for _, m := range d.Metadata {
 		if _, there := values[m.Key]; there || strings.HasPrefix(m.Value, "[") || strings.HasSuffix(m.Value, "…") {

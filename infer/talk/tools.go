@@ -230,6 +230,16 @@ func (f *Format) toolMessages(messages []chat.Message) ([]chat.Message, callStyl
 	return messages, style, nil
 }
 
+// AsText returns a conversation for a template elsewhere that shows neither tools nor calls: the tools stand in the system
+// message, calls and results in those of assistant and user. Replies have calls in the form of reply.Example.
+func AsText(messages []chat.Message, tools json.RawMessage) []chat.Message {
+	messages = resultsAsUser(withCallsAsText(messages))
+	if len(tools) == 0 {
+		return messages
+	}
+	return describeTools(chat.Input{Messages: messages, Tools: tools}).Messages
+}
+
 // withCallsAsText returns messages, with calls written at the end of the content of their message.
 func withCallsAsText(messages []chat.Message) []chat.Message {
 	messages = slices.Clone(messages)

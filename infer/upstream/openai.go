@@ -9,7 +9,9 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
+	"m40-llm/infer/talk"
 )
 
 // maxTops is the most alternatives that OpenAI's route lists.
@@ -21,6 +23,7 @@ type call struct {
 	limit  string // field of the body with the limit of tokens
 	body   map[string]any
 	scored bool          // the probabilities of tokens are asked for
+	tools  []reply.Tool  // that stand in the prompt, so that the text has the calls
 	used   sample.Params // the settings that have an effect there
 }
 
@@ -49,6 +52,13 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 		c.body["ignore_eos"] = true
 	}
 	c.addForm(r)
+	if k.noTools {
+		tools, err := reply.ParseTools(callable(r))
+		if err != nil {
+			return call{}, infer.Invalid("tools", "%s", err)
+		}
+		c.tools = tools
+	}
 	if r.Prompt != "" {
 		c.addPrompt(&k, context, r)
 	} else {
@@ -90,9 +100,11 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 		return refuse("alternatives", "list alternatives of a token")
 	case r.Alternatives > maxTops:
 		return infer.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, maxTops)
-	case k.llama && len(r.Tools) > 0 && r.Grammar != "":
+	case k.noTools && r.ForcesCall():
+		return refuse("tool_choice", "force a call, because the chat template of its model shows no tools")
+	case k.llama && !k.noTools && len(r.Tools) > 0 && r.Grammar != "":
 		return refuse("grammar", "keep to a grammar where there are tools")
-	case k.llama && len(r.Tools) > 0 && r.Alternatives > 0:
+	case k.llama && !k.noTools && len(r.Tools) > 0 && r.Alternatives > 0:
 		return refuse("alternatives", "list alternatives of a token where there are tools")
 	}
 	return nil
@@ -151,8 +163,12 @@ func (c *call) lower(f *failure) bool {
 // addMessages adds a conversation.
 func (c *call) addMessages(k *kind, context int, r *infer.Request) {
 	c.path, c.limit = "/v1/chat/completions", "max_tokens"
-	messages := make([]map[string]any, len(r.Messages))
-	for i, m := range r.Messages {
+	conversation := r.Messages
+	if k.noTools {
+		conversation = talk.AsText(r.Messages, callable(r))
+	}
+	messages := make([]map[string]any, len(conversation))
+	for i, m := range conversation {
 		messages[i] = message(m, !k.strict)
 	}
 	c.body["messages"] = messages
@@ -173,7 +189,7 @@ func (c *call) addMessages(k *kind, context int, r *infer.Request) {
 // addScores asks for the probabilities of tokens. llama-server refuses that in streams of conversations with tools, and
 // lists 20 alternatives unless it is told how many.
 func (c *call) addScores(k *kind, r *infer.Request) {
-	if !r.Rows && r.Alternatives == 0 || !k.has("logprobs") || k.llama && len(r.Tools) > 0 {
+	if !r.Rows && r.Alternatives == 0 || !k.has("logprobs") || k.llama && !k.noTools && len(r.Tools) > 0 {
 		return
 	}
 	c.scored, c.body["logprobs"] = true, true
@@ -184,7 +200,7 @@ func (c *call) addScores(k *kind, r *infer.Request) {
 
 // addTools adds the tools. llama-server ignores a choice by name: it gets that tool alone.
 func (c *call) addTools(k *kind, r *infer.Request) {
-	if len(r.Tools) == 0 {
+	if len(r.Tools) == 0 || k.noTools {
 		return
 	}
 	c.body["tools"] = r.Tools
@@ -202,6 +218,14 @@ func (c *call) addTools(k *kind, r *infer.Request) {
 	if r.SingleCall && k.has("parallel_tool_calls") {
 		c.body["parallel_tool_calls"] = false
 	}
+}
+
+// callable returns the tools that the model may call.
+func callable(r *infer.Request) json.RawMessage {
+	if r.ToolChoice == infer.ToolChoiceNone {
+		return nil
+	}
+	return r.Tools
 }
 
 // toolNamed returns the definition of the tool called name; nil if there is none.

@@ -292,11 +292,12 @@ func (r *Router) ModelsVersion() int64 {
 func (m *model) info() infer.ModelInfo {
 	info := m.servers[0].describe(m.id)
 	info.Name = m.name
-	up := &infer.Upstream{Exact: m.exact, Engine: m.servers[0].engineName(), ContextLength: info.Upstream.ContextLength, TemplateVars: info.Upstream.TemplateVars}
+	up := &infer.Upstream{Exact: m.exact, Engine: m.servers[0].engineName(), ContextLength: info.Upstream.ContextLength, TemplateVars: info.Upstream.TemplateVars, Tools: true}
 	var problems []string
 	for _, s := range m.servers {
 		one := s.describe(m.id).Upstream
 		up.Servers = append(up.Servers, s.address)
+		up.Tools = up.Tools && one.Tools
 		if n := one.ContextLength; n > 0 && (up.ContextLength == 0 || n < up.ContextLength) {
 			up.ContextLength = n
 		}

@@ -129,12 +129,24 @@ func (s *server) check(ctx context.Context) (loading bool, err error) {
 	}
 	s.mu.Lock()
 	was := s.problem
+	if !k.native { // of which many say that their models are made at the time of the request
+		keepTimes(models, s.models)
+	}
 	s.kind, s.models, s.problem, s.told, s.stale, s.silent = k, models, "", false, false, 0
 	s.mu.Unlock()
 	if was != "" {
 		s.o.Notice(fmt.Sprintf("%s answers: %s", s.address, counted(len(models), "model")))
 	}
 	return loading, nil
+}
+
+// keepTimes gives models the time that they had when they were seen first.
+func keepTimes(models, before []offered) {
+	for i, m := range models {
+		if at := slices.IndexFunc(before, func(o offered) bool { return o.id == m.id }); at >= 0 {
+			models[i].info.ModifiedUnix = before[at].info.ModifiedUnix
+		}
+	}
 }
 
 // ask makes the requests of a check. A server that could not be asked for a while may be another one now.
@@ -346,6 +358,7 @@ func (s *server) describe(id string) infer.ModelInfo {
 	if up.ContextLength == 0 {
 		up.ContextLength = s.kind.context
 	}
+	up.Tools = s.kind.native || s.kind.has("tools")
 	up.Lacks, up.Problem = s.kind.lacks, s.problem
 	info.Upstream = &up
 	return info

@@ -32,7 +32,7 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 	}
 	w := &writer{server: s, model: m, request: &r, params: call.used, take: take, begun: time.Now()}
 	if r.ParseReply {
-		w.parser = thoughts.Parser(reply.Options{})
+		w.parser = thoughts.Parser(reply.Options{Tools: call.tools, BufferCalls: r.WholeCalls, Single: r.SingleCall})
 	}
 	if r.MaxTokens == 0 {
 		w.reason = infer.FinishLength
@@ -296,13 +296,13 @@ func (w *writer) choice(c *choice) bool {
 	if reasoning == "" {
 		reasoning = value(c.Delta.Reasoning)
 	}
-	if w.parser != nil {
-		d := w.parser.Text(text)
-		text, reasoning = d.Content, reasoning+d.Reasoning
-	}
 	calls := w.calls.add(c.Delta.Calls, w.request)
 	if w.request.WholeCalls {
 		calls = nil
+	}
+	if w.parser != nil {
+		d := w.parser.Text(text)
+		text, reasoning, calls = d.Content, reasoning+d.Reasoning, append(calls, d.Calls...)
 	}
 	tokens := w.scores(c.LogProbs)
 	if len(tokens) == 0 && text+reasoning != "" || len(calls) > 0 && len(tokens) == 0 {
@@ -431,11 +431,14 @@ func (w *writer) end() error {
 		d.Calls = w.calls.deltas()
 	}
 	if w.parser != nil {
-		rest := w.parser.End(true)
-		d.Text, d.Reasoning = rest.Content, rest.Reasoning
+		rest := w.parser.End(w.reason != infer.FinishLength)
+		d.Text, d.Reasoning, d.Calls = rest.Content, rest.Reasoning, append(d.Calls, rest.Calls...)
+		if w.parser.Called() && w.reason == infer.FinishStop {
+			w.reason = infer.FinishCalls
+		}
 	}
 	d.Reason, d.StopString = w.reason, w.stop
-	if d.Reason == infer.FinishCalls && len(w.calls.whole) == 0 {
+	if d.Reason == infer.FinishCalls && len(w.calls.whole) == 0 && (w.parser == nil || !w.parser.Called()) {
 		d.Reason = infer.FinishStop
 	}
 	d.Usage = record.Usage{CompletionTokens: w.tokens}
