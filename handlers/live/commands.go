@@ -103,6 +103,39 @@ func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 	return nil
 }
 
+// SendWithPanel is Send with the settings of the panel, as they are when the command begins.
+func (c *Chat) SendWithPanel(ctx context.Context, who Principal, text, system string) error {
+	q := Question{Text: text, System: system, Settings: DefaultSettings()}
+	if err := q.validate(); err != nil {
+		return err
+	}
+	done, err := c.command(ctx, who, access.ActionAsk, "send")
+	if err != nil {
+		return err
+	}
+	defer done()
+	q.Settings = c.panel.Settings
+	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
+		return err
+	}
+	c.sent()
+	return nil
+}
+
+// Answer begins the answer to a question, with the panel as it is when the command begins. It does nothing if the
+// question is not the last message of the branch.
+func (c *Chat) Answer(ctx context.Context, who Principal, question int64) error {
+	done, err := c.command(ctx, who, access.ActionAsk, "answer")
+	if err != nil {
+		return err
+	}
+	defer done()
+	if len(c.branch) == 0 || c.branch.leaf() != question || c.branch[len(c.branch)-1].Role == RoleModel {
+		return nil
+	}
+	return c.answerAgain(ctx, c.branch[len(c.branch)-1], c.metadata.System, c.panel.Settings)
+}
+
 // Edit asks q in place of a question of the branch, as another version of it.
 func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Question) error {
 	if err := q.validate(); err != nil {
@@ -149,11 +182,16 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 		}
 		question = c.branch[at-1]
 	}
+	return c.answerAgain(ctx, question, system, s)
+}
+
+// answerAgain begins a version of the answer to a question of the branch.
+func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s Settings) error {
 	panel := Panel{s, c.panel.Preset}
 	t := c.newAnswer(system, s)
 	record := store.NewAnswer{Parent: question.ID, Answer: t.record(), Change: c.panelChange(panel, system)}
 	var added store.Message
-	err = c.commit(ctx, func(ctx context.Context) (err error) {
+	err := c.commit(ctx, func(ctx context.Context) (err error) {
 		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
 		return err
 	})

@@ -111,6 +111,12 @@ func (s *Service) loadedModel() string {
 // chosenModel is the setting that holds the model that a person chose last.
 const chosenModel = "chosen_model"
 
+// chosen is a model that was chosen last.
+type chosen struct {
+	model  string
+	stored bool // in the setting
+}
+
 // ChosenModel returns the model that a person chose last, for the chats that begin. If they have chosen none it is
 // that of Options.FirstModel, or empty.
 func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string, err error) {
@@ -118,11 +124,11 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 		return "", err
 	}
 	s.chosenMu.Lock()
-	model, known := s.chosen[who.Owner]
+	last, known := s.chosen[who.Owner]
 	s.chosenMu.Unlock()
 	switch {
 	case known:
-		return model, nil
+		return last.model, nil
 	case s.opt.Store == nil:
 		return s.firstModel(), nil
 	}
@@ -150,15 +156,21 @@ func (s *Service) firstModel() string {
 // one, which is no reason to refuse what was asked for.
 func (s *Service) choose(ctx context.Context, who Principal, model string) {
 	s.chosenMu.Lock()
-	before, known := s.chosen[who.Owner]
-	s.chosen[who.Owner] = model
+	before := s.chosen[who.Owner]
+	s.chosen[who.Owner] = chosen{model: model, stored: before.stored && before.model == model}
 	s.chosenMu.Unlock()
-	if known && model == before || s.opt.Store == nil {
+	if before.stored && before.model == model || s.opt.Store == nil {
 		return
 	}
 	value, _ := json.Marshal(model) // cannot fail
 	if err := s.opt.Store.SetSetting(context.WithoutCancel(ctx), who.Owner, chosenModel, value); err != nil {
 		s.opt.Log.Warn("the model that was chosen last cannot be remembered", "error", err)
+		return
+	}
+	s.chosenMu.Lock()
+	defer s.chosenMu.Unlock()
+	if s.chosen[who.Owner].model == model {
+		s.chosen[who.Owner] = chosen{model: model, stored: true}
 	}
 }
 

@@ -48,6 +48,11 @@ func (c *Chat) SetPanel(ctx context.Context, who Principal, p Panel, system stri
 		return 0, err
 	}
 	defer c.mustExclude()()
+	return c.storePanel(ctx, p, system)
+}
+
+// storePanel is SetPanel for who has the slot and mu.
+func (c *Chat) storePanel(ctx context.Context, p Panel, system string) (seq int64, err error) {
 	switch {
 	case c.dropped:
 		return 0, ErrNotFound

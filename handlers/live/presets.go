@@ -236,18 +236,28 @@ func (s *Service) UsePreset(ctx context.Context, who Principal, chat, id string)
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := c.Subscribe(ctx, who, 0)
-	if err != nil {
+	if err := c.may(who, access.ActionChange); err != nil {
 		return err
 	}
-	subscription.Close()
-	panel, system := Panel{Settings: p.Settings, Preset: p.ID}, snapshot.System
-	panel.Seed = snapshot.Panel.Seed
-	before, err := s.Preset(ctx, who, snapshot.Panel.Preset)
-	if system == "" || err == nil && system == before.System {
+	defer c.mustExclude()()
+	panel, system := Panel{Settings: p.Settings, Preset: p.ID}, c.metadata.System
+	panel.Seed = c.panel.Seed
+	brought := system == ""
+	if !brought {
+		last := c.panel.Preset
+		_ = c.commit(ctx, func(ctx context.Context) error { // without mu: the store may be slow
+			before, err := s.Preset(ctx, who, last)
+			brought = err == nil && system == before.System
+			return err
+		})
+	}
+	if brought {
 		system = p.System
 	}
-	_, err = c.SetPanel(ctx, who, panel, system)
+	if err := panel.validate(system); err != nil {
+		return err
+	}
+	_, err = c.storePanel(ctx, panel, system)
 	return err
 }
 

@@ -145,7 +145,7 @@ type Service struct {
 	closed bool
 
 	chosenMu sync.Mutex
-	chosen   map[string]string // model that was chosen last since the start, by owner
+	chosen   map[string]chosen // model that was chosen last since the start, by owner
 
 	renames renames
 
@@ -203,7 +203,7 @@ func New(engine Engine, opt Options) *Service {
 		cancel:    cancel,
 		chats:     map[string]*Chat{},
 		importing: make(chan struct{}, imports),
-		chosen:    map[string]string{},
+		chosen:    map[string]chosen{},
 		changes:   map[string]chan struct{}{},
 		keyboards: newKeyboards(opt.WriterIdle, opt.Now),
 		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},

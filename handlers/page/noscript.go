@@ -97,12 +97,7 @@ func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err
 	if err != nil {
 		return "", err
 	}
-	subscription, snapshot, err := open.Subscribe(ctx, who, 0)
-	if err != nil {
-		return "", err
-	}
-	subscription.Close()
-	return id, open.Send(ctx, who, live.Question{Text: q.text, System: q.system, Settings: snapshot.Panel.Settings})
+	return id, open.SendWithPanel(ctx, who, q.text, q.system)
 }
 
 // answerQuestion answers POST /c/:id/answer: it starts an answer to the last question of a chat,
@@ -117,15 +112,8 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
-	if err != nil {
+	if err := chat.Answer(c.Request().Context(), principal(c), question); err != nil {
 		return err
-	}
-	subscription.Close()
-	if n := len(snapshot.Messages); n > 0 && snapshot.Messages[n-1].ID == question && snapshot.Messages[n-1].Role != live.RoleModel {
-		if err := chat.Regenerate(c.Request().Context(), principal(c), 0, snapshot.System, snapshot.Panel.Settings); err != nil {
-			return err
-		}
 	}
 	return changed(c, "/c/"+id+"?follow=1#end")
 }

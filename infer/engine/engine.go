@@ -213,8 +213,9 @@ func (e *Engine) Reload(_ context.Context, s infer.Setup) error {
 	case s.Threads < 0 || s.Threads > maxThreads:
 		return invalid("threads", "%d threads are not possible; give 0 for one for each core, or up to %d", s.Threads, maxThreads)
 	}
-	e.status.update(func(now *infer.Status) { now.Reload, now.SetupNotice = &s, "" })
-	return e.inbox.setUp(s)
+	return e.inbox.setUp(s, func() {
+		e.status.update(func(now *infer.Status) { now.Reload, now.SetupNotice = &s, "" })
+	})
 }
 
 // Limits of a Setup.

@@ -70,14 +70,16 @@ func (b *inbox) add(answers ...*answer) error {
 	return nil
 }
 
-// setUp hands the loop a setup to reload the model with. It fails after close.
-func (b *inbox) setUp(s infer.Setup) error {
+// setUp hands the loop a setup to reload the model with, and calls accepted before the loop gets it. It fails after
+// close.
+func (b *inbox) setUp(s infer.Setup, accepted func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errClosed
 	}
 	b.setup = &s
+	accepted()
 	b.signal()
 	return nil
 }

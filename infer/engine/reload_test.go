@@ -145,6 +145,14 @@ func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 			}
 		}
 	})
+	t.Run("an engine that is closed says nothing of a reload", func(t *testing.T) {
+		b := newBench(t, nil)
+		b.WaitReady(t.Context())
+		b.Close()
+		if err := b.Reload(t.Context(), infer.Setup{ContextLength: 64}); err != errClosed || b.Status().Reload != nil {
+			t.Errorf("it returns %v and says %+v", err, b.Status().Reload)
+		}
+	})
 	t.Run("a model that was unloaded is loaded with it later", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, func(b *bench, o *Options) { o.KeepAlive = time.Minute })

@@ -7,6 +7,7 @@ import { codeBox, copyOf, fragment } from './html.js'
 import { lookup, reads, timeline } from './pace.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
+import { WordCounter } from './words.js'
 
 const waitShownAfter = 250 // ms of waiting before it is shown
 const minRead = 16 // tokens; the speed of reading fewer is not measured
@@ -28,8 +29,6 @@ function open(source) {
   return { kind: 'p', text: text.trimEnd() }
 }
 
-// word matches what the server counts as a word; each Chinese or Japanese character is one.
-const word = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]+/gu
 const shownCode = text => JSON.stringify(text).slice(1, -1)
 
 // ending returns a text about how an answer ended, with the probability of the end token.
@@ -43,10 +42,7 @@ export const raised = multiplier => multiplier ? Math.min(4, Math.round(30 * mul
 
 const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
 
-function words(text) {
-  const n = text.match(word)?.length ?? 0
-  return n === 1 ? '1 word' : `${count(n)} words`
-}
+const words = n => n === 1 ? '1 word' : `${count(n)} words`
 
 // Turn is the element of a message, with its position in the branch and its versions.
 class Turn {
@@ -282,14 +278,18 @@ class Answer extends Turn {
       el.lastChild.className = 'tail'
       el.lastChild.append(node)
       this.prose.prepend(el)
-      this.thought = { el, node }
+      this.thought = { el, node, seen: 0, words: new WordCounter() }
       this.reads = reads
     }
-    const { el, node } = this.thought, text = this.reasoning.trim()
-    if (text.startsWith(node.data)) node.appendData(text.slice(node.length))
-    else node.data = text
-    el.hidden = text === ''
-    el.firstChild.textContent = `Thinking, ${words(text)}`
+    const { thought } = this, { el, node } = thought
+    let piece = this.reasoning.slice(thought.seen)
+    if (node.length === 0) piece = piece.trimStart()
+    const shown = piece.trimEnd() // the white space comes with what follows it
+    thought.seen = this.reasoning.length - (piece.length - shown.length)
+    node.appendData(shown)
+    thought.words.add(shown)
+    el.hidden = node.length === 0
+    el.firstChild.textContent = `Thinking, ${words(thought.words.count)}`
   }
 
   // renderReasoning replaces the plain text of the reasoning by its rendered HTML.

@@ -1,5 +1,6 @@
 // The connection to the server: commands with responses, numbered events without gaps and
 // duplicates, and reconnecting. handlers/stream/protocol.go describes the messages.
+import { unseen } from './sequence.js'
 import { Events, Socket } from './transport.js'
 
 const delays = [300, 1000, 2000, 4000, 8000]
@@ -119,13 +120,11 @@ export class Link {
     }
     if (f.type === 'engine') this.failures = 0
     if (f.type === 'events') {
-      for (const e of f.events) {
-        if ((e.first ?? e.seq) !== this.seq + 1) {
-          this.socket.close()
-          return
-        }
-        this.seq = e.seq
-      }
+      const { events, seq, gap } = unseen(f.events, this.seq)
+      this.seq = seq
+      if (events.length > 0) this.on.frame({ ...f, events })
+      if (gap) this.socket.close() // the next connection asks for what follows seq
+      return
     }
     this.on.frame(f)
   }
