@@ -26,7 +26,11 @@ type architecture struct {
 // architectures maps the supported values of general.architecture to their declarations.
 var architectures = map[string]architecture{
 	"afmoe":           afmoe,
+	"apertus":         apertus,
+	"arcee":           arcee,
+	"bailingmoe2":     bailingMoE2,
 	"bert":            bert,
+	"chatglm":         chatGLM,
 	"cohere2":         cohere2,
 	"cohere2moe":      cohere2MoE,
 	"command-r":       commandR,
@@ -34,6 +38,8 @@ var architectures = map[string]architecture{
 	"dots1":           dots1,
 	"ernie4_5":        ernie45,
 	"ernie4_5-moe":    ernie45MoE,
+	"exaone":          exaone,
+	"exaone-moe":      exaoneMoE,
 	"exaone4":         exaone4,
 	"falcon-h1":       falconH1,
 	"gemma":           gemma,
@@ -53,12 +59,17 @@ var architectures = map[string]architecture{
 	"hunyuan-dense":   hunyuanDense,
 	"hunyuan-moe":     hunyuanMoE,
 	"hy_v3":           hyV3,
+	"jamba":           jamba,
 	"kimi-linear":     kimiLinear,
 	"laguna":          laguna,
 	"lfm2":            lfm2,
 	"lfm2moe":         lfm2MoE,
 	"llama":           llama,
+	"mamba":           mambaOne,
+	"mamba2":          mambaTwo,
 	"mellum":          mellum,
+	"minicpm":         miniCPM,
+	"minicpm3":        miniCPM3,
 	"minimax-m2":      minimaxM2,
 	"mistral3":        mistral3,
 	"muse-glimmer":    museGlimmer,
@@ -67,6 +78,7 @@ var architectures = map[string]architecture{
 	"nemotron_h_moe":  nemotronHMoE,
 	"nomic-bert":      nomicBERT,
 	"olmo2":           olmo2,
+	"olmoe":           olmoe,
 	"phi2":            phi2,
 	"phi3":            phi3,
 	"qwen2":           qwen2,
@@ -164,6 +176,7 @@ const (
 	ffnExpertsPostNorm
 	ffnRouterNorm
 	ffnExpertScales
+	xieluOffset
 
 	tokenPerLayer // per-layer embeddings: see perlayer.go
 	perLayerProj
@@ -201,6 +214,8 @@ const (
 	scanDecayBias
 	scanA
 	scanSkip
+	scanStepNorm
+	scanQueryNorm
 	scanKeyNorm
 	scanNorm
 	scanGate

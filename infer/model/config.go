@@ -75,7 +75,8 @@ type Layer struct {
 	Latent         int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
 	FFNDim         int // width of the feed-forward layer
 	Activation     device.Activation
-	Sparse         bool // gates below mean + SparsityScale · deviation are cut
+	XIELU          XIELU // an activation in place of Activation; zero: none
+	Sparse         bool  // gates below mean + SparsityScale · deviation are cut
 	SparsityScale  float32
 	Routing        device.Routing // of the mixture of experts; no Experts: there is none
 	ExpertDim      int            // width of each expert
@@ -177,10 +178,10 @@ func (m *metadata) readLayer(c Config, hybrid bool) Layer {
 		least = 0
 	}
 	l := Layer{FFNDim: m.optionalInteger("feed_forward_length", 0, maxDim, 0)}
-	l.Heads = m.integer("attention.head_count", 1, maxHeads)
+	l.Heads = m.integer("attention.head_count", least, maxHeads)
 	l.Window = m.optionalInteger("attention.sliding_window", 0, maxContext, 0)
 	l.KVHeads = m.optionalInteger("attention.head_count_kv", least, maxHeads, l.Heads)
-	if !l.Attends() {
+	if !l.Attends() || l.Heads == 0 {
 		l.withoutAttention()
 		return l
 	}

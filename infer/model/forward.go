@@ -289,7 +289,11 @@ func (r *recording) ropeFactors() device.Tensor {
 func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	if w[ffnGate].None() {
 		up := r.linear("up", w[ffnUp], w[ffnUpBias], n)
-		r.Activate(up, up, l.Activation)
+		if l.XIELU != (XIELU{}) {
+			r.activateXIELU(l, w, up)
+		} else {
+			r.Activate(up, up, l.Activation)
+		}
 		return r.linear("proj", w[ffnDown], w[ffnDownBias], up)
 	}
 	gate := r.linear("gate", w[ffnGate], w[ffnGateBias], n)

@@ -14,12 +14,17 @@ var hyV3 = architecture{
 	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts),
 	read: func(m *metadata, c *Config) {
 		m.dropMTPBlocks(c)
-		dense := slices.Clone(c.Layers)
-		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
-		for i, l := range dense {
-			if !m.hasTensor(fmt.Sprintf("blk.%d.ffn_gate_inp.weight", i)) {
-				c.Layers[i] = l
-			}
-		}
+		m.expertsWithRouter(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})
 	},
+}
+
+// expertsWithRouter is experts for layers that have a router in the file.
+func (m *metadata) expertsWithRouter(c *Config, defaults moeDefaults) {
+	dense := slices.Clone(c.Layers)
+	m.experts(c, defaults)
+	for i, l := range dense {
+		if !m.hasTensor(fmt.Sprintf("blk.%d.ffn_gate_inp.weight", i)) {
+			c.Layers[i] = l
+		}
+	}
 }

@@ -130,7 +130,7 @@ func (m *metadata) pattern(name string, layers, period int) []bool {
 		m.fail(err)
 	case !array:
 		period = m.integer(name, 1, maxLayers)
-	case count != layers:
+	case count != layers && count != m.layers: // some have a value for multi-token prediction blocks too
 		m.fail(fmt.Errorf("%s has %d values for %d layers", m.key(name), count, layers))
 	}
 	for i := range marks {

@@ -20,6 +20,7 @@ const (
 	deltaNet                // gated delta rule with a decay for each head
 	kimiDelta               // gated delta rule with a decay for each element of a key
 	mamba2                  // Mamba-2
+	mamba1                  // Mamba
 	shortConv               // gated convolution
 )
 
@@ -29,6 +30,7 @@ type Recurrent struct {
 	scan       device.Scan // without tensors
 	kernel     int         // positions that the convolution spans
 	jointGates bool        // the file has one tensor for steps and decays
+	stepRank   int         // width that the steps of Mamba are computed from
 }
 
 // Recurs reports whether the layer has recurrent state.
@@ -53,6 +55,8 @@ func (c *Config) stateValues(l *Layer) int {
 		return 0
 	case shortConv:
 		return (l.Recurrent.kernel - 1) * c.Dim
+	case mamba1:
+		return (l.Recurrent.kernel-1)*scanValueDim(c, l) + l.Recurrent.scan.Values()
 	}
 	return (l.Recurrent.kernel-1)*(2*scanKeyDim(c, l)+scanValueDim(c, l)) + l.Recurrent.scan.Values()
 }
@@ -198,6 +202,9 @@ func (r *recording) recurrent(i int, n device.Tensor) device.Tensor {
 	l, w, at := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.stateAt[i]
 	if l.Recurrent.kind == shortConv {
 		return r.shortConvolution(w, n, at)
+	}
+	if l.Recurrent.kind == mamba1 {
+		return r.selectiveLayer(l, w, n, at)
 	}
 	// All products of n come first, so that a device can compute them together.
 	var none device.Tensor

@@ -26,6 +26,9 @@ func random(t *testing.T, architecture string, keys map[string]any, dim, vocab i
 	rng := rand.New(rand.NewPCG(uint64(dim), uint64(vocab)))
 	begin := func() *gguftest.Builder {
 		b := gguftest.New().Set("general.architecture", architecture).Set(architecture+".embedding_length", dim)
+		for _, key := range []string{"xielu.alpha_n", "xielu.alpha_p", "xielu.beta"} { // of Apertus
+			b.Set(key, float32(0.4))
+		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			b.Set(architecture+"."+key, keys[key])
 		}
@@ -133,6 +136,16 @@ var oddSizes = []struct {
 		"attention.kv_lora_rank": 12, "rope.dimension_count": 6, "attention.key_length": 18, "attention.key_length_mla": 26, "attention.value_length_mla": 14,
 		"expert_count": 7, "expert_used_count": 3, "expert_feed_forward_length": 20, "expert_shared_count": 2, "leading_dense_block_count": 2, "expert_gating_func": 2,
 	}},
+	{"jamba", 44, map[string]any{
+		"block_count": 3, "feed_forward_length": 36, "attention.head_count": 11, "attention.head_count_kv": []int32{0, 1, 0}, "ssm.conv_kernel": 3, "ssm.inner_size": 52,
+		"ssm.state_size": 10, "ssm.time_step_rank": 5, "expert_count": 0,
+	}},
+	{"laguna", 36, map[string]any{
+		"block_count": 2, "feed_forward_length": 44, "attention.head_count": []int32{3, 6}, "attention.head_count_kv": 3, "attention.key_length": 12, "attention.value_length": 12,
+		"attention.sliding_window": 9, "rope.dimension_count": 6, "expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 20, "expert_shared_feed_forward_length": 28,
+		"leading_dense_block_count": 1,
+	}},
+	{"apertus", 28, map[string]any{"block_count": 2, "feed_forward_length": 39, "attention.head_count": 7, "attention.head_count_kv": 7}},
 	{"bert", 33, map[string]any{
 		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,
 	}},
