@@ -48,6 +48,7 @@ static const struct codes *codes_of(int type)
 	case TYPE_IQ4_XS:
 		return &iq4;
 	case TYPE_MXFP4:
+	case TYPE_NVFP4:
 		return &mxfp4;
 	case TYPE_IQ3_XXS:
 		return &iq3_xxs;
@@ -129,6 +130,53 @@ INLINE void unpack_CODES_32(struct block_at at, int o, float *y)
 	memcpy(&d, at.units + 4 * o, 4);
 	for (int k = 0; k < BLOCK; k++)
 		y[k] = d * code_value(at.codes, value_at(4, at.q, o, k));
+}
+
+// CODES_16: pairs of blocks of 32 four-bit codes, with a scale (F16) for every 16.
+
+// The scale of 16 values of NVFP4, as F16. Bits 0-2 are the fraction, bits 3-6 the exponent, which has a
+// bias of 8 because codes mean twice their value; bit 7 is ignored, and 127 counts as 0.
+INLINE uint16_t nvfp4_scale(uint8_t bits)
+{
+	static const uint16_t small[8] = {0, 0x1400, 0x1800, 0x1a00, 0x1c00, 0x1d00, 0x1e00, 0x1f00}; // fractions of 2^-7
+	const int rest = bits & 127;
+	if (rest < 8)
+		return small[rest];
+	return bits == 127 ? 0 : (uint16_t)((rest << 7) + (7 << 10));
+}
+
+// NVFP4: four scales, then for every 16 values 8 bytes of codes: byte k has value k in its low nibble and value
+// k+8 in its high one.
+INLINE void pack_NVFP4(const uint8_t *w, uint8_t *to)
+{
+	for (int i = 0; i < 4; i++) {
+		const uint16_t scale = nvfp4_scale(w[i]);
+		memcpy(to + 2 * i, &scale, 2);
+	}
+	for (int i = 0; i < 2; i++) {
+		uint8_t values[BLOCK];
+		for (int k = 0; k < BLOCK; k++)
+			values[k] = w[4 + 16 * i + k / 16 * 8 + k % 8] >> k / 8 % 2 * 4 & 15;
+		put_values(4, column_values(PANEL_CODES_16, to, i), values);
+	}
+}
+
+INLINE struct panel_block load_CODES_16(struct block_at at, const int v)
+{
+	struct panel_block w;
+	UNROLL for (int h = 0; h < 2; h++)
+		w.d[h] = vf_load_h(at.units + 2 * PANEL * h + v * 2 * LANES);
+	load_values(4, &w, at.q + v * 4 * LANES);
+	look_up(&w, at);
+	return w;
+}
+
+INLINE vf add_CODES_16(vf acc, const struct panel_block *w, const struct quant_block *x) { return add_halves(8, acc, w, x, BIAS); }
+
+INLINE void unpack_CODES_16(struct block_at at, int o, float *y)
+{
+	for (int k = 0; k < BLOCK; k++)
+		y[k] = load_half(at.units + 2 * (k / 16 * PANEL + o)) * code_value(at.codes, value_at(4, at.q, o, k));
 }
 
 // CODES_4: super-blocks with a unit (F16), and an int8 scale for every 32 four-bit codes.

@@ -188,6 +188,40 @@ INLINE void pack_Q2_K(const uint8_t *w, uint8_t *to)
 	}
 }
 
+// TQ2_0: 64 bytes with two-bit values t in the order of Q2_K, then a unit (F16). A value is unit · (t - 1):
+// that of Q2_K with 1 as all scales and offsets.
+enum { TERNARY_SCALE = 0x11 };
+
+// Writes 256 values of two bits, in the order of Q2_K, and their unit to a column.
+INLINE void put_ternary(uint8_t *to, const uint8_t *values, const uint8_t *unit)
+{
+	memcpy(to, unit, 2);
+	memcpy(to + 2, unit, 2);
+	for (int i = 0; i < SUPER; i++) {
+		put_scales(PANEL_Q2_K, to, i, TERNARY_SCALE, TERNARY_SCALE);
+		put_two_bits(column_values(PANEL_Q2_K, to, i), values, i);
+	}
+}
+
+INLINE void pack_TQ2_0(const uint8_t *w, uint8_t *to) { put_ternary(to, w, w + 64); }
+
+// TQ1_0: 52 bytes with digits of base 3, which are t, then the unit. Byte b stands for the fraction b/256; a
+// digit is the whole part of three times what those before it leave. The first 32 bytes have five digits each,
+// the next 16 too, the last four have four each; of each of these runs, the first digits come first.
+INLINE void pack_TQ1_0(const uint8_t *w, uint8_t *to)
+{
+	static const uint8_t runs[3][2] = {{32, 5}, {16, 5}, {4, 4}}; // bytes, digits
+	const uint8_t *bytes = w;
+	uint8_t values[SUPER * BLOCK / 4] = {0};
+	for (int r = 0, n = 0; r < 3; bytes += runs[r++][0])
+		for (int digit = 0, power = 1; digit < runs[r][1]; digit++, power *= 3)
+			for (int k = 0; k < runs[r][0]; k++, n++) {
+				const int t = (uint8_t)(bytes[k] * power) * 3 >> 8;
+				values[n / 128 * BLOCK + n % BLOCK] |= (uint8_t)(t << n / BLOCK % 4 * 2);
+			}
+	put_ternary(to, values, w + 52);
+}
+
 INLINE struct panel_block load_Q2_K(struct block_at at, const int v)
 {
 	struct panel_block w;

@@ -17,7 +17,7 @@
 //	PANEL(name, values, units, scales, bits)
 //
 //	values   columns of a group
-//	units    F16 numbers at the beginning of a group
+//	units    F16 numbers at the beginning of a group; if its blocks have no scales, those of one block after the other
 //	scales   bits of the scales of a block
 //	bits     bits of a value
 //
@@ -56,7 +56,10 @@
 	FORMAT(IQ2_S, 22, 256, 82, CODES_3) \
 	FORMAT(IQ4_XS, 23, 256, 136, CODES_4) \
 	FORMAT(IQ1_M, 29, 256, 56, TERNARY) \
-	FORMAT(MXFP4, 39, 32, 17, CODES_32)
+	FORMAT(TQ1_0, 34, 256, 54, Q2_K) \
+	FORMAT(TQ2_0, 35, 256, 66, Q2_K) \
+	FORMAT(MXFP4, 39, 32, 17, CODES_32) \
+	FORMAT(NVFP4, 40, 64, 36, CODES_16)
 
 #define PACKED_FORMATS(FORMAT) FLOAT_FORMATS(FORMAT) BLOCK_FORMATS(FORMAT)
 #define FORMATS(FORMAT) FORMAT(F32, 0, 1, 4, NONE) PACKED_FORMATS(FORMAT)
@@ -77,6 +80,7 @@
 	PANEL(Q5_K, 256, 2, 16, 5) \
 	PANEL(Q6_K, 256, 1, 16, 6) \
 	PANEL(CODES_32, 32, 2, 0, 4) \
+	PANEL(CODES_16, 64, 4, 0, 4) \
 	PANEL(CODES_4, 256, 1, 8, 4) \
 	PANEL(CODES_3, 256, 1, 8, 3) \
 	PANEL(CODES_3_ONE, 256, 1, 4, 3) \

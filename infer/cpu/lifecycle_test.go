@@ -78,9 +78,9 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		says string
 	}{
 		{"a weight type without a kernel", func() error {
-			_, err := d.Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
+			_, err := d.Upload(gguf.Q1_0, 1, 256, make([]byte, 36))
 			return err
-		}, "type TQ1_0; there are kernels for F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16, MXFP4"},
+		}, "type Q1_0; there are kernels for F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16, TQ1_0, TQ2_0, MXFP4, NVFP4"},
 		{"a row that is no whole number of blocks", func() error {
 			_, err := d.Upload(gguf.Q8_0, 1, 33, make([]byte, 34))
 			return err

@@ -5,7 +5,7 @@
 //
 // A panel is a sequence of groups. formats.h has their sizes for each kind of panel:
 //
-//	units    (units, PANEL) F16
+//	units    (units, PANEL) F16; if blocks have no scales, (blocks of the group, units of a block, PANEL) F16
 //	scales   (blocks of the group, scales / 8, PANEL) bytes; of 4 or 12 bits: (scales / 4, PANEL) words of
 //	         32 bits, each with four bits of block i from bit 4i on
 //	values   (blocks of the group, bits, QUAD) bytes
@@ -370,6 +370,8 @@ INLINE struct block_at next_block(const int kind, struct block_at at)
 		at.shift += 4;
 	else
 		at.scales += p.scales / 8 * PANEL;
+	if (p.scales == 0)
+		at.units += 2 * PANEL * (p.units * BLOCK / p.values);
 	at.q += p.bits * QUAD;
 	return at;
 }

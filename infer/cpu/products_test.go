@@ -162,12 +162,10 @@ func TestActivationsAreRoundedToTheNearestStep(t *testing.T) {
 	})
 }
 
-// width returns n, or the block size of typ if a row of n is no whole block.
+// width returns n, rounded up to whole blocks of typ.
 func width(typ gguf.Type, n int) int {
-	if elements, _ := typ.Block(); n%int(elements) != 0 {
-		return int(elements)
-	}
-	return n
+	elements, _ := typ.Block()
+	return (n + int(elements) - 1) / int(elements) * int(elements)
 }
 
 func TestWeightsMayLieAtAnyAddress(t *testing.T) {

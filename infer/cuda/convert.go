@@ -47,6 +47,9 @@ var conversions = map[gguf.Type]gguf.Type{
 	gguf.IQ2_S:   gguf.Q8_0,
 	gguf.IQ3_XXS: gguf.Q8_0,
 	gguf.IQ3_S:   gguf.Q8_0,
+	gguf.NVFP4:   gguf.Q8_0,
+	gguf.TQ1_0:   gguf.Q2_K, // without loss
+	gguf.TQ2_0:   gguf.Q2_K,
 }
 
 // Converts returns the type that weights of type t have on a GPU.
@@ -83,8 +86,12 @@ func (w *tensor) converted() func(to []byte, first int) error {
 	}
 }
 
-// convert converts rows of cols values to Q8_0.
+// convert converts rows of cols values to the type that Converts returns.
 func convert(from gguf.Type, src, dst []byte, cols int) error {
+	if from.IsTernary() {
+		gguf.TernaryToQ2_K(from, src, dst)
+		return nil
+	}
 	values := make([]float32, cols)
 	size, row := from.RowBytes(cols), gguf.Q8_0.RowBytes(cols)
 	for ; len(src) > 0; src, dst = src[size:], dst[row:] {

@@ -26,7 +26,9 @@ func TestEveryWeightTypeHasKernelsOrAConversion(t *testing.T) {
 			t.Errorf("%s cannot be decoded, but is supported here", typ)
 		case isConverted && !hasKernels[to]:
 			t.Errorf("%s is converted to %s, which has no kernels", typ, to)
-		case isConverted && to != gguf.Q8_0:
+		case isConverted && typ.IsTernary() && to != gguf.Q2_K:
+			t.Errorf("%s is to be converted to %s, but convert writes Q2_K", typ, to)
+		case isConverted && !typ.IsTernary() && to != gguf.Q8_0:
 			t.Errorf("%s is to be converted to %s, but convert writes Q8_0", typ, to)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-// TestConvertedWeights compares weights that are converted at upload with the same weights uploaded as
-// Q8_0: a device computes the same bits with both.
+// TestConvertedWeights compares weights that are converted at upload with the same weights uploaded in
+// the type that they are converted to: a device computes the same bits with both.
 func TestConvertedWeights(t *testing.T) {
 	g := openGPU(t)
 	for _, typ := range cuda.WeightTypes() {
@@ -37,11 +37,16 @@ func TestConvertedWeights(t *testing.T) {
 				if err := gguf.Dequantize(typ, data, values); err != nil {
 					t.Fatal(err)
 				}
-				converted := make([]byte, rows*gguf.Q8_0.RowBytes(cols))
-				gguf.QuantizeQ8_0(values, converted)
-				for i, want := range rowsOf(t, g, gguf.Q8_0, rows, cols, converted) {
+				to := cuda.Converts(typ)
+				converted := make([]byte, rows*to.RowBytes(cols))
+				if typ.IsTernary() {
+					gguf.TernaryToQ2_K(typ, data, converted)
+				} else {
+					gguf.QuantizeQ8_0(values, converted)
+				}
+				for i, want := range rowsOf(t, g, to, rows, cols, converted) {
 					if got := rowsOf(t, g, typ, rows, cols, data)[i]; !slices.Equal(got, want) {
-						t.Fatalf("result %d differs from that of Q8_0", i)
+						t.Fatalf("result %d differs from that of %s", i, to)
 					}
 				}
 			})

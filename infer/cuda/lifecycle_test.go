@@ -118,13 +118,13 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		says string
 	}{
 		{"a weight type without a kernel", func() error {
-			_, err := d.Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
+			_, err := d.Upload(gguf.Q1_0, 1, 256, make([]byte, 36))
 			return err
-		}, "type TQ1_0; there are kernels for F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K"},
+		}, "type Q1_0; there are kernels for F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K"},
 		{"the size of a weight type without a kernel", func() error {
-			_, err := d.WeightBytes(gguf.TQ1_0, 1, 256)
+			_, err := d.WeightBytes(gguf.Q1_0, 1, 256)
 			return err
-		}, "type TQ1_0"},
+		}, "type Q1_0"},
 		{"a row that is no whole number of blocks", func() error {
 			_, err := d.Upload(gguf.Q8_0, 1, 33, make([]byte, 34))
 			return err

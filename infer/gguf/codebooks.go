@@ -36,6 +36,7 @@ var (
 	// The values of four-bit codes.
 	iq4Values   = [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	mxfp4Values = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, float32(math.Copysign(0, -1)), -1, -2, -3, -4, -6, -8, -12}
+	nvfp4Values = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 )
 
 // point returns the codes of point i.
@@ -204,6 +205,31 @@ func decodeMXFP4(src []byte, dst []float32) {
 	for ; len(dst) > 0; src, dst = src[17:], dst[32:] {
 		putCodes(dst, float32(math.Ldexp(1, int(src[0])-128)), src[1:17], &mxfp4Values)
 	}
+}
+
+// decodeNVFP4: a block is four scales and 64 codes like those of MXFP4. A scale, of 16 values, is a small float
+// without a sign, of four bits of exponent and three of fraction, which is halved here because the values
+// are kept doubled. The first 8 of a part's values lie in the low halves of its 8 bytes.
+func decodeNVFP4(src []byte, dst []float32) {
+	for ; len(dst) > 0; src, dst = src[36:], dst[64:] {
+		for i, code := range src[4:36] {
+			at, scale := i/8*16+i%8, nvfp4Scale(src[i/8])/2
+			dst[at] = scale * nvfp4Values[code&0xf]
+			dst[at+8] = scale * nvfp4Values[code>>4]
+		}
+	}
+}
+
+// nvfp4Scale returns the value of a scale; 127 is not a number and counts as 0. Bit 7 is ignored.
+func nvfp4Scale(bits byte) float32 {
+	exponent, fraction := int(bits>>3&15), float64(bits&7)/8
+	switch {
+	case bits == 127:
+		return 0
+	case exponent == 0:
+		return float32(math.Ldexp(fraction, -6))
+	}
+	return float32(math.Ldexp(1+fraction, exponent-7))
 }
 
 // putCodes writes 32 values: scale times those of the codes in the low halves of 16 bytes, then of

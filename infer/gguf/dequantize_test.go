@@ -1,11 +1,14 @@
 package gguf_test
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,7 +104,7 @@ func TestDequantize(t *testing.T) {
 		dst  int
 		want string
 	}{
-		{"a type without a decoder is named, with those that have one", gguf.TQ1_0, 54, 256, "weights of type TQ1_0, only with F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16 and MXFP4"},
+		{"a type without a decoder is named, with those that have one", gguf.Q1_0, 18, 128, "weights of type Q1_0, only with F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, BF16, TQ1_0, TQ2_0, MXFP4 and NVFP4"},
 		{"activations of eight bits are no weights", gguf.Q8_1, 36, 32, "weights of type Q8_1, only with"},
 		{"an unknown type is named", gguf.Type(77), 1, 1, "type 77"},
 		{"a part of a block is refused", gguf.Q8_0, 34, 16, "34 bytes are not 16 elements of type Q8_0"},
@@ -112,6 +115,70 @@ func TestDequantize(t *testing.T) {
 			err := gguf.Dequantize(c.typ, make([]byte, c.src), make([]float32, c.dst))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+// publishedSums are the SHA-256 of the values, as float32, that version 0.19.0 of the Python package gguf,
+// gguf.quants.dequantize, gives for the blocks of TestDequantizePublished.
+var publishedSums = map[gguf.Type]string{
+	gguf.TQ1_0: "e1d8f052503b1b3d063531641d5277667713fc728882073960d3516d7f1aa809",
+	gguf.TQ2_0: "c47792622686bb20a563533392d5ece47fb2e73fd7a4765e8c25228d25406698",
+	gguf.NVFP4: "ecd09158ee8a1ab52aa44092f18fc644a452da4d949050cd483592cbedad0c1b",
+}
+
+func TestDequantizePublished(t *testing.T) {
+	for typ, want := range publishedSums {
+		t.Run(typ.String()+" has the values of the published package, bit for bit", func(t *testing.T) {
+			elements, size := typ.Block()
+			src, dst := make([]byte, 512*size), make([]float32, 512*elements)
+			rng := rand.New(rand.NewPCG(16, uint64(typ)))
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			if typ != gguf.NVFP4 { // which has scales of one byte
+				for b := range 512 {
+					src[(b+1)*int(size)-1] &^= 0x40 // keeps the scale, of half precision, below 2
+				}
+			}
+			if err := gguf.Dequantize(typ, src, dst); err != nil {
+				t.Fatal(err)
+			}
+			values := sha256.New()
+			if err := binary.Write(values, binary.LittleEndian, dst); err != nil {
+				t.Fatal(err)
+			}
+			if got := hex.EncodeToString(values.Sum(nil)); got != want {
+				t.Errorf("got values with the SHA-256 %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestTernaryToQ2_K(t *testing.T) {
+	for _, typ := range []gguf.Type{gguf.TQ1_0, gguf.TQ2_0} {
+		t.Run("weights of type "+typ.String()+" have the same values in Q2_K", func(t *testing.T) {
+			const blocks = 16
+			_, size := typ.Block()
+			src, want := make([]byte, blocks*size), make([]float32, blocks*256)
+			rng := rand.New(rand.NewPCG(11, 11))
+			for i := range src {
+				src[i] = byte(rng.Uint32())
+			}
+			if err := gguf.SetRandomScale(typ, src, -0.7); err != nil {
+				t.Fatal(err)
+			}
+			if err := gguf.Dequantize(typ, src, want); err != nil {
+				t.Fatal(err)
+			}
+			data, got := make([]byte, gguf.Q2_K.RowBytes(len(want))), make([]float32, len(want))
+			gguf.TernaryToQ2_K(typ, src, data)
+			if err := gguf.Dequantize(gguf.Q2_K, data, got); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got values %v …, want %v …", got[:8], want[:8])
 			}
 		})
 	}
@@ -142,6 +209,34 @@ func TestDequantizeFormulas(t *testing.T) {
 			four := int(b[96+p%8]) >> (4 * (p / 8)) & 15
 			two := int(b[104+p%4]) >> (2 * (p / 4)) & 3
 			return half(b[108:]) * float64(four+16*two-32) * float64(q)
+		}},
+		{gguf.TQ2_0, func(b []byte, i int) float64 {
+			return half(b[64:]) * float64(int(b[i/128*32+i%32])>>(2*(i/32%4))&3-1)
+		}},
+		{gguf.TQ1_0, func(b []byte, i int) float64 {
+			// Value i is digit n of a byte, in one of three runs of bytes.
+			at, n := i%32, i/32
+			if i >= 240 {
+				at, n = 48+i%4, (i-240)/4
+			} else if i >= 160 {
+				at, n = 32+i%16, (i-160)/16
+			}
+			digits := float64(b[at]) / 256 * math.Pow(3, float64(n))
+			return half(b[52:]) * (math.Floor(3*(digits-math.Floor(digits))) - 1)
+		}},
+		{gguf.NVFP4, func(b []byte, i int) float64 {
+			part, k := i/16, i%16
+			exponent, fraction := float64(b[part]>>3&15), float64(b[part]&7)/8
+			scale := math.Exp2(exponent-7) * (1 + fraction)
+			if exponent == 0 {
+				scale = fraction / 64
+			}
+			code := b[4+8*part+k%8] >> (k / 8 * 4)
+			value := []float64{0, 0.5, 1, 1.5, 2, 3, 4, 6}[code&7]
+			if code&8 != 0 {
+				value = -value
+			}
+			return scale * value
 		}},
 		{gguf.IQ4_NL, func(b []byte, i int) float64 {
 			levels := []float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}

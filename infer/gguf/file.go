@@ -3,7 +3,8 @@
 // Files are untrusted. Parse and Open validate the whole header: sizes are computed with
 // overflow checks (only in size.go), no declared count causes an allocation before it was
 // checked, and every tensor is inside the file, aligned, and overlaps no other. Afterwards
-// the Data of a Tensor has exactly the size of its Type and Shape.
+// the Data of a Tensor has exactly the size of its Type and Shape. The Type
+// may be an unknown one, so that the rest of the file can be shown: see Type.Known.
 //
 // The meaning of the metadata is not validated: a key may be missing or have another type
 // than expected, for which a getter returns an error.
@@ -256,10 +257,16 @@ type Tensor struct {
 	Type  Type
 	Shape []int  // 1 to 4 dimensions, fastest-varying first: a matrix is (columns, rows)
 	Data  []byte // view into the file, which may be unaligned
+
+	extent int // bytes up to the next tensor or the end of the file; only of an unknown type
 }
 
-// Size returns the size of the tensor in bytes.
+// Size returns the size of the tensor in bytes; if its type is unknown, of the part of the file that it
+// can have.
 func (t Tensor) Size() int64 {
+	if !t.Type.Known() {
+		return int64(t.extent)
+	}
 	n, _ := tensorBytes(t.Type, t.Shape)
 	return int64(n)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 )
 
@@ -183,7 +184,7 @@ func (f *File) placeTensors(offsets []uint64) error {
 	ends := make([]uint64, len(f.tensors))
 	for i := range f.tensors {
 		t := &f.tensors[i]
-		bytes, fits := tensorBytes(t.Type, t.Shape)
+		bytes, fits := tensorBytes(t.Type, t.Shape) // 0 of an unknown type
 		begin, okBegin := add(section, offsets[i])
 		end, okEnd := add(begin, bytes)
 		switch {
@@ -198,7 +199,24 @@ func (f *File) placeTensors(offsets []uint64) error {
 		offsets[i], ends[i] = begin, end
 	}
 	f.begins = offsets
-	return f.checkOverlap(offsets, ends)
+	order := make([]int, len(offsets))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(a, b int) bool { return offsets[order[a]] < offsets[order[b]] })
+	f.setExtents(order)
+	return f.checkOverlap(order, ends)
+}
+
+// setExtents sets the extents of tensors of unknown types. order has the tensors by offset.
+func (f *File) setExtents(order []int) {
+	next := uint64(f.size)
+	for _, i := range slices.Backward(order) {
+		if t := &f.tensors[i]; !t.Type.Known() {
+			t.extent = int(next - f.begins[i])
+		}
+		next = f.begins[i]
+	}
 }
 
 // viewTensors sets the Data of the tensors to views into data, which is the whole file.
@@ -210,12 +228,10 @@ func (f *File) viewTensors(data []byte) {
 	}
 }
 
-func (f *File) checkOverlap(begins, ends []uint64) error {
-	order := make([]int, len(begins))
-	for i := range order {
-		order[i] = i
-	}
-	sort.Slice(order, func(a, b int) bool { return begins[order[a]] < begins[order[b]] })
+// checkOverlap returns an error if a tensor begins before the one in front of it ends. order has the
+// tensors by offset.
+func (f *File) checkOverlap(order []int, ends []uint64) error {
+	begins := f.begins
 	for k := 1; k < len(order); k++ {
 		if prev, next := order[k-1], order[k]; begins[next] < ends[prev] {
 			return fmt.Errorf("tensor %.80q: %w", f.tensors[next].Name,
@@ -400,11 +416,11 @@ func (c *cursor) tensorType(shape []int) (Type, error) {
 		return 0, err
 	}
 	t := Type(n)
-	if !t.Known() {
+	if !t.Known() && !t.IsNewer() && !t.IsRemoved() {
 		c.pos -= 4
 		return 0, c.fail("its type %d is unknown", n)
 	}
-	if elements, _ := t.Block(); uint64(shape[0])%elements != 0 {
+	if elements, _ := t.Block(); elements > 0 && uint64(shape[0])%elements != 0 {
 		c.pos -= 4
 		return 0, c.fail("has rows of %d elements, but type %s needs a multiple of %d", shape[0], t, elements)
 	}

@@ -290,7 +290,6 @@ func TestParse_RejectsHostileFiles(t *testing.T) {
 		{"the product of a tensor's dimensions wraps", gguftest.New().Tensor("w", gguf.F32, []int{1 << 32, 1 << 31, 2}, nil).Bytes(), []string{`"w"`, "overflows"}},
 		{"a tensor has more elements than can be counted, in few bytes", gguftest.New().Tensor("w", gguf.IQ1_S, []int{1 << 62, 2}, nil).Bytes(), []string{`"w"`, "overflows"}},
 		{"a tensor's type is unknown", put(t, one(), "w type", 1000), []string{`"w"`, "type 1000"}},
-		{"a tensor's type was taken out of the format", put(t, one(), "w type", 4), []string{`"w"`, "type 4"}},
 		{"a tensor's rows are not whole blocks", put(t, one(), "w type", uint64(gguf.Q4_0)), []string{`"w"`, "8 elements", "Q4_0", "32"}},
 		{"a tensor's offset is not aligned", put(t, one(), "w offset", 8), []string{`"w"`, "offset 8", "alignment 32"}},
 		{"a tensor's offset is beyond the file", put(t, one(), "w offset", 1<<20), []string{`"w"`, "offset 1048576"}},
@@ -344,6 +343,33 @@ func leastAllocated(f func()) uint64 {
 		least = min(least, allocated(f))
 	}
 	return least
+}
+
+func TestParse_KeepsTensorsOfUnknownTypes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		typ     uint64
+		want    string // name of the type
+		isNewer bool
+	}{
+		{"a type that is newer than the program has its number", 43, "type 43", true},
+		{"a type that is far newer than the program has its number", 200, "type 200", true},
+		{"a type that was taken out of the format has its name", 31, "Q4_0_4_4", false},
+		{"a type that was taken out of the format long ago has its name", 4, "Q4_2", false},
+	} {
+		t.Run(c.name+", and the rest of the file is read", func(t *testing.T) {
+			b := gguftest.New().Set("k", "v").
+				Tensor("u", gguf.F32, []int{9}, make([]byte, 36)).Tensor("w", gguf.F32, []int{8}, make([]byte, 32))
+			f := mustParse(t, put(t, b, "u type", c.typ))
+			u, w := f.Tensors()[0], f.Tensors()[1]
+			if u.Type.String() != c.want || u.Type.IsNewer() != c.isNewer || u.Type.IsRemoved() == c.isNewer || u.Type.Known() {
+				t.Errorf("got %s, newer %t, removed %t; want %s, newer %t", u.Type, u.Type.IsNewer(), u.Type.IsRemoved(), c.want, c.isNewer)
+			}
+			if u.Size() != 64 || len(u.Data) != 64 || w.Size() != 32 || w.Type != gguf.F32 {
+				t.Errorf("got %d bytes of the unknown type and %d behind them, want 64, up to the next tensor, and 32", u.Size(), w.Size())
+			}
+		})
+	}
 }
 
 func TestParse_AllocatesNoMoreThanTheFileNeeds(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sort"
 )
 
 // IsRandomizable reports whether SetRandomScale supports t.
@@ -64,6 +65,16 @@ func unitBF16(value []byte, size float64) {
 // no other scale.
 func unitMXFP4(block []byte, size float64) {
 	block[0] = byte(math.Float32bits(float32(math.Abs(size)))>>23) - 1 - block[0]&1
+}
+
+// unitNVFP4 sets the four scales of a block, which have no sign, to 0.5 … 1.5 times the wanted one,
+// depending on their previous bits. The smallest scale is 1/512.
+func unitNVFP4(block []byte, size float64) {
+	for i, bits := range block[:4] {
+		wanted := math.Abs(size) / 3 * (0.5 + float64(bits)/256)
+		// Scales grow with their bits; 127 is not one.
+		block[i] = byte(1 + sort.Search(125, func(n int) bool { return float64(nvfp4Scale(byte(n+2))) > wanted }))
+	}
 }
 
 // unitIQ1_M is like halves for a scale whose four parts lie in as many words.

@@ -26,10 +26,13 @@ func alignUp(n, alignment uint64) (uint64, bool) {
 
 func toInt(n uint64) (int, bool) { return int(n), n <= math.MaxInt }
 
-// tensorBytes returns the size in bytes of a tensor of a known type, whose rows must be whole
-// blocks.
+// tensorBytes returns the size in bytes of a tensor, whose rows must be whole blocks; 0 if its type is
+// unknown.
 func tensorBytes(t Type, shape []int) (uint64, bool) {
 	elements, bytes := t.Block()
+	if elements == 0 {
+		elements = 1
+	}
 	n, ok := uint64(shape[0])/elements, true
 	for _, d := range shape[1:] {
 		if n, ok = mul(n, uint64(d)); !ok {

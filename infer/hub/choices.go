@@ -142,7 +142,7 @@ func bitsOf(quant string) int {
 		return 32
 	case "F16", "BF16":
 		return 16
-	case "MXFP4":
+	case "MXFP4", "NVFP4":
 		return 4
 	}
 	for _, r := range quant {

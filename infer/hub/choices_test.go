@@ -130,7 +130,7 @@ func TestChooseQuant(t *testing.T) {
 		{"the longest context is best if none has the usual one", []infer.Quantisation{
 			{Quant: "Q2_K", Size: 2, Fit: fit(4096)}, {Quant: "Q4_K_M", Size: 4, Fit: fit(1024)}}, "Q2_K"},
 		{"16 bits are better than nothing", []infer.Quantisation{{Quant: "F16", Size: 16, Fit: fit(8192), TokensPerSecond: 20}, {Quant: "Q2_K", Size: 2}}, "F16"},
-		{"a file that cannot be used is chosen only among such", []infer.Quantisation{{Quant: "TQ1_0", Size: 1}}, "TQ1_0"},
+		{"a file that cannot be used is chosen only among such", []infer.Quantisation{{Quant: "Q1_0", Size: 1}}, "Q1_0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if i, why := chooseQuant(c.choices); c.choices[i].Quant != c.want || why == "" {

@@ -189,14 +189,46 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	return err
 }
 
-// checkTypes returns an error if a matrix has a format that is not in types.
+// checkTypes returns an error if a tensor has an unknown format, or if a matrix has one that is not in
+// types. Nil types contain all.
 func checkTypes(tensors []gguf.Tensor, types []gguf.Type) error {
 	for _, t := range tensors {
-		if types != nil && len(t.Shape) > 1 && !slices.Contains(types, t.Type) {
-			return fmt.Errorf("tensor %q has weights in %s, and only %s are supported; get the model in one of these formats", t.Name, t.Type, gguf.Names(types))
+		why := ""
+		switch {
+		case t.Type.IsNewer():
+			why = fmt.Sprintf("of %s, which is newer than this program; update m40-llm, or", t.Type)
+		case t.Type.IsRemoved():
+			why = fmt.Sprintf("in %s, which was taken out of the format;", t.Type)
+		case types != nil && len(t.Shape) > 1 && !slices.Contains(types, t.Type):
+			why = fmt.Sprintf("in %s, which is not supported;", t.Type)
+		default:
+			continue
 		}
+		if types == nil {
+			return fmt.Errorf("tensor %q has weights %s get the model in another format", t.Name, why)
+		}
+		return fmt.Errorf("tensor %q has weights %s get the model in %s", t.Name, why, instead(t.Type, types))
 	}
 	return nil
+}
+
+// instead lists up to three formats of types to get instead of t, for a sentence: those of about its
+// size, and those that most models exist in.
+func instead(t gguf.Type, types []gguf.Type) string {
+	similar := map[gguf.Type][]gguf.Type{
+		gguf.Q1_0: {gguf.IQ1_M},
+		gguf.Q2_0: {gguf.TQ2_0, gguf.Q2_K},
+	}
+	var names []string
+	for _, t := range slices.Concat(similar[t], []gguf.Type{gguf.Q4_K, gguf.Q8_0, gguf.Q4_0, gguf.F16, gguf.F32}) {
+		if slices.Contains(types, t) && len(names) < 3 {
+			names = append(names, t.String())
+		}
+	}
+	if len(names) < 2 {
+		return gguf.Names(types)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
 // quantAndParameters returns the type of most bytes and the number of weights.

@@ -82,7 +82,7 @@ func TestQuantisationsAreReadFromFileNames(t *testing.T) {
 	for file, want := range map[string]string{
 		"model-Q4_K_M.gguf": "Q4_K_M", "model.Q8_0.gguf": "Q8_0", "Q6_K/model-Q6_K.gguf": "Q6_K", "Q5_K_S/model.gguf": "Q5_K_S",
 		"qwen2.5-0.5b-instruct-fp16.gguf": "F16", "m-bf16.gguf": "BF16", "m-f32.gguf": "F32", "m-IQ4_XS.gguf": "IQ4_XS", "m-UD-Q4_K_XL.gguf": "Q4_K_XL",
-		"m-mxfp4.gguf": "MXFP4", "Q4-lab-model-Q8_0.gguf": "Q8_0", "model.gguf": "", "quantum-f16x.gguf": "", "seq2seq.gguf": "",
+		"m-mxfp4.gguf": "MXFP4", "m-NVFP4.gguf": "NVFP4", "bitnet-tq1_0.gguf": "TQ1_0", "m-Q2_0.gguf": "Q2_0", "Q4-lab-model-Q8_0.gguf": "Q8_0", "model.gguf": "", "quantum-f16x.gguf": "", "seq2seq.gguf": "",
 	} {
 		t.Run(file, func(t *testing.T) {
 			if got := quantOf(file); got != want {

@@ -1,13 +1,16 @@
 package hub_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -309,7 +312,7 @@ func TestModelsDescribeFiles(t *testing.T) {
 	t.Run("weights in an unsupported format are the reason", func(t *testing.T) {
 		h := hub.New(hub.Options{Dir: dir, Types: []gguf.Type{gguf.F32, gguf.F16}})
 		for _, m := range models(t, h) {
-			if m.Name == "good" && m.Error != `tensor "token_embd.weight" has weights in Q8_0, and only F32, F16 are supported; get the model in one of these formats` {
+			if m.Name == "good" && m.Error != `tensor "token_embd.weight" has weights in Q8_0, which is not supported; get the model in F16 or F32` {
 				t.Errorf("the reason is %q", m.Error)
 			}
 		}
@@ -419,5 +422,40 @@ func TestDetailsOfALongArrayTakeNoMoreMemoryThanTheFile(t *testing.T) {
 	want := infer.Metadata{Key: "a.numbers", Value: "[0, 0, 0, 0, 0, … 16777216 in all]"}
 	if err != nil || len(d.Metadata) != 3 || d.Metadata[1] != want {
 		t.Errorf("got %+v, %v", d.Metadata, err)
+	}
+}
+
+func TestModelsWithTypesThatAreNotSupportedAreShownAndSayWhatToGet(t *testing.T) {
+	dir := t.TempDir()
+	h := hub.New(hub.Options{Dir: dir, Types: []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q2_K, gguf.Q4_K, gguf.IQ1_M, gguf.TQ2_0}})
+	for _, c := range []struct {
+		typ  uint32
+		want string
+	}{
+		{41, `tensor "token_embd.weight" has weights in Q1_0, which is not supported; get the model in IQ1_M, Q4_K or Q8_0`},
+		{42, `tensor "token_embd.weight" has weights in Q2_0, which is not supported; get the model in TQ2_0, Q2_K or Q4_K`},
+		{43, `tensor "token_embd.weight" has weights of type 43, which is newer than this program; update m40-llm, or get the model in Q4_K, Q8_0 or F16`},
+		{31, `tensor "token_embd.weight" has weights in Q4_0_4_4, which was taken out of the format; get the model in Q4_K, Q8_0 or F16`},
+	} {
+		typ := gguf.Type(c.typ)
+		t.Run(typ.String(), func(t *testing.T) {
+			data := gguftest.TinyLlama(gguftest.Llama{Dim: 256, FFN: 256, Type: gguf.F16})
+			const name = "token_embd.weight"
+			at := bytes.Index(data, []byte(name)) + len(name) + 4 + 2*8 // behind the shape of two dimensions
+			binary.LittleEndian.PutUint32(data[at:], c.typ)
+			if err := os.WriteFile(filepath.Join(dir, "m.gguf"), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := h.Details("m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Error != c.want {
+				t.Errorf("the reason is %q, want %q", d.Error, c.want)
+			}
+			if len(d.Metadata) == 0 || !slices.ContainsFunc(d.Types, func(i infer.TensorType) bool { return i.Type == typ.String() && i.Tensors == 1 && i.Bytes > 0 }) {
+				t.Errorf("got %d keys and the types %v", len(d.Metadata), d.Types)
+			}
+		})
 	}
 }

@@ -622,7 +622,7 @@ func TestPullFromAFaultyRegistry(t *testing.T) {
 		{
 			name:  "a model with unsupported types in its header is refused",
 			setup: func(f *hubtest.Registry) { f.Files = map[string][]byte{modelFile: unsupportedModel} },
-			err:   "has weights in F16, and only F32, Q8_0, Q4_0 are supported",
+			err:   "has weights in F16, which is not supported; get the model in Q8_0, Q4_0 or F32",
 		},
 		{
 			name:  "a file that is not a model is refused though its digest is right",

@@ -10,7 +10,7 @@ import (
 )
 
 // quantLabel matches a quantisation in a file name after a separator.
-var quantLabel = regexp.MustCompile(`(?i)(?:^|[-._/])(i?q[1-9](?:_[a-z0-9]+)*|tq[12]_0|bf16|fp?16|fp?32|mxfp4)`)
+var quantLabel = regexp.MustCompile(`(?i)(?:^|[-._/])(i?q[1-9](?:_[a-z0-9]+)*|tq[12]_0|bf16|fp?16|fp?32|mxfp4|nvfp4)`)
 
 // quantOf returns the quantisation in the name of a model file, in upper case, or "". The
 // last one counts, because the name of the model may look like one.
@@ -91,7 +91,7 @@ func supportOf(quant string, types []gguf.Type) support {
 
 // preferred lists the quantisations to choose if none was requested, best first: small with
 // little loss before large.
-var preferred = []string{"Q4_K_M", "Q4_K_S", "Q5_K_M", "Q5_K_S", "IQ4_NL", "IQ4_XS", "Q4_K_L", "MXFP4", "Q4_1", "Q4_0", "Q6_K", "Q8_0", "Q5_1", "Q5_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_S", "Q2_K", "F16", "BF16", "F32"}
+var preferred = []string{"Q4_K_M", "Q4_K_S", "Q5_K_M", "Q5_K_S", "IQ4_NL", "IQ4_XS", "Q4_K_L", "MXFP4", "NVFP4", "Q4_1", "Q4_0", "Q6_K", "Q8_0", "Q5_1", "Q5_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_S", "Q2_K", "F16", "BF16", "F32"}
 
 // bestFile returns the file to choose if no quantisation was requested; ok is false if none
 // is supported.

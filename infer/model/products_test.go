@@ -44,7 +44,7 @@ func TestErrorsOfQuantisedProductsAreThoseOfRoundedActivations(t *testing.T) {
 				if err := gguf.Dequantize(typ, data, weights); err != nil {
 					t.Fatal(err)
 				}
-				if dev.name == "cuda" && cuda.Converts(typ) != typ { // then it is the error over the converted weights
+				if dev.name == "cuda" && typ != gguf.Q8_0 && cuda.Converts(typ) == gguf.Q8_0 { // then it is the error over the converted weights
 					converted := make([]byte, outs*gguf.Q8_0.RowBytes(cols))
 					gguf.QuantizeQ8_0(weights, converted)
 					if err := gguf.Dequantize(gguf.Q8_0, converted, weights); err != nil {

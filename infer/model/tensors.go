@@ -120,6 +120,9 @@ func (c *Config) find(f *gguf.File) ([]found, error) {
 		}
 	}
 	for _, t := range f.Tensors() {
+		if used[t.Name] && !t.Type.Known() {
+			return nil, fmt.Errorf("tensor %s has weights of the unknown type %s", t.Name, t.Type)
+		}
 		if !used[t.Name] && !c.ignored(t.Name) {
 			return nil, fmt.Errorf("tensor %s is not supported in architecture %q; answers without it would be wrong", t.Name, c.Architecture)
 		}

@@ -13,8 +13,8 @@ import (
 // errors checks that invalid calls return errors.
 func (s Suite) errors(t *testing.T) {
 	t.Run("a weight type without kernels is refused by name", func(t *testing.T) {
-		_, err := open(t, s.Open[0]).Upload(gguf.TQ1_0, 1, 256, make([]byte, 54))
-		if err == nil || !strings.Contains(err.Error(), "TQ1_0") {
+		_, err := open(t, s.Open[0]).Upload(gguf.Q1_0, 1, 256, make([]byte, 36))
+		if err == nil || !strings.Contains(err.Error(), "Q1_0") {
 			t.Errorf("got %v", err)
 		}
 	})

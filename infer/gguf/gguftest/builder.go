@@ -248,7 +248,7 @@ func array(value any) (element uint32, n int, ok bool) {
 }
 
 // Quantize returns values encoded in format t: F32, F16, BF16, Q8_0 or Q4_0, or as
-// zeros in TQ1_0, which is refused. Rows must be whole blocks.
+// zeros in Q1_0, which is refused. Rows must be whole blocks.
 func Quantize(t gguf.Type, values []float32) []byte {
 	elements, size := t.Block()
 	out := make([]byte, 0, len(values)/int(elements)*int(size))
@@ -281,7 +281,7 @@ func appendBlock(out []byte, t gguf.Type, values []float32) []byte {
 			out = append(out, byte(quant(values[i], d, 7)+8)|byte(quant(values[i+16], d, 7)+8)<<4)
 		}
 		return out
-	case gguf.TQ1_0: // which is not read: zeros
+	case gguf.Q1_0: // which is not read: zeros
 		_, size := t.Block()
 		return append(out, make([]byte, size)...)
 	}

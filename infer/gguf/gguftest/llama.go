@@ -142,7 +142,7 @@ func (o Llama) addTensors(b *Builder) {
 	headDim := o.Dim / o.Heads
 	matrix := func(name string, cols, rows int, gain float64) {
 		scale := float32(gain / math.Sqrt(float64(cols)))
-		if elements, bytes := o.Type.Block(); elements == 256 && o.Type.IsRandomizable() { // Quantize cannot encode it
+		if elements, bytes := o.Type.Block(); elements >= 64 && o.Type.IsRandomizable() { // Quantize cannot encode it
 			data := make([]byte, cols*rows/int(elements)*int(bytes))
 			for i := range data {
 				data[i] = byte(rng.Uint32())
