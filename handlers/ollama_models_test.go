@@ -103,7 +103,7 @@ func TestOllama_APullThatFailsSaysWhy(t *testing.T) {
 	})
 	for body, want := range map[string]string{
 		`{"model":"` + remoteName + `"}`: "SHA-256",
-		`{"model":"org/repo:TQ1_0"}`:     "TQ1_0",
+		`{"model":"org/repo:Q1_0"}`:      "Q1_0",
 		`{"model":"org/none"}`:           "",
 		`{"model":"../x"}`:               "org/repo",
 	} {

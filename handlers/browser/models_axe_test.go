@@ -46,7 +46,7 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		b.until("document.querySelector('#find .fielderr')")
 		look(device + " wrong name")
 		b.forgive("the server responded with a status of 40")
-		b.lookUp("org/repo:TQ1_0")
+		b.lookUp("org/repo:Q1_0")
 		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
 		look(device + " useless")
 		server.Memory.Store(500e3)

@@ -220,7 +220,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 	})
 
 	run("a quantisation without kernels leads to one that works", func(t *testing.T) {
-		b.lookUp("org/repo:TQ1_0")
+		b.lookUp("org/repo:Q1_0")
 		b.until("document.querySelector('#found .verdict')?.innerText.includes('cannot be used')")
 		if b.value("document.querySelector('#found form[action$=pull]')") != "null" {
 			t.Error("it can be downloaded")
@@ -234,7 +234,7 @@ func TestDownloadsThatGoWrongInTheBrowser(t *testing.T) {
 		b.lookUp("org/repo")
 		b.until("document.querySelectorAll('#found tbody tr').length === 2")
 		b.shot("models-choices-light")
-		for _, want := range []string{"Q8_0 has the most bits", "about ", "chosen", "weights in TQ1_0 are not supported yet", "Runs on", "Download 727 kB"} {
+		for _, want := range []string{"Q8_0 has the most bits", "about ", "chosen", "weights in Q1_0 are not supported yet", "Runs on", "Download 727 kB"} {
 			if got := b.text("#found"); !strings.Contains(got, want) {
 				t.Errorf("it says %q, without %q", got, want)
 			}

@@ -46,7 +46,7 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	return err
 }
 
-const chatHelp = `Ctrl-C stops an answer, Ctrl-D or /bye ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
+const chatHelp = `Ctrl-C stops an answer, Ctrl-D, /bye or Ctrl-C twice ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
 
 // The terminal's prompts for a message and for its further lines, and what surrounds a
 // message of several lines.
@@ -57,20 +57,26 @@ const (
 )
 
 // Loop reads messages and writes an answer to each until the input ends. An interrupt stops
-// the running answer, or ends the chat if no answer is running.
+// the running answer, or discards the message that is being typed; a second one in a row ends the chat.
 func (c *Chat) Loop(ctx context.Context) error {
 	t := c.Terminal
 	fmt.Fprintln(t.Err, chatHelp)
 	lines := t.lines(ctx)
 	messages := c.start()
-	for {
-		line, quoted, more := readMessage(ctx, lines)
+	for interrupted := false; ; {
+		line, quoted, err := readMessage(ctx, lines)
 		name := ""
 		if !quoted {
 			name = command(line)
 		}
+		if errors.Is(err, errInterrupted) && !interrupted {
+			interrupted = true
+			fmt.Fprint(t.Err, "\nCtrl-C again ends the chat\n")
+			continue
+		}
+		interrupted = false
 		switch {
-		case !more || name == "bye" || name == "exit" || name == "quit":
+		case err != nil || name == "bye" || name == "exit" || name == "quit":
 			fmt.Fprintln(t.Err)
 			return nil
 		case name == "clear":
@@ -115,20 +121,20 @@ func command(line string) string {
 	return words[0]
 }
 
-// readMessage reads one line or, if it begins with quotes, all lines up to the next quotes.
-// more is false at the end of the input.
-func readMessage(ctx context.Context, lines lineReader) (text string, quoted, more bool) {
-	line, more := lines.read(ctx, prompt)
+// readMessage reads one line or, if it begins with quotes, all lines up to the next quotes. The error is
+// that of lines.
+func readMessage(ctx context.Context, lines lineReader) (text string, quoted bool, err error) {
+	line, err := lines.read(ctx, prompt)
 	text = strings.TrimSpace(line)
 	text, quoted = strings.CutPrefix(text, quotes)
-	for quoted && more {
+	for quoted && err == nil {
 		if inside, ended := strings.CutSuffix(strings.TrimRight(text, " \r\n"), quotes); ended {
-			return strings.TrimSpace(inside), true, true
+			return strings.TrimSpace(inside), true, nil
 		}
-		line, more = lines.read(ctx, morePrompt)
+		line, err = lines.read(ctx, morePrompt)
 		text += "\n" + strings.TrimRight(line, "\r\n")
 	}
-	return text, quoted, more
+	return text, quoted, err
 }
 
 // canContinue reports whether the chat can continue after err: the next message may succeed.
@@ -171,7 +177,7 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 
 	request := c.Request
 	request.Messages, request.ParseReply = messages, true
-	out := &answerWriter{w: c.Terminal.Out, raw: c.Raw}
+	out := &answerWriter{w: c.Terminal.answers(), raw: c.Raw}
 	progress := newProgress(c.Terminal.Err)
 	defer progress.clear()
 	for event, err := range c.Engine.Generate(ctx, request) {

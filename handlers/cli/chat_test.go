@@ -276,9 +276,34 @@ func TestLoop(t *testing.T) {
 			t.Errorf("%d questions, output %q", len(engine.asked), out())
 		}
 	})
-	t.Run("an interrupt at the prompt ends the chat", func(t *testing.T) {
-		signals := make(chan os.Signal, 1)
+	t.Run("the second interrupt in a row at the prompt ends the chat", func(t *testing.T) {
+		signals := make(chan os.Signal)
+		r, w := io.Pipe()
+		defer w.Close()
+		term, _, errs := terminal("")
+		term.In, term.Signals = r, signals
+		engine, answered := signalled(signals, os.Interrupt), make(chan struct{})
+		answer := engine.generate
+		engine.generate = func(ctx context.Context, r infer.Request, yield func(infer.Event, error) bool) {
+			answer(ctx, r, yield)
+			close(answered)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- (&Chat{Engine: engine, Terminal: term}).Loop(context.Background()) }()
 		signals <- os.Interrupt
+		if _, err := io.WriteString(w, "one\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-answered
+		signals <- os.Interrupt
+		signals <- os.Interrupt
+		if err := <-ended; err != nil || len(engine.asked) != 1 || strings.Count(errs(), "Ctrl-C again ends the chat") != 2 {
+			t.Errorf("got %v after %d questions: %q", err, len(engine.asked), errs())
+		}
+	})
+	t.Run("a terminate signal at the prompt ends the chat", func(t *testing.T) {
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGTERM
 		r, w := io.Pipe()
 		defer w.Close()
 		term, _, _ := terminal("")

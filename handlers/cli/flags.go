@@ -152,12 +152,25 @@ func (f *Flags) explain(t *Terminal, err error) error {
 		return ErrHelp
 	}
 	message := twoDashes.Replace(strings.TrimSuffix(err.Error(), parseError))
+	if name, unknown := strings.CutPrefix(message, noFlag); unknown {
+		message += didYouMean("--", Nearest(name, f.names()))
+	}
 	return Usagef("%s; see m40-llm %s -h", message, f.command)
+}
+
+const noFlag = "there is no flag --"
+
+// names returns the names of the flags in the order of the help.
+func (f *Flags) names() (names []string) {
+	for _, d := range f.order {
+		names = append(names, d.name)
+	}
+	return names
 }
 
 // twoDashes rewrites flags in the messages of package flag as the help shows them.
 var twoDashes = strings.NewReplacer(
-	"flag provided but not defined: -", "there is no flag --",
+	"flag provided but not defined: -", noFlag,
 	"flag needs an argument: -", "a value is missing after --",
 	"for flag -", "for --",
 )

@@ -60,7 +60,10 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"an unknown flag is wrong usage", nil, []string{"--nmae", "x"}, "there is no flag --nmae; see m40-llm test -h"},
+		{"an unknown flag is wrong usage", nil, []string{"--xyzzy", "x"}, "there is no flag --xyzzy; see m40-llm test -h"},
+		{"an unknown flag with two letters swapped names the flag that is meant", nil, []string{"--nmae", "x"}, "there is no flag --nmae (did you mean --name?); see"},
+		{"an unknown flag that is longer than one names that", nil, []string{"--temperature", "1"}, "there is no flag --temperature (did you mean --temp?); see"},
+		{"an unknown flag that is the beginning of one names that, with one dash too", nil, []string{"-max-tok=1"}, "there is no flag --max-tok (did you mean --max-tokens?); see"},
 		{"a number that is none is wrong usage", nil, []string{"--temp", "hot"}, `invalid value "hot" for --temp; see m40-llm test -h`},
 		{"a flag without its value is wrong usage", nil, []string{"--name"}, "a value is missing after --name"},
 		{"an argument too many is wrong usage", nil, []string{"a", "b"}, `"b" is one argument too many`},

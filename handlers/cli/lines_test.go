@@ -89,6 +89,45 @@ func TestLoop_LinesCanBeEditedBroughtBackAndPastedAtATerminal(t *testing.T) {
 	}
 }
 
+func TestLoop_CtrlCAtTheTerminalDiscardsALineAndEndsTheChatTheSecondTime(t *testing.T) {
+	person, terminal := openTerminal(t)
+	engine := says("A")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- (&Chat{Engine: engine, Terminal: &Terminal{In: terminal, Out: terminal, Err: terminal}}).Loop(t.Context())
+	}()
+	s := &screen{t: t, person: person}
+	const first, further = "\x1b[?2004h> ", "\x1b[?2004h… "
+	for _, step := range []struct {
+		prompts int
+		prompt  string
+		typed   string
+	}{
+		{1, first, "one\r"},
+		{2, first, "discarded\x03"},
+		{3, first, "\x1b[A!\r"}, // the line before is in the history
+		{4, first, "\"\"\"two\r"},
+		{1, further, "\x03"},
+		{5, first, "\x03"},
+	} {
+		s.until(step.prompts, step.prompt)
+		s.types(step.typed)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	for _, r := range engine.asked {
+		asked = append(asked, r.Messages[len(r.Messages)-1].Content)
+	}
+	if want := []string{"one", "one!"}; !reflect.DeepEqual(asked, want) {
+		t.Errorf("asked was %q, want %q", asked, want)
+	}
+	if !canonical(t, terminal) || strings.Count(s.shown, "Ctrl-C again") != 2 {
+		t.Errorf("the terminal is not as it was, or the hint is missing: %q", s.shown)
+	}
+}
+
 func TestLoop_ASignalAtTheTerminalLeavesItAsItWas(t *testing.T) {
 	person, terminal := openTerminal(t)
 	signals := make(chan os.Signal)

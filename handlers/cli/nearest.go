@@ -6,7 +6,7 @@ import (
 )
 
 // Nearest returns up to three of names that word may be a misspelling of, the most similar
-// first: they begin with word, or differ from it in up to a third of its letters.
+// first: they begin with word, or it with them, or they differ from it in up to a third of its letters.
 func Nearest(word string, names []string) []string {
 	const most = 3
 	type near struct {
@@ -19,7 +19,7 @@ func Nearest(word string, names []string) []string {
 		lower := strings.ToLower(name)
 		d := distance([]rune(word), []rune(lower))
 		switch {
-		case len(word) >= 3 && strings.HasPrefix(lower, word):
+		case len(word) >= 3 && strings.HasPrefix(lower, word) || len(lower) >= 3 && strings.HasPrefix(word, lower):
 			d = 1
 		case d > max(1, (len([]rune(word))+1)/3):
 			continue
@@ -34,24 +34,28 @@ func Nearest(word string, names []string) []string {
 	return nearest
 }
 
-// distance returns the Levenshtein distance of a and b.
+// distance returns how many letters of a are replaced, inserted, left out or swapped with the next one
+// to get b.
 func distance(a, b []rune) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i, x := range a {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j, y := range b {
-			d := diagonal
-			if x != y {
-				d = 1 + min(diagonal, row[j], row[j+1])
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		for j := range rows[i] {
+			switch {
+			case i == 0 || j == 0:
+				rows[i][j] = i + j
+				continue
+			case a[i-1] == b[j-1]:
+				rows[i][j] = rows[i-1][j-1]
+			default:
+				rows[i][j] = 1 + min(rows[i-1][j-1], rows[i-1][j], rows[i][j-1])
 			}
-			diagonal, row[j+1] = row[j+1], d
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], 1+rows[i-2][j-2])
+			}
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }
 
 // didYouMean returns a hint that suggests names, each after prefix; "" if there are none.

@@ -161,7 +161,7 @@ note: Q8_0 is chosen
 
 func TestPullShowsQuantisationsAndAsksForOne(t *testing.T) {
 	choices := []infer.Quantisation{
-		{Name: "org/repo:TQ1_0", Quant: "TQ1_0", Size: 1e9, Problem: "weights in TQ1_0\x1b[2J are not supported yet"},
+		{Name: "org/repo:Q1_0", Quant: "Q1_0", Size: 1e9, Problem: "weights in Q1_0\x1b[2J are not supported yet"},
 		{Name: "org/repo:Q4_K_M", Quant: "Q4_K_M", Size: 5e9, Fit: &placement.Fit{Context: 8192, Free: 8e9}, On: "CPU", TokensPerSecond: 12.34, Chosen: true},
 		{Name: "org/repo:Q8_0", Quant: "Q8_0", Size: 9e9, Fit: &placement.Fit{Context: 1024, Free: 8e9}, On: "CPU"},
 		{Name: "org/repo:F16", Quant: "F16", Size: 16e9, Fit: &placement.Fit{Needs: 17e9, Free: 8e9}},
@@ -171,7 +171,7 @@ func TestPullShowsQuantisationsAndAsksForOne(t *testing.T) {
 		term, _, errs := terminalOf("Q8_0\n")
 		got, err := choose(t.Context(), term, &fakeDownloader{}, d)
 		want := `   QUANT   SIZE     CONTEXT                                            RUNS ON  TOK/S
-   TQ1_0   1.0 GB   cannot be used: weights in TQ1_0 are not supported yet
+   Q1_0   1.0 GB   cannot be used: weights in Q1_0 are not supported yet
 *  Q4_K_M  5.0 GB   8192                                               CPU      about 12.3
    Q8_0    9.0 GB   1024                                               CPU      unknown
    F16     16.0 GB  does not fit: needs 17.0 GB of 8.0 GB

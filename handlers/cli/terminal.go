@@ -54,6 +54,19 @@ func (t *Terminal) Results() io.Writer {
 	return t.Out
 }
 
+// narrowest is the least number of columns at which lines are broken between words.
+const narrowest = 20
+
+// answers returns the writer for one answer of a chat: Out, with line breaks between words if it is a terminal.
+func (t *Terminal) answers() io.Writer {
+	if out, ok := t.Out.(*os.File); ok && IsTerminal(out) {
+		if width, _, err := term.GetSize(int(out.Fd())); err == nil && width >= narrowest {
+			return &wrapper{w: out, width: width}
+		}
+	}
+	return t.Out
+}
+
 // filterWriter filters what is written. No Write may end within a rune.
 type filterWriter struct {
 	w      io.Writer

@@ -77,7 +77,7 @@ func TestModelsThatCannotBeUsed(t *testing.T) {
 		{"a file that ends in its header", good[:500], []string{"ends too early"}},
 		{"a file that ends in its weights", good[:len(good)-1], []string{"cut short"}},
 		{"an architecture that is not known", []byte(strings.Replace(string(good), "llama", "mamba", 1)), []string{`architecture \"mamba\"`}},
-		{"a weight format without kernels", gguftest.TinyLlama(gguftest.Llama{Type: gguf.TQ1_0, Dim: 256, FFN: 256}), []string{`tensor \"`, "weights in TQ1_0"}},
+		{"a weight format without kernels", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q1_0, Dim: 256, FFN: 256}), []string{`tensor \"`, "weights in Q1_0"}},
 	}
 	for i, c := range cases {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("m%d.gguf", i)), c.file, 0o600); err != nil {

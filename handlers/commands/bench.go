@@ -17,7 +17,7 @@ import (
 
 // benchmark executes the command bench.
 func benchmark(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("bench", "", `Measures how fast a model runs on this machine. With --shape it needs no model file: it measures
+	f := cli.NewFlags("bench", "[MODEL]", `Measures how fast a model runs on this machine. With --shape it needs no model file: it measures
 random weights with the tensor shapes of a known model.`)
 	flags := addDeviceFlags(f)
 	name := f.String("model", "", "NAME|PATH", "model to measure (default "+guideName+")")
@@ -32,9 +32,11 @@ random weights with the tensor shapes of a known model.`)
 	lookup := f.Bool("lookup", "also measure steps that check tokens drafted by prompt lookup: how fast they are if all are right, and how much longer they take")
 	ahead := f.Bool("ahead", "also measure an answer that is sampled: if each step waits for the sampler, and if the GPU draws tokens itself and computes steps ahead")
 	asJSON := f.Bool("json", "print a JSON object instead of a table")
-	if _, err := f.Parse(t, args, 0); err != nil {
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
 		return err
 	}
+	named := f.OnLine("model") || len(rest) > 0 // the model of the environment or the configuration is ignored with --shape
 	kind, err := flags.kind(*parallel)
 	prompts, invalid := parseLengths("-p", *lengths, 1)
 	var behind []int
@@ -48,8 +50,13 @@ random weights with the tensor shapes of a known model.`)
 		return invalid
 	case min(*answer, *repeat, *parallel) < 1:
 		return cli.Usagef("-n, -r and --parallel must be at least 1")
-	case *shape != "" && f.OnLine("model"): // the model of the environment or the configuration is ignored with --shape
-		return cli.Usagef("--model and --shape exclude each other")
+	case *shape != "" && named:
+		return cli.Usagef("a model and --shape exclude each other")
+	}
+	if len(rest) > 0 {
+		if *name, err = modelArgument(f, *name, rest[0]); err != nil {
+			return err
+		}
 	}
 	show, end := cli.BenchProgress(t)
 	defer end()
@@ -81,6 +88,15 @@ random weights with the tensor shapes of a known model.`)
 	}
 	end()
 	return cli.Bench(t.Results(), result, *asJSON)
+}
+
+// modelArgument returns the model that an argument names. flag is the value of --model, which must not name
+// another one on the command line.
+func modelArgument(f *cli.Flags, flag, argument string) (string, error) {
+	if f.OnLine("model") && flag != argument {
+		return "", cli.Usagef("--model %s and the argument %q name two models", flag, argument)
+	}
+	return argument, nil
 }
 
 // parseLengths parses the list of a flag, such as 128,512,4096, of numbers from least on.

@@ -482,7 +482,11 @@ func TestBenchMeasuresAModelOrAShape(t *testing.T) {
 		{"a context that is no number", []string{"--ctx", "-1"}, cli.ExitUsage, []string{`--ctx "-1" is not a list`}},
 		{"a length that is no number", []string{"-p", "8,"}, cli.ExitUsage, []string{`-p "8," is not a list`, "128,512,4096"}},
 		{"no rounds", []string{"-r", "0"}, cli.ExitUsage, []string{"at least 1"}},
+		{"a model by its name alone", []string{"guide", "-p", "8", "-n", "2", "-r", "1"}, cli.ExitOK, []string{"model    guide"}},
+		{"a model that there is not", []string{"nobody/nothing"}, cli.ExitFailed, []string{"there is no model called"}},
 		{"a model and a shape", []string{"--model", "guide", "--shape", "tiny"}, cli.ExitUsage, []string{"exclude each other"}},
+		{"a model without a flag and a shape", []string{"guide", "--shape", "tiny"}, cli.ExitUsage, []string{"exclude each other"}},
+		{"two models", []string{"--model", "guide", "other"}, cli.ExitUsage, []string{"name two models"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := execute(t, nil, "", append([]string{"bench"}, c.args...)...)

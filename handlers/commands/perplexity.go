@@ -6,32 +6,41 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"unicode/utf8"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/engine"
+	"m40-llm/infer/hub"
 	"m40-llm/infer/perplexity"
 )
 
 // measurePerplexity is the command perplexity.
 func measurePerplexity(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("perplexity", "[FILE]", `Measures how well a model predicts the text in a file, or what is piped in: lower is better. Each window
+	f := cli.NewFlags("perplexity", "[MODEL] [FILE]", `Measures how well a model predicts the text in a file, or what is piped in: lower is better. Each window
 of --ctx tokens is predicted from its middle on, a text that fits into one window from its second token.`)
 	flags := engineFlags{deviceFlags: addDeviceFlags(f), ctx: f.Int("ctx", 512, "tokens of a window; figures compare only at the same number")}
 	model := f.String("model", guideName, "NAME|PATH", "model to measure")
 	asJSON := f.Bool("json", "print a JSON object instead of a line")
-	rest, err := f.Parse(t, args, 1)
+	rest, err := f.Parse(t, args, 2)
 	if err != nil {
 		return err
 	}
 	if *flags.ctx < 2 {
 		return cli.Usagef("--ctx %d must be at least 2", *flags.ctx)
 	}
-	text, err := readText(t, rest)
+	catalog, err := flags.models(t)
 	if err != nil {
 		return err
 	}
-	catalog, err := flags.models(t)
+	if len(rest) == 2 || len(rest) == 1 && isModel(catalog, rest[0]) {
+		if *model, err = modelArgument(f, *model, rest[0]); err != nil {
+			return err
+		}
+		rest = rest[1:]
+	}
+	text, err := readText(t, rest)
 	if err != nil {
 		return err
 	}
@@ -52,6 +61,15 @@ of --ctx tokens is predicted from its middle on, a text that fits into one windo
 	}
 	end()
 	return cli.Perplexity(t.Results(), result, *asJSON)
+}
+
+// isModel reports whether the only argument is a model: a file of models, or the name of one and no file.
+func isModel(catalog *hub.Hub, arg string) bool {
+	if _, err := os.Stat(arg); err == nil {
+		return strings.EqualFold(filepath.Ext(arg), ".gguf")
+	}
+	_, err := catalog.Name(arg)
+	return err == nil
 }
 
 // readText reads the file that the only argument names, or what is piped in.

@@ -79,7 +79,11 @@ func TestPerplexityPrintsALineOrSaysWhatIsWrong(t *testing.T) {
 		{"a window of nothing", []string{"--ctx", "1", file}, "", cli.ExitUsage, "--ctx 1 must be at least 2"},
 		{"a window beyond the model's context", []string{"--ctx", "100000", file}, "", cli.ExitFailed, "context"},
 		{"a model that there is not", []string{"--model", "nobody/nothing", file}, "", cli.ExitFailed, "there is no model called"},
-		{"two files", []string{file, latin}, "", cli.ExitUsage, "argument"},
+		{"a model and a file", []string{"guide", "--ctx", "64", file}, "", cli.ExitOK, "windows of 64; the last "},
+		{"a model whose text is piped in", []string{"guide"}, poem, cli.ExitOK, "tokens predicted in one window of"},
+		{"a model that there is not before the file", []string{"nobody/nothing", file}, "", cli.ExitFailed, "there is no model called"},
+		{"two models", []string{"--model", "guide", "other", file}, "", cli.ExitUsage, "name two models"},
+		{"a model and two files", []string{"guide", file, latin}, "", cli.ExitUsage, "argument"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := execute(t, nil, c.in, append([]string{"perplexity"}, c.args...)...)

@@ -50,8 +50,8 @@ type ModelServer struct {
 // newRegistry has remoteModel, and an unsupported file.
 func NewModelRegistry(t testing.TB) *hubtest.Registry {
 	return hubtest.New(t, map[string][]byte{
-		RemoteFile:          RemoteModel,
-		"Remote-TQ1_0.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.TQ1_0, Dim: 256, FFN: 256}),
+		RemoteFile:         RemoteModel,
+		"Remote-Q1_0.gguf": gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q1_0, Dim: 256, FFN: 256}),
 	}, "")
 }
 
