@@ -58,6 +58,9 @@ func fuzzBodies(f *testing.F, reason func(body []byte) string, paths ...string) 
 			r.Host = "localhost"
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, r)
+			if err := handlerstest.CheckDescribed(r, handlerstest.Response{Status: w.Code, Header: w.Header(), Body: w.Body.String()}); err != nil {
+				t.Error(err)
+			}
 			switch {
 			case w.Code == http.StatusOK:
 			case w.Code >= http.StatusInternalServerError:

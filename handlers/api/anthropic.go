@@ -19,9 +19,9 @@ import (
 // AnthropicConversation are the fields that POST /v1/messages and /v1/messages/count_tokens share.
 type AnthropicConversation struct {
 	Model      string            `json:"model"`
-	System     json.RawMessage   `json:"system"` // a string, or an array of text blocks
-	Messages   []anthropicInput  `json:"messages"`
-	Tools      []json.RawMessage `json:"tools"`
+	System     json.RawMessage   `json:"system" schema:"string|[object]"` // a string, or an array of text blocks
+	Messages   []anthropicInput  `json:"messages" schema:"required"`
+	Tools      []json.RawMessage `json:"tools" schema:"[object]"`
 	ToolChoice *struct {
 		Type           string `json:"type"` // auto, any, tool, none
 		Name           string `json:"name"`
@@ -38,7 +38,7 @@ type AnthropicConversation struct {
 type AnthropicRequest struct {
 	AnthropicConversation
 	sample.Params
-	MaxTokens     *int     `json:"max_tokens"`
+	MaxTokens     *int     `json:"max_tokens" schema:"required"`
 	StopSequences []string `json:"stop_sequences"`
 	Stream        bool     `json:"stream"`
 	OutputConfig  struct {
@@ -51,12 +51,12 @@ type AnthropicRequest struct {
 // anthropicFormat constrains the answer.
 type anthropicFormat struct {
 	Type   string          `json:"type"` // json_schema
-	Schema json.RawMessage `json:"schema"`
+	Schema json.RawMessage `json:"schema" schema:"object|boolean"`
 }
 
 type anthropicInput struct {
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"` // a string, or an array of blocks
+	Role    string          `json:"role" schema:"required"`
+	Content json.RawMessage `json:"content" schema:"required,string|[object]"` // a string, or an array of blocks
 }
 
 // anthropicBlock is a block of a message.
@@ -358,13 +358,13 @@ type AnthropicMessage struct {
 
 // AnthropicOutput is a block of an answer.
 type AnthropicOutput struct {
-	Type      string          `json:"type"`                // thinking, text, tool_use
-	Text      *string         `json:"text,omitempty"`      // of text
-	Thinking  *string         `json:"thinking,omitempty"`  // of thinking
-	Signature *string         `json:"signature,omitempty"` // of thinking: empty, nothing has to be verified
-	ID        string          `json:"id,omitempty"`        // of tool_use
-	Name      string          `json:"name,omitempty"`      // of tool_use
-	Input     json.RawMessage `json:"input,omitempty"`     // of tool_use
+	Type      string          `json:"type"`                            // thinking, text, tool_use
+	Text      *string         `json:"text,omitempty"`                  // of text
+	Thinking  *string         `json:"thinking,omitempty"`              // of thinking
+	Signature *string         `json:"signature,omitempty"`             // of thinking: empty, nothing has to be verified
+	ID        string          `json:"id,omitempty"`                    // of tool_use
+	Name      string          `json:"name,omitempty"`                  // of tool_use
+	Input     json.RawMessage `json:"input,omitempty" schema:"object"` // of tool_use
 }
 
 // AnthropicUsage counts the tokens of a message.

@@ -20,14 +20,14 @@ import (
 // chatFields are the fields that say what a conversation is; /apply-template has
 // them too.
 type chatFields struct {
-	Messages            []chatMessage              `json:"messages"`
-	Tools               json.RawMessage            `json:"tools"`
-	ToolChoice          json.RawMessage            `json:"tool_choice"`
+	Messages            []chatMessage              `json:"messages" schema:"required"`
+	Tools               json.RawMessage            `json:"tools" schema:"[$tool]"`
+	ToolChoice          json.RawMessage            `json:"tool_choice" schema:"string|$choice"`
 	ParallelToolCalls   *bool                      `json:"parallel_tool_calls"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	ContinueFinal       bool                       `json:"continue_final_message"`
-	Functions           []functionTool             `json:"functions"`     // tools of clients from before tools
-	FunctionCall        json.RawMessage            `json:"function_call"` // their tool_choice
+	Functions           []functionTool             `json:"functions"`                            // tools of clients from before tools
+	FunctionCall        json.RawMessage            `json:"function_call" schema:"string|object"` // their tool_choice
 	TemplateVars        map[string]json.RawMessage `json:"chat_template_kwargs"`
 	ReasoningEffort     string                     `json:"reasoning_effort"`
 
@@ -35,15 +35,15 @@ type chatFields struct {
 }
 
 type chatMessage struct {
-	Role             string          `json:"role"`
-	Content          json.RawMessage `json:"content"` // string, null or array of parts
+	Role             string          `json:"role" schema:"required"`
+	Content          json.RawMessage `json:"content" schema:"string|[$part]"` // null too
 	Name             string          `json:"name"`
 	ToolCallID       string          `json:"tool_call_id"`
-	ToolCalls        json.RawMessage `json:"tool_calls"`
+	ToolCalls        json.RawMessage `json:"tool_calls" schema:"[$call]"`
 	ReasoningContent string          `json:"reasoning_content"`
-	Reasoning        string          `json:"reasoning"`     // Ollama's name for it
-	Refusal          string          `json:"refusal"`       // what the assistant said instead of content
-	FunctionCall     json.RawMessage `json:"function_call"` // the one call of clients from before tool_calls
+	Reasoning        string          `json:"reasoning"`                     // Ollama's name for it
+	Refusal          string          `json:"refusal"`                       // what the assistant said instead of content
+	FunctionCall     json.RawMessage `json:"function_call" schema:"object"` // the one call of clients from before tool_calls
 }
 
 type chatRequest struct {
@@ -259,7 +259,7 @@ type oneCall struct {
 	Type     string `json:"type"`
 	Function struct {
 		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments,omitempty"`
+		Arguments json.RawMessage `json:"arguments,omitempty" schema:"string|object"`
 	} `json:"function"`
 }
 

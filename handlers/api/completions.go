@@ -26,7 +26,7 @@ const defaultMaxTokens = 16
 
 type completionRequest struct {
 	generationFields
-	Prompt   json.RawMessage `json:"prompt"` // string, array of strings, array of ids, array of arrays of ids
+	Prompt   json.RawMessage `json:"prompt" schema:"required,string|[string]|[integer]|[[integer]]"` // string, array of strings, array of ids, array of arrays of ids
 	Suffix   *string         `json:"suffix"`
 	Echo     bool            `json:"echo"`
 	LogProbs *int            `json:"logprobs"`

@@ -16,8 +16,8 @@ import (
 // EmbeddingsRequest is the body of POST /v1/embeddings, with llama-server's content.
 type EmbeddingsRequest struct {
 	Model      string          `json:"model"`
-	Input      json.RawMessage `json:"input"` // a string, or an array of strings, of token ids, or of arrays of these
-	Content    json.RawMessage `json:"content"`
+	Input      json.RawMessage `json:"input" schema:"string|[string]|[integer]|[[integer]]"` // a string, or an array of strings, of token ids, or of arrays of these
+	Content    json.RawMessage `json:"content" schema:"string|[string]|[integer]|[[integer]]"`
 	Dimensions *int            `json:"dimensions"`
 	Encoding   string          `json:"encoding_format"` // float or base64
 	Normalize  *int            `json:"embd_normalize"`  // llama-server's: 2, length 1; -1: as the model computes them
@@ -38,7 +38,7 @@ type EmbeddingList struct {
 type Embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
-	Embedding any    `json:"embedding"`
+	Embedding any    `json:"embedding" schema:"[number]|string"`
 }
 
 // LlamaEmbedding is an element of the response to POST /embedding. Embedding has one vector: this
@@ -184,11 +184,11 @@ func (api *API) answerLlamaEmbedding(c echo.Context, body EmbeddingsRequest) err
 // OllamaEmbed is the body of POST /api/embed and of the older /api/embeddings.
 type OllamaEmbed struct {
 	ollamaModel
-	Input      json.RawMessage `json:"input"`  // of /api/embed: a string, or an array of strings
-	Prompt     string          `json:"prompt"` // of /api/embeddings
+	Input      json.RawMessage `json:"input" schema:"string|[string]"` // of /api/embed: a string, or an array of strings
+	Prompt     string          `json:"prompt"`                         // of /api/embeddings
 	Truncate   *bool           `json:"truncate"`
 	Dimensions *int            `json:"dimensions"`
-	KeepAlive  json.RawMessage `json:"keep_alive"`
+	KeepAlive  json.RawMessage `json:"keep_alive" schema:"string|number"`
 	Options    map[string]any  `json:"options"` // about how Ollama loads models: ignored
 }
 

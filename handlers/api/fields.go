@@ -39,7 +39,7 @@ type generationFields struct {
 	BannedTokens []string           `json:"banned_tokens"` // KoboldCpp's name: texts all the same
 
 	MaxTokens             *int            `json:"max_tokens"`
-	Stop                  json.RawMessage `json:"stop"`
+	Stop                  json.RawMessage `json:"stop" schema:"string|[string]"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
 	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: a stream reports the progress of the prefill

@@ -23,7 +23,7 @@ import (
 // LlamaRequest are the fields that /completion and /infill share.
 type LlamaRequest struct {
 	generationFields
-	LogitBias json.RawMessage `json:"logit_bias"` // OpenAI's object, or pairs [id, bias]; false bans a token
+	LogitBias json.RawMessage `json:"logit_bias" schema:"object|[array]"` // OpenAI's object, or pairs [id, bias]; false bans a token
 	NPredict  *int            `json:"n_predict"`
 	NProbs    *int            `json:"n_probs"`
 	WithIDs   bool            `json:"return_tokens"`
@@ -32,7 +32,7 @@ type LlamaRequest struct {
 // LlamaCompletion is the body of POST /completion.
 type LlamaCompletion struct {
 	LlamaRequest
-	Prompt json.RawMessage `json:"prompt"` // a string, or an array of token ids
+	Prompt json.RawMessage `json:"prompt" schema:"required,string|[integer]"` // a string, or an array of token ids
 }
 
 // LlamaInfill is the body of POST /infill.

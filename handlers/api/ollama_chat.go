@@ -21,11 +21,11 @@ import (
 // ollamaFields are the fields that chats and completions of Ollama's API share.
 type ollamaFields struct {
 	ollamaModel
-	Stream      *bool           `json:"stream"` // absent: true
-	Format      json.RawMessage `json:"format"` // "json" or a schema
-	Options     json.RawMessage `json:"options"`
-	Think       json.RawMessage `json:"think"`      // a bool, or low, medium, high or max
-	KeepAlive   json.RawMessage `json:"keep_alive"` // counts if the person manages the server's models
+	Stream      *bool           `json:"stream"`                        // absent: true
+	Format      json.RawMessage `json:"format" schema:"string|object"` // "json" or a schema
+	Options     json.RawMessage `json:"options" schema:"$options"`
+	Think       json.RawMessage `json:"think" schema:"boolean|string"`     // a bool, or low, medium, high or max
+	KeepAlive   json.RawMessage `json:"keep_alive" schema:"string|number"` // counts if the person manages the server's models
 	LogProbs    bool            `json:"logprobs"`
 	TopLogProbs *int            `json:"top_logprobs"`
 }
@@ -35,7 +35,7 @@ type ollamaFields struct {
 type ollamaOptions struct {
 	sample.Params
 	NumPredict *int            `json:"num_predict"`
-	Stop       json.RawMessage `json:"stop"`
+	Stop       json.RawMessage `json:"stop" schema:"string|[string]"`
 }
 
 // request returns the engine's request for the fields, without its prompt or messages.
@@ -167,7 +167,7 @@ func keepAlive(raw json.RawMessage) (*float64, error) {
 type OllamaChat struct {
 	ollamaFields
 	Messages []OllamaMessage `json:"messages"`
-	Tools    json.RawMessage `json:"tools"`
+	Tools    json.RawMessage `json:"tools" schema:"[$tool]"`
 }
 
 // OllamaMessage is a message of a chat. Those of requests have Ollama's or OpenAI's form of calls.
@@ -175,8 +175,8 @@ type OllamaMessage struct {
 	Role       string          `json:"role"`
 	Content    string          `json:"content"`
 	Thinking   string          `json:"thinking,omitempty"`
-	Images     json.RawMessage `json:"images,omitempty"`
-	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
+	Images     json.RawMessage `json:"images,omitempty" schema:"[string]"`
+	ToolCalls  json.RawMessage `json:"tool_calls,omitempty" schema:"[object]"`
 	ToolName   string          `json:"tool_name,omitempty"`
 	ToolCallID string          `json:"tool_call_id,omitempty"`
 }
@@ -309,10 +309,10 @@ type OllamaGenerate struct {
 	Prompt   string          `json:"prompt"`
 	Suffix   string          `json:"suffix"`
 	System   string          `json:"system"`
-	Template string          `json:"template"`
+	Template string          `json:"template" schema:"-"`
 	Raw      bool            `json:"raw"`
-	Context  json.RawMessage `json:"context"`
-	Images   json.RawMessage `json:"images"`
+	Context  json.RawMessage `json:"context" schema:"-"`
+	Images   json.RawMessage `json:"images" schema:"-"`
 }
 
 // ollamaGenerate answers POST /api/generate.

@@ -17,8 +17,9 @@ type operation struct {
 	method, path string // the path as echo has it
 	summary      string
 	request      any    // nil: no body
-	response     any    // nil: none
+	response     any    // nil: none; a string: text of that content type
 	stream       string // content type of a streamed response; empty: it is never streamed
+	event        any    // what a line or an event of the stream has; nil: the events are named, and docs/api.md lists them
 	alias        bool   // the route exists without /v1 too
 }
 
@@ -29,46 +30,46 @@ const (
 
 // operations are all routes of the API for programs.
 var operations = []operation{
-	{"POST", "/v1/chat/completions", "OpenAI chat completion", chatRequest{}, ChatResponse{}, sseType, true},
-	{"POST", "/v1/completions", "OpenAI text completion", completionRequest{}, Completion{}, sseType, true},
-	{"POST", "/v1/responses", "OpenAI response", ResponsesRequest{}, Response{}, sseType, true},
-	{"POST", "/v1/responses/input_tokens", "the length of a response's prompt in tokens", ResponsesRequest{}, ResponseTokens{}, "", true},
-	{"POST", "/v1/responses/compact", "a conversation as a summary", ResponsesRequest{}, CompactedResponse{}, "", true},
-	{"POST", "/v1/embeddings", "OpenAI embeddings", EmbeddingsRequest{}, EmbeddingList{}, "", true},
-	{"GET", "/v1/models", "the models that requests can name", nil, modelList{}, "", false},
-	{"GET", "/v1/models/*", "a model", nil, modelBody{}, "", true},
-	{"POST", "/v1/messages", "Anthropic message", AnthropicRequest{}, AnthropicMessage{}, sseType, false},
-	{"POST", "/v1/messages/count_tokens", "the length of a prompt in tokens", AnthropicConversation{}, AnthropicCount{}, "", false},
-	{"POST", "/v1/generate", "the engine's own API: an infer.Event per line", infer.Request{}, infer.Event{}, linesType, false},
-	{"POST", "/v1/render", "the prompt of a request, and its tokens", infer.Request{}, renderedBody{}, "", false},
-	{"POST", "/v1/embed", "the engine's own API: embeddings as the model computes them", infer.EmbedRequest{}, infer.Embeddings{}, "", false},
-	{"GET", "/v1/status", "what the engine does", nil, infer.Status{}, "", false},
-	{"GET", "/v1/activity", "the answers that are generated or wait", nil, activityBody{}, "", false},
-	{"POST", "/v1/activity/:answer/stop", "stop an answer", nil, nil, "", false},
-	{"GET", "/health", "200 when a model is ready, else 503", nil, healthBody{}, "", false},
-	{"POST", "/tokenize", "text to tokens", tokenizeRequest{}, tokenList{}, "", false},
-	{"POST", "/detokenize", "tokens to text", detokenizeRequest{}, detokenizeBody{}, "", false},
-	{"GET", "/tokenizer_info", "the tokenizer of the loaded model, as vLLM describes it", nil, TokenizerInfo{}, "", false},
-	{"POST", "/apply-template", "messages to prompt", templateRequest{}, RenderedTemplate{}, "", false},
-	{"POST", "/completion", "llama-server's completion", LlamaCompletion{}, LlamaChunk{}, sseType, false},
-	{"POST", "/infill", "fill in the middle", LlamaInfill{}, LlamaChunk{}, sseType, false},
-	{"POST", "/embedding", "embeddings, as llama-server has them", EmbeddingsRequest{}, []LlamaEmbedding{}, "", false},
-	{"GET", "/props", "the loaded model, as llama-server describes it", nil, LlamaProps{}, "", false},
-	{"GET", "/slots", "the answers that are generated, as llama-server lists them", nil, []LlamaSlot{}, "", false},
-	{"GET", OllamaRoot, "says that Ollama is running, as text", nil, nil, "", false},
-	{"GET", "/api/version", "the version of Ollama's API", nil, OllamaVersion{}, "", false},
-	{"GET", "/api/tags", "the models, as Ollama lists them", nil, OllamaTags{}, "", false},
-	{"GET", "/api/ps", "the loaded model", nil, OllamaProcesses{}, "", false},
-	{"POST", "/api/show", "a model, as Ollama shows it", ollamaModel{}, OllamaShown{}, "", false},
-	{"POST", "/api/chat", "Ollama chat", OllamaChat{}, OllamaChunk{}, linesType, false},
-	{"POST", "/api/generate", "Ollama completion", OllamaGenerate{}, OllamaChunk{}, linesType, false},
-	{"POST", "/api/embed", "Ollama embeddings", OllamaEmbed{}, OllamaEmbeddings{}, "", false},
-	{"POST", "/api/embeddings", "Ollama embedding of one text", OllamaEmbed{}, OllamaEmbedding{}, "", false},
-	{"POST", "/api/pull", "download a model", OllamaPull{}, OllamaStatus{}, linesType, false},
-	{"POST", "/api/copy", "give a model another name as well", OllamaCopy{}, nil, "", false},
-	{"DELETE", "/api/delete", "delete a model", ollamaModel{}, nil, "", false},
-	{"GET", "/metrics", "counters and latencies, in Prometheus' text format", nil, nil, "", false},
-	{"GET", "/openapi.json", "this description", nil, nil, "", false},
+	{"POST", "/v1/chat/completions", "OpenAI chat completion", chatRequest{}, ChatResponse{}, sseType, ChatChunk{}, true},
+	{"POST", "/v1/completions", "OpenAI text completion", completionRequest{}, Completion{}, sseType, Completion{}, true},
+	{"POST", "/v1/responses", "OpenAI response", ResponsesRequest{}, Response{}, sseType, nil, true},
+	{"POST", "/v1/responses/input_tokens", "the length of a response's prompt in tokens", ResponsesRequest{}, ResponseTokens{}, "", nil, true},
+	{"POST", "/v1/responses/compact", "a conversation as a summary", ResponsesRequest{}, CompactedResponse{}, "", nil, true},
+	{"POST", "/v1/embeddings", "OpenAI embeddings", EmbeddingsRequest{}, anyOf{EmbeddingList{}, []LlamaEmbedding{}}, "", nil, true},
+	{"GET", "/v1/models", "the models that requests can name", nil, anyOf{modelList{}, AnthropicModels{}}, "", nil, false},
+	{"GET", "/v1/models/*", "a model", nil, anyOf{modelBody{}, AnthropicModel{}}, "", nil, true},
+	{"POST", "/v1/messages", "Anthropic message", AnthropicRequest{}, AnthropicMessage{}, sseType, nil, false},
+	{"POST", "/v1/messages/count_tokens", "the length of a prompt in tokens", AnthropicConversation{}, AnthropicCount{}, "", nil, false},
+	{"POST", "/v1/generate", "the engine's own API: an infer.Event per line", infer.Request{}, nil, linesType, infer.Event{}, false},
+	{"POST", "/v1/render", "the prompt of a request, and its tokens", infer.Request{}, renderedBody{}, "", nil, false},
+	{"POST", "/v1/embed", "the engine's own API: embeddings as the model computes them", infer.EmbedRequest{}, infer.Embeddings{}, "", nil, false},
+	{"GET", "/v1/status", "what the engine does", nil, infer.Status{}, "", nil, false},
+	{"GET", "/v1/activity", "the answers that are generated or wait", nil, activityBody{}, "", nil, false},
+	{"POST", "/v1/activity/:answer/stop", "stop an answer", nil, nil, "", nil, false},
+	{"GET", "/health", "200 when a model is ready, else 503", nil, healthBody{}, "", nil, false},
+	{"POST", "/tokenize", "text to tokens", tokenizeRequest{}, anyOf{tokenList{}, tokenPieces{}, VLLMTokens{}}, "", nil, false},
+	{"POST", "/detokenize", "tokens to text", detokenizeRequest{}, detokenizeBody{}, "", nil, false},
+	{"GET", "/tokenizer_info", "the tokenizer of the loaded model, as vLLM describes it", nil, TokenizerInfo{}, "", nil, false},
+	{"POST", "/apply-template", "messages to prompt", templateRequest{}, RenderedTemplate{}, "", nil, false},
+	{"POST", "/completion", "llama-server's completion", LlamaCompletion{}, LlamaChunk{}, sseType, LlamaChunk{}, false},
+	{"POST", "/infill", "fill in the middle", LlamaInfill{}, LlamaChunk{}, sseType, LlamaChunk{}, false},
+	{"POST", "/embedding", "embeddings, as llama-server has them", EmbeddingsRequest{}, []LlamaEmbedding{}, "", nil, false},
+	{"GET", "/props", "the loaded model, as llama-server describes it", nil, LlamaProps{}, "", nil, false},
+	{"GET", "/slots", "the answers that are generated, as llama-server lists them", nil, []LlamaSlot{}, "", nil, false},
+	{"GET", OllamaRoot, "says that Ollama is running, as text", nil, "text/plain", "", nil, false},
+	{"GET", "/api/version", "the version of Ollama's API", nil, OllamaVersion{}, "", nil, false},
+	{"GET", "/api/tags", "the models, as Ollama lists them", nil, OllamaTags{}, "", nil, false},
+	{"GET", "/api/ps", "the loaded model", nil, OllamaProcesses{}, "", nil, false},
+	{"POST", "/api/show", "a model, as Ollama shows it", ollamaModel{}, OllamaShown{}, "", nil, false},
+	{"POST", "/api/chat", "Ollama chat", OllamaChat{}, OllamaChunk{}, linesType, OllamaChunk{}, false},
+	{"POST", "/api/generate", "Ollama completion", OllamaGenerate{}, OllamaChunk{}, linesType, OllamaChunk{}, false},
+	{"POST", "/api/embed", "Ollama embeddings", OllamaEmbed{}, OllamaEmbeddings{}, "", nil, false},
+	{"POST", "/api/embeddings", "Ollama embedding of one text", OllamaEmbed{}, OllamaEmbedding{}, "", nil, false},
+	{"POST", "/api/pull", "download a model", OllamaPull{}, OllamaStatus{}, linesType, OllamaStatus{}, false},
+	{"POST", "/api/copy", "give a model another name as well", OllamaCopy{}, nil, "", nil, false},
+	{"DELETE", "/api/delete", "delete a model", ollamaModel{}, nil, "", nil, false},
+	{"GET", "/metrics", "counters and latencies, in Prometheus' text format", nil, "text/plain", "", nil, false},
+	{"GET", "/openapi.json", "this description", nil, map[string]any{}, "", nil, false},
 }
 
 // openAPI answers GET /openapi.json.
@@ -76,7 +77,7 @@ func (api *API) openAPI(c echo.Context) error { return c.JSON(http.StatusOK, des
 
 // describeAPI returns the description of the API as OpenAPI 3.1 has it.
 func describeAPI(version string) map[string]any {
-	schemas := schemaSet{}
+	schemas := newSchemaSet()
 	paths := map[string]map[string]any{}
 	for _, o := range operations {
 		for _, path := range o.paths() {
@@ -93,7 +94,7 @@ func describeAPI(version string) map[string]any {
 		"paths":    paths,
 		"security": key,
 		"components": map[string]any{
-			"schemas": schemas,
+			"schemas": schemas.schemas,
 			"securitySchemes": map[string]any{
 				"bearer": map[string]any{"type": "http", "scheme": "bearer"},
 				"key":    map[string]any{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -112,26 +113,40 @@ func (o operation) paths() []string {
 	return []string{path}
 }
 
-func (o operation) describe(path string, schemas schemaSet) map[string]any {
-	ok := map[string]any{"description": "OK"}
+func (o operation) describe(path string, schemas *schemaSet) map[string]any {
+	body := func(v any, request bool) map[string]any { return map[string]any{"schema": schemas.of(v, request)} }
+	failed := body(failuresAt(path), false)
 	content := map[string]any{}
-	if o.response != nil {
-		schema := map[string]any{"schema": schemas.of(o.response)}
-		content["application/json"] = schema
-		if o.stream == linesType {
-			content[linesType] = schema // each line
+	if text, isText := o.response.(string); isText {
+		content[text] = body("", false)
+	} else if o.response != nil {
+		content["application/json"] = body(o.response, false)
+	}
+	switch {
+	case o.stream == linesType:
+		content[linesType] = map[string]any{"schema": map[string]any{"anyOf": []any{schemas.of(o.event, false), failed["schema"]}}} // each line
+	case o.stream == sseType:
+		stream := map[string]any{"schema": kind("string")}
+		if o.event != nil {
+			stream["x-event-schema"] = map[string]any{"anyOf": []any{schemas.of(o.event, false), failed["schema"]}} // of the data of each event but [DONE]
 		}
+		content[sseType] = stream
 	}
-	if o.stream == sseType {
-		content[sseType] = map[string]any{"schema": map[string]any{"type": "string"}}
-	}
+	ok := map[string]any{"description": "OK"}
 	if len(content) > 0 {
 		ok["content"] = content
 	}
-	failed := map[string]any{"description": "an error", "content": map[string]any{"application/json": map[string]any{"schema": schemas.of(failureAt(path))}}}
-	d := map[string]any{"summary": o.summary, "responses": map[string]any{"200": ok, "default": failed}}
+	status := "200"
+	if o.path == "/v1/activity/:answer/stop" {
+		status = "204"
+	}
+	responses := map[string]any{status: ok, "default": map[string]any{"description": "an error", "content": map[string]any{"application/json": failed}}}
+	if o.path == "/health" {
+		responses["503"] = map[string]any{"description": "no model is ready", "content": map[string]any{"application/json": body(anyOf{notReadyBody{}, failure.Body{}}, false)}}
+	}
+	d := map[string]any{"summary": o.summary, "responses": responses}
 	if o.request != nil {
-		d["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": map[string]any{"schema": schemas.of(o.request)}}}
+		d["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": body(o.request, true)}}
 	}
 	if _, parameter, found := strings.Cut(path, "{"); found {
 		name, _, _ := strings.Cut(parameter, "}")
@@ -140,5 +155,14 @@ func (o operation) describe(path string, schemas schemaSet) map[string]any {
 	return d
 }
 
-// failureAt returns an error in the shape of the API that path belongs to.
-func failureAt(path string) any { return gate.ErrorBody(path, failure.Failure{}) }
+// failuresAt returns the shapes that errors have at path.
+func failuresAt(path string) any {
+	own := gate.ErrorBody(path, failure.Failure{})
+	switch {
+	case strings.Contains(path, "/models"):
+		return anyOf{own, failure.AnthropicBody{}} // for clients of Anthropic's API
+	case path == "/v1/generate":
+		return anyOf{own, gate.EngineErrorBody{}}
+	}
+	return own
+}

@@ -19,15 +19,15 @@ type formFields struct {
 	ResponseFormat struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
-			Schema     json.RawMessage `json:"schema"` // beside name and description
+			Schema     json.RawMessage `json:"schema" schema:"object|boolean"` // beside name and description
 			Strict     bool            `json:"strict"`
-			Properties json.RawMessage `json:"properties"` // a schema in the wrong place has them
+			Properties json.RawMessage `json:"properties" schema:"-"` // a schema in the wrong place has them
 		} `json:"json_schema"`
-		Schema     json.RawMessage `json:"schema"`     // llama-server's place for it, with json_object
-		Properties json.RawMessage `json:"properties"` // a schema in the wrong place has them
+		Schema     json.RawMessage `json:"schema" schema:"object|boolean"` // llama-server's place for it, with json_object
+		Properties json.RawMessage `json:"properties" schema:"-"`          // a schema in the wrong place has them
 	} `json:"response_format"`
 	Grammar    string          `json:"grammar"`
-	JSONSchema json.RawMessage `json:"json_schema"`
+	JSONSchema json.RawMessage `json:"json_schema" schema:"object|boolean"`
 }
 
 // anyObject is the schema of json_object.

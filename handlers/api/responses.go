@@ -22,11 +22,11 @@ import (
 // ignored, and nothing is stored.
 type ResponsesRequest struct {
 	generationFields
-	Input             json.RawMessage   `json:"input"` // a string, or an array of items
+	Input             json.RawMessage   `json:"input" schema:"required,string|[object]"` // items
 	Instructions      string            `json:"instructions"`
 	MaxOutputTokens   *int              `json:"max_output_tokens"`
-	Tools             []json.RawMessage `json:"tools"`
-	ToolChoice        json.RawMessage   `json:"tool_choice"`
+	Tools             []json.RawMessage `json:"tools" schema:"[object]"`
+	ToolChoice        json.RawMessage   `json:"tool_choice" schema:"string|$choice"`
 	ParallelToolCalls *bool             `json:"parallel_tool_calls"`
 	Reasoning         struct {
 		Effort string `json:"effort"`
@@ -36,11 +36,11 @@ type ResponsesRequest struct {
 	} `json:"text"`
 	Include            []string        `json:"include"`
 	TopLogProbs        *int            `json:"top_logprobs"`
-	Metadata           json.RawMessage `json:"metadata"`
-	PreviousResponseID string          `json:"previous_response_id"`
-	Conversation       json.RawMessage `json:"conversation"`
-	Prompt             json.RawMessage `json:"prompt"`
-	Background         bool            `json:"background"`
+	Metadata           json.RawMessage `json:"metadata" schema:"object"`
+	PreviousResponseID string          `json:"previous_response_id" schema:"-"`
+	Conversation       json.RawMessage `json:"conversation" schema:"-"`
+	Prompt             json.RawMessage `json:"prompt" schema:"-"`
+	Background         bool            `json:"background" schema:"-"`
 	Truncation         string          `json:"truncation"` // auto or disabled
 
 	names *toolNames
@@ -51,10 +51,10 @@ type responseFormat struct {
 	Type        string          `json:"type"` // text, json_object, json_schema
 	Name        string          `json:"name,omitempty"`
 	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"`
+	Schema      json.RawMessage `json:"schema,omitempty" schema:"object|boolean"`
 	Strict      *bool           `json:"strict,omitempty"`
-	Properties  json.RawMessage `json:"properties,omitempty"`  // a schema in the wrong place has them
-	JSONSchema  json.RawMessage `json:"json_schema,omitempty"` // chat completions have the schema there
+	Properties  json.RawMessage `json:"properties,omitempty" schema:"-"`  // a schema in the wrong place has them
+	JSONSchema  json.RawMessage `json:"json_schema,omitempty" schema:"-"` // chat completions have the schema there
 }
 
 // responses answers POST /v1/responses.
@@ -325,7 +325,7 @@ type Response struct {
 	Incomplete        *ResponseShortfall `json:"incomplete_details"`
 	Instructions      *string            `json:"instructions"`
 	MaxOutputTokens   *int               `json:"max_output_tokens"`
-	Metadata          json.RawMessage    `json:"metadata"`
+	Metadata          json.RawMessage    `json:"metadata" schema:"object"`
 	Model             string             `json:"model"`
 	Output            []ResponseOutput   `json:"output"`
 	ParallelToolCalls bool               `json:"parallel_tool_calls"`
@@ -333,9 +333,9 @@ type Response struct {
 	Reasoning         ResponseReasoning  `json:"reasoning"`
 	Store             bool               `json:"store"`
 	Temperature       float64            `json:"temperature"`
-	Text              json.RawMessage    `json:"text"`
-	ToolChoice        json.RawMessage    `json:"tool_choice"`
-	Tools             []json.RawMessage  `json:"tools"`
+	Text              json.RawMessage    `json:"text" schema:"object"`
+	ToolChoice        json.RawMessage    `json:"tool_choice" schema:"string|object"`
+	Tools             []json.RawMessage  `json:"tools" schema:"[object]"`
 	TopP              float64            `json:"top_p"`
 	Truncation        string             `json:"truncation"`
 	Usage             *ResponseUsage     `json:"usage"`

@@ -42,5 +42,8 @@ func (api *API) applyTemplate(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if rendered.Tokens == nil {
+		rendered.Tokens = []int32{}
+	}
 	return c.JSON(http.StatusOK, RenderedTemplate(rendered))
 }

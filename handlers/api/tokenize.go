@@ -25,6 +25,7 @@ type tokenizeRequest struct {
 	AddSpecialTokens *bool   `json:"add_special_tokens"` // default true, as vLLM has it
 	ReturnTexts      bool    `json:"return_token_strs"`
 	chatFields
+	Messages []chatMessage `json:"messages"` // in place of that of chatFields, which must be there
 }
 
 // tokenList is the response to POST /tokenize without pieces.
@@ -35,7 +36,12 @@ type tokenList struct {
 // tokenPiece is a token with its text: a string, or an array of bytes if it is part of a rune.
 type tokenPiece struct {
 	ID    int32 `json:"id"`
-	Piece any   `json:"piece"`
+	Piece any   `json:"piece" schema:"string|[integer]"`
+}
+
+// tokenPieces is the response to POST /tokenize with pieces.
+type tokenPieces struct {
+	Tokens []tokenPiece `json:"tokens"`
 }
 
 // tokenize answers POST /tokenize.
@@ -118,7 +124,7 @@ func (api *API) answerPieces(c echo.Context, model string, tokens []int32) error
 
 type detokenizeRequest struct {
 	Model      string  `json:"model"`
-	Tokens     []int32 `json:"tokens"`
+	Tokens     []int32 `json:"tokens" schema:"required"`
 	WithPieces bool    `json:"with_pieces"`
 }
 
@@ -127,7 +133,7 @@ type detokenizeBody struct {
 	Content string `json:"content"`
 	Prompt  string `json:"prompt"` // the same, which vLLM's clients read
 	Bytes   []byte `json:"bytes,omitempty"`
-	Pieces  []any  `json:"pieces,omitempty"` // what each token spells, if that was asked for
+	Pieces  []any  `json:"pieces,omitempty" schema:"[string|[integer]]"` // what each token spells, if that was asked for
 }
 
 // detokenize answers POST /detokenize.

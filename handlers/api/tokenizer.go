@@ -26,7 +26,7 @@ type VLLMTokens struct {
 	Count   int      `json:"count"`
 	Longest int      `json:"max_model_len"`
 	Tokens  []int32  `json:"tokens"`
-	Texts   []string `json:"token_strs"` // with return_token_strs, else null
+	Texts   []string `json:"token_strs" schema:"null"` // with return_token_strs, else null
 }
 
 // tokenizerInfo answers GET /tokenizer_info about the loaded model.
@@ -76,6 +76,7 @@ func (api *API) vllmTokens(c echo.Context, body *tokenizeRequest) (err error) {
 	} else {
 		r := infer.DefaultRequest()
 		r.Model = body.Model
+		body.chatFields.Messages = body.Messages
 		if err := body.fill(&r); err != nil {
 			return err
 		}

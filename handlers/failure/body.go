@@ -17,7 +17,7 @@ type Fields struct {
 	Message       string  `json:"message"`
 	Type          string  `json:"type"`
 	Param         *string `json:"param"`
-	Code          any     `json:"code"`
+	Code          any     `json:"code" schema:"string|integer|null"`
 	Title         string  `json:"title,omitempty"` // for the page's scripts
 	PromptTokens  int     `json:"n_prompt_tokens,omitempty"`
 	ContextLength int     `json:"n_ctx,omitempty"`

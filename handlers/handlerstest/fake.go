@@ -218,7 +218,9 @@ func Do(t testing.TB, s *httptest.Server, r *http.Request, header ...string) Res
 	if err != nil {
 		t.Fatalf("failed to read the response: %v", err)
 	}
-	return Response{resp.StatusCode, resp.Header, string(data)}
+	got := Response{resp.StatusCode, resp.Header, string(data)}
+	checkDescribed(t, s, r, got)
+	return got
 }
 
 func Post(t testing.TB, s *httptest.Server, path, body string, header ...string) Response {
