@@ -13,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/labstack/echo/v4"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"m40-llm/handlers"
@@ -73,10 +72,10 @@ func forbidOthers(v any) {
 }
 
 // checkDescribed fails the test if an answer of the API for programs is not as /openapi.json describes it.
-func checkDescribed(t testing.TB, s *httptest.Server, r *http.Request, got Response) {
+func checkDescribed(t testing.TB, r *http.Request, got Response) {
 	t.Helper()
-	if e, known := s.Config.Handler.(*echo.Echo); known && !slices.ContainsFunc(e.Routes(), func(r *echo.Route) bool { return r.Path == "/openapi.json" }) {
-		return // a worker, which serves its server alone
+	if got.Header.Get("Content-Security-Policy") == "" {
+		return // a worker, which serves its server alone and describes nothing
 	}
 	if err := CheckDescribed(r, got); err != nil {
 		t.Error(err)

@@ -219,7 +219,7 @@ func Do(t testing.TB, s *httptest.Server, r *http.Request, header ...string) Res
 		t.Fatalf("failed to read the response: %v", err)
 	}
 	got := Response{resp.StatusCode, resp.Header, string(data)}
-	checkDescribed(t, s, r, got)
+	checkDescribed(t, r, got)
 	return got
 }
 
