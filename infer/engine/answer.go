@@ -63,7 +63,7 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		ctx:        ctx,
 		request:    r,
 		constraint: form,
-		reader:     reader{model: m, format: m.formatOf(r), text: newTextBuffer(r.Stop, r.BannedStrings)},
+		reader:     reader{model: m, format: m.formatOf(r), text: newTextBuffer(m.stops(r), r.BannedStrings)},
 		echoText:   newTextBuffer(nil, nil),
 		mail:       newMailbox(),
 		notes:      p.notes,

@@ -81,7 +81,7 @@ func (m *openModel) decodeBegun(r infer.Request, prompt string) (read *reader, s
 		return nil, nil, err
 	}
 	said = &begunText{}
-	read = &reader{model: m, format: m.formatOf(r), text: newTextBuffer(r.Stop, nil), parser: parser}
+	read = &reader{model: m, format: m.formatOf(r), text: newTextBuffer(m.stops(r), nil), parser: parser}
 	for i, id := range r.Begun {
 		if m.tokenizer.IsEnd(id) && !r.IgnoreEOS {
 			return nil, nil, infer.Invalid("begun", "token %d of begun ends an answer", i+1)
@@ -112,7 +112,7 @@ func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
 			said.add(read.parser.Text(rest))
 			said.add(read.parser.Flush())
 		}
-		read.text = newTextBuffer(r.Stop, nil)
+		read.text = newTextBuffer(m.stops(r), nil)
 	}
 	if !says() {
 		return nil

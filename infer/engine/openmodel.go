@@ -223,6 +223,15 @@ func (m *openModel) formatOf(r infer.Request) *talk.Format {
 	return m.format.For(offersTools || hasCalls, documents != "" && documents != "null" && documents != "[]")
 }
 
+// stops returns the texts that end the answer to r: its stop strings, and the end markers of a template
+// that was chosen for the model, unless end tokens do not end the answer either.
+func (m *openModel) stops(r infer.Request) []string {
+	if len(r.Messages) == 0 || r.IgnoreEOS || len(r.BannedEnds) > 0 {
+		return r.Stop
+	}
+	return slices.Concat(r.Stop, m.formatOf(r).EndMarkers())
+}
+
 // conversation renders and encodes the messages of r.
 func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
 	if r.ToolChoice == infer.ToolChoiceNone {

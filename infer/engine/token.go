@@ -89,6 +89,9 @@ func (a *answer) take(c sample.Choice, before *textBuffer) *infer.Done {
 		return nil
 	}
 	a.release(a.prompt + a.text.firstOpenPiece())
+	if !slices.Contains(a.request.Stop, stopString) {
+		stopString = "" // a marker of the template, as an end token
+	}
 	if stopped || a.request.SingleCall && a.parser != nil && a.parser.Calls() > 0 {
 		return ended(record.End{Reason: infer.FinishStop, StopString: stopString}, "")
 	}

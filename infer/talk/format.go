@@ -30,7 +30,7 @@ type Format struct {
 }
 
 // NoTemplate is the notice of a model without a chat template.
-const NoTemplate = "this model has no chat template; ChatML is used, answers may be odd"
+const NoTemplate = "this model has no chat template: it continues text; conversations are given to it as ChatML and answers may be odd"
 
 // Names under which files have more than one template: for conversations with tools, and with
 // documents.
@@ -182,6 +182,18 @@ func (f *Format) uses(name string) bool {
 	}
 	return f.probe.template != nil && f.probe.template.Uses(name)
 }
+
+// EndMarkers returns texts that end a reply. They are those of ChatML where it was chosen for a model
+// whose file has no template: the model may have no control tokens for them.
+func (f *Format) EndMarkers() []string {
+	if !f.chosen() {
+		return nil
+	}
+	return []string{"<|im_end|>", "<|im_start|>"}
+}
+
+// chosen reports whether the file has no template, so that ChatML was chosen.
+func (f *Format) chosen() bool { return f.notice == NoTemplate }
 
 // Parser returns a parser of one reply.
 func (f *Format) Parser(o reply.Options) *reply.Parser { return f.syntax.Parser(o) }

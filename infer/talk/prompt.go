@@ -47,6 +47,9 @@ func (f *Format) Prompt(ctx context.Context, in chat.Input) (Prompt, error) {
 	if err != nil {
 		return Prompt{}, err
 	}
+	if f.chosen() {
+		rendered.notes = slices.Insert(rendered.notes, 0, NoTemplate)
+	}
 	tokens, err := f.encode(ctx, rendered.prompt)
 	return Prompt{rendered.prompt.String(), tokens, rendered.notes}, err
 }
