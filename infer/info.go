@@ -26,6 +26,7 @@ type ModelInfo struct {
 	License      string             `json:"license,omitempty"`
 	Sampling     *sample.Suggestion `json:"sampling,omitempty"`    // the sampler settings that its file suggests; nil: none
 	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it writes text
+	Continues    bool               `json:"continues,omitempty"`   // it has no chat template, and continues text
 	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls
 	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
 	Unsupported  bool               `json:"unsupported,omitempty"` // Error is that Architecture is not supported

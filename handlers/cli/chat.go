@@ -27,6 +27,7 @@ type Chat struct {
 	Request  infer.Request // model and settings of every answer
 	System   string        // system prompt; "": none
 	Raw      bool          // write answers unfiltered, for files and pipes
+	Continue bool          // the model continues text: it has no chat template
 	Terminal *Terminal
 
 	// Notice returns a note about the loaded model for the person, "": none. It is printed
@@ -48,6 +49,8 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 
 const chatHelp = `Ctrl-C stops an answer, Ctrl-D, /bye or Ctrl-C twice ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
 
+const continueHelp = "This model has no chat template: it continues what you write, and then what you add to that."
+
 // The terminal's prompts for a message and for its further lines, and what surrounds a
 // message of several lines.
 const (
@@ -61,6 +64,9 @@ const (
 func (c *Chat) Loop(ctx context.Context) error {
 	t := c.Terminal
 	fmt.Fprintln(t.Err, chatHelp)
+	if c.Continue {
+		fmt.Fprintln(t.Err, continueHelp)
+	}
 	lines := t.lines(ctx)
 	messages := c.start()
 	for interrupted := false; ; {
@@ -176,7 +182,11 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 	}()
 
 	request := c.Request
-	request.Messages, request.ParseReply = messages, true
+	if c.Continue {
+		request.Prompt = textOf(messages)
+	} else {
+		request.Messages, request.ParseReply = messages, true
+	}
 	out := &answerWriter{w: c.Terminal.answers(), raw: c.Raw}
 	progress := newProgress(c.Terminal.Err)
 	defer progress.clear()
@@ -211,6 +221,19 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 	}
 	err := out.end()
 	return out.answer(), err
+}
+
+// textOf returns the text that a model without a chat template continues: nothing stands between the
+// messages, but an empty line after the system prompt.
+func textOf(messages []chat.Message) string {
+	var b strings.Builder
+	for _, m := range messages {
+		b.WriteString(m.Content)
+		if m.Role == "system" {
+			b.WriteString("\n\n")
+		}
+	}
+	return b.String()
 }
 
 // printNotice prints the notice about the model, once.

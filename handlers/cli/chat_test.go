@@ -136,6 +136,21 @@ func TestOnce(t *testing.T) {
 			t.Errorf("asked %+v", got)
 		}
 	})
+	t.Run("a model without a chat template continues all that was written", func(t *testing.T) {
+		term, _, errs := terminal("Once upon\na king.\n")
+		engine := says(" a time")
+		if err := (&Chat{Engine: engine, Request: infer.DefaultRequest(), System: "A tale", Continue: true, Terminal: term}).Loop(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"A tale\n\nOnce upon", "A tale\n\nOnce upon a timea king."} {
+			if r := engine.asked[i]; r.Prompt != want || r.Messages != nil || r.ParseReply {
+				t.Errorf("request %d has %q, %+v", i, r.Prompt, r.Messages)
+			}
+		}
+		if !strings.Contains(errs(), continueHelp) {
+			t.Errorf("the chat says %q", errs())
+		}
+	})
 	t.Run("what should be known of the model is told once, when it is loaded", func(t *testing.T) {
 		term, out, errs := terminal("")
 		loaded := false

@@ -53,7 +53,11 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	defer engine.Close()
 	request.Model = options.Model
-	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Terminal: t, Notice: func() string { return engine.Status().Notice }}
+	details, err := catalog.Details(options.Model)
+	if err != nil {
+		return err
+	}
+	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
 	if !once {
 		return conversation.Loop(ctx)
 	}

@@ -182,6 +182,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	if config.Embeds() {
 		info.Embedding = config.VectorDim()
 	}
+	info.Continues = !config.Embeds() && !slices.ContainsFunc(f.Keys(), isTemplate)
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}

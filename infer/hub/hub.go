@@ -181,6 +181,10 @@ func (h *Hub) info(e entry) infer.ModelInfo {
 		h.mu.Unlock()
 	}
 	known.info.Name = e.name // a new file may have made the short name ambiguous
+	if known.info.Continues {
+		source, _, err := h.ownTemplate(e) // which may be new too
+		known.info.Continues = source == "" && err == nil
+	}
 	return known.info
 }
 

@@ -42,6 +42,11 @@ func ReadTemplate(path string) (string, error) {
 	return strings.TrimPrefix(string(text), "\uFEFF"), nil
 }
 
+// isTemplate reports whether a key of a file is that of a chat template.
+func isTemplate(key string) bool {
+	return key == "tokenizer.chat_template" || strings.HasPrefix(key, "tokenizer.chat_template.")
+}
+
 // SetTemplate makes models in files use a chat template instead of their own. It must be called before
 // other methods.
 func (h *Hub) SetTemplate(source string) { h.template = source }

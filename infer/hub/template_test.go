@@ -50,6 +50,30 @@ func TestAModelUsesTheChatTemplateBesideIt(t *testing.T) {
 	}
 }
 
+func TestAModelWithoutAChatTemplateContinuesText(t *testing.T) {
+	bare := gguftest.TinyLlama(gguftest.Llama{NoTemplate: true})
+	dir := folder(t, map[string][]byte{
+		"bare.gguf":     bare,
+		"template.gguf": gguftest.TinyLlama(gguftest.Llama{}),
+		"named.gguf":    gguftest.TinyLlama(gguftest.Llama{NoTemplate: true, Keys: map[string]any{"tokenizer.chat_template.tool_use": "x"}}),
+		"given.gguf":    bare, "given.jinja": []byte("x"),
+	})
+	h := hub.New(hub.Options{Dir: dir})
+	check := func(want map[string]bool) {
+		t.Helper()
+		for _, m := range models(t, h) {
+			if m.Continues != want[m.Name] || m.Error != "" {
+				t.Errorf("%s: continues text %v, want %v; %s", m.Name, m.Continues, want[m.Name], m.Error)
+			}
+		}
+	}
+	check(map[string]bool{"bare": true})
+	if err := os.WriteFile(filepath.Join(dir, "bare.jinja"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(nil)
+}
+
 func TestAChatTemplateThatCannotBeReadIsAnError(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{})
 	dir := folder(t, map[string][]byte{"large.gguf": file, "large.jinja": make([]byte, 300<<10), "folder.gguf": file})
