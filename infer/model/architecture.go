@@ -354,7 +354,8 @@ var (
 		{slot: output, name: "token_embd.weight", shape: shape{logits, dim}, part: lastStage},
 		{slot: ropeFreqs, name: "rope_freqs.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 	}
-	ropeFactors = []tensor{
+	outputBiases = []tensor{{slot: outputBias, name: "output.bias", shape: shape{logits}, part: lastStage, optional: true}}
+	ropeFactors  = []tensor{
 		{slot: ropeShort, name: "rope_factors_short.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 		{slot: ropeLong, name: "rope_factors_long.weight", shape: shape{ropePairs}, part: everyStage, optional: true},
 	}
@@ -372,7 +373,13 @@ var (
 		{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
 		{slot: outputNormBias, name: "output_norm.bias", shape: shape{dim}, part: lastStage, optional: true},
 	}
-	attention = []tensor{
+	attention = slices.Concat( // converters write queries, keys and values as one tensor of some families, and of all on request
+		fused("attn_qkv.weight", tensor{slot: attnQ, shape: shape{queryDim, dim}, optional: true},
+			tensor{slot: attnK, shape: shape{kvDim, dim}, optional: true}, tensor{slot: attnV, shape: shape{kvDim, dim}, optional: true}),
+		fused("attn_qkv.bias", tensor{slot: attnQBias, shape: shape{queryDim}, optional: true},
+			tensor{slot: attnKBias, shape: shape{kvDim}, optional: true}, tensor{slot: attnVBias, shape: shape{kvDim}, optional: true}),
+		separateAttention)
+	separateAttention = []tensor{
 		{slot: attnQ, name: "attn_q.weight", shape: shape{queryDim, dim}},
 		{slot: attnK, name: "attn_k.weight", shape: shape{kvDim, dim}},
 		{slot: attnV, name: "attn_v.weight", shape: shape{kvDim, dim}},
@@ -382,12 +389,6 @@ var (
 		{slot: attnVBias, name: "attn_v.bias", shape: shape{kvDim}, optional: true},
 		{slot: attnOutputBias, name: "attn_output.bias", shape: shape{dim}, optional: true},
 	}
-	fusedAttention = slices.Concat(
-		fused("attn_qkv.weight", tensor{slot: attnQ, shape: shape{queryDim, dim}, optional: true},
-			tensor{slot: attnK, shape: shape{kvDim, dim}, optional: true}, tensor{slot: attnV, shape: shape{kvDim, dim}, optional: true}),
-		fused("attn_qkv.bias", tensor{slot: attnQBias, shape: shape{queryDim}, optional: true},
-			tensor{slot: attnKBias, shape: shape{kvDim}, optional: true}, tensor{slot: attnVBias, shape: shape{kvDim}, optional: true}),
-		attention)
 	rowNorms = []tensor{ // one norm over the queries of all heads, one over the keys
 		{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{queryDim}},
 		{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvDim}},

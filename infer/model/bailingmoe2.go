@@ -10,7 +10,7 @@ import (
 // layers.
 var bailingMoE2 = architecture{
 	neox:    true,
-	tensors: slices.Concat(ends, norms, fusedAttention, headNorms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts),
+	tensors: slices.Concat(ends, norms, attention, headNorms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts),
 	read: func(m *metadata, c *Config) {
 		m.dropMTPBlocks(c)
 		m.experts(c, moeDefaults{score: device.ScoreSigmoid, normalize: true})

@@ -112,8 +112,13 @@ func ReadConfig(f *gguf.File) (Config, error) {
 	if err := CheckArchitecture(name); err != nil {
 		return Config{}, err
 	}
+	return readConfig(&metadata{f: f, prefix: name, read: map[string]bool{}})
+}
+
+// readConfig reads the keys of an architecture.
+func readConfig(m *metadata) (Config, error) {
+	f, name := m.f, m.prefix
 	arch := architectures[name]
-	m := metadata{f: f, prefix: name, read: map[string]bool{}}
 	c := Config{
 		Architecture:  name,
 		ContextLength: m.integer("context_length", 1, maxContext),
@@ -141,7 +146,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 		c.Layers = append(c.Layers, l)
 	}
 	if arch.read != nil {
-		arch.read(&m, &c)
+		arch.read(m, &c)
 	}
 	if bidirectional {
 		c.Pooling = cmp.Or(c.Pooling, PoolMean)

@@ -104,3 +104,66 @@ func TestExpertsWithGatesAndUpsInOneTensorGiveTheSameLogits(t *testing.T) {
 		}
 	})
 }
+
+// withSeparateAttention returns a file of the same model in which queries, keys and values are a tensor each.
+func withSeparateAttention(t *testing.T, f *gguf.File, architecture string, keys map[string]any, dim int) *gguf.File {
+	t.Helper()
+	c, err := ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := gguftest.New().Set("general.architecture", architecture).Set(architecture+".embedding_length", dim)
+	for key, value := range keys {
+		b.Set(architecture+"."+key, value)
+	}
+	split := 0
+	for _, w := range f.Tensors() {
+		before, after, fused := strings.Cut(w.Name, "attn_qkv")
+		if !fused {
+			b.Tensor(w.Name, w.Type, w.Shape, w.Data)
+			continue
+		}
+		var layer int
+		if _, err := fmt.Sscanf(before, "blk.%d.", &layer); err != nil {
+			t.Fatal(err)
+		}
+		first := 0
+		for i, rows := range []int{queryDim(&c, &c.Layers[layer]), kvDim(&c, &c.Layers[layer]), kvDim(&c, &c.Layers[layer])} {
+			part := w.Slice(first, rows)
+			b.Tensor(before+[]string{"attn_q", "attn_k", "attn_v"}[i]+after, part.Type, part.Shape, part.Data)
+			first += rows
+		}
+		split++
+	}
+	if split == 0 {
+		t.Fatal("queries, keys and values are not one tensor")
+	}
+	file, err := gguf.Parse(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestQueriesKeysAndValuesInOneTensorGiveTheSameLogits(t *testing.T) {
+	const dim, vocab = 36, 61
+	keys := map[string]any{
+		"context_length": 64, "block_count": 2, "feed_forward_length": 44, "attention.head_count": 3, "attention.head_count_kv": 1, "attention.key_length": 14,
+		"attention.value_length": 14, "attention.layer_norm_rms_epsilon": float32(1e-6),
+	}
+	for _, architecture := range []string{"llama", "qwen2", "qwen3", "olmo2", "muse-glimmer"} {
+		t.Run(architecture, func(t *testing.T) {
+			one := random(t, architecture, keys, dim, vocab)
+			var tokens []int32
+			for i := range int32(20) {
+				tokens = append(tokens, i*7%vocab)
+			}
+			want := rowsOf(t, withSeparateAttention(t, one, architecture, keys, dim), ref.New(), tokens, 48)
+			for i, row := range rowsOf(t, one, ref.New(), tokens, 48) {
+				if !slices.Equal(row, want[i]) {
+					t.Fatalf("row %d has other logits", i)
+				}
+			}
+		})
+	}
+}

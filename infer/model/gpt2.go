@@ -11,7 +11,7 @@ var gpt2 = architecture{
 	layerNorm:  true,
 	positions:  true,
 	activation: device.GELU,
-	tensors: slices.Concat(ends, layerNorms, fusedAttention, feedForward, []tensor{
+	tensors: slices.Concat(ends, layerNorms, attention, feedForward, []tensor{
 		{slot: positionEmbd, name: "position_embd.weight", shape: shape{positions, dim}, part: firstStage},
 	}),
 }

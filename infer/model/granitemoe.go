@@ -4,7 +4,7 @@ import "slices"
 
 // graniteMoE is Granite 3 and 4 with mixtures of experts and shared experts.
 var graniteMoE = architecture{
-	tensors: slices.Concat(ends, norms, attention, mixtureOfExperts, sharedExperts),
+	tensors: slices.Concat(ends, ropeFactors, norms, attention, mixtureOfExperts, sharedExperts),
 	read: func(m *metadata, c *Config) {
 		granite.read(m, c)
 		m.experts(c, moeDefaults{normalize: true, width: wholeFFNDim})

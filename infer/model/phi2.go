@@ -12,7 +12,5 @@ var phi2 = architecture{
 	neox:       true,
 	layerNorm:  true,
 	activation: device.GELU,
-	tensors: slices.Concat(ends, sharedNorm, fusedAttention, feedForward, []tensor{
-		{slot: outputBias, name: "output.bias", shape: shape{vocab}, part: lastStage, optional: true},
-	}),
+	tensors:    slices.Concat(ends, outputBiases, sharedNorm, attention, feedForward),
 }

@@ -6,5 +6,5 @@ import "slices"
 // long contexts have other RoPE factors than short ones.
 var phi3 = architecture{
 	neox:    true,
-	tensors: slices.Concat(ends, ropeFactors, norms, fusedAttention, fusedFeedForward),
+	tensors: slices.Concat(ends, ropeFactors, norms, attention, fusedFeedForward),
 }
