@@ -22,11 +22,11 @@ type Options struct {
 	Key       string            // bearer token; empty: none is sent
 
 	// What a server may send that is not trusted; 0: any number.
-	MaxBody   int64         // bytes of a response that is no stream
-	MaxVector int64         // bytes of an embedding, beside MaxBody
-	MaxEvent  int64         // bytes of an event
-	MaxAnswer int64         // bytes of the events of an answer
-	Silence   time.Duration // time between two events, and before the response
+	MaxBody   int64                     // bytes of a response that is no stream
+	MaxVector int64                     // bytes of an embedding, beside MaxBody
+	MaxEvent  int64                     // bytes of an event
+	MaxAnswer func(infer.Request) int64 // bytes of the events of an answer; nil: any number
+	Silence   time.Duration             // time between two events, and before the response
 
 	Refused func(*http.Response) error // the error for a response whose status is not 200 and that has no infer.Error; nil: it is as if the connection had been cut
 }
@@ -183,7 +183,10 @@ func (c *Client) Generate(ctx context.Context, r infer.Request, take func(infer.
 		return err
 	}
 	defer answer.Body.Close()
-	all := &limited{in: answer.Body, left: c.o.MaxAnswer, unlimited: c.o.MaxAnswer == 0}
+	all := &limited{in: answer.Body, unlimited: c.o.MaxAnswer == nil}
+	if !all.unlimited {
+		all.left = c.o.MaxAnswer(r)
+	}
 	in := &limited{in: all, unlimited: c.o.MaxEvent == 0}
 	lines := json.NewDecoder(in)
 	for {

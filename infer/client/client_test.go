@@ -29,7 +29,7 @@ func TestWhatAServerMaySendIsBounded(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			events := 0
-			err := New(Options{Transport: transport, Base: s.URL, MaxEvent: 2000, MaxAnswer: 10_000}).Generate(t.Context(), infer.Request{}, func(infer.Event) bool {
+			err := New(Options{Transport: transport, Base: s.URL, MaxEvent: 2000, MaxAnswer: func(infer.Request) int64 { return 10_000 }}).Generate(t.Context(), infer.Request{}, func(infer.Event) bool {
 				events++
 				return true
 			})

@@ -311,10 +311,11 @@ func TestAnEventOfAnotherM40IsNoLargerThanWhatIsStored(t *testing.T) {
 		},
 	} {
 		fits, large := event(1<<10), event(1<<10+1)
-		if problem := checkEvent(&fits); problem != "" {
+		check := func(e *infer.Event) string { return checkEvent(e) + checkCalls(e, new(int)) }
+		if problem := check(&fits); problem != "" {
 			t.Errorf("a %s that can be stored is refused: %s", name, problem)
 		}
-		if checkEvent(&large) == "" {
+		if check(&large) == "" {
 			t.Errorf("a %s that cannot be stored is taken", name)
 		}
 	}

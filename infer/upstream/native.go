@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -9,21 +10,26 @@ import (
 	"m40-llm/infer/client"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
+	"m40-llm/infer/sample"
 )
 
 // generateNative has another m40-llm write an answer. Its events are passed on if they are what an engine
 // emits.
 func (s *server) generateNative(ctx context.Context, m *model, r infer.Request, take func(infer.Event) bool) error {
 	var wrong *failure
-	size := 0
+	size, calls, left := 0, 0, budget(&r, s.describe(m.id).Upstream.ContextLength)
 	err := s.native.Generate(ctx, r, func(e infer.Event) bool {
 		size += textSize(&e)
-		switch problem := checkEvent(&e); {
+		left -= cost(&e)
+		switch problem := cmp.Or(checkEvent(&e), unasked(&e, &r), checkCalls(&e, &calls)); {
 		case problem != "":
 			wrong = s.breach("sent an event that no engine emits: %s", problem)
 			return false
 		case size > maxAnswer:
 			wrong = s.breach("sent an answer with a text of more than %d bytes", maxAnswer)
+			return false
+		case left < 0:
+			wrong = s.breach("sent more than an answer to this request can have")
 			return false
 		}
 		if e.Loading != nil {
@@ -59,6 +65,38 @@ func textSize(e *infer.Event) (n int) {
 	return n
 }
 
+// cost returns the bytes that an event takes here, beside its text.
+func cost(e *infer.Event) int {
+	if e.Token == nil {
+		return perToken
+	}
+	return perToken + perTop*len(e.Token.Top) + len(e.Token.Row) + len(e.Token.Changed)
+}
+
+// unasked returns what of an event was not asked for; empty if all was.
+func unasked(e *infer.Event, r *infer.Request) string {
+	t := e.Token
+	switch {
+	case t == nil:
+		return ""
+	case len(t.Top) > r.Alternatives:
+		return "more alternatives than were asked for"
+	case !r.Rows && len(t.Row)+len(t.Changed) > 0:
+		return "candidates that were not asked for"
+	case len(r.Follow) == 0 && len(t.Followed) > 0:
+		return "followed tokens that were not asked for"
+	case !r.PromptLogProb && t.Prompt:
+		return "a token of the prompt, which was not asked for"
+	}
+	return ""
+}
+
+// least is the smallest log probability that an engine reports, but for rounding: see sample.Choice.
+const least = -10_000
+
+// isLogProb reports whether x is a log probability. NaN is none.
+func isLogProb(x float64) bool { return x >= least && x <= 1e-6 }
+
 // checkEvent returns what is wrong with an event; empty if nothing is.
 func checkEvent(e *infer.Event) string {
 	set := map[infer.EventType]bool{
@@ -89,21 +127,39 @@ func checkEvent(e *infer.Event) string {
 		return "the progress of loading"
 	case e.Prefill != nil && (!positive(e.Prefill.Done, e.Prefill.Total, e.Prefill.Cached) || e.Prefill.Done > e.Prefill.Total):
 		return "the progress of the prompt"
-	case e.Token != nil && (e.Token.ID < 0 || e.Token.LogProb > 1e-6 || e.Token.Rank < 0 || len(e.Token.Top) != len(e.Token.Tops)):
+	case e.Token != nil && (e.Token.ID < 0 || !isLogProb(e.Token.LogProb) || e.Token.Rank < 0 || len(e.Token.Top) != len(e.Token.Tops)):
 		return "a token"
+	case e.Token != nil && slices.ContainsFunc(e.Token.Top, func(c sample.Candidate) bool { return !isLogProb(c.LogProb) }):
+		return "an alternative of a token"
+	case e.Token != nil && (len(e.Token.Bytes) > maxTokenBytes || slices.ContainsFunc(e.Token.Tops, func(b []byte) bool { return len(b) > maxTokenBytes })):
+		return "the bytes of a token"
+	case e.Token != nil && e.Token.Compared != nil:
+		return "a comparison of models"
 	case e.Token != nil && max(len(e.Token.Row), len(e.Token.Changed)) > maxRow:
 		return "the candidates of a token"
-	case e.Token != nil && !checkCalls(e.Token.Calls) || e.Done != nil && !checkCalls(e.Done.Calls):
-		return "a call"
 	case e.Done != nil && !checkDone(e.Done):
 		return "the record of the answer"
 	}
 	return ""
 }
 
-// checkCalls reports whether the ids and names of calls are as short as such are.
-func checkCalls(calls []reply.CallDelta) bool {
-	return !slices.ContainsFunc(calls, func(c reply.CallDelta) bool { return max(len(c.ID), len(c.Name)) > maxName })
+// checkCalls returns what is wrong with the calls of an event; empty if nothing is. calls is how many the answer has had,
+// and counts those that begin: they come in their order.
+func checkCalls(e *infer.Event, calls *int) string {
+	var parts []reply.CallDelta
+	switch {
+	case e.Token != nil:
+		parts = e.Token.Calls
+	case e.Done != nil:
+		parts = e.Done.Calls
+	}
+	for _, c := range parts {
+		if c.Index < 0 || c.Index > *calls || c.Index >= maxCalls || max(len(c.ID), len(c.Name)) > maxName {
+			return "a call"
+		}
+		*calls = max(*calls, c.Index+1)
+	}
+	return ""
 }
 
 // checkDone reports whether the record of an answer is one.
@@ -125,7 +181,7 @@ func checkDone(d *infer.Done) bool {
 		}
 	}
 	t := d.Timings
-	return min(t.Queue, t.Load, t.Prefill, t.Decode, t.First) >= 0 && d.Receipt.Params.Validate() == nil &&
+	return min(t.Queue, t.Load, t.Prefill, t.Decode, t.First) >= 0 && d.EndProb >= 0 && d.EndProb <= 1 && d.Receipt.Params.Validate() == nil &&
 		(d.Pace == nil || d.Pace.Valid()) && d.Reads.Valid() && d.Lookup.Valid()
 }
 

@@ -24,8 +24,6 @@ const (
 	maxDescribed  = 8 << 20   // bytes of an OpenAPI description
 	maxEvent      = 4 << 20   // bytes of an event of another m40-llm
 	maxLine       = 1 << 20   // bytes of a line of OpenAI's stream
-	maxStream     = 64 << 20  // bytes of OpenAI's stream of an answer
-	maxEvents     = 1 << 30   // bytes of the events of an answer of another m40-llm, with the rows of its tokens
 	maxVectorBody = 512 << 10 // bytes of an embedding in a response
 	maxHeaders    = 64 << 10
 	maxPauseCheck = 30 * time.Second // between checks of a server that does not answer
@@ -80,8 +78,9 @@ func newServer(a Address, o *Options) *server {
 		MaxResponseHeaderBytes: maxHeaders,
 	}
 	s.native = client.New(client.Options{
-		Transport: s.http, Base: a.Base, Key: a.Key, MaxBody: maxModelBody, MaxEvent: maxEvent, MaxAnswer: maxEvents, MaxVector: maxVectorBody, Silence: o.Silence,
-		Refused: func(r *http.Response) error { return s.refused(r) },
+		Transport: s.http, Base: a.Base, Key: a.Key, MaxBody: maxModelBody, MaxEvent: maxEvent, MaxVector: maxVectorBody, Silence: o.Silence,
+		MaxAnswer: func(r infer.Request) int64 { return int64(budget(&r, s.describe(r.Model).Upstream.ContextLength)) },
+		Refused:   func(r *http.Response) error { return s.refused(r) },
 	})
 	return s
 }

@@ -30,7 +30,7 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 	if err != nil {
 		return err
 	}
-	w := &writer{server: s, model: m, request: &r, params: call.used, take: take, begun: time.Now()}
+	w := &writer{server: s, model: m, request: &r, params: call.used, scored: call.scored, budget: budget(&r, s.describe(m.id).Upstream.ContextLength), take: take, begun: time.Now()}
 	if r.ParseReply {
 		w.parser = thoughts.Parser(reply.Options{Tools: call.tools, BufferCalls: r.WholeCalls, Single: r.SingleCall})
 	}
@@ -55,7 +55,7 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 		return nil
 	}
 	in := bufio.NewReaderSize(response.Body, 32<<10)
-	for size := 0; !w.over; {
+	for !w.over {
 		line, err := readLine(in)
 		if err != nil {
 			return w.cut(ctx, err)
@@ -65,8 +65,8 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 		} else {
 			stall.Reset(s.o.Stall)
 		}
-		if size += len(line) + 1; size > maxStream {
-			return s.breach("sent an answer of more than %d bytes", maxStream)
+		if err := w.charge(len(line) + 1); err != nil {
+			return err
 		}
 		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			if err := w.event(bytes.TrimSpace(data)); err != nil {
@@ -164,10 +164,10 @@ type usage struct {
 
 // scored is a token with its probability.
 type scored struct {
-	Token   string      `json:"token"`
-	LogProb float64     `json:"logprob"`
-	Bytes   []int       `json:"bytes"`
-	Top     []scoredTop `json:"top_logprobs"`
+	Token   string         `json:"token"`
+	LogProb float64        `json:"logprob"`
+	Bytes   []int          `json:"bytes"`
+	Top     few[scoredTop] `json:"top_logprobs"`
 }
 
 // scoredTop is an alternative of a token.
@@ -179,9 +179,9 @@ type scoredTop struct {
 
 // legacyScores are the probabilities of a text completion.
 type legacyScores struct {
-	Tokens   []string             `json:"tokens"`
-	LogProbs []float64            `json:"token_logprobs"`
-	Top      []map[string]float64 `json:"top_logprobs"`
+	Tokens   few[string]             `json:"tokens"`
+	LogProbs few[float64]            `json:"token_logprobs"`
+	Top      few[map[string]float64] `json:"top_logprobs"`
 }
 
 // scored returns the tokens in the form that chats have.
@@ -208,6 +208,8 @@ type writer struct {
 	model   *model
 	request *infer.Request
 	params  sample.Params
+	scored  bool // the probabilities of tokens were asked for
+	budget  int  // bytes that the answer may still cost
 	take    func(infer.Event) bool
 	begun   time.Time
 
@@ -220,6 +222,14 @@ type writer struct {
 	calls       callList
 	parser      *reply.Parser // of content with reasoning between tags; nil: it is not parsed
 	over        bool          // nothing more is read
+}
+
+// charge takes n bytes from the budget of the answer, and returns the failure of a server that has used it up.
+func (w *writer) charge(n int) error {
+	if w.budget -= n; w.budget < 0 {
+		return w.server.breach("sent more than an answer to this request can have")
+	}
+	return nil
 }
 
 // event takes the data of an event.
@@ -244,7 +254,11 @@ func (w *writer) event(data []byte) error {
 		if err := w.bound(&c.Choices[i]); err != nil {
 			return err
 		}
-		if !w.choice(&c.Choices[i]) {
+		tokens, err := w.scores(c.Choices[i].LogProbs)
+		if err != nil {
+			return err
+		}
+		if !w.choice(&c.Choices[i], tokens) {
 			w.over = true
 			return nil
 		}
@@ -289,8 +303,9 @@ func (w *writer) bound(c *choice) error {
 // how their model writes it.
 var thoughts = reply.Detect("<think></think>", false, func(string) bool { return false })
 
-// choice takes an addition to the answer. It returns false if nobody wants more.
-func (w *writer) choice(c *choice) bool {
+// choice takes an addition to the answer; tokens are those whose probabilities are known. It returns false if nobody
+// wants more.
+func (w *writer) choice(c *choice, tokens []infer.Token) bool {
 	text := c.Text + value(c.Delta.Content) + value(c.Delta.Refusal)
 	reasoning := value(c.Delta.ReasoningContent)
 	if reasoning == "" {
@@ -304,7 +319,6 @@ func (w *writer) choice(c *choice) bool {
 		d := w.parser.Text(text)
 		text, reasoning, calls = d.Content, reasoning+d.Reasoning, append(calls, d.Calls...)
 	}
-	tokens := w.scores(c.LogProbs)
 	if len(tokens) == 0 && text+reasoning != "" || len(calls) > 0 && len(tokens) == 0 {
 		tokens = []infer.Token{{Choice: sample.Choice{ID: -1}, Bytes: []byte(text + reasoning)}}
 	}
@@ -352,34 +366,48 @@ func finishReason(name string) infer.FinishReason {
 	return infer.FinishStop
 }
 
-// scores returns the tokens that logprobs lists, without text.
-func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token) {
+// scores returns the tokens that logprobs lists, without text. If nobody asked for them, they are not looked at.
+func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token, err error) {
+	if !w.scored || len(logprobs) == 0 {
+		return nil, nil
+	}
 	var list struct {
-		Content []scored `json:"content"`
+		Content few[scored] `json:"content"`
 		legacyScores
 	}
-	if json.Unmarshal(logprobs, &list) != nil {
-		return nil
+	switch err := json.Unmarshal(logprobs, &list); {
+	case errors.Is(err, errManyTokens):
+		return nil, w.server.breach("sent more than %d tokens in one part of an answer", maxScored)
+	case err != nil:
+		return nil, nil // in another form, which is not known
 	}
 	for _, s := range append(list.Content, list.scored()...) {
-		t := infer.Token{Choice: sample.Choice{ID: -1, LogProb: min(0, max(-9999, s.LogProb)), Rank: len(s.Top)}, Bytes: spelt(s.Token, s.Bytes)}
+		if err := w.charge(perToken + perTop*len(s.Top)); err != nil {
+			return nil, err
+		}
+		t := infer.Token{Choice: sample.Choice{ID: -1, LogProb: probability(s.LogProb), Rank: len(s.Top)}, Bytes: spelt(s.Token, s.Bytes)}
 		for i, top := range s.Top {
 			if w.request.Alternatives == i {
 				break
 			}
-			candidate := sample.Candidate{ID: -1, LogProb: min(0, max(-9999, top.LogProb))}
-			t.Top, t.Tops = append(t.Top, candidate), append(t.Tops, spelt(top.Token, top.Bytes))
+			t.Top, t.Tops = append(t.Top, sample.Candidate{ID: -1, LogProb: probability(top.LogProb)}), append(t.Tops, spelt(top.Token, top.Bytes))
 			if t.Rank == len(s.Top) && top.Token == s.Token {
 				t.Rank = i
 			}
+		}
+		if len(t.Bytes) > maxTokenBytes || slices.ContainsFunc(t.Tops, func(b []byte) bool { return len(b) > maxTokenBytes }) {
+			return nil, w.server.breach("sent a token of more than %d bytes", maxTokenBytes)
 		}
 		if len(t.Top) > 0 {
 			t.PMax = math.Exp(t.Top[0].LogProb)
 		}
 		tokens = append(tokens, t)
 	}
-	return tokens
+	return tokens, nil
 }
+
+// probability returns a log probability that a server sent, or the nearest one that sample.Choice can have.
+func probability(log float64) float64 { return min(0, max(-9999, log)) }
 
 // spelt returns the bytes of a token, which servers list as numbers, or else its text.
 func spelt(text string, numbers []int) []byte {
