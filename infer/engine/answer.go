@@ -24,7 +24,8 @@ type answer struct {
 	constraint *constraint // nil: none
 	proposal   *proposal   // how the device draws its tokens; nil: it does not
 	mail       *mailbox
-	notes      []string // how the prompt differs from the conversation
+	done       *infer.Done // its last event, from finish on
+	notes      []string    // how the prompt differs from the conversation
 
 	limit           int           // maximum tokens of the answer
 	contextFull     bool          // limit is what the context leaves, not MaxTokens
@@ -202,7 +203,7 @@ func (a *answer) sendEcho() {
 	a.echo = nil
 }
 
-// finish completes d and sends it as the answer's last event.
+// finish completes d, which the end of the answer sends as its last event.
 func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	r.Params, r.BannedEnds = a.request.Params, a.request.BannedEnds
 	r.TemplateHash = a.format.TemplateHash()
@@ -225,7 +226,7 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	a.sendEcho()
 	a.release(len(a.tokens))
 	a.parseEnd(d)
-	a.mail.put(infer.Event{Type: infer.EventDone, Done: d})
+	a.done = d
 }
 
 func samplingError(err error) *infer.Error {

@@ -482,7 +482,10 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	if a.embedding.isLast() {
 		l.inbox.leave(a.client)
 	}
-	a.mail.end(err) // last: a client that knows of the end may read the status
+	if a.done != nil { // last: a client that knows of the end may read the status
+		a.mail.put(infer.Event{Type: infer.EventDone, Done: a.done})
+	}
+	a.mail.end(err)
 }
 
 func (l *loop) dropCancelled() {

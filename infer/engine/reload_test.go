@@ -83,6 +83,23 @@ func TestEngine_ARequestSaysHowLongItsModelStays(t *testing.T) {
 	})
 }
 
+func TestEngine_TheEndOfAnAnswerIsToldWhenTheStatusHasIt(t *testing.T) {
+	b := newBench(t, func(b *bench, o *Options) { o.KeepAlive = time.Minute })
+	b.WaitReady(t.Context())
+	for i := range 100 {
+		r := request(span(10, 20), 1)
+		r.KeepAliveS = new(float64(100 + i))
+		for e, err := range b.Generate(t.Context(), r) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := b.Status(); e.Type == infer.EventDone && (s.KeepAliveS != *r.KeepAliveS || s.Running != 0) {
+				t.Fatalf("answer %d has ended and the status has %g s and %d running", i, s.KeepAliveS, s.Running)
+			}
+		}
+	}
+}
+
 func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 	t.Run("running answers end first, and others wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -308,6 +308,7 @@ func (e *Engine) watch(p *process) {
 	ticks := time.NewTicker(pollEvery)
 	defer ticks.Stop()
 	for last := time.Now(); ; {
+		p.polling.Lock()
 		status, err := p.status(answerTime)
 		now := time.Now()
 		verdict := ""
@@ -318,6 +319,7 @@ func (e *Engine) watch(p *process) {
 			verdict, slow = dog.receive(status, now.Sub(last))
 			e.publish(p, status, slow)
 		}
+		p.polling.Unlock()
 		last = now
 		if verdict != "" {
 			p.kill(verdict)
@@ -328,6 +330,45 @@ func (e *Engine) watch(p *process) {
 		case <-ticks.C:
 		}
 	}
+}
+
+// refresh publishes the status of p after a request said how long its model stays, because a client that knows of
+// its end asks for that: the next poll would be too late. unloads: wait until the model is unloaded, unless
+// others use it.
+func (e *Engine) refresh(p *process, unloads bool) {
+	patience := time.NewTimer(answerTime)
+	defer patience.Stop()
+	again := time.NewTicker(pollEvery / 20)
+	defer again.Stop()
+	for {
+		if e.poll(p) != nil {
+			return
+		}
+		if s := e.Status(); !unloads || s.State != infer.StateReady || s.Running+s.Queued > 0 {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-patience.C:
+			return
+		case <-p.gone:
+			return
+		}
+	}
+}
+
+// poll publishes the status of p.
+func (e *Engine) poll(p *process) error {
+	p.polling.Lock()
+	defer p.polling.Unlock()
+	status, err := p.status(answerTime)
+	if err == nil {
+		e.mu.Lock()
+		slow := e.slow
+		e.mu.Unlock()
+		e.publish(p, status, slow)
+	}
+	return err
 }
 
 // publish makes s the status of the engine.
@@ -485,6 +526,9 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		var phase infer.EventType // of the last event
 		err = p.client.Generate(ctx, r, func(event infer.Event) bool {
 			phase = event.Type
+			if phase == infer.EventDone && r.KeepAliveS != nil {
+				e.refresh(p, *r.KeepAliveS == 0)
+			}
 			return take(event)
 		})
 		if !errors.Is(err, client.ErrCut) {

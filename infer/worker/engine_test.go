@@ -309,6 +309,53 @@ func TestClient_CancelReachesTheWorker(t *testing.T) {
 
 // An end of the control socket that sends something else than sockets is told apart from
 // one that has ended.
+// The status is polled every 200 ms, and clients ask for it when they know of an answer's end.
+func TestEngine_TheEndOfAnAnswerIsToldWhenTheStatusHasItsKeepAlive(t *testing.T) {
+	worker := &unloading{}
+	worker.generate = func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+		worker.set(*r.KeepAliveS)
+		return sending(infer.Event{Type: infer.EventDone, Done: &infer.Done{}})
+	}
+	e := &Engine{log: slog.New(slog.DiscardHandler), crashes: crashes{now: time.Now}, changed: make(chan struct{}),
+		current: &process{client: connect(t, worker), gone: make(chan struct{})}}
+	for _, seconds := range []float64{300, 60, -1, 0} {
+		r := infer.DefaultRequest()
+		r.Prompt, r.KeepAliveS = "a", &seconds
+		for event, err := range e.Generate(t.Context(), r) {
+			want := infer.Status{State: infer.StateReady, KeepAliveS: seconds}
+			if seconds == 0 {
+				want.State = infer.StateUnloaded
+			}
+			if s := e.Status(); err != nil || event.Type != infer.EventDone || s.KeepAliveS != want.KeepAliveS || s.State != want.State {
+				t.Errorf("after a request that keeps its model for %g s the status has %g s and is %s (%v)", seconds, s.KeepAliveS, s.State, err)
+			}
+		}
+	}
+}
+
+// unloading is an engine that unloads its model some time after it was told to.
+type unloading struct {
+	fakeEngine
+	mu    sync.Mutex
+	now   infer.Status
+	polls int // until the model is unloaded
+}
+
+func (u *unloading) set(seconds float64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now, u.polls = infer.Status{State: infer.StateReady, KeepAliveS: seconds}, 3
+}
+
+func (u *unloading) Status() infer.Status {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.polls--; u.polls <= 0 && u.now.KeepAliveS == 0 {
+		u.now.State = infer.StateUnloaded
+	}
+	return u.now
+}
+
 func TestListener_WantsSockets(t *testing.T) {
 	conn, theirs, err := socketPair()
 	if err != nil {

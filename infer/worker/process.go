@@ -45,6 +45,8 @@ type process struct {
 	inputs inputs      // in flight
 	device string      // kind of its device, "" until it is ready; guarded by Engine.mu
 
+	polling sync.Mutex // held while a status is asked for and published, so that an older one comes first
+
 	mu     sync.Mutex
 	reason string // why the server killed it; empty: it did not
 	ended  string // why it ended, set before gone is closed
