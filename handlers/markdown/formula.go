@@ -2,6 +2,7 @@ package markdown
 
 import (
 	"bytes"
+	"regexp"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,8 +14,8 @@ import (
 	"m40-llm/handlers/markdown/mathml"
 )
 
-// Formulas stand between \( and \), \[ and \], $ and $, or $$ and $$. To Markdown their backslashes and
-// underscores would be marks. One that package mathml cannot convert is shown as the model wrote it.
+// Formulas stand between \( and \), \[ and \], $ and $, or $$ and $$, or are an environment such as \begin{align} to
+// \end{align}. To Markdown their backslashes and underscores would be marks. One that package mathml cannot convert is shown as the model wrote it.
 
 // maxFormula is how many bytes a formula has at most: its end is looked for so far.
 const maxFormula = 4 << 10
@@ -25,26 +26,35 @@ var kindFormula = ast.NewNodeKind("Formula")
 type formula struct {
 	ast.BaseInline
 	source []byte // with what stands around it
-	mark   int    // bytes of what stands before it, and after it
-	own    bool   // on lines of its own
+	marks  marks
+	own    bool // on lines of its own
 }
 
 func (*formula) Kind() ast.NodeKind              { return kindFormula }
 func (f *formula) Dump(source []byte, level int) { ast.DumpHelper(f, source, level, nil, nil) }
 
-// closing returns how a formula ends that text begins with; nil if it begins with none.
-func closing(text []byte) []byte {
-	switch {
-	case bytes.HasPrefix(text, []byte(`\(`)):
-		return []byte(`\)`)
-	case bytes.HasPrefix(text, []byte(`\[`)):
-		return []byte(`\]`)
-	case bytes.HasPrefix(text, []byte(`$$`)):
-		return []byte(`$$`)
-	case bytes.HasPrefix(text, []byte(`$`)):
-		return []byte(`$`)
+// marks are what stands around a formula.
+type marks struct {
+	open, shut []byte // nil: there is no formula
+	part       bool   // of the formula, as those of an environment
+}
+
+// display reports whether a formula with these marks is shown apart from the text around it.
+func (m marks) display() bool { return m.part || string(m.shut) == `\]` || string(m.shut) == `$$` }
+
+var beginsEnvironment = regexp.MustCompile(`^\\begin\{([a-zA-Z]{1,16}\*?)\}`)
+
+// marksOf returns the marks of the formula that text begins with.
+func marksOf(text []byte) marks {
+	for _, m := range []marks{{[]byte(`\(`), []byte(`\)`), false}, {[]byte(`\[`), []byte(`\]`), false}, {[]byte(`$$`), []byte(`$$`), false}, {[]byte(`$`), []byte(`$`), false}} {
+		if bytes.HasPrefix(text, m.open) {
+			return m
+		}
 	}
-	return nil
+	if begun := beginsEnvironment.FindSubmatch(text); begun != nil && mathml.IsEnvironment(string(begun[1])) {
+		return marks{begun[0], []byte(`\end{` + string(begun[1]) + `}`), true}
+	}
+	return marks{}
 }
 
 // inlineFormulas parses formulas within paragraphs.
@@ -54,24 +64,28 @@ func (inlineFormulas) Trigger() []byte { return []byte{'\\', '$'} }
 
 func (inlineFormulas) Parse(_ ast.Node, block text.Reader, _ parser.Context) ast.Node {
 	line, _ := block.PeekLine()
-	shut := closing(line)
-	if shut == nil || len(shut) == 1 && !opensDollar(line, block.PrecendingCharacter()) {
+	m := marksOf(line)
+	dollar := len(m.shut) == 1
+	if m.shut == nil || dollar && !opensDollar(line, block.PrecendingCharacter()) {
 		return nil
 	}
 	begun, at := block.Position()
 	var source []byte
-	for from := len(shut); len(source) < maxFormula; from = 0 {
+	for from := len(m.open); len(source) < maxFormula; from = 0 {
 		line, _ := block.PeekLine()
 		if line == nil {
 			break
 		}
 		line = line[:min(len(line), maxFormula-len(source))]
-		if end := findClosing(line[from:], shut); end >= 0 {
-			stop := from + end + len(shut)
+		if end := findClosing(line[min(from, len(line)):], m.shut); end >= 0 {
+			stop := from + end + len(m.shut)
+			if dollar && isPrice(line[from:from+end]) {
+				break
+			}
 			block.Advance(stop)
-			return &formula{source: append(source, line[:stop]...), mark: len(shut)}
+			return &formula{source: append(source, line[:stop]...), marks: m}
 		}
-		if len(shut) == 1 {
+		if dollar {
 			break // a single dollar is more often a price
 		}
 		source = append(source, line...)
@@ -86,6 +100,15 @@ func opensDollar(line []byte, before rune) bool {
 	next, _ := utf8.DecodeRune(line[1:])
 	return len(line) > 1 && !unicode.IsSpace(next) && !unicode.IsLetter(before) && !unicode.IsDigit(before) && before != '\\'
 }
+
+// price matches what stands between the dollars of two prices: a number, and then a word with others behind it, or what
+// makes another currency of the second dollar.
+var price = regexp.MustCompile(`^[0-9].*([\s,;]\pL{2,}[,;]?\s|[\s/–-](US|CA|AU|NZ|HK|SG|NT|MX|A|C|R|S)$)`)
+
+var textCommand = regexp.MustCompile(`\\[a-zA-Z]+\{[^{}]*\}`)
+
+// isPrice reports whether what stands between two dollars is more likely the text between two prices.
+func isPrice(between []byte) bool { return price.Match(textCommand.ReplaceAll(between, []byte("x"))) }
 
 // findClosing returns where a formula ends; -1 if not in this line.
 func findClosing(line, shut []byte) int {
@@ -117,8 +140,8 @@ var kindFormulaBlock = ast.NewNodeKind("FormulaBlock")
 
 type formulaBlock struct {
 	ast.BaseBlock
-	shut []byte
-	done bool // the last line was read
+	marks marks
+	done  bool // the last line was read
 }
 
 func (*formulaBlock) Kind() ast.NodeKind              { return kindFormulaBlock }
@@ -133,21 +156,21 @@ func (blockFormulas) Open(_ ast.Node, reader text.Reader, context parser.Context
 	if at < 0 {
 		return nil, parser.NoChildren
 	}
-	shut := closing(line[at:])
-	if len(shut) != 2 || shut[1] == ')' {
+	m := marksOf(line[at:])
+	if !m.display() {
 		return nil, parser.NoChildren
 	}
 	rest := reader.Source()[segment.Start:]
-	rest = rest[min(len(rest), at+2):min(len(rest), maxFormula)]
-	end := bytes.Index(rest, shut)
+	rest = rest[min(len(rest), at+len(m.open)):min(len(rest), maxFormula)]
+	end := bytes.Index(rest, m.shut)
 	if end < 0 || bytes.Contains(rest[:end], []byte("\n\n")) {
 		return nil, parser.NoChildren
 	}
-	after, _, _ := bytes.Cut(rest[end+2:], []byte("\n"))
+	after, _, _ := bytes.Cut(rest[end+len(m.shut):], []byte("\n"))
 	if len(bytes.TrimSpace(after)) > 0 {
 		return nil, parser.NoChildren // there is text behind it: it is within a paragraph
 	}
-	block := &formulaBlock{shut: shut, done: !bytes.Contains(rest[:end], []byte("\n"))}
+	block := &formulaBlock{marks: m, done: !bytes.Contains(rest[:end], []byte("\n"))}
 	block.Lines().Append(segment.WithStart(segment.Start + at))
 	reader.Advance(segment.Len() - 1)
 	return block, parser.NoChildren
@@ -159,7 +182,7 @@ func (blockFormulas) Continue(node ast.Node, reader text.Reader, _ parser.Contex
 		return parser.Close
 	}
 	line, segment := reader.PeekLine()
-	block.done = bytes.Contains(line, block.shut)
+	block.done = bytes.Contains(line, block.marks.shut)
 	block.Lines().Append(segment)
 	reader.Advance(segment.Len() - 1)
 	return parser.Continue | parser.NoChildren
@@ -172,7 +195,7 @@ func (blockFormulas) CanAcceptIndentedLine() bool                 { return false
 func renderFormulaBlock(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if entering {
 		_, _ = w.WriteString("<p>")
-		writeFormula(w, bytes.TrimSpace(linesOf(node.Lines(), source)), 2)
+		writeFormula(w, bytes.TrimSpace(linesOf(node.Lines(), source)), node.(*formulaBlock).marks)
 		_, _ = w.WriteString("</p>\n")
 	}
 	return ast.WalkSkipChildren, nil
@@ -180,16 +203,19 @@ func renderFormulaBlock(w util.BufWriter, source []byte, node ast.Node, entering
 
 func renderFormula(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if f := node.(*formula); entering {
-		writeFormula(w, f.source, f.mark)
+		writeFormula(w, f.source, f.marks)
 	}
 	return ast.WalkSkipChildren, nil
 }
 
-// writeFormula writes a formula as MathML, or as it is. mark is how many bytes stand before and after it.
-func writeFormula(w util.BufWriter, source []byte, mark int) {
-	if len(source) >= 2*mark {
-		display := source[0] == '$' && mark == 2 || source[1] == '['
-		if math, err := mathml.Render(string(source[mark:len(source)-mark]), display); err == nil {
+// writeFormula writes a formula as MathML, or as it is.
+func writeFormula(w util.BufWriter, source []byte, m marks) {
+	if len(source) >= len(m.open)+len(m.shut) {
+		inside := source
+		if !m.part {
+			inside = source[len(m.open) : len(source)-len(m.shut)]
+		}
+		if math, err := mathml.Render(string(inside), m.display()); err == nil {
 			_, _ = w.WriteString(math)
 			return
 		}

@@ -45,7 +45,7 @@ var converter = sync.OnceValue(func() goldmark.Markdown {
 			extension.TaskList,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
-		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(inlineFormulas{}, 0)), parser.WithBlockParsers(util.Prioritized(blockFormulas{}, 0))),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(inlineFormulas{}, 0), util.Prioritized(stars{}, 100)), parser.WithBlockParsers(util.Prioritized(blockFormulas{}, 0))),
 		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
 	)
 })

@@ -35,6 +35,8 @@ func FuzzRenderMarkdown(f *testing.F) {
 	})
 }
 
+const aligned = `<math display="block"><mtable class="aligned"><mtr><mtd><mi>x</mi></mtd><mtd><mrow><mo>=</mo><mn>1</mn></mrow></mtd></mtr><mtr><mtd><mrow><mo>−</mo><mi>y</mi></mrow></mtd><mtd><mrow><mo>=</mo><mn>2</mn></mrow></mtd></mtr></mtable></math>`
+
 func TestMarkdownIsRendered(t *testing.T) {
 	for _, c := range []struct{ name, source, want string }{
 		{"emphasis", "a *b* **c** ~~d~~", "<p>a <em>b</em> <strong>c</strong> <del>d</del></p>\n"},
@@ -61,6 +63,21 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"a formula in a list", "- $$\n  x\n  $$\n- $y$", "<ul>\n<li>\n<p><math display=\"block\"><mi>x</mi></math></p>\n</li>\n<li><math><mi>y</mi></math></li>\n</ul>\n"},
 		{"a formula between dollars", `of $n$ and $m^2$, $k$.`, "<p>of <math><mi>n</mi></math> and <math><msup><mi>m</mi><mn>2</mn></msup></math>, <math><mi>k</mi></math>.</p>\n"},
 		{"prices", "It costs $5 and $10, or $5-$10, US$5 a month, AU$7, $ 3 $.", "<p>It costs $5 and $10, or $5-$10, US$5 a month, AU$7, $ 3 $.</p>\n"},
+		{"prices with words between them", "between $20 and US$ 30", "<p>between $20 and US$ 30</p>\n"},
+		{"a price and one with its sign behind", "$5 or 6$ for one", "<p>$5 or 6$ for one</p>\n"},
+		{"a range of prices in two currencies", "$20–US$ 30, $3 million, or 4 million$ then, $9, sometimes 10$.", "<p>$20–US$ 30, $3 million, or 4 million$ then, $9, sometimes 10$.</p>\n"},
+		{"prices in another language", "$20 oder 30$, $5 或者 6$ 元", "<p>$20 oder 30$, $5 或者 6$ 元</p>\n"},
+		{"a formula that begins with a number", "$2x + 3$ $5 \\text{ or } 6$ $10^{-3}$", "<p><math><mrow><mn>2</mn><mi>x</mi><mo>+</mo><mn>3</mn></mrow></math> <math><mrow><mn>5</mn><mtext>\u00a0or\u00a0</mtext><mn>6</mn></mrow></math> <math><msup><mn>10</mn><mrow><mo>−</mo><mn>3</mn></mrow></msup></math></p>\n"},
+		{"a bare environment", "So\n\\begin{align}\nx &= 1 \\\\\n- y &= 2\n\\end{align}\nand", "<p>So</p>\n<p>" + aligned + "</p>\n<p>and</p>\n"},
+		{"a bare environment within a line", "so \\begin{align*} x &= 1 \\\\ - y &= 2 \\end{align*}, *d*", "<p>so " + aligned + ", <em>d</em></p>\n"},
+		{"an environment with an argument", "\\begin{alignat}{2} x &= 1 \\\\ - y &= 2 \\end{alignat}", "<p>" + aligned + "</p>\n"},
+		{"an environment that is none of formulas", "\\begin{itemize}\n*a*\n\\end{itemize}", "<p>\\begin{itemize}<br>\n<em>a</em><br>\n\\end{itemize}</p>\n"},
+		{"an environment that has not ended", "\\begin{align}\n*a*", "<p>\\begin{align}<br>\n<em>a</em></p>\n"},
+		{"bold beside Chinese punctuation", "这是**重要（注）**的，**“你好”**世界", "<p>这是<strong>重要（注）</strong>的，<strong>“你好”</strong>世界</p>\n"},
+		{"bold beside Japanese brackets", "これは**「太字」**です。**太字。**次", "<p>これは<strong>「太字」</strong>です。<strong>太字。</strong>次</p>\n"},
+		{"emphasis beside Latin punctuation and Korean", "*(주의)*는 **\"인용\"**과", "<p><em>(주의)</em>는 <strong>&#34;인용&#34;</strong>과</p>\n"},
+		{"asterisks of Chinese that are no emphasis", "2 * 3，* 项", "<p>2 * 3，* 项</p>\n"},
+		{"emphasis within and across words", "a**b**c **a *b* c** ***d*** a_b_c", "<p>a<strong>b</strong>c <strong>a <em>b</em> c</strong> <em><strong>d</strong></em> a_b_c</p>\n"},
 		{"dollars of code", "`$a$` and $HOME `x$`", "<p><code>$a$</code> and $HOME <code>x$</code></p>\n"},
 		{"a formula that has not ended", "so $$\\frac{a}", "<p>so $$\\frac{a}</p>\n"},
 		{"a formula on lines that has not ended", "$$\n- a\n\n*b*", "<p>$$</p>\n<ul>\n<li>a</li>\n</ul>\n<p><em>b</em></p>\n"},

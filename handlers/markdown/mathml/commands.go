@@ -187,8 +187,8 @@ func (p *parser) environment() (string, error) {
 	if !ok {
 		return "", errUnknown
 	}
-	if name == "array" {
-		if _, err := p.raw(); err != nil { // its columns
+	if name == "array" || strings.TrimSuffix(name, "*") == "alignat" {
+		if _, err := p.raw(); err != nil { // its columns, or how many there are
 			return "", err
 		}
 	}

@@ -90,8 +90,15 @@ var alphabets = map[string]alphabet{
 
 type environment struct{ open, shut, class string }
 
+// IsEnvironment reports whether \\begin{name} begins an environment that Render converts.
+func IsEnvironment(name string) bool {
+	_, known := environments[strings.TrimSuffix(name, "*")]
+	return known
+}
+
 var environments = map[string]environment{
 	"matrix": {}, "array": {}, "smallmatrix": {}, "gathered": {}, "gather": {}, "equation": {}, "split": {class: "aligned"},
+	"multline": {}, "eqnarray": {class: "aligned"}, "flalign": {class: "aligned"},
 	"pmatrix": {open: "(", shut: ")"}, "bmatrix": {open: "[", shut: "]"}, "Bmatrix": {open: "{", shut: "}"}, "vmatrix": {open: "|", shut: "|"}, "Vmatrix": {open: "‖", shut: "‖"},
 	"cases": {open: "{", class: "cases"}, "aligned": {class: "aligned"}, "align": {class: "aligned"}, "alignat": {class: "aligned"},
 }
