@@ -47,8 +47,18 @@ func TestReceiptsInABrowser(t *testing.T) {
 		}
 	})
 
+	run("without a clipboard, as over plain http, it is copied by selecting it", func(t *testing.T) {
+		b.script(`Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})
+			document.addEventListener('copy', () => { globalThis.copied = document.activeElement.value }, { once: true })`)
+		b.answerMenu("[data-code=curl]")
+		b.until("document.querySelector('#spoken').innerText.startsWith('Copied as ')")
+		if text := b.value("globalThis.copied"); !strings.Contains(text, "curl 'http://") {
+			t.Errorf("what is selected is %q", text)
+		}
+	})
+
 	run("where copying is not allowed the program is shown", func(t *testing.T) {
-		b.script("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
+		b.script("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true}); document.execCommand = () => false")
 		b.answerMenu("[data-code=python]")
 		b.until("document.querySelector('#code').open && getSelection().toString().includes('urllib')")
 		b.press("Escape", 27)

@@ -3,8 +3,10 @@
 import { Attachments } from './attach.js'
 import { Chat, raised, showError } from './chat.js'
 import { Counter, advice, meter } from './context.js'
+import { copy } from './copy.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
+import { composing, enterSends, explain, sends, setEnterSends } from './enter.js'
 import { count } from './format.js'
 import { showEngine } from './engine.js'
 import { keyboard, shared, showKeyboard } from './keyboard.js'
@@ -637,12 +639,13 @@ function fork(turn) {
 }
 addEventListener('pagehide', () => { forking = false }) // the page may come back as it was
 
+const entering = $('[data-enter-sends]')
 $('#composer').addEventListener('submit', e => {
   e.preventDefault()
   send(message.value)
 })
 message.addEventListener('keydown', e => {
-  if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
+  if (sends(e, entering.checked)) {
     e.preventDefault()
     send(message.value)
   }
@@ -660,10 +663,7 @@ function setDraft(text) {
 $('[data-stop]').addEventListener('click', e => { if (isFirst(e)) stop() })
 for (const card of $$('[data-suggestion]')) card.addEventListener('click', () => send(card.dataset.suggestion))
 
-async function copy(text, button) {
-  const said = await navigator.clipboard.writeText(text).then(() => 'Copied', () => 'Copying is not allowed here')
-  reply(button, said)
-}
+const copyAt = async (button, text, shown) => reply(button, await copy(text, shown))
 
 chat.el.addEventListener('click', e => {
   const button = e.target.closest('button'), turn = chat.at(button)
@@ -675,8 +675,11 @@ chat.el.addEventListener('click', e => {
   else if (button.matches('[data-past-end]')) ask('continue', { answer: turn.id, past_end: true })
   else if (button.matches('[data-rewind]')) rewind(turn)
   else if (button.matches('[data-tokens]')) tokens.toggle(turn)
-  else if (button.matches('[data-copy]')) copy(turn.said ?? turn.text, button)
-  else if (button.matches('[data-copy-code]')) copy(button.closest('.code').querySelector('code').textContent, button)
+  else if (button.matches('[data-copy]')) copyAt(button, turn.said ?? turn.text, turn.el.querySelector('.prose'))
+  else if (button.matches('[data-copy-code]')) {
+    const code = button.closest('.code').querySelector('code')
+    copyAt(button, code.textContent, code)
+  }
   else if (button.matches('[data-edit]')) editTurn(turn)
   else if (button.matches('[data-choose-model]')) picker.open(button)
   else if (button.matches('[data-edit-question]')) editTurn(chat.questions.at(-1))
@@ -696,7 +699,7 @@ chat.el.addEventListener('submit', e => {
   give(e.target)
 })
 chat.el.addEventListener('keydown', e => {
-  if (e.key === 'Enter' && (e.ctrlKey || e.metaKey) && e.target.matches('.giving textarea')) e.target.form.requestSubmit()
+  if (sends(e, false) && e.target.matches('.giving textarea')) e.target.form.requestSubmit()
 })
 
 answerMenu({
@@ -811,6 +814,12 @@ for (const width of [phone, narrow]) width.addEventListener('change', () => draw
 
 // ---- keyboard ----
 
+entering.checked = enterSends()
+explain(message, $('[data-hint]'), entering.checked)
+entering.addEventListener('change', () => {
+  setEnterSends(entering.checked)
+  explain(message, $('[data-hint]'), entering.checked)
+})
 const singleKeys = $('[data-single-keys]')
 singleKeys.checked = recall('m40.keys') !== 'off'
 singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
@@ -851,11 +860,11 @@ const keys = {
   ']': () => turnVersion(here(), 1),
   c: () => {
     const turn = here()
-    if (turn?.text || turn?.reasoning) copy(turn.said ?? turn.text, button(turn, '[data-copy]'))
+    if (turn?.text || turn?.reasoning) copyAt(button(turn, '[data-copy]'), turn.said ?? turn.text, turn.el.querySelector('.prose'))
   },
 }
 addEventListener('keydown', e => {
-  if (e.isComposing) return // the key is the input method's
+  if (composing(e)) return // the key is the input method's
   if (e.key === 'Escape' && !document.querySelector('dialog[open], :popover-open')) {
     if (rail.el.contains(document.activeElement) && rail.endSearch()) {
       e.preventDefault()

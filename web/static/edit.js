@@ -1,4 +1,5 @@
 // The inline editor of a message. Saving creates a new version and keeps the old one.
+import { composing, sends } from './enter.js'
 import { copyOf } from './html.js'
 
 // edit opens an editor in place of a turn's text and resolves to {text, reasoning, go}, or to null
@@ -41,11 +42,11 @@ export function edit(turn, { label, note, submit, alternative, text, reasoning }
     other.addEventListener('click', () => choose(false))
     form.querySelector('[data-cancel]').addEventListener('click', () => close(null))
     form.addEventListener('keydown', e => {
-      if (e.isComposing) return
+      if (composing(e)) return
       if (e.key === 'Escape') {
         e.stopPropagation()
         close(null)
-      } else if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
+      } else if (sends(e, false)) {
         e.preventDefault()
         choose(true)
       }

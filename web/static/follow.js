@@ -1,5 +1,6 @@
 // The page of a shared chat, which shows the chat live. handlers/share/follow.go describes the
 // frames of its stream.
+import { copy } from './copy.js'
 import { fragment } from './html.js'
 import { conclude, hear } from './speak.js'
 import './toggle.js'
@@ -133,10 +134,10 @@ async function lost() {
 }
 
 document.addEventListener('click', async e => {
-  const copy = e.target.closest('[data-copy-code]')
-  if (!copy) return
-  const said = await navigator.clipboard?.writeText(copy.closest('.code').querySelector('code').textContent).then(() => 'Copied', () => '')
-  copy.querySelector('span').textContent = said || 'Not allowed'
+  const button = e.target.closest('[data-copy-code]')
+  if (!button) return
+  const code = button.closest('.code').querySelector('code')
+  button.querySelector('span').textContent = await copy(code.textContent, code)
 })
 
 if (address) {

@@ -1,5 +1,6 @@
 // The list of chats. The server renders it; this script fetches it again after changes and performs
 // the actions of the chat menu.
+import { composing } from './enter.js'
 import { choose, send } from './import.js'
 import { count } from './format.js'
 import { fragment } from './html.js'
@@ -275,7 +276,7 @@ export class Rail {
       if (this.stale) this.load()
     }
     field.addEventListener('keydown', e => {
-      if (e.isComposing) return
+      if (composing(e)) return
       if (e.key !== 'Enter' && e.key !== 'Escape') return
       e.preventDefault()
       e.stopPropagation()

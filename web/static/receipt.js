@@ -1,4 +1,5 @@
 // The menu of an answer: shows its request as a program, and replays it to compare the tokens.
+import { copied, copy } from './copy.js'
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
 import { reply } from './reply.js'
@@ -36,15 +37,14 @@ export function answerMenu(on) {
   async function copyCode(language) {
     const code = await request(`/c/${on.chat()}/code/${answer.id}?as=${language}`, null, on.failed)
     if (code === null) return
-    try {
-      await navigator.clipboard.writeText(code)
+    if (await copy(code) === copied) {
       reply(opener, `Copied as ${names[language]}`)
-    } catch {
-      $('#code h2 span').textContent = names[language]
-      $('#code code').textContent = code
-      $('#code').showModal()
-      getSelection().selectAllChildren($('#code code'))
+      return
     }
+    $('#code h2 span').textContent = names[language]
+    $('#code code').textContent = code
+    $('#code').showModal()
+    getSelection().selectAllChildren($('#code code'))
   }
 }
 

@@ -1,5 +1,6 @@
 // The dialog for creating and ending links to a chat. It shows the content of the page /c/ID/share,
 // which works without scripts.
+import { copy } from './copy.js'
 import { fragment, replaceChanged } from './html.js'
 import { released } from './press.js'
 import { reply } from './reply.js'
@@ -63,8 +64,5 @@ document.addEventListener('click', async e => {
   const button = e.target.closest('[data-copy-link]')
   if (!button) return
   const field = button.parentElement.querySelector('input')
-  // Browsers allow access to the clipboard only on https and localhost.
-  const said = await navigator.clipboard?.writeText(field.value).then(() => 'Copied', () => '')
-  if (!said) field.select()
-  reply(button, said || 'Selected: press Ctrl C')
+  reply(button, await copy(field.value, field))
 })

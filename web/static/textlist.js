@@ -1,4 +1,5 @@
 // A setting that is a list of strings, such as the stop strings. It has the interface of Param.
+import { composing } from './enter.js'
 import { copyOf } from './html.js'
 
 const escapes = { '\n': '\\n', '\t': '\\t', '\r': '\\r', '\\': '\\\\' }
@@ -73,7 +74,7 @@ export class TextList {
   }
 
   pressed(e, row) {
-    if (e.key === 'Enter' && !e.isComposing) {
+    if (e.key === 'Enter' && !composing(e)) {
       e.preventDefault()
       if (!this.add.disabled && e.target.value) this.add.click()
     } else if (e.key === 'Backspace' && e.target.value === '') {

@@ -1,5 +1,6 @@
 // What a reader of a shared chat does besides reading: asks to write, and writes. The stream stays
 // read-only; everything is sent by POST. handlers/share/keyboard.go describes the requests.
+import { enterSends, explain, sends } from './enter.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 import { showTyping, typed } from './typing.js'
@@ -87,8 +88,9 @@ if (address) {
     e.preventDefault()
     send()
   })
+  explain(message, $('[data-hint]'), enterSends())
   message.addEventListener('keydown', e => {
-    if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return
+    if (!sends(e, enterSends())) return
     e.preventDefault()
     send()
   })
