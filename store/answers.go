@@ -211,7 +211,8 @@ func (f Finish) Check() error {
 	if f.State != Done && f.State != Stopped && f.State != Failed && f.State != Interrupted {
 		return &InvalidError{"state", fmt.Sprintf("is %q, but an answer ends as done, stopped, failed or interrupted", f.State)}
 	}
-	return errors.Join(checkText("text", f.Text, MaxText), checkText("reasoning", f.Reasoning, MaxText), f.Answer.check(), checkRows(f.Rows))
+	_, err := f.Answer.document()
+	return errors.Join(checkText("text", f.Text, MaxText), checkText("reasoning", f.Reasoning, MaxText), err, checkRows(f.Rows))
 }
 
 // FinishAnswer ends a running answer. From now on its text can be found. It fails

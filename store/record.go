@@ -94,10 +94,10 @@ func (a Answer) check() error {
 		return &InvalidError{"reads", "is not numbers of bytes and microseconds, and a bandwidth"}
 	case !a.Lookup.Valid():
 		return &InvalidError{"lookup", fmt.Sprintf("is %d accepted of %d drafted tokens", a.Lookup.Accepted, a.Lookup.Drafted)}
-	case a.Scored < 0 || a.LogProb != a.LogProb:
+	case a.Scored < 0 || !finite(a.LogProb):
 		return &InvalidError{"log probability", fmt.Sprintf("is %g of %d tokens", a.LogProb, a.Scored)}
-	case a.EndProb != a.EndProb:
-		return &InvalidError{"end probability", "is not a number"}
+	case !finite(a.EndProb):
+		return &InvalidError{"end probability", fmt.Sprintf("is %g", a.EndProb)}
 	}
 	if c := a.Call; c != nil {
 		if err := errors.Join(checkText("call", c.ID, maxName), checkText("call", c.Name, maxName), checkText("call", c.Arguments, MaxText)); err != nil {
@@ -121,20 +121,30 @@ func (a Answer) check() error {
 	return checkText("stop string", a.StopString, maxValue)
 }
 
-func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
+func finite(x float64) bool { return x-x == 0 }
+
+// document returns what is stored of a beside its tokens, or an *InvalidError if that cannot be.
+func (a Answer) document() (string, error) {
 	if err := a.check(); err != nil {
-		return err
+		return "", err
 	}
-	tokens := packTokens(a.Tokens)
 	a.Tokens = nil
 	document, err := json.Marshal(a.JSON())
 	if err != nil {
-		return &InvalidError{"answer", fmt.Sprintf("cannot be written as JSON: %v", err)}
+		return "", &InvalidError{"answer", fmt.Sprintf("cannot be written as JSON: %v", err)}
+	}
+	return string(document), nil
+}
+
+func putAnswer(ctx context.Context, tx *sql.Tx, message int64, a Answer) error {
+	document, err := a.document()
+	if err != nil {
+		return err
 	}
 	_, err = tx.ExecContext(ctx, `
 		REPLACE INTO answers (message, record, tokens)
 		VALUES (?, ?, ?)`,
-		message, string(document), tokens)
+		message, document, packTokens(a.Tokens))
 	return err
 }
 

@@ -374,6 +374,10 @@ func (c *Chat) finish(r *run, err error) {
 	end := t.end(state, failure)
 	if err := end.Check(); err != nil {
 		c.service.opt.Log.Error("an answer cannot be stored as the engine made it", "chat", c.id, "error", err)
+		t.dropFigures(r.base)
+		end = t.end(state, failure)
+	}
+	if err := end.Check(); err != nil {
 		t.strip(r.base)
 		state, failure = Failed, &infer.Error{Code: infer.CodeInternal, Message: fmt.Sprintf("the engine made what cannot be stored: %v; the text is kept as far as it can be", err)}
 		end = t.end(state, failure)

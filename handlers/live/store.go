@@ -114,6 +114,15 @@ func (t *turn) end(state AnswerState, failure *infer.Error) store.Finish {
 	return store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}
 }
 
+// dropFigures leaves of an answer its text and call, why it ended, its numbers of tokens and its times, beside what it had
+// before it was continued.
+func (t *turn) dropFigures(base Answer) {
+	made := t.Answer.Answer
+	t.Answer.Answer, t.rows = base.Answer, tokenRows{}
+	t.Answer.Reason, t.Answer.ContextFull, t.Answer.Call = made.Reason, made.ContextFull, made.Call
+	t.Answer.Usage, t.Answer.Timings = made.Usage, made.Timings
+}
+
 // strip leaves of an answer what can always be stored: its text, and what it had before it was continued.
 func (t *turn) strip(base Answer) {
 	for _, text := range []*strings.Builder{&t.text, &t.reasoning} {
