@@ -127,6 +127,21 @@ func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
 	}
 }
 
+func TestTools_TemplatesGetCompleteDefinitions(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML+"{% for t in tools %}[{{ t.function.name + ': ' + t.function.description }} {{ t.function.parameters.properties | tojson }}]{% endfor %}")
+	for definition, want := range map[string]string{
+		`{"type":"function","function":{"name":"f"}}`:                                                       "[f:  {}]",
+		`{"type":"function","function":{"name":"f","description":null,"parameters":null}}`:                  "[f:  {}]",
+		`{"type":"function","function":{"name":"f","description":"d","parameters":{"properties":{"a":{}}}}}`: `[f: d {"a": {}}]`,
+	} {
+		r := callRequest()
+		r.Tools = json.RawMessage("[" + definition + "]")
+		if view, err := b.Render(t.Context(), r); err != nil || !strings.Contains(view.Prompt, want) {
+			t.Errorf("%s: got %q, %v, want %s", definition, view.Prompt, err, want)
+		}
+	}
+}
+
 func TestToolChoice_ACallThatIsCutOffIsNoText(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML+"{# <tool_call> #}{% if tools %}{{ tools[0].function.name }}{% endif %}")
 	for _, whole := range []bool{true, false} {
