@@ -130,8 +130,8 @@ func TestToolChoice_AThoughtThatThePromptOpenedComesFirst(t *testing.T) {
 func TestTools_TemplatesGetCompleteDefinitions(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML+"{% for t in tools %}[{{ t.function.name + ': ' + t.function.description }} {{ t.function.parameters.properties | tojson }}]{% endfor %}")
 	for definition, want := range map[string]string{
-		`{"type":"function","function":{"name":"f"}}`:                                                       "[f:  {}]",
-		`{"type":"function","function":{"name":"f","description":null,"parameters":null}}`:                  "[f:  {}]",
+		`{"type":"function","function":{"name":"f"}}`:                                                        "[f:  {}]",
+		`{"type":"function","function":{"name":"f","description":null,"parameters":null}}`:                   "[f:  {}]",
 		`{"type":"function","function":{"name":"f","description":"d","parameters":{"properties":{"a":{}}}}}`: `[f: d {"a": {}}]`,
 	} {
 		r := callRequest()
