@@ -80,6 +80,12 @@ func (p Picker) label() string { return cmp.Or(p.row().Label, DisplayName(p.Chos
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
+// continues reports whether the model of a new chat has no chat template: the chat is raw then.
+func (p Picker) continues(e Engine) bool {
+	name := cmp.Or(p.Chosen, e.ID)
+	return slices.ContainsFunc(p.Rows, func(row ModelRow) bool { return row.Name == name && row.Continues })
+}
+
 // caption names the list of models.
 func (m Models) caption() string {
 	if slices.ContainsFunc(m.Rows, func(row ModelRow) bool { return row.Where != "" }) {
@@ -164,6 +170,7 @@ type ModelRow struct {
 	Context    string // "131,072"
 	State      string // loading, loaded, in use, built in; empty: nothing to say
 	Error      string // why it cannot be used, if so
+	Continues  bool   // it has no chat template, and continues text
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
 	Engine   string // as that names itself
@@ -194,7 +201,11 @@ func (m ModelRow) facts() string {
 	if m.Where != "" {
 		where = "at " + m.Where
 	}
-	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size)
+	continues := ""
+	if m.Continues {
+		continues = "continues text"
+	}
+	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, continues)
 }
 
 func joinFacts(parts ...string) string {

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -126,6 +127,29 @@ func TestARawChatInABrowser(t *testing.T) {
 		if got := b.value("document.querySelector('#thread').classList.contains('raw')"); got != "false" {
 			t.Error("it is raw")
 		}
+	})
+
+	run("a new chat with a model that has no template is raw, unless the user decides otherwise", func(t *testing.T) {
+		const pressed = "document.querySelector('[data-raw]').getAttribute('aria-pressed')"
+		choose := func(name string) {
+			b.click(".top [data-picker]")
+			b.until("document.querySelector('#model-menu').matches(':popover-open')")
+			b.click(fmt.Sprintf("#model-menu [value=%q]", name))
+		}
+		chats := engine.Current.Model
+		engine.List(chats, infer.ModelInfo{Name: "base", Continues: true})
+		b.open("/")
+		b.until(pressed + " === 'false'")
+		choose("base")
+		b.until(pressed + " === 'true' && document.querySelector('#message').placeholder === 'Text that the model goes on from'")
+		choose(chats.Name)
+		b.until(pressed + " === 'false'")
+		choose("base")
+		b.click("[data-raw]")
+		b.until(pressed + " === 'false'")
+		choose(chats.Name)
+		choose("base")
+		b.until(pressed + " === 'false'")
 	})
 	b.clean()
 	b.size(390, 844, true)

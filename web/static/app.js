@@ -41,6 +41,7 @@ let shown = new Map() // texts of the answers, by id, when the connection was lo
 let compared = null // result of Chat.lacks after reconnecting
 let unsent = false // the error shown is about the connection
 let temporary = document.body.dataset.chatTemporary === 'true'
+let decided = false // the user decided whether the new chat is raw
 let raw = false // this chat uses no chat template; also applies to the new chat of an empty page
 let turning = null // the version that was requested and has not arrived
 let systemTimer = 0 // delays counting the tokens of the system prompt
@@ -178,6 +179,7 @@ function leave(asTemporary = false) {
   chat.clear()
   showKeyboard()
   setTemporary(asTemporary)
+  decided = false
   setRaw(false)
   picker.choose(picker.preferred)
   rail.mark({ pinned: false, archived: false, folder: '' })
@@ -198,7 +200,7 @@ const rail = new Rail({
   },
 })
 
-const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, shown() { panel.params.lack(picker.lacks); offerThinking() }, failed: fail })
+const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, shown() { panel.params.lack(picker.lacks); offerThinking(); offerRaw() }, failed: fail })
 
 keyboard({ chat: () => link.chat, failed: fail })
 const tokens = new Tokens({
@@ -343,7 +345,15 @@ function setRaw(on) {
   $('[data-raw]').setAttribute('aria-pressed', on)
   offerThinking()
 }
+// offerRaw makes a new chat raw where its model has no chat template, until the user decides otherwise.
+function offerRaw() {
+  if (link.chat || decided || raw === picker.continues) return
+  setRaw(!raw)
+  if (raw) showSystem(false)
+  refresh()
+}
 $('[data-raw]').addEventListener('click', () => {
+  decided = true
   setRaw(!raw)
   if (raw) showSystem(false)
   recount()

@@ -43,6 +43,9 @@ export class Picker {
   // thinking lists how the model's thinking can be controlled, as the server says it.
   get thinking() { return this.where ? this.button.dataset.thinking : this.engine.thinking ?? '' }
 
+  // continues reports whether the selected model has no chat template, so that it continues text.
+  get continues() { return this.button?.dataset.continues !== undefined }
+
   // lacks has the settings without effect and why; null if all have one.
   get lacks() {
     const set = this.where && this.menu.querySelectorAll('[data-lack-set]')[this.button.dataset.lacks - 1]
