@@ -83,7 +83,7 @@ func TestEmbeddings_BadInputIsRefusedWithTheField(t *testing.T) {
 	for _, c := range []struct{ path, body, param, want string }{
 		{"/v1/embeddings", `{}`, "input", "input must be a string, an array"},
 		{"/v1/embeddings", `{"input":[]}`, "input", "empty array"},
-		{"/v1/embeddings", `{"input":["a",""]}`, "input", "text 2 is empty"},
+		{"/v1/embeddings", `{"input":[[1],[]]}`, "input", "number 2 has no tokens"},
 		{"/v1/embeddings", `{"input":{"a":1}}`, "input", "input must be"},
 		{"/v1/embeddings", `{"input":"a","dimensions":0}`, "dimensions", "from 1 to the 4"},
 		{"/v1/embeddings", `{"input":"a","dimensions":5}`, "dimensions", "from 1 to the 4"},

@@ -90,8 +90,8 @@ func (r *EmbedRequest) Validate() error {
 	}
 	for i, in := range r.Inputs {
 		switch {
-		case in.Text == "" && len(in.Tokens) == 0:
-			return Invalid("input", "input: text %d is empty", i+1)
+		case in.Tokens != nil && len(in.Tokens) == 0:
+			return Invalid("input", "input: number %d has no tokens", i+1)
 		case in.Text != "" && len(in.Tokens) > 0:
 			return Invalid("input", "input: number %d has a text and tokens: give only one of them", i+1)
 		}

@@ -43,7 +43,7 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	if strings.TrimSpace(prompt) == "" {
 		return Usagef("the prompt is empty; see m40-llm run -h")
 	}
-	_, err := c.answer(ctx, append(c.start(), chat.Message{Role: "user", Content: prompt}))
+	_, err := c.answer(ctx, append(c.start(), chat.Message{Role: "user", Content: validText(prompt)}))
 	return err
 }
 
@@ -97,7 +97,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 		case line == "":
 			continue
 		}
-		asked := append(messages, chat.Message{Role: "user", Content: line})
+		asked := append(messages, chat.Message{Role: "user", Content: validText(line)})
 		answer, err := c.answer(ctx, asked)
 		switch {
 		case err == nil || errors.Is(err, errStopped) && answer.Content+answer.ReasoningContent != "":
@@ -161,7 +161,7 @@ func (c *Chat) start() []chat.Message {
 	if c.System == "" {
 		return nil
 	}
-	return []chat.Message{{Role: "system", Content: c.System}}
+	return []chat.Message{{Role: "system", Content: validText(c.System)}}
 }
 
 // answer writes one answer and returns it. If an interrupt stops it, answer returns the part

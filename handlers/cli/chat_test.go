@@ -238,6 +238,7 @@ func TestLoop(t *testing.T) {
 		{"quotes begin and end in one line too", says("A"), "\"\"\"one\"\"\"\n", []string{"user: one"}},
 		{"quotes without an end ask nothing", says("A"), "one\n\"\"\"two\n", []string{"user: one"}},
 		{"/help asks nothing", says("A"), "one\n/help\n", []string{"user: one"}},
+		{"bytes that are not UTF-8 become replacement characters", says("A"), "caf\xe9\n", []string{"user: caf\ufffd"}},
 		{"a last line without a line break counts", says("A"), "one\ntwo", []string{"user: one", "assistant: A", "user: two"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

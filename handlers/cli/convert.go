@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"unicode/utf8"
 )
 
-// Tokenize reads a text from in and prints its tokens as a JSON array. With jsonl, each line
+// Tokenize reads a text from in and prints its tokens as a JSON array. Each byte that is not UTF-8 counts as
+// U+FFFD, as in a request. With jsonl, each line
 // of in is a JSON string, and its tokens are printed as one line.
 func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) ([]int32, error)) error {
 	write := func(text string) error {
@@ -25,7 +27,7 @@ func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) 
 		if err != nil {
 			return fmt.Errorf("failed to read the text: %w", err)
 		}
-		return write(string(text))
+		return write(validText(string(text)))
 	}
 	return eachLine(in, func(number int, line []byte) error {
 		var text string
@@ -34,6 +36,14 @@ func Tokenize(in io.Reader, out io.Writer, jsonl bool, encode func(text string) 
 		}
 		return write(text)
 	})
+}
+
+// validText returns text with U+FFFD for each byte that is not UTF-8, as in the texts of requests in JSON.
+func validText(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return string([]rune(text))
 }
 
 // Template reads a request from in and prints the prompt that render returns for it, without
@@ -69,13 +79,23 @@ func Template(in io.Reader, out io.Writer, jsonl bool, render func(request []byt
 
 // eachLine calls do with each line of in that is not empty. The first line is number 1.
 func eachLine(in io.Reader, do func(number int, line []byte) error) error {
+	return everyLine(in, func(number int, line []byte) error {
+		if len(line) == 0 {
+			return nil
+		}
+		return do(number, line)
+	})
+}
+
+// everyLine calls do with each line of in, without its end.
+func everyLine(in io.Reader, do func(number int, line []byte) error) error {
 	r := bufio.NewReader(in)
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("failed to read line %d: %w", number, err)
 		}
-		if len(trim(line)) > 0 {
+		if len(line) > 0 {
 			if err := do(number, trim(line)); err != nil {
 				return err
 			}

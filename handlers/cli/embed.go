@@ -7,7 +7,7 @@ import (
 	"m40-llm/infer"
 )
 
-// EmbedLines embeds each line of in that is not empty, and prints the vectors as EmbedTexts does. It
+// EmbedLines embeds each line of in, empty ones too, and prints the vectors as EmbedTexts does. It
 // passes up to batch lines to embed at a time.
 func EmbedLines(in io.Reader, out io.Writer, batch int, embed func(texts []string) ([]infer.Vector, error)) error {
 	var texts []string
@@ -19,7 +19,7 @@ func EmbedLines(in io.Reader, out io.Writer, batch int, embed func(texts []strin
 		texts = texts[:0]
 		return err
 	}
-	err := eachLine(in, func(_ int, line []byte) error {
+	err := everyLine(in, func(_ int, line []byte) error {
 		if texts = append(texts, string(line)); len(texts) < batch {
 			return nil
 		}
@@ -31,9 +31,14 @@ func EmbedLines(in io.Reader, out io.Writer, batch int, embed func(texts []strin
 	return flush()
 }
 
-// EmbedTexts prints the vectors of texts, each as a JSON array on a line.
+// EmbedTexts prints the vectors of texts, each as a JSON array on a line. Bytes that are not UTF-8 count as in
+// Tokenize.
 func EmbedTexts(out io.Writer, texts []string, embed func(texts []string) ([]infer.Vector, error)) error {
-	vectors, err := embed(texts)
+	valid := make([]string, len(texts))
+	for i, text := range texts {
+		valid[i] = validText(text)
+	}
+	vectors, err := embed(valid)
 	if err != nil {
 		return err
 	}

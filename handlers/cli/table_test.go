@@ -3,8 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"m40-llm/infer"
 	"m40-llm/infer/placement"
@@ -68,6 +70,9 @@ func squeeze(s string) string {
 func TestTokenize(t *testing.T) {
 	encode := func(text string) ([]int32, error) {
 		var ids []int32
+		if !utf8.ValidString(text) {
+			return nil, errors.New("not UTF-8")
+		}
 		for _, r := range text {
 			if r == '!' {
 				return nil, errors.New("no exclamation marks")
@@ -84,6 +89,8 @@ func TestTokenize(t *testing.T) {
 	}{
 		{"the whole text becomes one array, line breaks included", "ab\nc", false, "[97,98,10,99]\n", ""},
 		{"no text is no tokens", "", false, "[]\n", ""},
+		{"each byte that is not UTF-8 is the replacement character", "a\xff b\xe2\x82", false, "[97,65533,32,98,65533,65533]\n", ""},
+		{"bytes that are not UTF-8 are the same in JSON", "\"a\xff b\xe2\x82\"", true, "[97,65533,32,98,65533,65533]\n", ""},
 		{"each line of JSON becomes one array", "\"a\\nb\"\r\n\n\"c\"", true, "[97,10,98]\n[99]\n", ""},
 		{"an empty string is an empty array", "\"\"\n", true, "[]\n", ""},
 		{"a line that is no string is an error with its number", "\"a\"\n[1]\n", true, "[97]\n", "line 2 is not a JSON string"},
@@ -129,5 +136,21 @@ func check(t *testing.T, out, wantOut string, err error, wantErr string) {
 	}
 	if wantErr == "" && err != nil || wantErr != "" && (err == nil || !strings.Contains(err.Error(), wantErr)) {
 		t.Errorf("error is %v, want %q", err, wantErr)
+	}
+}
+
+func TestEmbedLines(t *testing.T) {
+	var asked []string
+	embed := func(texts []string) (vectors []infer.Vector, err error) {
+		asked = append(asked, texts...)
+		for range texts {
+			vectors = append(vectors, infer.Vector{float32(len(asked))})
+		}
+		return vectors, nil
+	}
+	var out strings.Builder
+	err := EmbedLines(strings.NewReader("a\n\nb\xff\r\n\n"), &out, 3, embed)
+	if want := []string{"a", "", "b\ufffd", ""}; err != nil || !reflect.DeepEqual(asked, want) || strings.Count(out.String(), "\n") != len(want) {
+		t.Errorf("the texts were %q, want %q with a line each: %q, %v", asked, want, out.String(), err)
 	}
 }

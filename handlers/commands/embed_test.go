@@ -19,8 +19,8 @@ func TestEmbedPrintsAVectorForEachTextOrLine(t *testing.T) {
 	if err := os.WriteFile(model, gguftest.TinyBERT(gguftest.BERT{Context: 32}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := execute(t, nil, "", "embed", "--model", model, "--device", "cpu", "one text", "another")
-	lines := execute(t, nil, "one text\n\nanother\n", "embed", "--model", model, "--device", "cpu")
+	args := execute(t, nil, "", "embed", "--model", model, "--device", "cpu", "one text", "another", "")
+	lines := execute(t, nil, "one text\nanother\r\n\n", "embed", "--model", model, "--device", "cpu")
 	if args.code != 0 || lines != args {
 		t.Fatalf("arguments gave %+v, lines %+v", args, lines)
 	}
@@ -36,7 +36,7 @@ func TestEmbedPrintsAVectorForEachTextOrLine(t *testing.T) {
 	for _, x := range vectors[0] {
 		length += x * x
 	}
-	if len(vectors) != 2 || math.Abs(length-1) > 1e-5 {
+	if len(vectors) != 3 || math.Abs(length-1) > 1e-5 {
 		t.Errorf("%d vectors, the first of length %g", len(vectors), math.Sqrt(length))
 	}
 

@@ -104,7 +104,7 @@ func (e *embedding) isLast() bool {
 // newText returns text number i of r as an answer.
 func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, input infer.EmbedInput) (*answer, error) {
 	tokens, ending := slices.Clone(input.Tokens), 0
-	if input.Text != "" {
+	if len(tokens) == 0 {
 		var err error
 		if tokens, err = m.tokenizer.Encode(ctx, input.Text, tokenizer.Options{AddSpecial: true, ParseSpecial: true}); err != nil {
 			return nil, err

@@ -104,7 +104,10 @@ func TestEmbed_TokensAreUsedAsTheyAre(t *testing.T) {
 	if err != nil || tokens[0] != 2 || tokens[len(tokens)-1] != 3 {
 		t.Fatalf("got tokens %v, %v", tokens, err)
 	}
-	of, err := b.Embed(t.Context(), infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: tokens}, {Text: "a b!"}, {Tokens: tokens[1:2]}}})
+	of, err := b.Embed(t.Context(), infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: tokens}, {Text: "a b!"}, {Tokens: tokens[1:2]}, {}, {Tokens: []int32{2, 3}}}})
+	if err == nil && !slices.Equal(of.Vectors[3], of.Vectors[4]) {
+		t.Error("an empty text has another vector than its special tokens")
+	}
 	if err != nil || !slices.Equal(of.Vectors[0], of.Vectors[1]) || slices.Equal(of.Vectors[0], of.Vectors[2]) {
 		t.Errorf("got %v", err)
 	}
@@ -120,7 +123,7 @@ func TestEmbed_WhatCannotBeEmbeddedIsRefused(t *testing.T) {
 		want    string
 	}{
 		"a text model":        {infer.EmbedRequest{Model: "text", Inputs: []infer.EmbedInput{{Text: "a"}}}, infer.CodeNotSupported, "m40-llm pull"},
-		"an empty text":       {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {}}}, infer.CodeInvalid, "text 2 is empty"},
+		"no tokens":           {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Tokens: []int32{}}}}, infer.CodeInvalid, "number 2 has no tokens"},
 		"too many texts":      {infer.EmbedRequest{Inputs: make([]infer.EmbedInput, infer.MaxEmbedInputs+1)}, infer.CodeInvalid, "at most 2048"},
 		"a token that is not": {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: []int32{1 << 20}}}}, infer.CodeInvalid, "input"},
 		"a long text":         {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Text: long}}}, infer.CodeContext, "text 2 has"},

@@ -108,10 +108,12 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 			r, size := utf8.DecodeRune(segment)
 			segment = segment[size:]
 			switch c := classOf(r); {
-			case c&space != 0:
+			case r == '\t' || r == '\n' || r == '\r':
 				finish()
 			case r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || m.stripAccents && unicode.Is(unicode.Mn, r):
-				// control characters and accents are removed
+				// other control characters, such as a form feed, and accents are removed
+			case c&space != 0:
+				finish()
 			case c&punct != 0 || c&symbol != 0 && r < utf8.RuneSelf || isIdeograph(r):
 				finish()
 				word, runes = utf8.AppendRune(word, r), 1
@@ -133,9 +135,15 @@ func (m *wordPiece) encode(e *encoder, text string) error {
 func (m *wordPiece) encodeWord(ids []int32, word string, runes int) []int32 {
 	first := len(ids)
 	for rest := word; rest != "" && runes <= maxWordRunes; {
-		n := min(len(rest), m.longest)
+		n, least := min(len(rest), m.longest), 0
+		switch {
+		case len(rest) == len(word):
+			least = len(spaceMark) // is the continuation that the text spells ▁
+		case strings.HasPrefix(rest, spaceMark):
+			n = min(n, len(spaceMark)) // longer tokens with a ▁ begin a word
+		}
 		id, ok := int32(0), false
-		for ; n > 0; n-- {
+		for ; n > least; n-- {
 			if id, ok = m.ids[rest[:n]]; ok {
 				break
 			}

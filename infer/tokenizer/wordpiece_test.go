@@ -35,11 +35,15 @@ func TestWordPieceMatchesHandComputedTokens(t *testing.T) {
 		{"accents are removed, composed or not", "é e\u0301", []int32{10, 10}},
 		{"control characters are removed", "pl\x00a\u200dy\ufffd", []int32{3}},
 		{"a punctuation character is a word", "play!$", []int32{3, 8, 11}},
+		{"line feeds and tabs separate words, other control characters do not", "pl\va\fy pl\u0085a\x1cy pla\ty", []int32{3, 3, 4, 0}},
+		{"spaces of all kinds separate words", "play\u00a0play\u2028play", []int32{3, 3, 3}},
+		{"a ▁ in the text is not the beginning of a word", "a▁play ▁play", []int32{0, 0}},
 		{"an ideograph is a word", "play中play", []int32{3, 9, 3}},
 		{"a word that the tokens do not cover is unknown as a whole", "playx", []int32{0}},
 		{"the text of a special token is ordinary text", "[SEP]", []int32{0, 0, 0}},
 		{"a word of more than a hundred letters is unknown", "pla" + strings.Repeat("y", 97) + " pla" + strings.Repeat("y", 98), append(append([]int32{3}, slices.Repeat([]int32{12}, 96)...), 0)},
 		{"white space has no tokens", " \n\u3000", nil},
+		{"a byte that is not UTF-8 is removed as U+FFFD is", "pl\xffay pl\xe2\x82ay", []int32{3, 3}},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			if got := encode(t, tok, c.text, Options{}); !slices.Equal(got, c.want) {
@@ -56,6 +60,18 @@ func TestWordPieceMatchesHandComputedTokens(t *testing.T) {
 	}
 	if _, err := New(wordPieceFile().with(keySeparator, uint64(13))); err == nil {
 		t.Error("a separator outside the vocabulary was accepted")
+	}
+}
+
+func TestWordPieceSpellsWordMarksOfTheTextByTokensOfTheirOwn(t *testing.T) {
+	texts := []string{"[UNK]", "[CLS]", "[SEP]", "▁a", "▁the", "the", "▁", "▁▁", "b"} // in BERT's file: a, the, ##the, ##▁, ▁, ##b
+	tok := mustNew(t, wordPieceFile().with(keyTokens, texts).with(keyTypes, []int32{3, 3, 3, 1, 1, 1, 1, 1, 1}))
+	for text, want := range map[string][]int32{
+		"a▁the": {3, 6, 5}, "a▁": {3, 6}, "▁": {7}, "▁b": {7, 8}, "▁the": {7, 5}, "bb": {0},
+	} {
+		if got := encode(t, tok, text, Options{}); !slices.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
 	}
 }
 
