@@ -72,8 +72,9 @@ func rowsOf(t *testing.T, g *gpu, typ gguf.Type, rows, cols int, data []byte) (r
 	must(err)
 	bytes, err := d.WeightBytes(typ, rows, cols)
 	must(err)
-	if want, err := d.WeightBytes(gguf.Q8_0, rows, cols); err != nil || bytes != want || w.Type != gguf.Q8_0 {
-		t.Errorf("the weight is %s and has %d bytes, want Q8_0 and %d, %v", w.Type, bytes, want, err)
+	to := cuda.Converts(typ)
+	if want, err := d.WeightBytes(to, rows, cols); err != nil || bytes != want || w.Type != to {
+		t.Errorf("the weight is %s and has %d bytes, want %s and %d, %v", w.Type, bytes, to, want, err)
 	}
 	x, err := d.Alloc(2, cols)
 	must(err)
@@ -98,6 +99,7 @@ func TestAnEngineReportsWhichWeightsWereConverted(t *testing.T) {
 	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
 	for typ, notice := range map[gguf.Type]string{
 		gguf.Q5_K:  "",
+		gguf.TQ1_0: "TQ1_0 weights are converted to Q2_K for Emulated Tesla M40 and take 1.6 times as much memory there",
 		gguf.IQ3_S: "IQ3_S weights are converted to Q8_0 for Emulated Tesla M40 and take 2.5 times as much memory there",
 	} {
 		t.Run(typ.String(), func(t *testing.T) {
