@@ -177,6 +177,9 @@ func (s *server) failure(err error) error {
 	switch {
 	case slices.Contains(passed, e.Code):
 		f.again = e.Code == infer.CodeQueueFull || e.Code == infer.CodeNotFound
+		if e.Code == infer.CodeContext && e.PromptTokens == 0 { // as OpenAI's clients get it, the sentence alone has them
+			e.PromptTokens, e.ContextLength = engineError{message: e.Message}.figures()
+		}
 		e.Param = s.said(e.Param)
 		e.Param = e.Param[len("“") : len(e.Param)-len("”")]
 		e.Message = s.address + ": " + s.said(e.Message)

@@ -40,6 +40,23 @@ func TestAPromptThatIsTooLongIsToldWithTheFiguresOfTheEngine(t *testing.T) {
 	}
 }
 
+func TestAPromptThatIsTooLongForAnotherM40HasItsFigures(t *testing.T) {
+	for _, body := range []string{
+		`{"error":{"message":"This model's maximum context length is 2048 tokens, but the prompt is too long: it has 2600 tokens; shorten it","code":"context_length_exceeded","n_prompt_tokens":2600,"n_ctx":2048}}`,
+		`{"error":{"message":"too long","code":"context_length_exceeded","prompt_tokens":2600,"context_length":2048}}`,
+	} {
+		s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			w.WriteHeader(400)
+			io.WriteString(w, body)
+		})
+		s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
+		got := write(t, routerTo(t, s), question("long"))
+		if e, ok := errors.AsType[*infer.Error](got.err); !ok || e.Code != infer.CodeContext || e.PromptTokens != 2600 || e.ContextLength != 2048 {
+			t.Errorf("got %+v", got.err)
+		}
+	}
+}
+
 func TestALimitAboveWhatTheContextHasRoomForIsLowered(t *testing.T) {
 	engine := vLLM()
 	s := engine.serve(t, greets)
