@@ -29,6 +29,7 @@ var architectures = map[string]architecture{
 	"apertus":         apertus,
 	"arcee":           arcee,
 	"bailingmoe2":     bailingMoE2,
+	"bailingmoe3":     bailingMoE3,
 	"bert":            bert,
 	"chatglm":         chatGLM,
 	"cohere2":         cohere2,

@@ -6,14 +6,14 @@ import "m40-llm/infer/device"
 // heads are spread to elements by products with ones, of one input for each head.
 var gates = []tensor{
 	{slot: attnGate, name: "attn_gate.weight", shape: shape{gateDim, dim}},
-	{slot: attnGateSpread, name: "attn_gate_spread.weight", shape: shape{spreadHeads, headDim, one}, fill: 1},
+	{slot: attnGateSpread, name: "attn_gate_spread.weight", shape: shape{spreadHeads, valueDim, one}, fill: 1},
 }
 
 func gateDim(_ *Config, l *Layer) int { return l.GateDim }
 
 // spreadHeads is the number of heads in layers with a gate for each head.
 func spreadHeads(_ *Config, l *Layer) int {
-	if l.GateDim != l.Heads || l.HeadDim == 1 {
+	if l.GateDim != l.Heads || l.ValueDim == 1 {
 		return 0
 	}
 	return l.Heads

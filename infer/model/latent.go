@@ -53,6 +53,10 @@ func (r *recording) latentAttention(i int, n device.Tensor) device.Tensor {
 	kv, layer := r.s.kv[r.s.places[i].cache], r.s.places[i].layer
 	var none device.Tensor
 	q, position := r.latentQueries(l, w, n)
+	var gate device.Tensor
+	if !w[attnGate].None() {
+		gate = r.linear("attention gate", w[attnGate], none, n)
+	}
 
 	both := r.linear("latent and key", w[attnKVA], none, n)
 	vector := r.columns("latent", both, 1, 0, l.Latent)
@@ -65,6 +69,9 @@ func (r *recording) latentAttention(i int, n device.Tensor) device.Tensor {
 	r.Attention(att, r.joined("latent queries", l, q, position, l.Heads), kv, layer, l.Attention)
 	values := r.buffer("values", l.Heads*l.ValueDim)
 	r.ExpertMatMul(values, w[attnVB], att, none, l.Heads)
+	if !gate.None() {
+		r.gateAttention(l, w, values, gate)
+	}
 	return r.linear("proj", w[attnOutput], none, values)
 }
 

@@ -30,6 +30,7 @@ type Recurrent struct {
 	scan       device.Scan // without tensors
 	kernel     int         // positions that the convolution spans
 	jointGates bool        // the file has one tensor for steps and decays
+	decayBound float32     // lower bound of the logarithms of decays, which are sigmoids times it; 0: they have none
 	stepRank   int         // width that the steps of Mamba are computed from
 }
 
@@ -234,6 +235,9 @@ func (r *recording) recurrent(i int, n device.Tensor) device.Tensor {
 // scanGate records the gate of a recurrence's result, or what that is computed from.
 func (r *recording) scanGate(l *Layer, w *weights, n device.Tensor) device.Tensor {
 	if l.Recurrent.kind == kimiDelta {
+		if w[scanGateRank].None() {
+			return n
+		}
 		return r.linear("gate rank", w[scanGateRank], device.Tensor{}, n)
 	}
 	return r.linear("scan gate", w[scanGate], device.Tensor{}, n)
@@ -264,7 +268,11 @@ func (r *recording) scanGates(l *Layer, w *weights, n device.Tensor) (step, deca
 		return step, decay
 	case kimiDelta:
 		step = r.linear("steps", w[scanStep], none, n)
-		decay = r.linear("decays", w[scanDecay], none, r.linear("decay rank", w[scanDecayRank], none, n))
+		x := n
+		if !w[scanDecayRank].None() {
+			x = r.linear("decay rank", w[scanDecayRank], none, n)
+		}
+		decay = r.linear("decays", w[scanDecay], none, x)
 	default:
 		if l.Recurrent.jointGates {
 			both, share := r.linear("steps and decays", w[scanStepAndDecay], none, n), a.Heads/a.KeyHeads
@@ -276,8 +284,14 @@ func (r *recording) scanGates(l *Layer, w *weights, n device.Tensor) (step, deca
 	}
 	r.Activate(step, step, device.Sigmoid)
 	r.AddBias(decay, w[scanDecayBias])
-	r.Activate(decay, decay, device.Softplus)
-	r.Multiply(decay, w[scanA])
+	if bound := l.Recurrent.decayBound; bound != 0 {
+		r.Multiply(decay, w[scanA])
+		r.Activate(decay, decay, device.Sigmoid)
+		r.Scale(decay, bound, 0)
+	} else {
+		r.Activate(decay, decay, device.Softplus)
+		r.Multiply(decay, w[scanA])
+	}
 	r.Activate(decay, decay, device.Exp)
 	return step, decay
 }
