@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -169,8 +168,13 @@ func (f *Format) TemplateHash() string {
 }
 
 // ThinkingVars returns the names of the variables that switch reasoning and that the template reads.
-func (f *Format) ThinkingVars() []string {
-	return slices.DeleteFunc([]string{"enable_thinking", "thinking", "reasoning_effort"}, func(name string) bool { return !f.uses(name) })
+func (f *Format) ThinkingVars() (names []string) {
+	for _, name := range []string{"enable_thinking", "thinking", "reasoning_effort"} {
+		if f.uses(name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // uses reports whether a template of the format reads a variable.
