@@ -248,7 +248,8 @@ func TestARandomOrderRevealsAMissingBarrier(t *testing.T) {
 }
 
 func TestTheEmulatedDriverRefusesWhatTheDriverRefuses(t *testing.T) {
-	t.Setenv("M40_LLM_EMU_MEMORY", "1000000")
+	const memory = 1000000 + moduleBytes
+	t.Setenv("M40_LLM_EMU_MEMORY", strconv.Itoa(memory))
 	e := emulation(t)
 	affine := e.kernel("selftest", "selftest_affine")
 	x := e.alloc(400000)
@@ -285,8 +286,61 @@ func TestTheEmulatedDriverRefusesWhatTheDriverRefuses(t *testing.T) {
 	e.try(e.Free(x))
 	free, total, err := e.MemInfo()
 	e.try(err)
-	if free != 1000000 || total != 1000000 {
+	if free != 1000000 || total != memory {
 		t.Errorf("%d bytes of %d are free", free, total)
+	}
+}
+
+// What the emulated driver takes beside allocations, in bytes.
+const (
+	moduleBytes = 128 << 10
+	graphBytes  = 104 << 10
+	launchBytes = 2400
+)
+
+// A load that fits by its allocations alone fails on a GPU.
+func TestTheEmulatedDriverTakesMemoryForModulesGraphsAndFragments(t *testing.T) {
+	const memory = 4<<20 + 64<<10 + moduleBytes
+	t.Setenv("M40_LLM_EMU_MEMORY", strconv.Itoa(memory))
+	e := emulation(t)
+	free := func() int64 {
+		n, _, err := e.MemInfo()
+		e.try(err)
+		return n
+	}
+	affine := e.kernel("selftest", "selftest_affine")
+	if taken := memory - free(); taken != moduleBytes {
+		t.Errorf("a module takes %d bytes, want %d", taken, moduleBytes)
+	}
+	instantiate := func() (*cudakern.Executable, error) {
+		x := e.alloc(1024)
+		defer func() { e.try(e.Free(x)) }()
+		e.try(e.stream.BeginCapture())
+		for range 3 {
+			e.try(affine.Launch(e.stream, cudakern.Dim3{X: 1}, cudakern.Dim3{X: 32}, 0, x, x, float32(1), float32(0), int32(1)))
+		}
+		graph, err := e.stream.EndCapture()
+		e.try(err)
+		defer func() { e.try(graph.Close()) }()
+		return graph.Instantiate()
+	}
+	before := free()
+	graph, err := instantiate()
+	e.try(err)
+	if taken := before - free(); taken != graphBytes+3*launchBytes {
+		t.Errorf("a graph of three launches takes %d bytes, want %d", taken, graphBytes+3*launchBytes)
+	}
+	e.try(graph.Close())
+	large := e.alloc(2<<20 + 1)
+	if taken := before - free(); taken != 4<<20 {
+		t.Errorf("an allocation of 2 MiB and a byte takes %d bytes, want 4 MiB", taken)
+	}
+	if _, err := instantiate(); code(err) == 0 {
+		t.Error("a graph needs no memory")
+	}
+	e.try(e.Free(large))
+	if free() != before {
+		t.Errorf("%d bytes are free in the end, want %d", free(), before)
 	}
 }
 

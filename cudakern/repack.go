@@ -50,6 +50,12 @@ func NewLoader(c *Context) (_ *Loader, err error) {
 	return l, nil
 }
 
+// Prepare loads what Load needs for weights of a type, so that it allocates nothing.
+func (l *Loader) Prepare(weights string) error {
+	_, err := l.context.kernel("repack_"+weights, "repack_"+weights)
+	return err
+}
+
 // Load writes weight w to dst in the layout of the kernels. data has the layout of the model file and
 // is not read after Load returns, but the device may still work; see Sync.
 func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {

@@ -23,7 +23,17 @@ const (
 	slabBytes  = 32 << 20
 	smallPiece = slabBytes / 8 // larger allocations do not use slabs, so that little of a slab stays unused
 	alignment  = 256
+
+	driverBytes = 2 << 20 // the driver allocates multiples of it
 )
+
+// allocated returns how much memory n bytes take: their own size if they use a slab, otherwise what the driver allocates.
+func allocated(n int64) int64 {
+	if n <= smallPiece {
+		return n
+	}
+	return (n + driverBytes - 1) / driverBytes * driverBytes
+}
 
 // alloc returns n uninitialised bytes, aligned for every kind of load.
 func (a *arena) alloc(n int64) (cudakern.Ptr, error) {

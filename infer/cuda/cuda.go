@@ -39,8 +39,10 @@ var errClosed = errors.New("cuda: the device is closed")
 // failure is an error of the driver.
 type failure struct{ error }
 
-func (f failure) Unwrap() error        { return f.error }
-func (f failure) Is(target error) bool { return target == device.ErrFailed }
+func (f failure) Unwrap() error { return f.error }
+func (f failure) Is(target error) bool {
+	return target == device.ErrFailed || target == device.ErrMemory && cudakern.IsOutOfMemory(f.error)
+}
 
 // mark wraps an error of the driver, so that it matches device.ErrFailed.
 func mark(err *error) {
@@ -59,6 +61,7 @@ type tensor struct {
 	// Copies of a weight on the GPU, 0 if there is none in that layout.
 	vector cudakern.Ptr // as in the model file
 	matrix cudakern.Ptr // as matrix products and embeddings read it
+	empty  bool         // nothing was copied to matrix
 }
 
 type kv struct {
@@ -108,9 +111,19 @@ type region struct {
 // does not call the driver.
 func Installed() error { return cudakern.Installed() }
 
-// reserve is an upper bound of the GPU memory, in bytes, for batches, graphs and code: everything
-// except weights, KV cache and activations.
+// reserve is an upper bound of the GPU memory, in bytes, for code, for device.FewStages parts of a model, and for what allocations leave
+// unused: everything except weights, KV cache, activations, and what WorkBytes and Info().StageBytes count.
 const reserve = 192 << 20
+
+// What the driver takes of the GPU's memory for a graph and for each of its launches, in bytes, measured on an NVIDIA H200 with driver 580
+// (BenchmarkDriverMemory of package cudakern).
+const (
+	graphBytes  = 104 << 10
+	launchBytes = 2400
+)
+
+// stageBytes is Info.StageBytes: ten graphs of twenty launches, the unused part of a KV cache's allocation, and arrays of batches.
+const stageBytes = 10*(graphBytes+20*launchBytes) + driverBytes
 
 // stepRows is how many rows of a prompt steps should have. Only matrix units are faster with so many, and only GPUs with
 // them are so fast that no other answer notices how long such a step takes.
@@ -231,7 +244,7 @@ func open(context *cudakern.Context) (_ *cuda, err error) {
 	d := &cuda{
 		info: device.Info{
 			Kind: "cuda", Name: p.Name, Path: cudakern.ProductPath, Units: string(context.Units), Memory: max(free-reserve, 1), Dedicated: true,
-			StepRows: stepRows[context.Units], Drafts: measured[p.Name].drafts,
+			StepRows: stepRows[context.Units], Drafts: measured[p.Name].drafts, StageBytes: stageBytes,
 		},
 		context: context,
 		memory:  arena{context: context},
@@ -286,14 +299,41 @@ func (d *cuda) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 	if w.isVector() {
 		bytes = file
 	}
-	return bytes, nil
+	return allocated(bytes), nil
 }
 
 // isVector reports whether a weight is a norm or a bias rather than a matrix: it has one row of F32.
 func (w *tensor) isVector() bool { return w.Rows == 1 && w.Type == gguf.F32 }
 
 // Upload copies a weight to the GPU.
-func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
+func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	w, err := d.Reserve(t, rows, cols, data)
+	if err == nil {
+		err = d.Fill(w)
+	}
+	return w, err
+}
+
+// Fill implements device.Reserver.
+func (d *cuda) Fill(w device.Tensor) (err error) {
+	defer mark(&err)
+	if err := d.begin(); err != nil {
+		return err
+	}
+	named, err := d.weight(w)
+	if err == nil && named.empty {
+		if err = named.fill(d); err == nil {
+			err = d.loader.Sync()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cuda: weight %s (%d, %d): %w", w.Type, w.Rows, w.Cols, err)
+	}
+	return nil
+}
+
+// Reserve implements device.Reserver. It copies norms and biases.
+func (d *cuda) Reserve(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor, err error) {
 	defer mark(&err)
 	if err := d.begin(); err != nil {
 		return device.Tensor{}, err
@@ -305,11 +345,12 @@ func (d *cuda) Upload(t gguf.Type, rows, cols int, data []byte) (_ device.Tensor
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
 	}
 	w := tensor{Tensor: device.Tensor{Type: Converts(t), Rows: rows, Cols: cols}, raw: data, source: t}
-	form := w.asMatrix // Compile copies it in the other layout if a program needs that
-	if w.isVector() {
-		form = w.asVector
+	if w.isVector() { // Compile copies it in the other layout if a program needs that
+		_, err = w.asVector(d)
+	} else {
+		err = w.reserve(d)
 	}
-	if _, err := form(d); err != nil {
+	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d): %w", t, rows, cols, err)
 	}
 	return d.add(w), nil

@@ -50,33 +50,44 @@ func (w *tensor) asVector(d *cuda) (_ cudakern.Ptr, err error) {
 }
 
 // asMatrix returns the address of the weight in the layout of matrix products and embeddings; the
-// first call copies it. The copy is complete after the loader's Sync.
+// first call copies it, unless it waits for Fill. The copy is complete after the loader's Sync.
 func (w *tensor) asMatrix(d *cuda) (cudakern.Ptr, error) {
 	if w.matrix != 0 {
 		return w.matrix, nil
 	}
+	if err := w.reserve(d); err != nil {
+		return 0, err
+	}
+	return w.matrix, w.fill(d)
+}
+
+// reserve allocates the memory for fill.
+func (w *tensor) reserve(d *cuda) error {
 	bytes, _, err := weightsOf(w.Tensor).Bytes()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if d.loader == nil {
 		if d.loader, err = cudakern.NewLoader(d.context); err != nil {
-			return 0, err
+			return err
 		}
 		d.close = append(d.close, d.loader.Close)
 	}
-	at, err := d.memory.alloc(bytes)
-	if err != nil {
-		return 0, err
+	if err = d.loader.Prepare(kernelName(w.Type)); err != nil {
+		return err
 	}
+	w.matrix, err = d.memory.alloc(bytes)
+	w.empty = err == nil
+	return err
+}
+
+// fill copies the weight in the layout of asMatrix.
+func (w *tensor) fill(d *cuda) (err error) {
 	if w.source != w.Type {
-		err = d.loader.LoadFrom(at, weightsOf(w.Tensor), w.converted())
+		err = d.loader.LoadFrom(w.matrix, weightsOf(w.Tensor), w.converted())
 	} else {
-		err = d.loader.Load(at, weightsOf(w.Tensor), w.raw)
+		err = d.loader.Load(w.matrix, weightsOf(w.Tensor), w.raw)
 	}
-	if err != nil {
-		return 0, err
-	}
-	w.matrix = at
-	return at, nil
+	w.empty = err != nil
+	return err
 }

@@ -5,7 +5,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// WorkBytes returns the size of the batches of all programs, the workspaces that they share, and the
+// WorkBytes returns the size of the batches and graphs of all programs, the workspaces that they share, and the
 // buffers of the loader.
 func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 	total := int64(2 * cudakern.LoaderBytes)
@@ -32,7 +32,7 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 				grow(op.Kind, cudakern.CandidateWorkspace(op.X.Cols, capacity)+int64(op.X.Rows)*cudakern.CandidateBytes+keptBytes(op.X))
 			}
 		}
-		total += inputBytes(p, longest)
+		total += inputBytes(p, longest) + graphBytes + 2*launchBytes*int64(len(p.Ops)) // an operation is two launches at most
 	}
 	for _, bytes := range shared {
 		total += bytes

@@ -136,9 +136,16 @@ type Info struct {
 	// Drafts reports whether it was measured that answers gain if several drafted tokens are checked in one step.
 	Drafts bool `json:"-"`
 
+	// StageBytes is what each part of a model beyond FewStages takes of Memory, in bytes, beside its weights and cache, where layers
+	// between two parts are on another device.
+	StageBytes int64 `json:"-"`
+
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
 }
+
+// FewStages is how many parts of a model a device has room for beside Info.Memory.
+const FewStages = 16
 
 // Decode is how a GPU runs the launches of a step.
 type Decode string
@@ -287,6 +294,16 @@ type Packer interface {
 	Pack(limit time.Duration, release func(view []byte)) (missing int64, err error)
 }
 
+// Reserver is implemented by devices that can allocate the memory of weights before they copy any, so that a model that does not fit
+// is known before its file is read.
+type Reserver interface {
+	// Reserve is Upload, but Fill copies the weight if it is large. Programs with it can be compiled before, but not run.
+	Reserve(t gguf.Type, rows, cols int, data []byte) (Tensor, error)
+
+	// Fill copies a weight that Reserve has not copied. Its errors are those of Upload.
+	Fill(w Tensor) error
+}
+
 // Converter is implemented by devices that keep weights of some types in another type.
 type Converter interface {
 	// Converts returns the type that weights of type t have on the device: t itself if it has
@@ -302,6 +319,9 @@ var ErrUnreadable = gguf.ErrUnreadable
 // ErrFailed matches (errors.Is) every error of a device whose hardware or driver failed or ran
 // out of memory, as opposed to errors for requests that the device does not support.
 var ErrFailed = errors.New("the device failed")
+
+// ErrMemory matches the errors among them of a device that ran out of memory.
+var ErrMemory = errors.New("the device ran out of memory")
 
 // Executable is a compiled program.
 type Executable interface {

@@ -227,8 +227,56 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 	return b
 }
 
-// open opens devices and loads m on them.
-func (l *loop) open(m *openModel) (r *loadedModel, err error) {
+// open opens devices and loads m on them. Where the memory of a device runs out meanwhile, it closes them and tries again with fewer layers
+// there.
+func (l *loop) open(m *openModel) (*loadedModel, error) {
+	var first *infer.Error
+	for tries := 0; ; tries++ {
+		r, err := l.openOnce(m)
+		short, ok := errors.AsType[*shortage](err)
+		if e, _ := errors.AsType[*infer.Error](err); first != nil && !ok && e != nil && e.Code == infer.CodeMemory {
+			return nil, first // e would have what is kept free
+		}
+		if !ok {
+			return r, err
+		}
+		first = cmp.Or(first, short.reason)
+		if !l.keepFree(m, short, tries) {
+			return nil, first
+		}
+		l.options.Logger.Warn("memory ran out while the model was loaded; fewer layers are tried", "model", m.info.Name, "device", short.device, "kept_free", l.kept[m.key()][short.device], "error", short.reason.Message)
+	}
+}
+
+// shortage is the error of a load for which the memory of a device did not suffice, although m fits by the plan.
+type shortage struct {
+	reason *infer.Error
+	device int   // of placed.devices
+	layer  int64 // bytes of the largest layer there
+	memory int64 // free bytes by the plan
+}
+
+func (s *shortage) Error() string { return s.reason.Message }
+
+// keepFree makes later plans of m leave more memory of a device, the more the more tries have failed: room for a layer, then for two
+// more, four more and so on. It returns false if the device has been given up. What is kept free stays so for later loads.
+func (l *loop) keepFree(m *openModel, s *shortage, tries int) bool {
+	const least = 32 << 20
+	if s.memory <= 1 {
+		return false
+	}
+	if l.kept == nil {
+		l.kept = map[string]map[int]int64{}
+	}
+	if l.kept[m.key()] == nil {
+		l.kept[m.key()] = map[int]int64{}
+	}
+	l.kept[m.key()][s.device] += max(s.layer, least) << min(tries, 16)
+	return true
+}
+
+// openOnce opens devices and loads m on them. Its error is a *shortage if the memory of one with a memory of its own ran out.
+func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 	var p placed
 	l.sched.limits = l.limitsOf(m)
 	defer func() {
@@ -256,6 +304,7 @@ func (l *loop) close(devices []device.Device) {
 // placed is the plan for a model with the devices that it refers to.
 type placed struct {
 	devices []device.Device // all that were opened
+	sizes   []placement.Device
 	plan    placement.Plan
 	stages  []model.Stage
 	experts model.Stage
@@ -279,11 +328,12 @@ func (l *loop) place(m *openModel, p *placed) error {
 			continue
 		}
 		p.devices = append(p.devices, dev)
-		size, err := l.sizeOn(m, dev)
+		size, err := l.sizeOn(m, dev, len(sizes))
 		if err != nil {
 			return err
 		}
 		sizes = append(sizes, size)
+		p.sizes = sizes
 		limits := l.placementLimits(m, l.sched.limits.Rows)
 		if len(sizes) < limits.Among && m.device == "" && size.Dedicated {
 			continue // all of these devices are needed
@@ -291,7 +341,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
-			if sizes[len(sizes)-1], err = l.sizeOn(m, dev); err != nil {
+			if sizes[len(sizes)-1], err = l.sizeOn(m, dev, len(sizes)-1); err != nil {
 				return err
 			}
 			p.plan, reason = placement.Place(sum, sizes, limits)
@@ -301,6 +351,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 				return err
 			}
 			p.setStages(placement.TypesOf(m.file))
+			l.addShortage(m, p)
 			if p.converted != "" {
 				l.options.Logger.Info("weights are converted while the model is loaded", "model", m.info.Name, "conversion", p.converted)
 			}
@@ -337,8 +388,8 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	}
 	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
 	var sizes []placement.Device
-	for _, dev := range p.devices {
-		size, err := l.sizeOn(m, dev)
+	for i, dev := range p.devices {
+		size, err := l.sizeOn(m, dev, i)
 		if err != nil {
 			return err
 		}
@@ -369,12 +420,25 @@ func whyInFile(f *gguf.File, size placement.Device) string {
 	return why
 }
 
-// sizeOn returns what m takes of the memory of dev.
-func (l *loop) sizeOn(m *openModel, dev device.Device) (placement.Device, error) {
+// addShortage adds to the notice of p what was kept free, because it had run out.
+func (l *loop) addShortage(m *openModel, p *placed) {
+	for i, size := range p.sizes {
+		if kept := l.kept[m.key()][i]; kept > 0 && size.Dedicated {
+			notice := fmt.Sprintf("the memory of %s ran out while the model was loaded, so %s more of it are left free", size.Name, units.ByteSize(kept))
+			p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+notice, "; ")
+		}
+	}
+}
+
+// sizeOn returns what m takes of the memory of dev, the i-th device.
+func (l *loop) sizeOn(m *openModel, dev device.Device, i int) (placement.Device, error) {
 	cache, _ := l.cacheOf(m)
 	size, err := placement.DeviceOf(m.file, m.config, dev, cache, placement.StepLimits(l.sched.limits))
 	if err != nil {
 		return size, infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
+	}
+	if kept := l.kept[m.key()][i]; kept > 0 && size.Dedicated {
+		size.Memory = max(size.Memory-kept, 1)
 	}
 	return size, nil
 }
@@ -448,11 +512,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		return nil, errClosed
 	}
 	if err != nil {
-		code := infer.CodeModelFile
-		if errors.Is(err, device.ErrFailed) {
-			code = infer.CodeDevice
-		}
-		return nil, infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
+		return nil, loadError(m, p, err)
 	}
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
 	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
@@ -484,6 +544,25 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		}
 	}
 	return r, nil
+}
+
+// loadError returns the error of a load for people, a *shortage if the memory of a device of its own ran out.
+func loadError(m *openModel, p placed, err error) error {
+	code := infer.CodeModelFile
+	if errors.Is(err, device.ErrFailed) {
+		code = infer.CodeDevice
+	}
+	e := infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
+	failed, ok := errors.AsType[*model.DeviceError](err)
+	if !ok || !errors.Is(err, device.ErrMemory) {
+		return e
+	}
+	i := slices.Index(p.devices, failed.Device)
+	if i < 0 || !p.sizes[i].Dedicated {
+		return e
+	}
+	size := p.sizes[i]
+	return &shortage{e, i, slices.Max(size.Parts.Layers), size.Memory}
 }
 
 // progress reports to everyone who waits for m how much of it is loaded.

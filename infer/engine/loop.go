@@ -39,10 +39,11 @@ type loop struct {
 	vectors  []float32    // of the rows of a text, in the step
 	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
 
-	steps      int                // that were collected
-	stepBytes  int64              // that the last one read from memory; 0: not known, or it read prompts too
-	collected  time.Time          // when the last one was, if the loop has not waited since; else zero
-	bandwidths map[string]float64 // measured read bandwidth by device, bytes per second; 0: it cannot be measured
+	steps      int                      // that were collected
+	stepBytes  int64                    // that the last one read from memory; 0: not known, or it read prompts too
+	collected  time.Time                // when the last one was, if the loop has not waited since; else zero
+	kept       map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see keepFree
+	bandwidths map[string]float64       // measured read bandwidth by device, bytes per second; 0: it cannot be measured
 }
 
 // run runs steps until the inbox is closed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -300,6 +301,92 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 			b.Close()
 			if opened != 2 || closed != 2 {
 				t.Errorf("%d devices were opened and %d closed, want 2", opened, closed)
+			}
+		})
+	}
+}
+
+// shortDevice has less memory for weights than it says.
+type shortDevice struct {
+	smallDevice
+	left *int64
+}
+
+func (d shortDevice) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	bytes, err := d.WeightBytes(t, rows, cols)
+	if err != nil {
+		return device.Tensor{}, err
+	}
+	if *d.left -= bytes; *d.left < 0 {
+		return device.Tensor{}, fmt.Errorf("%w: %w", device.ErrFailed, device.ErrMemory)
+	}
+	return d.smallDevice.Upload(t, rows, cols, data)
+}
+
+func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+	f, config := parse(t, file)
+	parts, err := model.PartBytes(f, config, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := model.DeviceBytes(f, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(span(3, 23), 20)
+	r.IgnoreEOS, r.Alternatives = true, 2
+	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
+	whole := openReference(t, file, limit).ask(r)
+	for _, c := range []struct {
+		name string
+		left int64 // bytes for weights
+		host bool
+		says string // the device's notice, or the error
+	}{
+		{"it has room for three of four layers", parts.Output + 3*parts.Layers[0], true, "the memory of a small device ran out while the model was loaded"},
+		{"it has room for one", parts.Output + parts.Layers[0], true, "the memory of a small device ran out while the model was loaded"},
+		{"it has room for none", parts.Output, true, "not one layer of the model fits on a small device"},
+		{"it has no memory at all", 0, true, "not one layer of the model fits on a small device"},
+		{"it is the only one", parts.Output, false, "cannot load model"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opened, closed := 0, 0
+			b := &bench{t: t, files: map[string][]byte{"m": file}}
+			o := Options{
+				Catalog: catalog{b}, Model: "m",
+				OpenDevice: func(*gguf.File) (device.Device, error) {
+					opened++
+					left := c.left
+					return shortDevice{smallDevice{ref.New(), 2*weights + 64<<20, &closed}, &left}, nil
+				},
+			}
+			if c.host {
+				o.MoreDevices = func() iter.Seq2[device.Device, error] {
+					return func(yield func(device.Device, error) bool) { yield(hostDevice{ref.New()}, nil) }
+				}
+			}
+			limit(&o)
+			e, err := Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			b.Engine = e
+			a := b.ask(r)
+			if !c.host {
+				if failed, _ := errors.AsType[*infer.Error](a.err); failed == nil || failed.Code != infer.CodeDevice || !strings.Contains(failed.Message, c.says) {
+					t.Errorf("got %v, want the error of the load", a.err)
+				}
+			} else if a.err != nil || !reflect.DeepEqual(a.tokens, whole.tokens) {
+				t.Errorf("divided %v, %v; whole %v", a.ids(), a.err, whole.ids())
+			}
+			if info := e.Status().Device; c.host && !strings.Contains(info.Notice, c.says) {
+				t.Errorf("it runs on %+v", info)
+			}
+			b.Close()
+			if opened < 2 || closed != opened {
+				t.Errorf("%d devices were opened and %d closed", opened, closed)
 			}
 		})
 	}

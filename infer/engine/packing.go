@@ -44,7 +44,7 @@ func (l *loop) packsLater(m *openModel, p placed) bool {
 		if _, ok := stage.Device.(device.Packer); !ok {
 			continue
 		}
-		size, err := l.sizeOn(m, stage.Device)
+		size, err := l.sizeOn(m, stage.Device, slices.Index(p.devices, stage.Device))
 		if err != nil {
 			return false // loading the model reports it
 		}

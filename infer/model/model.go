@@ -170,23 +170,43 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	}
 	m.packLater()
 	l.packers = m.packers
-	for _, s := range m.stages {
-		if err := l.load(s); err != nil {
-			return nil, err
+	// What devices with a Reserver allocate is allocated before any large weight is read.
+	for _, reserves := range []bool{true, false} {
+		for _, s := range m.stages {
+			if _, ok := s.dev.(device.Reserver); ok == reserves {
+				if err := m.loadStage(&l, s); err != nil {
+					return nil, &DeviceError{s.dev, err}
+				}
+			}
 		}
 	}
-	for _, s := range m.stages {
-		if err := m.allocKV(s); err != nil {
-			return nil, err
-		}
-		if err := m.allocState(s); err != nil {
-			return nil, err
-		}
-		if err := m.compile(s); err != nil {
-			return nil, err
-		}
+	if err := l.fill(); err != nil {
+		return nil, err
 	}
 	return m, nil
+}
+
+// DeviceError is the error of a device on which a part of a model was to be loaded.
+type DeviceError struct {
+	Device device.Device
+	Err    error
+}
+
+func (e *DeviceError) Error() string { return e.Err.Error() }
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// loadStage loads a stage, except weights that its device fills later.
+func (m *Model) loadStage(l *loader, s *stage) error {
+	if err := l.load(s); err != nil {
+		return err
+	}
+	if err := m.allocKV(s); err != nil {
+		return err
+	}
+	if err := m.allocState(s); err != nil {
+		return err
+	}
+	return m.compile(s, &l.done)
 }
 
 // packLater makes the devices that can pack weights later do so, if the options say so.
@@ -429,16 +449,15 @@ func (m *Model) logits(i int) (*stage, error) {
 // compile records and compiles a program for every row bucket, because a device may compile a
 // program for a fixed number of rows. The largest is first, so that the workspace that programs
 // share is allocated at its full size. Nothing is compiled later, so that no step can fail for lack
-// of memory.
-func (m *Model) compile(s *stage) error {
+// of memory. read counts the bytes of weights that were read.
+func (m *Model) compile(s *stage, read *int64) error {
 	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
 		p := m.program(s, rows)
 		if err := s.buffers.err; err != nil {
 			return err
 		}
 		p.Progress = func(done, total int) {
-			weights := m.weightBytes
-			m.options.Progress(Progress{Done: weights, Total: weights, Kernels: done, KernelsTotal: total})
+			m.options.Progress(Progress{Done: *read, Total: m.weightBytes, Kernels: done, KernelsTotal: total})
 		}
 		x, err := s.dev.Compile(p)
 		if err != nil {

@@ -22,7 +22,33 @@ type loader struct {
 	packers []device.Packer // that keep views of weights
 
 	fetched     map[source]bool
+	reserved    []reserved
 	done, total int64 // bytes
+}
+
+// reserved is a weight that its device fills when everything is allocated.
+type reserved struct {
+	dev    device.Reserver
+	weight device.Tensor
+	tensor found
+}
+
+// fill copies the weights that are reserved.
+func (l *loader) fill() error {
+	for _, r := range l.reserved {
+		err := l.ctx.Err()
+		if err == nil {
+			err = l.fetch(r.tensor)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.dev.Fill(r.weight); err != nil {
+			return &DeviceError{r.dev.(device.Device), fmt.Errorf("tensor %s: %w", r.tensor.Name, err)}
+		}
+		l.f.Release(r.tensor.Data)
+	}
+	return nil
 }
 
 // load uploads the tensors of a stage.
@@ -64,8 +90,11 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	if err := l.ctx.Err(); err != nil {
 		return device.Tensor{}, err
 	}
-	if err := l.fetch(t); err != nil {
-		return device.Tensor{}, err
+	reserver, reserves := dev.(device.Reserver)
+	if !reserves {
+		if err := l.fetch(t); err != nil {
+			return device.Tensor{}, err
+		}
 	}
 	data := t.Data
 	if t.data != nil {
@@ -74,9 +103,17 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 			return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
 		}
 	}
-	w, err := dev.Upload(t.Type, t.rows, t.cols, data)
+	upload := dev.Upload
+	if reserves {
+		upload = reserver.Reserve
+	}
+	w, err := upload(t.Type, t.rows, t.cols, data)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
+	}
+	if reserves {
+		l.reserved = append(l.reserved, reserved{reserver, w, t})
+		return w, nil
 	}
 	if p, _ := dev.(device.Packer); !slices.Contains(l.packers, p) {
 		l.f.Release(t.Data) // most devices have made a copy

@@ -250,6 +250,7 @@ func (p *placer) need(d Device, from, to int) need {
 		n.groups[p.model.Group[from+i]] += bytes
 	}
 	n.fixed += p.stateBytes(from, to) - p.expertBytes(d, from, min(to, p.experts))
+	n.fixed += d.StageBytes * int64(max(0, p.cuts(d, from, min(to, p.experts))-device.FewStages))
 	if from == 0 && to == p.layers() {
 		return n
 	}
@@ -260,6 +261,16 @@ func (p *placer) need(d Device, from, to int) need {
 	}
 	if to == p.layers() {
 		n.fixed += d.Parts.Output
+	}
+	return n
+}
+
+// cuts returns how many of layers from to to-1 end a part of the model on d, because their experts are on another device.
+func (p *placer) cuts(d Device, from, to int) (n int) {
+	for layer := from; layer < to && d.Parts.Experts != nil; layer++ {
+		if d.Parts.Experts[layer] > 0 {
+			n++
+		}
 	}
 	return n
 }

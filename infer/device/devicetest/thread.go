@@ -64,6 +64,23 @@ func (d onThread) Upload(t gguf.Type, rows, cols int, data []byte) (w device.Ten
 	return w, err
 }
 
+// Reserve implements device.Reserver for devices that do.
+func (d onThread) Reserve(t gguf.Type, rows, cols int, data []byte) (w device.Tensor, err error) {
+	r, ok := d.Device.(device.Reserver)
+	if !ok {
+		return d.Upload(t, rows, cols, data)
+	}
+	d.thread.Do(func() { w, err = r.Reserve(t, rows, cols, data) })
+	return w, err
+}
+
+func (d onThread) Fill(w device.Tensor) (err error) {
+	if r, ok := d.Device.(device.Reserver); ok {
+		d.thread.Do(func() { err = r.Fill(w) })
+	}
+	return err
+}
+
 func (d onThread) Alloc(rows, cols int) (a device.Tensor, err error) {
 	d.thread.Do(func() { a, err = d.Device.Alloc(rows, cols) })
 	return a, err
