@@ -48,14 +48,14 @@ type Upstream struct {
 	TemplateVars  []string          `json:"template_vars,omitempty"`  // as in Status
 	Tools         bool              `json:"tools,omitempty"`          // it can be given tools
 	Lacks         map[string]string `json:"lacks,omitempty"`          // by setting: why it has no effect, or another one than here, as the rest of a sentence about the server
-	Problem       string            `json:"problem,omitempty"`        // why none of Servers can be asked now; empty: one can
+	Problem       string            `json:"problem,omitempty"`        // why each of Servers is taken for dead; empty: one is not
 }
 
 // UpstreamServer is the state of a server with models of another engine.
 type UpstreamServer struct {
 	Address string `json:"address"`           // HOST:PORT
 	Engine  string `json:"engine,omitempty"`  // as it names itself
-	Problem string `json:"problem,omitempty"` // why it cannot be asked now; empty: it can
+	Problem string `json:"problem,omitempty"` // why others with the same models are preferred; empty: they are not
 	Models  int    `json:"models"`
 	Running int    `json:"running"` // answers that it writes for this server
 	Answers int64  `json:"answers"` // that it has completed since this server started

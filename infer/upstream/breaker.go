@@ -2,9 +2,9 @@ package upstream
 
 import "time"
 
-// breaker keeps requests away from a server that fails: after maxFailures in a row for a second, which
-// doubles with each further failure up to a minute. Then one request tries it; the others wait until the server
-// has accepted that. Its zero value lets everything through.
+// breaker has requests go to another server, if there is one, while this one fails: after maxFailures in a row for a
+// second, which doubles with each further failure up to a minute. Then one request tries it; the others go elsewhere
+// until the server has accepted that. Its zero value lets everything through.
 type breaker struct {
 	failures int           // in a row
 	pause    time.Duration // the last one; 0: there was none since an answer was complete

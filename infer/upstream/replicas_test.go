@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -111,6 +113,39 @@ func TestTheOnlyServerIsTriedThoughItIsTakenForDead(t *testing.T) {
 	r.servers[0].bury(&failure{why: "it is gone", unreached: true})
 	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "cannot be reached: connection refused; this is tried again") {
 		t.Errorf("got %v %s", code, text)
+	}
+}
+
+func TestARequestWaitsForAServerThatIsStartedAnew(t *testing.T) {
+	s := newStandIn(t, greets)
+	address := s.Listener.Addr().String()
+	again := &httptest.Server{Config: &http.Server{Handler: s.Config.Handler}}
+	defer func() { again.Close() }()
+	restart := func(string) {
+		if again.Listener == nil {
+			l, err := net.Listen("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			again.Listener = l
+			again.Start()
+		}
+	}
+	var restarts atomic.Pointer[func(string)]
+	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour, Pauses: []time.Duration{0, time.Millisecond}, Notice: func(line string) {
+		if f := restarts.Load(); f != nil {
+			(*f)(line)
+		}
+	}})
+	defer r.Close()
+	eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) == 1 })
+	s.CloseClientConnections()
+	s.Close()
+	r.servers[0].http.CloseIdleConnections()
+	restarts.Store(&restart)
+	if got := write(t, r, question("Hi")); got.err != nil || got.text != "Hello there" {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -378,7 +378,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 		if s == nil {
 			return last.err
 		}
-		dead := s.dead()
+		dead := attempt == 0 && s.dead() // before this request; one that saw it die waits whether it comes back
 		begun, err := s.use(ctx, number, !slices.Contains(blamed, s), f)
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/infer"
 )
 
 // Stand-ins that refuse what the engines refuse: llama-server as of October 2026, vLLM 0.32, and a server that knows the
@@ -23,6 +25,18 @@ type strict struct {
 	words   int               // tokens of each prompt
 	refusal func(path string, body map[string]any) string
 	shape   func(message string) string // of an error
+	greets  func(w http.ResponseWriter, r *http.Request, body map[string]any)
+
+	forcesNothing bool // a call cannot be required of it
+}
+
+// greetsAnywhere answers conversations and raw texts with two words.
+func greetsAnywhere(w http.ResponseWriter, r *http.Request, body map[string]any) {
+	if r.URL.Path == "/v1/completions" {
+		stream(w, `{"choices":[{"index":0,"text":"Hello"}]}`, `{"choices":[{"index":0,"text":" there","finish_reason":"stop"}]}`, useChunk, "[DONE]")
+		return
+	}
+	greets(w, r, body)
 }
 
 // serve starts the engine. Errors of it that should not be are collected in the stand-in's wrong.
@@ -82,7 +96,7 @@ const llamaProps = `{"default_generation_settings":{"id":0,"n_ctx":2048,"params"
 // llamaServer is llama-server with one model, whose template shows tools or not.
 func llamaServer(tools bool) *strict {
 	return &strict{
-		name: "llama-server", context: 2048,
+		name: fmt.Sprintf("llama-server with tools in the template %v", tools), context: 2048, greets: greetsAnywhere, forcesNothing: !tools,
 		models: `{"models":[{"name":"m"}],"object":"list","data":[{"id":"m","object":"model","created":1795881601,"owned_by":"llamacpp","meta":{"vocab_type":2,"n_vocab":49152,"n_ctx_train":8192,"n_embd":576,"n_params":134515584,"size":91727616}}]}`,
 		routes: map[string]string{"/props": fmt.Sprintf(llamaProps, "{{ messages }}", tools)},
 		refusal: func(_ string, body map[string]any) string {
@@ -193,7 +207,7 @@ func vLLM() *strict {
 		"components": map[string]any{"schemas": map[string]any{"ChatCompletionRequest": map[string]any{"properties": properties}}},
 	}
 	e := &strict{
-		name: "vLLM", context: 2048, words: 30,
+		name: "vLLM", context: 2048, words: 30, greets: greetsAnywhere,
 		models: `{"object":"list","data":[{"id":"m","object":"model","created":1795881601,"owned_by":"vllm","root":"/models/smol","parent":null,"max_model_len":2048,"permission":[]}]}`,
 		routes: map[string]string{"/openapi.json": string(must(json.Marshal(description))), "/version": `{"version":"0.32.0"}`},
 		shape: func(message string) string {
@@ -243,9 +257,9 @@ func refusedByVLLM(e *strict, path string, body map[string]any) string {
 
 // openAI is a server with OpenAI's fields and limits, which refuses all others and describes nothing.
 func openAI() *strict {
-	fields := append(slices.Clone(basic), "messages", "model", "stream", "n", "max_completion_tokens")
+	fields := append(slices.Clone(basic), "messages", "prompt", "model", "stream", "n", "max_completion_tokens")
 	return &strict{
-		name: "a server with OpenAI's fields", context: 0, models: `{"data":[{"id":"m","owned_by":"somebody"}]}`,
+		name: "a server with OpenAI's fields", context: 0, greets: greetsAnywhere, models: `{"data":[{"id":"m","owned_by":"somebody"}]}`,
 		shape: func(message string) string {
 			return fmt.Sprintf(`{"error":{"message":%s,"type":"invalid_request_error","param":null,"code":null}}`, must(json.Marshal(message)))
 		},
@@ -259,6 +273,37 @@ func openAI() *strict {
 				func(field string, v float64, l [2]float64) string {
 					return fmt.Sprintf("Invalid '%s': %v is not from %v to %v.", field, v, l[0], l[1])
 				})
+		},
+	}
+}
+
+// m40 is another m40-llm, which takes what Request.Validate takes.
+func m40() *strict {
+	return &strict{
+		name: "another m40-llm", models: `{"data":[{"id":"m"}]}`,
+		routes: map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{},"model":{"name":"m"},"context_length":2048}`},
+		refusal: func(_ string, body map[string]any) string {
+			r := infer.DefaultRequest()
+			if err := json.Unmarshal(must(json.Marshal(body)), &r); err != nil {
+				return err.Error()
+			}
+			if err := r.Validate(); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+		shape: func(message string) string {
+			return fmt.Sprintf(`{"error":{"code":"invalid_request","message":%s}}`, must(json.Marshal(message)))
+		},
+		greets: func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+			var done infer.Done
+			done.Reason, done.Receipt.Params = infer.FinishStop, infer.DefaultRequest().Params
+			for i, text := range []string{"Hello", " there"} {
+				t := infer.Token{Text: text}
+				t.ID = int32(i)
+				json.NewEncoder(w).Encode(infer.Event{Type: infer.EventToken, Token: &t})
+			}
+			json.NewEncoder(w).Encode(infer.Event{Type: infer.EventDone, Done: &done})
 		},
 	}
 }
