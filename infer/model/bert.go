@@ -28,6 +28,16 @@ var nomicBERT = architecture{
 	read:      readTokenTypes,
 }
 
+// jinaBERT3 is Jina Embeddings 3: BERT with RoPE.
+var jinaBERT3 = architecture{
+	neox:       true,
+	layerNorm:  true,
+	encoder:    true,
+	activation: device.ExactGELU,
+	tensors:    slices.Concat(encoderEnds, attention, feedForward, sumNorms),
+	read:       readTokenTypes,
+}
+
 // encoderEnds are the embeddings of BERT, with their norm. All tokens have the first token type.
 var encoderEnds = []tensor{
 	{slot: tokenEmbd, name: "token_embd.weight", shape: shape{vocab, dim}, part: firstStage},
