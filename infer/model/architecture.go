@@ -35,6 +35,7 @@ var architectures = map[string]architecture{
 	"cohere2":         cohere2,
 	"cohere2moe":      cohere2MoE,
 	"command-r":       commandR,
+	"deci":            deci,
 	"deepseek2":       deepseek2,
 	"dots1":           dots1,
 	"ernie4_5":        ernie45,
@@ -148,6 +149,7 @@ const (
 	attnVB
 	attnGate
 	attnGateSpread
+	attnLinear
 
 	ffnNorm
 	ffnNormBias

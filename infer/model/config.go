@@ -65,6 +65,7 @@ type Layer struct {
 	device.Attention
 
 	KVHeads        int               // 0: the layer has no attention
+	Linear         bool              // the layer has a matrix in place of attention
 	GatedAttention bool              // queries come with gates of the result
 	GateDim        int               // width of gates of the result with weights of their own, one for each element or for each head; 0: there are none
 	GateActivation device.Activation // of those gates; 0: sigmoid

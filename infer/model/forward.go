@@ -115,7 +115,7 @@ func (r *recording) dense(last device.Tensor) device.Tensor {
 }
 
 // layer records x += attention(norm(x)) and x += feedForward(norm(x)) for layer i of the stage, or a
-// recurrence in place of attention or beside it; a layer may lack one of the parts, or have it in another
+// recurrence in place of attention or beside it, or one matrix in place of attention; a layer may lack one of the parts, or have it in another
 // stage. Norms without weights are left out: those before a sublayer, and those of its output. If attention
 // has a norm and the feed-forward layer has none, both read the one of attention. Encoders have a norm of
 // each sum x instead.
@@ -139,6 +139,9 @@ func (r *recording) mixer(i int) (n device.Tensor) {
 	}
 	if l.Attends() {
 		r.add(x, r.attention(i, n), w[attnPostNorm])
+	}
+	if l.Linear {
+		r.add(x, r.linear("proj", w[attnLinear], w[attnOutputBias], n), device.Tensor{})
 	}
 	r.laurel(w, x, n)
 	r.normInPlace(x, w[attnSumNorm], w[attnSumNormBias])

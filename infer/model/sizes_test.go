@@ -145,6 +145,9 @@ var oddSizes = []struct {
 		"attention.sliding_window": 9, "rope.dimension_count": 6, "expert_count": 5, "expert_used_count": 3, "expert_feed_forward_length": 20, "expert_shared_feed_forward_length": 28,
 		"leading_dense_block_count": 1,
 	}},
+	{"deci", 20, map[string]any{
+		"block_count": 3, "feed_forward_length": []int32{0, 36, 28}, "attention.head_count": []int32{5, 5, 0}, "attention.head_count_kv": []int32{1, 0, 0},
+	}},
 	{"apertus", 28, map[string]any{"block_count": 2, "feed_forward_length": 39, "attention.head_count": 7, "attention.head_count_kv": 7}},
 	{"bert", 33, map[string]any{
 		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,
