@@ -92,7 +92,7 @@ var otherTensors = regexp.MustCompile(strings.Join([]string{
 	`^(gemma4|bailingmoe3|kimi-linear|qwen35|qwen35moe|qwen3next) attn_qkv\.weight$`, // their queries, keys and values are not written as one
 	`^(gemma3|lfm2|lfm2moe) dense_`, // of models that compute embeddings
 	`^(lfm2|nemotron_h|ernie4_5) (exp_probs_b|ffn_gate_inp|ffn_\w+_exps|ffn_\w+_shexp)`, // of the same family with experts, which has another name
-	`^(llama|granite|granite_swa|minicpm|mistral3) ffn_\w+_shexp`,
+	`^(llama|granite|minicpm|mistral3) ffn_\w+_shexp`,
 	`^granitemoe ffn_(up|down|gate)\.`,                             // of the family without experts
 	`^nemotron_h_moe ffn_(up|down)\.`,                              // of the family without experts
 	`^nemotron_h(_moe)? (ffn_latent|post_attention_norm|ffn_norm)`, // of Nemotron 3 Super
