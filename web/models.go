@@ -145,7 +145,9 @@ func (p Picker) Offers(name string) bool {
 }
 
 // missing reports whether the chosen model is not on this machine, or cannot be used.
-func (p Picker) missing() bool { return p.Chosen != "" && p.Problem == "" && !p.Offers(p.Chosen) }
+func (p Picker) missing() bool {
+	return p.Chosen != "" && p.Chosen != p.Loaded && p.Problem == "" && !p.Offers(p.Chosen)
+}
 
 // pressed reports whether a model is the one that answers next.
 func (p Picker) pressed(name string) bool { return name == cmp.Or(p.Chosen, p.Loaded) }

@@ -384,8 +384,8 @@ type shortcut struct{ keys, does string }
 var shortcuts = []shortcut{
 	{"Enter", "send"},
 	{"Shift + Enter", "new line"},
-	{"Esc", "close what is open, else stop writing"},
-	{"/", "search the chats"},
+	{"Esc", "close what is open, else stop writing, else leave the empty message"},
+	{"/, Ctrl + K", "search the chats"},
 	{"n", "new chat"},
 	{"j, k", "next, previous message"},
 	{"arrows", "from chat to chat in the list, and to a chat’s menu"},

@@ -19,6 +19,17 @@ func TestAttachingFilesInABrowser(t *testing.T) {
 		b.script("const data = new DataTransfer(); for (const [name, bytes] of " + files + ") data.items.add(new File([new Uint8Array(bytes)], name));" +
 			"document.querySelector('#composer').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }))")
 	}
+	run("a file that is dropped beside the message is not opened in place of the page", func(t *testing.T) {
+		b.script("const data = new DataTransfer(); data.items.add(new File(['b'], 'beside.txt'))\n" +
+			"for (const kind of ['dragover', 'drop']) { const e = new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true })\n" +
+			"document.querySelector('header').dispatchEvent(e); globalThis[kind] = e.defaultPrevented }")
+		b.until("document.querySelector('#attached').innerText.includes('beside.txt')")
+		if got := b.value("dragover + ' ' + drop"); got != "true true" {
+			t.Errorf("dragover and drop are handled: %s", got)
+		}
+		b.click("#attached button")
+	})
+
 	const refused = "document.querySelector('#senderror [data-error]').innerText"
 
 	run("a file that is no text, and one that is too large, are refused", func(t *testing.T) {

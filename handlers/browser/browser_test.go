@@ -454,7 +454,7 @@ func TestThePageInABrowser(t *testing.T) {
 		answer.Write("Snow is ", "slow")
 		b.until(lastAnswerIs("Snow is slow"))
 		b.press("Escape", 27)
-		b.until("[...document.querySelectorAll('.why [data-end]')].at(-1)?.innerText === 'stopped by you at 2'")
+		b.until("[...document.querySelectorAll('.why [data-end]')].at(-1)?.innerText === 'stopped by you at token 2'")
 		if got := b.value(lastAnswer); got != "Snow is slow" {
 			t.Errorf("after the stop the answer is %q", got)
 		}

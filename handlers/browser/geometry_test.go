@@ -321,7 +321,7 @@ func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
 			"37.7 tok/s+214 tokens+0.41 s to first token; 37.7 tok/s+214 tokens+0.41 s to first token; 37.7 tok/s+214 tokens+0.41 s to first token+a CPU; 37.7 tok/s+214 tokens+0.41 s to first token"},
 		{"the line is one line", "[...document.querySelectorAll('.made')].every(m => m.clientHeight < 30 && m.querySelector('.lat').checkVisibility())", "true"},
 		{"the rest is folded away", each(".made > dl"), "; ; ; "},
-		{"an end that is not the natural one has a chip", each(".why .chip"), "; stopped by you at 214; ; length limit, 512"},
+		{"an end that is not the natural one has a chip", each(".why .chip"), "; stopped by you at token 214; ; length limit, 512 tokens"},
 		{"a device is named where it changed", each("[data-f=elsewhere]"), "; ; a CPU; "},
 		{"what is done with a question stands beside it", "[...document.querySelectorAll('.you')].every(q => q.querySelector('.acts').getBoundingClientRect().right <= q.querySelector('.prose').getBoundingClientRect().left && q.querySelector('.acts').getBoundingClientRect().bottom <= q.getBoundingClientRect().bottom)", "true"},
 	} {

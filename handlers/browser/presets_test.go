@@ -110,9 +110,14 @@ func TestPresetsInABrowser(t *testing.T) {
 		}
 	})
 
-	run("a new chat begins with what was used last", func(t *testing.T) {
+	run("a new chat begins with the preset that was used last, without what was moved or pinned", func(t *testing.T) {
+		b.click("[data-pin]")
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.pickerSays("Precise, modified · 1")
+		b.pickerSays("Precise, unchanged")
+		if got := b.value("document.querySelector('#n-temperature').value + ' ' + document.querySelector('[data-seed-note]').innerText"); got != "0.30 new each time" {
+			t.Errorf("temperature and seed: %s", got)
+		}
+		b.set("temperature", "0.50")
 	})
 
 	run("what differs is listed", func(t *testing.T) {

@@ -121,8 +121,8 @@ func classify(err error) Failure {
 		return Failure{Code: AnswerEnded, Message: err.Error()}
 	case errors.Is(err, access.ErrDenied):
 		return Failure{Code: Denied, Message: access.ErrDenied.Error()}
-	case errors.Is(err, people.ErrWrongKey):
-		return Failure{Code: InvalidKey, Message: people.ErrWrongKey.Error()}
+	case errors.Is(err, people.ErrWrongKey), errors.Is(err, people.ErrWrongSecret):
+		return Failure{Code: InvalidKey, Message: err.Error()}
 	case errors.Is(err, people.ErrWrongCode):
 		return Failure{Code: InvalidCode, Message: people.ErrWrongCode.Error()}
 	case errors.Is(err, people.ErrWrongLogin):

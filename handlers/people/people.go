@@ -100,6 +100,7 @@ type Known struct {
 var (
 	ErrNotLoggedIn = errors.New("this device is not logged in, or was logged out")
 	ErrWrongKey    = errors.New("the API key is wrong")
+	ErrWrongSecret = errors.New("this is neither a code that is valid now nor an API key")
 	ErrRevoked     = errors.New("the device or API key was revoked")
 )
 
@@ -214,7 +215,7 @@ func (s *Service) ByKey(ctx context.Context, key string, client Client) (Known, 
 }
 
 // Enter logs a device in with the owner's key or an invitation, and returns the value of its login
-// cookie. Errors are ErrWrongKey, ErrWrongCode and *TooManyError.
+// cookie. Errors are ErrWrongSecret, ErrWrongCode and *TooManyError.
 func (s *Service) Enter(ctx context.Context, secret string, client Client) (cookie string, err error) {
 	if s.opens(secret) {
 		return s.addDevice(ctx, store.Device{Person: store.OwnerID, KeyHash: s.key[:]}, client)
@@ -230,7 +231,11 @@ func (s *Service) Enter(ctx context.Context, secret string, client Client) (cook
 		}
 	}
 	if !ok {
-		return "", s.wrongKey(secret, client)
+		err := s.wrongKey(secret, client)
+		if err == ErrWrongKey { // it may have been meant as a code
+			err = ErrWrongSecret
+		}
+		return "", err
 	}
 	return s.addDevice(ctx, store.Device{Person: person}, client)
 }

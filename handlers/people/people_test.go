@@ -241,6 +241,12 @@ func TestRevoke_EndsRequestsAtOnce(t *testing.T) {
 	if _, err := s.ByKey(ctx, key, Client{}); !errors.Is(err, ErrWrongKey) {
 		t.Errorf("the revoked key: %v", err)
 	}
+	for i, secret := range []string{"1234", "a text that is longer than any code", key} { // who logs in may have meant a code
+		from := Client{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}
+		if _, err := s.Enter(ctx, secret, from); !errors.Is(err, ErrWrongSecret) {
+			t.Errorf("with %q one logs in with %v", secret, err)
+		}
+	}
 	if err := s.Remove(ctx, access.Local, anna.ID, "Anna"); err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func BenchmarkSecrets_TimeOfWrongOnes(b *testing.B) {
 				start := time.Now()
 				err := do(from)
 				times[i%2] = append(times[i%2], float64(time.Since(start)))
-				if err != ErrWrongKey && err != ErrWrongCode && err != ErrWrongLogin {
+				if err != ErrWrongKey && err != ErrWrongSecret && err != ErrWrongCode && err != ErrWrongLogin {
 					b.Fatal(err)
 				}
 			}

@@ -34,13 +34,21 @@ func PromptNotes(notes []string) string {
 	return strings.Join(sentences, " ")
 }
 
+// withTokens returns text with a number of tokens, unless that is not known.
+func withTokens(text string, n int) string {
+	if n <= 0 {
+		return text
+	}
+	return text + ", " + web.Counted(n, "token")
+}
+
 // End returns why a ended; nil while it is running.
 func End(a *live.Answer) *Ending {
 	at := func(text string) string {
 		if a.Usage.CompletionTokens == 0 {
 			return text
 		}
-		return text + " at " + web.Thousands(a.Usage.CompletionTokens)
+		return text + " at token " + web.Thousands(a.Usage.CompletionTokens)
 	}
 	switch {
 	case a.State.Running():
@@ -58,9 +66,9 @@ func End(a *live.Answer) *Ending {
 	case a.State == live.Stopped:
 		return &Ending{Kind: "stopped", Text: at("stopped by you")}
 	case a.ContextFull:
-		return &Ending{Kind: "context", Text: "context full, " + web.Thousands(a.Context)}
+		return &Ending{Kind: "context", Text: withTokens("context full", a.Context)}
 	case a.Reason == infer.FinishLength:
-		return &Ending{Kind: "length", Text: "length limit, " + web.Thousands(a.Settings.MaxTokens)}
+		return &Ending{Kind: "length", Text: withTokens("length limit", a.Settings.MaxTokens)}
 	case a.Call != nil:
 		return &Ending{Kind: "call", Text: "ended with a call of", Code: a.Call.Name}
 	case a.StopString != "":

@@ -16,13 +16,15 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		text   string
 	}{
 		{"the model ended it", func(*live.Answer) {}, "finished", "finished by itself"},
-		{"a person ended it", func(a *live.Answer) { a.State = live.Stopped }, "stopped", "stopped by you at 1,200"},
+		{"a person ended it", func(a *live.Answer) { a.State = live.Stopped }, "stopped", "stopped by you at token 1,200"},
 		{"a person ended it before the first token", func(a *live.Answer) { a.State, a.Usage.CompletionTokens = live.Stopped, 0 }, "stopped", "stopped by you"},
 		{"the server ended it", func(a *live.Answer) { a.State = live.Interrupted }, "interrupted", "the server stopped here"},
-		{"it failed", func(a *live.Answer) { a.State = live.Failed }, "failed", "failed at 1,200"},
+		{"it failed", func(a *live.Answer) { a.State = live.Failed }, "failed", "failed at token 1,200"},
 		{"a person wrote it", func(a *live.Answer) { a.Rewritten = true }, "edited", "edited by you"},
-		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096"},
-		{"its limit is reached", func(a *live.Answer) { a.Reason = infer.FinishLength }, "length", "length limit, 512"},
+		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096 tokens"},
+		{"the context is full, and how long it is was not said", func(a *live.Answer) { a.ContextFull, a.Reason, a.Context = true, infer.FinishLength, 0 }, "context", "context full"},
+		{"a limit of one token", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens = infer.FinishLength, 1 }, "length", "length limit, 1 token"},
+		{"its limit is reached", func(a *live.Answer) { a.Reason = infer.FinishLength }, "length", "length limit, 512 tokens"},
 		{"a stop string came", func(a *live.Answer) { a.StopString = "\n" }, "stop_string", `stop string "\n"`},
 		{"it calls a tool", func(a *live.Answer) { a.Reason, a.Call = infer.FinishCalls, &store.Call{Name: "weather"} }, "call", `ended with a call of "weather"`},
 	} {

@@ -222,7 +222,7 @@ func connectionError(ctx context.Context, host string, err error) error {
 	case errors.As(err, &certificate):
 		return permanent("the certificate of %s is not valid: %v", host, certificate.Err)
 	case errors.As(err, &unknown) && unknown.IsNotFound:
-		return permanent("the host %s does not exist; check the name and the network", host)
+		return permanent("no address of the host %s is known; check that this machine is online, and the name", host)
 	}
 	return &transientError{err: fmt.Errorf("failed to reach %s: %w", host, err)}
 }

@@ -885,7 +885,16 @@ addEventListener('keydown', e => {
     else if (!$('#sysbox').hidden && document.activeElement === system) {
       showSystem(false)
       systemButton.focus()
-    } else stop()
+    } else if (chat.running || chat.replay?.state === 'running') stop()
+    else if (document.activeElement === message && message.value === '') {
+      message.blur() // then single keys work
+      step(-1)
+    }
+    return
+  }
+  if (e.key === 'k' && (e.ctrlKey || e.metaKey) && !e.shiftKey && !e.altKey && !document.querySelector('dialog[open]')) {
+    e.preventDefault()
+    keys['/']()
     return
   }
   const typing = e.target.closest?.('input:not([type=range]):not([type=checkbox]), textarea, dialog, [popover]')

@@ -52,11 +52,15 @@ export class Attachments {
       over(true)
     })
     form.addEventListener('dragleave', e => { if (!form.contains(e.relatedTarget)) over(false) })
-    form.addEventListener('drop', e => {
+    // A file that is dropped beside the form would be opened in place of the page.
+    document.addEventListener('dragover', e => {
+      if (holds(e)) e.preventDefault()
+    })
+    document.addEventListener('drop', e => {
       if (!holds(e)) return
       e.preventDefault()
       over(false)
-      this.add(e.dataTransfer.files)
+      if (!document.querySelector('dialog[open]')) this.add(e.dataTransfer.files)
     })
     $('#attached').addEventListener('click', e => {
       const button = e.target.closest('button')

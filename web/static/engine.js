@@ -19,7 +19,6 @@ export function showEngine(e) {
   for (const el of all('[data-decode]')) el.hidden = !e.decode
   for (const el of all('[data-ahead]')) el.hidden = !e.ahead
   for (const el of all('[data-demo]')) el.hidden = !e.demo
-  for (const el of all('[data-notice]')) el.hidden = !e.notice
   for (const el of all('[data-rate]')) { // the last speed stays visible, in grey
     el.toggleAttribute('data-idle', !e.rate)
     if (e.rate) el.firstChild.textContent = e.rate

@@ -1,9 +1,9 @@
 // The settings panel: the settings, the preset with which they are compared, and the system
-// prompt. The server stores them for each chat. This browser stores the last settings for the next
-// new chat.
+// prompt. The server stores them for each chat. This browser stores the last preset for the next new
+// chat, which begins with its settings: no changed slider and no pinned seed comes along.
 import { notify, withdraw } from './notice.js'
 import { Params } from './params.js'
-import { Presets } from './presets.js'
+import { Presets, own } from './presets.js'
 
 const storage = 'm40.settings'
 const pause = 300 // ms between the last change and sending it
@@ -43,9 +43,9 @@ export class Panel {
 
   // fresh shows the settings for a new chat.
   fresh() {
-    const kept = recalled(storage)
-    this.params.show(kept)
-    this.presets.choose(kept.preset, true)
+    this.params.show({})
+    this.presets.pristine = true
+    this.presets.choose(recalled(storage).preset, true)
   }
 
   // show shows the settings of a snapshot, unless this page has unsent changes; it sends those.
@@ -95,7 +95,7 @@ export class Panel {
     this.presets?.refresh()
     if (!person) return
     withdraw(this.undo) // Undo would also revert this change
-    this.presets.untouched = false
+    this.presets.untouched = this.presets.pristine = false
     this.on.moved(this.params.values())
     this.dirty = true
     this.remember()
@@ -103,13 +103,13 @@ export class Panel {
     this.timer = setTimeout(() => this.flush(), pause)
   }
 
-  // remember stores the settings, unless they are the loaded model's own: the next chat may be with
-  // another model.
+  // remember stores the preset, unless it is the loaded model's own: the next chat may be with another
+  // model.
   remember() {
     try {
-      if (this.presets.isOwn && !this.params.pinned) localStorage.removeItem(storage)
-      else localStorage.setItem(storage, JSON.stringify({ ...this.params.values(), preset: this.presets.id }))
-    } catch { /* storage is off: the values last as long as the page */ }
+      if (this.presets.id === own) localStorage.removeItem(storage)
+      else localStorage.setItem(storage, JSON.stringify({ preset: this.presets.id }))
+    } catch { /* storage is off: the preset lasts as long as the page */ }
   }
 
   // flush sends the unsent changes, if all fields are valid.

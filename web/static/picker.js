@@ -28,8 +28,8 @@ export class Picker {
   get buttons() { return [...this.menu.querySelectorAll('form button')] }
 
   // missing reports whether the selected model is absent from the list of models; false if the
-  // list could not be read.
-  get missing() { return this.name !== '' && !('unread' in this.menu.dataset) && !this.buttons.some(b => b.value === this.name) }
+  // list could not be read, or if the model is loaded: it answers, whatever the list says.
+  get missing() { return this.elsewhere && !('unread' in this.menu.dataset) && !this.buttons.some(b => b.value === this.name) }
 
   // elsewhere reports whether the selected model is not the loaded one.
   get elsewhere() { return this.name !== '' && this.name !== this.engine.id }
@@ -102,6 +102,7 @@ export class Picker {
     for (const el of $$('[data-loaded]')) el.hidden = other
     for (const el of $$('[data-chosen]')) el.hidden = !other
     for (const el of $$('[data-model-gone]')) el.hidden = !this.missing
+    for (const el of $$('[data-notice]')) el.hidden = other || !this.engine.notice // it is about the loaded model
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
     const where = this.where
     for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : 'loads with the next message'

@@ -6,13 +6,14 @@ import { request } from './request.js'
 
 const $ = q => document.querySelector(q)
 const standard = 'balanced' // id of the preset with the defaults
-const own = 'own' // id of the preset of the loaded model, which the server lists first if the model has one
+export const own = 'own' // id of the preset of the loaded model, which the server lists first if the model has one
 
 export class Presets {
   // on: {params, system(), setSystem(text), address(preset), changed(), failed(error)}
   constructor(on) {
     this.on = on
     this.list = []
+    this.pristine = false // a new chat of which nobody has changed a setting
     this.id = standard
     this.busy = false
     this.select = $('#preset')
@@ -74,7 +75,7 @@ export class Presets {
     const preset = this.chosen
     if (preset) {
       this.on.params.rebase(preset.settings)
-      if (this.untouched) this.on.params.reset()
+      if (this.untouched || this.pristine && fresh) this.on.params.reset()
       if (fresh && preset.system && !this.on.system()) this.on.setSystem(preset.system)
     }
     this.refresh()

@@ -10,7 +10,7 @@ const rarest = 1e-4 // the probability whose bar has no height
 const fraction = x => (Math.floor(100 * x + 1e-9) / 100).toFixed(2)
 
 // Strip draws on the slider of one setting.
-class Strip {
+export class Strip {
   constructor(param) {
     this.param = param
     const svg = document.createElementNS(ns, 'svg')
@@ -68,7 +68,10 @@ class Strip {
     const cut = step?.after && !param.replaced && !param.unlimited(param.value)
     param.range.setAttribute('aria-description', this.about)
     param.keep.title = ''
-    if (!cut) return
+    if (!cut) {
+      param.note()
+      return
+    }
     const { before, after } = step
     const share = fraction(before.share(after)), n = count(after.count)
     const keeps = param.modified ? '' : 'keeps ' // a modified setting has less room, for it can be reset
@@ -87,7 +90,7 @@ class Strip {
 }
 
 // Curve draws the number of likely choices over the temperature.
-class Curve extends Strip {
+export class Curve extends Strip {
   constructor(param) {
     super(param)
     this.kept.setAttribute('class', 'area')
@@ -104,7 +107,11 @@ class Curve extends Strip {
       path = `M0 ${height}${points.map((n, i) => `L${width * i / 40} ${(height - (height - 1) * (n - 1) / (most - 1)).toFixed(1)}`).join('')}V${height}z`
     }
     this.kept.setAttribute('d', path)
-    if (!step || param.unlimited(param.value)) return
+    param.keep.title = ''
+    if (!step || param.unlimited(param.value)) {
+      param.note()
+      return
+    }
     const n = step.before.choices(param.value)
     param.note(`${n.toFixed(n < 10 ? 1 : 0)} likely`)
     param.keep.title = 'The number of equally likely candidates with the same entropy'
