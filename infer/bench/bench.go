@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -153,6 +154,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		return r, fmt.Errorf("failed to measure the memory bandwidth: %w", err)
 	}
 	r.ReadGBs = read / 1e9
+	resetPeakRSS() // which has the memory that was read
 	b := rounds{ctx: ctx, o: o, rows: chunkRows(info), blocks: (longest + after + device.BlockSize - 1) / device.BlockSize}
 	begin := time.Now()
 	b.model, err = model.Load(ctx, f, dev, model.Options{
@@ -562,6 +564,12 @@ func hostBandwidth() (best float64) {
 		best = max(best, size/time.Since(begin).Seconds())
 	}
 	return best
+}
+
+// resetPeakRSS makes peakRSS return the peak from now on, if the system can.
+func resetPeakRSS() {
+	debug.FreeOSMemory()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 }
 
 // peakRSS returns the peak resident memory of the process in bytes, 0 if unknown.

@@ -164,6 +164,9 @@ func TestRunReportsAllFigures(t *testing.T) {
 			t.Errorf("%s is %v", name, v)
 		}
 	}
+	if r.PeakRSSMB > 900 {
+		t.Errorf("peak_rss_mb is %d: it counts the gigabyte that the bandwidth is measured with", r.PeakRSSMB)
+	}
 	if r.Spread < 0 || len(r.Parallel) != 2 || r.Parallel[1].Answers != 4 || !(r.Parallel[1].DecodeTokS > 0) {
 		t.Errorf("spread %v, several answers %+v", r.Spread, r.Parallel)
 	}

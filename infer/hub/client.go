@@ -28,21 +28,25 @@ type client struct {
 	transport *http.Transport
 	endpoint  *url.URL
 	trusted   []string // hosts that the user set explicitly
-	token     string   // sent to the endpoint only, and not after a redirect
+	proxies   *proxies
+	token     string // sent to the endpoint only, and not after a redirect
 	agent     string
 }
 
-func newClient(endpoint *url.URL, trusted []string, token, agent string, stall time.Duration, config *tls.Config) *client {
+func newClient(endpoint *url.URL, trusted []string, token, agent string, stall time.Duration, config *tls.Config, proxy func(*http.Request) (*url.URL, error)) *client {
 	c := &client{endpoint: endpoint, trusted: trusted, token: token, agent: agent}
+	c.proxies = &proxies{choose: proxy, client: c}
 	open := &net.Dialer{Timeout: dialTimeout}
 	guarded := &net.Dialer{Timeout: dialTimeout, Control: requirePublic}
 	c.transport = &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if host, _, err := net.SplitHostPort(address); err == nil && c.trusts(host) {
+			if host, _, err := net.SplitHostPort(address); err == nil && (c.trusts(host) || c.proxies.has(address)) {
 				return open.DialContext(ctx, network, address)
 			}
 			return guarded.DialContext(ctx, network, address)
 		},
+		Proxy:                  c.proxies.proxyOf,
+		OnProxyConnectResponse: c.proxies.checkAnswer,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    dialTimeout,
 		ResponseHeaderTimeout:  stall,
@@ -203,9 +207,21 @@ func (c *client) roundTrip(ctx context.Context, at *url.URL, header http.Header,
 	}
 	response, err := c.transport.RoundTrip(request) // not http.Client: get follows redirects, and cookies must not be stored
 	if err != nil {
+		if proxy := c.proxies.nameOf(request); proxy != "" {
+			return nil, proxyError(ctx, at.Hostname(), proxy, err)
+		}
 		return nil, connectionError(ctx, at.Hostname(), err)
 	}
 	return response, nil
+}
+
+// proxyError is connectionError for a connection through a proxy.
+func proxyError(ctx context.Context, host, proxy string, err error) error {
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) && unknown.IsNotFound && context.Cause(ctx) == nil {
+		return permanent("the proxy %s does not exist; check HTTPS_PROXY", proxy)
+	}
+	return connectionError(ctx, fmt.Sprintf("%s through the proxy %s", host, proxy), err)
 }
 
 // connectionError classifies an error of a connection as permanent or transient.

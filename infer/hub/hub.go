@@ -204,9 +204,18 @@ func (h *Hub) pruneCache(entries []entry) {
 }
 
 // find returns the entry called name. A name with its folder is accepted even if the short
-// name is unambiguous, and that of any file of a split model, and the name with which a model was
-// pulled.
+// name is unambiguous, and that of any file of a split model, the name of a file with .gguf, and the
+// name with which a model was pulled.
 func find(entries []entry, name string) (entry, error) {
+	e, err := findNamed(entries, name)
+	if model := gguf.ModelName(name); err != nil && model != name && model != "" {
+		return findNamed(entries, model)
+	}
+	return e, err
+}
+
+// findNamed is find for a name that is not that of a file.
+func findNamed(entries []entry, name string) (entry, error) {
 	var others []string
 	for _, e := range entries {
 		if e.name == name || e.qualified == name || e.isPart(name) {

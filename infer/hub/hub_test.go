@@ -143,6 +143,11 @@ func TestOpenAcceptsOnlyListedNames(t *testing.T) {
 	}{
 		{"the name from the list opens", "org/a", "", ""},
 		{"the folder is accepted where it is not needed", "models/b", "", ""},
+		{"the name of a file opens", "b.gguf", "", ""},
+		{"the name of a file in its folder opens, in any case of the ending", "org/a.GGUF", "", ""},
+		{"the name of the only file of a split model opens", "b-00001-of-00001.gguf", "", ""},
+		{"the name of a file of another type is not one", "b.txt", infer.CodeNotFound, "no model called"},
+		{"the name of a file that several have lists the full names", "a.gguf", infer.CodeNotFound, "ask for one of org/a, other/a"},
 		{"the error for an unknown name lists the models", "c", infer.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
 		{"the error for an ambiguous name lists the full names", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
 		{"the error for a broken file has the reason", "cut", infer.CodeModelFile, "the file ends too early"},

@@ -55,6 +55,7 @@ type PullOptions struct {
 
 	Stall time.Duration // 30 s; a request without data for so long is cancelled
 
+	Proxy    func(*http.Request) (*url.URL, error)            // http.ProxyFromEnvironment
 	FreeDisk func(dir string) (int64, error)                  // statfs
 	Now      func() time.Time                                 // time.Now
 	Sleep    func(ctx context.Context, d time.Duration) error // a timer
@@ -88,6 +89,9 @@ func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
 	}
 	if p.options.Stall == 0 {
 		p.options.Stall = defaultStall
+	}
+	if p.options.Proxy == nil {
+		p.options.Proxy = http.ProxyFromEnvironment
 	}
 	if p.options.FreeDisk == nil {
 		p.options.FreeDisk = freeDisk
@@ -140,7 +144,7 @@ func (p *Puller) client(n name) *client {
 		trusted = append(trusted, n.address.Hostname())
 	}
 	agent := "m40-llm/" + cmp.Or(p.options.Version, "dev") + " (GGUF; like llama-cpp)"
-	return newClient(p.endpoint, trusted, p.options.Token, agent, p.options.Stall, p.tls)
+	return newClient(p.endpoint, trusted, p.options.Token, agent, p.options.Stall, p.tls, p.options.Proxy)
 }
 
 func (p *Puller) parse(s string) (name, error) {

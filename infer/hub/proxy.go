@@ -1,0 +1,73 @@
+package hub
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// proxies chooses the proxy of a request: that of HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY names the
+// host. The user chose it, so it may be at any address.
+type proxies struct {
+	choose func(*http.Request) (*url.URL, error)
+	client *client
+
+	known sync.Map // addresses that were chosen, host:port
+}
+
+// proxyOf returns the proxy for a request, nil for none. It is for http.Transport.
+func (p *proxies) proxyOf(r *http.Request) (*url.URL, error) {
+	chosen, err := p.choose(r)
+	if err != nil {
+		return nil, permanent("%v; check HTTPS_PROXY", err)
+	}
+	if chosen == nil {
+		return nil, nil
+	}
+	// A name is resolved by the proxy, which may refuse what it leads to.
+	host := r.URL.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil && !isPublic(ip) && !p.client.trusts(host) {
+		return nil, requirePublic("tcp", netip.AddrPortFrom(ip, 0).String(), nil)
+	}
+	p.known.Store(proxyAddress(chosen), true)
+	return chosen, nil
+}
+
+// has reports whether address, which is dialled, is that of a proxy.
+func (p *proxies) has(address string) bool {
+	_, ok := p.known.Load(address)
+	return ok
+}
+
+// proxyAddress returns the address that is dialled for a proxy.
+func proxyAddress(proxy *url.URL) string {
+	port := proxy.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[proxy.Scheme]
+	}
+	return net.JoinHostPort(proxy.Hostname(), port)
+}
+
+// nameOf returns the proxy that the request goes through, for a message; "" for none.
+func (p *proxies) nameOf(r *http.Request) string {
+	if chosen, err := p.choose(r); err == nil && chosen != nil {
+		return chosen.Host // without user and password
+	}
+	return ""
+}
+
+// checkAnswer returns an error if a proxy refuses to connect to a host. It is for http.Transport.
+func (p *proxies) checkAnswer(_ context.Context, proxy *url.URL, connect *http.Request, answer *http.Response) error {
+	host, _, _ := strings.Cut(connect.Host, ":")
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusProxyAuthRequired:
+		return permanent("the proxy %s asks for a user and a password; set HTTPS_PROXY to http://USER:PASSWORD@%s", proxy.Host, proxy.Host)
+	}
+	return permanent("the proxy %s refuses to connect to %s with status %d; NO_PROXY lists the hosts that are reached without it", proxy.Host, host, answer.StatusCode)
+}
