@@ -93,6 +93,12 @@ func Networks(values []string) ([]netip.Prefix, error) {
 	return networks, nil
 }
 
+// IsLoopbackAddr reports whether only this machine reaches addr, host:port.
+func IsLoopbackAddr(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	return err == nil && isLoopback(host)
+}
+
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()

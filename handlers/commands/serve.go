@@ -235,6 +235,9 @@ func (f serveFlags) announce(t *cli.Terminal, listener net.Listener, e encryptio
 	for _, url := range cli.NetworkURLs(e.scheme(), listener) {
 		fmt.Fprintf(t.Err, "m40-llm: other machines reach the server at %s%s\n", url, note)
 	}
+	if cli.IsLoopbackAddr(listener.Addr().String()) && len(*f.proxies) == 0 {
+		fmt.Fprintf(t.Err, "m40-llm: --lan does nothing with --addr %s, which only this machine reaches; leave --addr out, or give an address of the network\n", *f.addr)
+	}
 	hostname, _ := os.Hostname() // without a name, other machines use the address
 	return cli.HostNames(hostname)
 }

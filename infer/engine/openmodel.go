@@ -161,6 +161,9 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 // notices returns what a user should know of the model.
 func (m *openModel) notices() string {
 	notices := []string{m.format.Notice(), m.tokenizer.Notice()}
+	if model.IsTextOnly(m.file) {
+		notices = append(notices, "text only: the file's encoders of images and audio are not used")
+	}
 	if m.info.Sampling != nil {
 		notices = append(notices, m.info.Sampling.Ignored...)
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -100,6 +101,13 @@ var architectures = map[string]architecture{
 	"stablelm":        stableLM,
 	"starcoder2":      starCoder2,
 }
+
+// otherNames are the names that files of some converters have for an architecture. Their keys begin with
+// that name too.
+var otherNames = map[string]string{"gptoss": "gpt-oss"} // of Ollama
+
+// nameOf returns the name of an architecture in the table for a value of general.architecture.
+func nameOf(value string) string { return cmp.Or(otherNames[value], value) }
 
 // Architectures lists the supported values of general.architecture.
 func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }

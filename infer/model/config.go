@@ -118,7 +118,7 @@ func ReadConfig(f *gguf.File) (Config, error) {
 
 // readConfig reads the keys of an architecture.
 func readConfig(m *metadata) (Config, error) {
-	f, name := m.f, m.prefix
+	f, name := m.f, nameOf(m.prefix)
 	arch := architectures[name]
 	c := Config{
 		Architecture:  name,

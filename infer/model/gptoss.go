@@ -15,6 +15,10 @@ var gptOSS = architecture{
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
 		{slot: attnSinks, name: "attn_sinks.weight", shape: shape{heads}},
 		{slot: ffnNorm, name: "post_attention_norm.weight", shape: shape{dim}},
+		{slot: attnOutput, name: "attn_out.weight", shape: shape{dim, queryDim}}, // this and the next three as Ollama calls them
+		{slot: attnOutputBias, name: "attn_out.bias", shape: shape{dim}, optional: true},
+		{slot: attnSinks, name: "attn_sinks", shape: shape{heads}},
+		{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
 		{slot: ffnRouterBias, name: "ffn_gate_inp.bias", shape: shape{experts}},
 		{slot: ffnGateExpertsBias, name: "ffn_gate_exps.bias", shape: shape{experts, expertDim}},
 		{slot: ffnUpExpertsBias, name: "ffn_up_exps.bias", shape: shape{experts, expertDim}},

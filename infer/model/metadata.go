@@ -252,7 +252,7 @@ func (m *metadata) yarn(r *device.RoPE, original int) {
 	r.Scale = 1 / factor
 	low, high := pair(fast), pair(slow)
 	// The published gpt-oss models do not round these bounds, but their files do not say so.
-	if m.optionalBool("rope.scaling.yarn_truncate", m.prefix != "gpt-oss" || original != 4096) {
+	if m.optionalBool("rope.scaling.yarn_truncate", nameOf(m.prefix) != "gpt-oss" || original != 4096) {
 		low, high = math.Floor(low), math.Ceil(high)
 	}
 	r.Low = max(low, 0)

@@ -238,8 +238,12 @@ func significant(shape []int) []int {
 
 // ignored reports whether a tensor can be left out without changing answers: a table of RoPE that
 // is computed instead, a part of a multi-token prediction block, keys and values of a layer that
-// reads those of another, or the output layer of a model that computes embeddings.
+// reads those of another, the output layer of a model that computes embeddings, or a part of an encoder of
+// images or audio, which text does not pass.
 func (c *Config) ignored(name string) bool {
+	if isOtherInput(name) {
+		return true
+	}
 	for i, l := range c.Layers {
 		if l.KVLayersBack > 0 && (strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_k", i)) || strings.HasPrefix(name, fmt.Sprintf("blk.%d.attn_v.", i))) {
 			return true
@@ -254,4 +258,20 @@ func (c *Config) ignored(name string) bool {
 		return true
 	}
 	return strings.Contains(name, ".attn_rot_embd") || strings.Contains(name, ".attn.rotary_emb.inv_freq")
+}
+
+// isOtherInput reports whether a tensor belongs to an encoder of images or audio, or leads from it to the
+// model of the text. Most files have these apart.
+func isOtherInput(name string) bool {
+	for _, prefix := range []string{"v.", "a.", "mm."} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsTextOnly reports whether f also has encoders of images or audio, which are not used.
+func IsTextOnly(f *gguf.File) bool {
+	return slices.ContainsFunc(f.Tensors(), func(t gguf.Tensor) bool { return isOtherInput(t.Name) })
 }

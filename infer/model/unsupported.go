@@ -21,7 +21,7 @@ func (e *UnsupportedError) Error() string {
 
 // CheckArchitecture returns an *UnsupportedError unless name is a supported value of general.architecture.
 func CheckArchitecture(name string) error {
-	if _, ok := architectures[name]; ok {
+	if _, ok := architectures[nameOf(name)]; ok {
 		return nil
 	}
 	return &UnsupportedError{Architecture: name, Nearest: nearest(name)}
