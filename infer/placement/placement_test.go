@@ -336,3 +336,19 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 		t.Errorf("%+v is planned where main memory has no room for the experts", p)
 	}
 }
+
+// A device has room for the first parts; each further one, which an expert layer elsewhere ends, takes its share of the memory.
+func TestManyPartsOfAModelTakeMemoryOfTheirDevice(t *testing.T) {
+	parts := model.Parts{Layers: slices.Repeat([]int64{100 * mb}, 40), Experts: slices.Repeat([]int64{80 * mb}, 40)}
+	p := newPlacer(Model{Context: 512, Cache: make([]int64, 40)}, []Device{{Parts: parts}}, Limits{Answers: 1})
+	fixed := func(stage int64, experts int) int64 {
+		p.experts = experts
+		d := Device{Info: device.Info{StageBytes: stage, Dedicated: true}, Weights: 40 * 100 * mb, Parts: parts}
+		return p.need(d, 0, 40).fixed
+	}
+	for experts, more := range map[int]int64{0: 0, device.FewStages: 0, device.FewStages + 1: 3 * mb, 40: (40 - device.FewStages) * 3 * mb} {
+		if got := fixed(3*mb, experts) - fixed(0, experts); got != more {
+			t.Errorf("with the experts of %d layers elsewhere, the parts take %d MiB, want %d", experts, got/mb, more/mb)
+		}
+	}
+}
