@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"infer/readtext", "handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
@@ -30,18 +30,18 @@ var mayImport = map[string][]string{
 	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
-	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
+	"handlers/cli":     {"infer/readtext", "infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/suggest", "infer/units", "store", "web"},
+	"handlers/page":     {"infer/readtext", "handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/suggest", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
-	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/api":      {"infer/readtext", "handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
-	"handlers/httpio":   {"handlers/failure"},
+	"handlers/httpio":   {"infer/readtext", "handlers/failure"},
 	"handlers/failure":  {"handlers/access", "handlers/activity", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},
 
 	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"cudakern":          {"cudakern/fatbin"},
 	"cudakern/nvcc":     {"cudakern/fatbin"},
 	"cudakern/sass":     {"cudakern/fatbin"},
-	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
+	"infer/hub":         {"infer/readtext", "infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement", "infer/sample"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"infer/hub/hubtest":       {},
 	"cudakern/emutest":        {"infer/fixtures"},
 	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
-	"handlers/handlerstest":   {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/handlerstest":   {"infer/readtext", "handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or

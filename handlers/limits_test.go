@@ -279,3 +279,20 @@ func TestDisconnect_AClientThatClosesItsHalfIsToldWhyItsRequestEnded(t *testing.
 		t.Errorf("got %d, %v: %s", resp.StatusCode, err, said)
 	}
 }
+
+// Editors put a byte order mark before a text; bytes of another encoding would reach the model as other characters.
+func TestBodies_AByteOrderMarkIsTakenOffAndOtherEncodingsAreRefused(t *testing.T) {
+	latin := strings.Replace(hello, "Hello", "Gr\xfc\xdfe", 1)
+	for path, body := range map[string]string{
+		"/v1/chat/completions": latin, "/v1/messages": strings.Replace(claudeHello+"}", "Hello", "Gr\xfc\xdfe", 1), "/api/chat": latin, "/apply-template": latin, "/tokenize": "{\"content\":\"Gr\xfc\xdfe\"}",
+	} {
+		want := fmt.Sprintf("it is not UTF-8 at byte %d (0xFC)", strings.Index(body, "\xfc"))
+		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), path, body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, want) {
+			t.Errorf("%s: got %d: %s, want %s", path, got.Status, got.Body, want)
+		}
+	}
+	engine, asked := captured()
+	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/chat/completions", "\uFEFF"+chatBody(`"grammar":"\ufeffroot ::= \"a\""`)); got.Status != http.StatusOK || asked.Grammar != `root ::= "a"` {
+		t.Errorf("got %d: %s; the grammar is %q", got.Status, got.Body, asked.Grammar)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/readtext"
 )
 
 // formFields constrain the answer: response_format as in OpenAI's API, or grammar or
@@ -35,7 +36,7 @@ var anyObject = json.RawMessage(`{"type":"object"}`)
 
 // fill adds the constraint to r.
 func (f *formFields) fill(r *infer.Request) error {
-	r.Grammar = f.Grammar
+	r.Grammar = readtext.Trim(f.Grammar)
 	if given(f.JSONSchema) {
 		r.JSONSchema = f.JSONSchema
 	}

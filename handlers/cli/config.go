@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"m40-llm/infer/readtext"
 )
 
 // configName is the name of the configuration file in the folder --data.
@@ -75,6 +77,9 @@ func parseConfig(path string) (keys map[string][]string, tables map[string]map[s
 	}
 	if len(data) > maxConfig {
 		return nil, nil, fmt.Errorf("it has more than %d bytes", maxConfig)
+	}
+	if data, err = readtext.Clean(data); err != nil {
+		return nil, nil, err
 	}
 	var content map[string]any
 	if err := toml.Unmarshal(data, &content); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"m40-llm/infer/readtext"
 )
 
 // Tokenize reads a text from in and prints its tokens as a JSON array. Each byte that is not UTF-8 counts as
@@ -54,6 +56,9 @@ func Template(in io.Reader, out io.Writer, jsonl bool, render func(request []byt
 		request, err := io.ReadAll(in)
 		if err != nil {
 			return fmt.Errorf("failed to read the request: %w", err)
+		}
+		if request, err = readtext.Clean(request); err != nil {
+			return fmt.Errorf("the request cannot be used, %w", err)
 		}
 		prompt, err := render(request)
 		if err != nil {

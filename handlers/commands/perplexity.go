@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/perplexity"
+	"m40-llm/infer/readtext"
 )
 
 // measurePerplexity is the command perplexity.
@@ -84,8 +84,11 @@ func readText(t *cli.Terminal, args []string) (string, error) {
 	} else {
 		text, err = io.ReadAll(t.In)
 	}
-	if err == nil && !utf8.Valid(text) {
-		err = fmt.Errorf("the text is not UTF-8; convert it first")
+	if err != nil {
+		return "", err
 	}
-	return string(text), err
+	if text, err = readtext.Clean(text); err != nil {
+		return "", fmt.Errorf("the text cannot be used, %w; convert it first", err)
+	}
+	return string(text), nil
 }

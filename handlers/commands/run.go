@@ -2,11 +2,11 @@ package commands
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"unicode"
 
@@ -14,6 +14,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/readtext"
 )
 
 // runModel executes the command run.
@@ -113,7 +114,7 @@ func readQuestion(ctx context.Context, t *cli.Terminal, catalog *hub.Hub, args [
 		if err != nil {
 			return "", "", false, fmt.Errorf("failed to read the prompt: %w", err)
 		}
-		if piped := strings.TrimRight(string(text), "\r\n"); piped != "" {
+		if piped := strings.TrimRight(readtext.Trim(string(text)), "\r\n"); piped != "" {
 			asked = append(asked, piped) // after the question, as the text that it is about
 		}
 	}
@@ -150,21 +151,24 @@ func isQuestion(ctx context.Context, catalog *hub.Hub, arg string) (bool, error)
 	return false, cli.Usagef("%s%s. If this is a question, put the name of a model before it: m40-llm run %s %q", missing, hint, guideName, arg)
 }
 
+// maxConstraint is the longest file with a schema or grammar in bytes.
+const maxConstraint = 16 << 20
+
 // readConstraint reads the JSON Schema and the grammar of r from files; "": none.
 func readConstraint(r *infer.Request, schema, grammar string) error {
 	if schema != "" {
-		text, err := os.ReadFile(schema)
+		text, err := readtext.File(schema, maxConstraint)
 		if err != nil {
 			return fmt.Errorf("failed to read the schema: %w", err)
 		}
-		r.JSONSchema = text
+		r.JSONSchema = json.RawMessage(text)
 	}
 	if grammar != "" {
-		text, err := os.ReadFile(grammar)
+		text, err := readtext.File(grammar, maxConstraint)
 		if err != nil {
 			return fmt.Errorf("failed to read the grammar: %w", err)
 		}
-		r.Grammar = string(text)
+		r.Grammar = text
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/readtext"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -78,11 +79,11 @@ func template(ctx context.Context, t *cli.Terminal, args []string) error {
 	case *source != "" && f.OnLine("model"): // the model of the environment or the configuration is ignored with --template
 		return cli.Usagef("--model and --template exclude each other")
 	case *source != "":
-		text, err := os.ReadFile(*source)
+		text, err := readtext.File(*source, maxConstraint)
 		if err != nil {
 			return err
 		}
-		if parsed, err = chat.Parse(string(text)); err != nil {
+		if parsed, err = chat.Parse(text); err != nil {
 			return fmt.Errorf("%s: %w", *source, err)
 		}
 	default:

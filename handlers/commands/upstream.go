@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/infer/readtext"
 	"m40-llm/infer/upstream"
 )
 
@@ -83,16 +83,11 @@ func (f serveFlags) readUpstreamKeys() (map[string]string, error) {
 	if *f.upstreamKeys == "" {
 		return nil, nil
 	}
-	file, err := os.Open(*f.upstreamKeys)
+	text, err := readtext.File(*f.upstreamKeys, maxKeys)
 	if err != nil {
 		return nil, cli.Usagef("--upstream-keys: %v", err)
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxKeys))
-	if err != nil {
-		return nil, cli.Usagef("--upstream-keys: %v", err)
-	}
-	keys, err := upstream.ParseKeys(string(text))
+	keys, err := upstream.ParseKeys(text)
 	if err != nil {
 		return nil, cli.Usagef("--upstream-keys %s: %v", *f.upstreamKeys, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"m40-llm/handlers"
+	"m40-llm/infer/readtext"
 )
 
 // description is /openapi.json, which each answer to a test is checked against, and each request that was
@@ -135,7 +136,7 @@ func (d *description) checkRequest(pointer string, r *http.Request, got Response
 	if err != nil || len(body) == 0 {
 		return err
 	}
-	if err := d.check("requests.json#"+pointer+"/requestBody/content/application~1json/schema", "", string(body)); err != nil {
+	if err := d.check("requests.json#"+pointer+"/requestBody/content/application~1json/schema", "", readtext.Trim(string(body))); err != nil {
 		return fmt.Errorf("%s %s accepts a request that is not as /openapi.json describes it: %w\n%.600s", r.Method, r.URL.Path, err, body)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/readtext"
 
 	"github.com/labstack/echo/v4"
 )
@@ -105,6 +106,9 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 			return failure.Invalid("", "the body ended before its Content-Length")
 		}
 		return err
+	}
+	if data, err = readtext.Clean(data); err != nil {
+		return failure.Invalid("", "the body cannot be used: %v", err)
 	}
 	if err := checkObject(data); err != nil {
 		return err

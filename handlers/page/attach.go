@@ -8,11 +8,11 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/readtext"
 	"m40-llm/infer/units"
 )
 
@@ -70,7 +70,7 @@ func readAttached(file *multipart.FileHeader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !utf8.Valid(data) || controls.Match(data) {
+	if data, err = readtext.Clean(data); err != nil || controls.Match(data) {
 		return "", failure.Invalid("files", "%s is not a text file in UTF-8: the model reads text and code only", name)
 	}
 	fence := "```"

@@ -18,6 +18,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/readtext"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
@@ -496,6 +497,9 @@ func (h *Handlers) importPresets(c echo.Context) error {
 	data, err := io.ReadAll(file)
 	if err != nil {
 		return err
+	}
+	if data, err = readtext.Clean(data); err != nil {
+		return failure.Invalid("file", "the file cannot be used: %v", err)
 	}
 	list, err := readPresets(data)
 	if err != nil {

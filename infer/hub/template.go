@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/readtext"
 )
 
 // templateSuffix ends the name of a file with a chat template for the model beside it.
@@ -39,7 +40,10 @@ func ReadTemplate(path string) (string, error) {
 	if len(text) > maxTemplate {
 		return "", fmt.Errorf("%s is larger than %d KiB, the most that a chat template may have", path, maxTemplate>>10)
 	}
-	return strings.TrimPrefix(string(text), "\uFEFF"), nil
+	if text, err = readtext.Clean(text); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return string(text), nil
 }
 
 // isTemplate reports whether a key of a file is that of a chat template.
