@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/fixtures"
 )
 
 // mixture is a case of products with the weights of experts.
@@ -70,7 +70,7 @@ var manyMixtures = []mixture{
 
 // inTorture returns all, and in the torture tests also those that take long.
 func inTorture[T any](all, long []T) []T {
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		return slices.Concat(all, long)
 	}
 	return all
@@ -142,10 +142,7 @@ func (m mixture) expertOf(routes []float32, pair int) int32 {
 
 // Products of grouped rows have the bits of those of each row by itself, with all sizes of groups and all units.
 func TestGroupedProductsHaveTheBitsOfSingleRows(t *testing.T) {
-	types := []string{"f16", "q8_0", "q4_k"}
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		types = cudakern.WeightTypes()
-	}
+	types := fixtures.At([]string{"q4_k"}, []string{"f16", "q8_0", "q4_k"}, cudakern.WeightTypes())
 	for _, d := range append([]exactDevice{{cudakern.UnitsXMAD, "9.0", 1}}, exactDevices...) {
 		for _, name := range types {
 			elements, _ := weightTypes[name].Block()

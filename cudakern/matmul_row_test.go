@@ -17,7 +17,7 @@ import (
 // of shared memory on a multiprocessor, and on one with 100.
 func TestProductsOfNormalizedRows(t *testing.T) {
 	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A, cudakern.UnitsMMA} {
-		for _, name := range cudakern.WeightTypes() {
+		for _, name := range typesAtLevel() {
 			elements, _ := weightTypes[name].Block()
 			if elements == 1 && units != cudakern.UnitsXMAD {
 				continue // floats have no such units
@@ -96,7 +96,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 func TestProductsOfGatedUnits(t *testing.T) {
 	type pair struct{ gate, down string }
 	var pairs []pair
-	for _, name := range cudakern.WeightTypes() {
+	for _, name := range typesAtLevel() {
 		if elements, _ := weightTypes[name].Block(); elements > 1 {
 			pairs = append(pairs, pair{"q4_0", name}, pair{name, "q4_k"}, pair{name, "q6_k"}, pair{name, "q8_0"})
 		}

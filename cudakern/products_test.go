@@ -13,8 +13,15 @@ import (
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 )
+
+// typesAtLevel returns the types of weights whose kernels are compared at the present level: all in torture, else one of each
+// layout and way to unpack.
+func typesAtLevel() []string {
+	return fixtures.At([]string{"f16", "q8_0", "q4_k"}, []string{"f32", "f16", "q8_0", "q4_0", "q5_1", "q2_k", "q4_k", "q6_k", "iq4_xs"}, cudakern.WeightTypes())
+}
 
 // weightTypes are the types of weights by their names in kernels.
 var weightTypes = map[string]gguf.Type{}
@@ -181,7 +188,7 @@ func TestExactUnits(t *testing.T) {
 		if d.units == other {
 			other = cudakern.UnitsXMAD
 		}
-		for _, name := range cudakern.WeightTypes() {
+		for _, name := range typesAtLevel() {
 			elements, _ := weightTypes[name].Block()
 			if elements == 1 {
 				continue // floats have no such units

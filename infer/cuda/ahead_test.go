@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"m40-llm/cudakern/emutest"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -60,10 +60,7 @@ func basicParams(rng *rand.Rand) sample.Params {
 // TestDrawnTokensAreThoseOfTheSampler draws from rows of logits of many shapes. Where the sampler needs no more than the
 // candidates, the token must be its token: the arithmetic is the same to the bit.
 func TestDrawnTokensAreThoseOfTheSampler(t *testing.T) {
-	rounds := 40
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		rounds = 2000
-	}
+	rounds := fixtures.At(8, 40, 2000)
 	d, rng := openAlone(t), rand.New(rand.NewPCG(17, 3))
 	shapes := []func() float32{
 		func() float32 { return float32(rng.NormFloat64() * 4) },

@@ -1,25 +1,22 @@
 package cuda_test
 
 import (
-	"os"
 	"testing"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 )
 
 // Results near the reference's and the same bits whoever shares a batch. The emulation takes its time, so all
-// types run in torture only: without it, one of each layout and way to unpack. The tests of cudakern run the
+// types run in torture only, and one of each layout in make check. The tests of cudakern run the
 // products and embeddings of all types.
 func TestDeviceContract(t *testing.T) {
 	g := openGPU(t)
-	types := []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_1, gguf.Q2_K, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_XS}
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		types = cuda.KernelTypes()
-	}
+	types := fixtures.At([]gguf.Type{gguf.F16, gguf.Q4_K}, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}, cuda.KernelTypes())
 	devicetest.Run(t, devicetest.Suite{
 		Open:  []func() (device.Device, error){g.open},
 		Types: types,
@@ -30,7 +27,10 @@ func TestDeviceContract(t *testing.T) {
 func TestDeviceContractWithExactUnits(t *testing.T) {
 	// TestExactUnits of cudakern compares the bits of all types.
 	types, all := []gguf.Type{gguf.Q4_K}, []cudakern.Units{cudakern.UnitsMMA}
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if !fixtures.Check() {
+		all = nil
+	}
+	if fixtures.Torture() {
 		types, all = cuda.KernelTypes(), []cudakern.Units{cudakern.UnitsDP2A, cudakern.UnitsMMA}
 	}
 	for _, units := range all {

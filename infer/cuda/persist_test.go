@@ -3,7 +3,6 @@ package cuda_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/device/devicetest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -37,7 +37,7 @@ func residentGPU(t *testing.T, multiprocessors, seed int) *gpu {
 
 // Rows that are computed in one resident kernel have the bits of the same rows in larger steps, which graphs compute.
 func TestDeviceContractInAResidentKernel(t *testing.T) {
-	if os.Getenv("M40_LLM_TORTURE") != "1" {
+	if !fixtures.Torture() {
 		t.SkipNow() // TestAResidentKernelHasTheBitsOfAGraph has the same kernels
 	}
 	types := []gguf.Type{gguf.F16, gguf.Q8_0, gguf.Q4_0}
@@ -61,6 +61,9 @@ func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
 		{gguf.Q4_0, "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
 		{gguf.F16, "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
 	} {
+		if c.typ == gguf.Q8_0 && !fixtures.Check() {
+			continue // by far the slowest
+		}
 		t.Run(fmt.Sprint(c.typ, " ", c.capability), func(t *testing.T) {
 			t.Setenv("M40_LLM_EMU_CAPABILITY", c.capability)
 			c.model.Type = c.typ

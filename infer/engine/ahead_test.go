@@ -11,6 +11,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/sample"
@@ -108,16 +109,16 @@ func TestRealModel_AnswersWithStepsAheadAreTheSameBits(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(17, 5))
 	alone := open(false, device.DecodeGraph)
-	requests, want := aheadRequests(rng, torture(6, 500), alone.ask)
+	requests, want := aheadRequests(rng, fixtures.At(3, 6, 500), alone.ask)
 	if got := alone.Status().Ahead; got != (infer.Ahead{}) {
 		t.Errorf("%+v without steps ahead", got)
 	}
 	alone.Close()
-	for how, count := range map[device.Decode]int{device.DecodeGraph: torture(6, 500), device.DecodePersistent: torture(2, 500)} {
+	for how, count := range map[device.Decode]int{device.DecodeGraph: fixtures.At(3, 6, 500), device.DecodePersistent: fixtures.At(1, 2, 500)} {
 		t.Run(string(how), func(t *testing.T) {
 			b := open(true, how)
 			stormOfLookups(t, b, rng, requests[:count], want)
-			for i, r := range requests[:min(count, torture(4, 250))] {
+			for i, r := range requests[:min(count, fixtures.At(1, 4, 250))] {
 				if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
 					t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -404,7 +403,7 @@ func checkCancelled(t *testing.T, b *bench, r infer.Request, after int, want out
 
 // torture returns few, or many with M40_LLM_TORTURE=1.
 func torture(few, many int) int {
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		return many
 	}
 	return few
@@ -446,11 +445,11 @@ func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
 		count int
 		none  bool // no lookup
 	}{
-		{"ref", tiny, openRef, torture(16, 500), false},
-		{"cpu", tiny, func() (device.Device, error) { return cpu.Open(2) }, torture(16, 500), false},
-		{"emulated cuda", tiny, func() (device.Device, error) { return cuda.Open() }, torture(4, 100), false},
-		{"sliding windows", func(t *testing.T) []byte { return fixture(t, "gemma3") }, openRef, torture(8, 500), false},
-		{"recurrent state, without lookup", func(t *testing.T) []byte { return fixture(t, "lfm2") }, openRef, torture(4, 100), true},
+		{"ref", tiny, openRef, fixtures.At(4, 16, 500), false},
+		{"cpu", tiny, func() (device.Device, error) { return cpu.Open(2) }, fixtures.At(4, 16, 500), false},
+		{"emulated cuda", tiny, func() (device.Device, error) { return cuda.Open() }, fixtures.At(1, 4, 100), false},
+		{"sliding windows", func(t *testing.T) []byte { return fixture(t, "gemma3") }, openRef, fixtures.At(3, 8, 500), false},
+		{"recurrent state, without lookup", func(t *testing.T) []byte { return fixture(t, "lfm2") }, openRef, fixtures.At(2, 4, 100), true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

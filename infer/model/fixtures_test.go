@@ -85,6 +85,7 @@ func TestLogitsEqualTheReference(t *testing.T) {
 		"cuda": cudaOpener(t),
 	}
 	checkCovered(t)
+	onGPU := familiesOnGPU(t)
 	for _, name := range families {
 		for _, c := range []struct {
 			file      string
@@ -97,11 +98,8 @@ func TestLogitsEqualTheReference(t *testing.T) {
 			{"f16.gguf", gguf.F16, 0.25},
 		} {
 			for kind, openDevice := range devices {
-				if kind == "cuda" && !manyOnGPU() && slices.Contains(recurrent, name) && !slices.Contains(recurrentOnGPU, name) {
+				if !compares(kind, name, c.file, fileOf(t, name), c.cache, onGPU) {
 					continue
-				}
-				if kind == "cuda" && !manyOnGPU() && (c.file == "f32.gguf") != (c.cache == gguf.F32) {
-					continue // the emulation takes long, and each format is met once
 				}
 				t.Run(fmt.Sprintf("%s %s on %s with %s cache", name, c.file, kind, c.cache), func(t *testing.T) {
 					dir := familyPath(t, name)
@@ -174,7 +172,7 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 					logRow(t, name, want.File, c.name, gguf.F32, "NOT COVERED: no products with weights in %s", f.Tensors()[i].Type)
 					continue
 				}
-				if name != "q_llama" && strings.HasPrefix(c.name, "cuda") && !manyOnGPU() {
+				if skipsQuantised(c.name, name) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s %s on %s", name, want.File, c.name), func(t *testing.T) {
@@ -192,6 +190,18 @@ func TestLogitsOfQuantisedFilesEqualTheReference(t *testing.T) {
 			}
 		}
 	}
+}
+
+// skipsQuantised reports whether a test of the present level leaves out a model's quantised files on a device: devicetest
+// compares the products of each type with the reference, and the emulated GPU is slow.
+func skipsQuantised(device, name string) bool {
+	switch device {
+	case "ref":
+		return !fixtures.Torture()
+	case "cuda":
+		return !manyOnGPU() && (!fixtures.Check() || name != "q_llama")
+	}
+	return false
 }
 
 // isConverted reports whether a GPU converts weights of f.
@@ -223,14 +233,82 @@ func compareLikely(t *testing.T, m *model.Model, sequences [][]int32, want []flo
 	return worst, distance
 }
 
-// recurrent are the folders of models with recurrent state.
-var recurrent = []string{
-	"falcon_h1", "falcon_h1_wild", "granitehybrid", "granitehybrid_moe", "kimi_linear", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe",
-	"qwen35", "qwen35_mtp", "qwen35_wide", "qwen35moe", "qwen35moe_mtp", "qwen3next",
+// fileOf returns the file of a family with F32 weights, or the one that it has.
+func fileOf(t *testing.T, family string) string {
+	t.Helper()
+	if _, err := os.Stat(familyPath(t, family, "f32.gguf")); err == nil {
+		return "f32.gguf"
+	}
+	return "f16.gguf"
 }
 
-// recurrentOnGPU are those that the emulated GPU always runs: one of each kind of recurrence.
-var recurrentOnGPU = []string{"granitehybrid", "kimi_linear", "lfm2", "qwen35"}
+// compares reports whether a test of the present level compares a file of a family on a device: on the CPU the first, on
+// the reference, which the CPU is compared with by devicetest, in torture alone, and on the emulated GPU those of onGPU.
+func compares(device, family, file, first string, cache gguf.Type, onGPU []string) bool {
+	switch {
+	case fixtures.Torture(), device == "cuda" && manyOnGPU():
+		return true
+	case device == "cpu":
+		return file == first && cache == gguf.F32
+	case device == "cuda": // each format of the file and of the cache once
+		return slices.Contains(onGPU, family) && (file == "f32.gguf") == (cache == gguf.F32)
+	}
+	return false
+}
+
+// familiesOnGPU returns the families whose programs have, among them, each kind of operation that any family has. The
+// emulated GPU runs these alone, and in make test a few.
+func familiesOnGPU(t *testing.T) (chosen []string) {
+	t.Helper()
+	if manyOnGPU() {
+		return families
+	}
+	if !fixtures.Check() {
+		return []string{"llama", "gpt_oss", "qwen35"}
+	}
+	seen := map[string]bool{}
+	for _, name := range families {
+		recorder := &recorder{Device: ref.New()}
+		loadFor(t, readFile(t, familyPath(t, name, fileOf(t, name))), func() (device.Device, error) { return recorder, nil }, gguf.F32, 0)
+		news := false
+		for _, kind := range recorder.kinds {
+			news = news || !seen[kind]
+			seen[kind] = true
+		}
+		if news {
+			chosen = append(chosen, name)
+		}
+	}
+	t.Logf("%d of %d families have all kinds of operations: %s", len(chosen), len(families), strings.Join(chosen, ", "))
+	return chosen
+}
+
+// recorder is a device that notes the kinds of operations of the programs it compiles.
+type recorder struct {
+	device.Device
+	kinds []string
+}
+
+func (r *recorder) Compile(p *device.Program) (device.Executable, error) {
+	var none device.Tensor
+	for _, op := range p.Ops {
+		kind := fmt.Sprint(op.Kind)
+		switch op.Kind {
+		case device.OpGLU:
+			kind += fmt.Sprint(op.GLU)
+		case device.OpAttention:
+			kind += fmt.Sprint(op.Attention.Cap > 0, op.Attention.Window > 0, op.Attention.Sinks != none, op.Attention.Bidirectional)
+		case device.OpRoPE:
+			kind += fmt.Sprint(op.RoPE.NeoX, op.RoPE.Factors != none, op.RoPE.High > 0)
+		case device.OpRoute:
+			kind += fmt.Sprint(op.Routing.Score, op.Routing.Normalize, op.Routing.Bias != none, op.Routing.Groups > 1)
+		case device.OpScan:
+			kind += fmt.Sprint(op.Scan.Tiled, op.Scan.Delta, op.Scan.Skip != none)
+		}
+		r.kinds = append(r.kinds, kind)
+	}
+	return r.Device.Compile(p)
+}
 
 // checkCovered fails if a folder of the fixtures is not in families.
 func checkCovered(t *testing.T) {
@@ -258,7 +336,7 @@ func logRow(t *testing.T, name, file, device string, cache gguf.Type, format str
 
 // manyOnGPU reports whether the GPU is a real one, or there is time for its emulation.
 func manyOnGPU() bool {
-	return os.Getenv("M40_LLM_TORTURE") == "1" || os.Getenv("M40_LLM_LIBCUDA") != ""
+	return fixtures.Torture() || os.Getenv("M40_LLM_LIBCUDA") != ""
 }
 
 func openCPU() (device.Device, error) { return cpu.Open(2) }
@@ -513,7 +591,7 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 		{"the CPU, then the GPU", openCPU, cudaOpener(t), want, 1e-3},
 		{"the GPU, then the CPU", cudaOpener(t), openCPU, want, 1e-3},
 	} {
-		for n := 1; n < layers; n++ {
+		for n := fixtures.At(layers-1, 1, 1); n < layers; n++ {
 			t.Run(fmt.Sprintf("%s, after %d of %d layers", c.name, n, layers), func(t *testing.T) {
 				var stages []model.Stage
 				for i, openDevice := range []func() (device.Device, error){c.first, c.second} {
