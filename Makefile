@@ -1,16 +1,19 @@
 # make run is all that a person needs: Go and a C compiler, no network but for Go's modules.
 export CGO_ENABLED = 1
+# With -trimpath the compiler's cache knows a package again in another folder, and the program, its tests and vet share
+# what is compiled.
+export GOFLAGS := -trimpath $(GOFLAGS)
 
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test test-race test-alone test-arm64 lint fidelity fidelity-logits clients fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check test-race test-arm64 flakes lint fidelity fidelity-logits clients fuzz torture bench microbench
 
 run: build
 	./m40-llm
 
 build:
-	go build -trimpath -o m40-llm .
+	go build -o m40-llm .
 
 # Serve, and start anew whenever a page changes. /dev/states has each state of each component.
 dev:
@@ -50,7 +53,7 @@ sass:
 # with a driver and without Go or a compiler. bin/gpu/check.sh runs all; see docs/gpu.md.
 gpu: kernels
 	mkdir -p bin/gpu
-	go build -trimpath -ldflags '-s -w' -o bin/gpu/m40-llm .
+	go build -ldflags '-s -w' -o bin/gpu/m40-llm .
 	go test -c -ldflags '-s -w' -o bin/gpu/cudakern.test ./cudakern
 	go test -c -ldflags '-s -w' -o bin/gpu/device.test ./infer/cuda
 	go test -c -ldflags '-s -w' -o bin/gpu/model.test ./infer/model
@@ -71,7 +74,7 @@ release:
 		out=bin/release/m40-llm-$(VERSION)-linux-$$arch; \
 		case $$arch in amd64) cc=$(CC_amd64);; arm64) cc=$(CC_arm64);; esac; \
 		echo "$$out with $$cc"; \
-		GOOS=linux GOARCH=$$arch CC=$$cc go build -trimpath -buildvcs=false \
+		GOOS=linux GOARCH=$$arch CC=$$cc go build -buildvcs=false \
 			-ldflags '-s -w -buildid= -extldflags=-Wl,--build-id=none' -o $$out .; \
 		go run $(SBOM) bin -json -noserial -notimestamp -std -licenses -version v$(VERSION) -output $$out.cdx.json $$out; \
 	done
@@ -79,26 +82,42 @@ release:
 
 RELEASE_ARCHS = amd64 arm64
 
-# Packages that compute on one goroutine. The race detector finds nothing in their tests and
-# makes them several times slower, so make test runs them without it and make torture with it.
-ALONE = ./infer/model ./cudakern ./infer/cpu ./infer/ref
+# Tests have three levels.
+#
+#	make test     minutes: what a change needs. One of each kind of weights, models and pages.
+#	make check    what continuous integration runs: each layout of weights and unit of GPUs, all families, accessibility,
+#	              the race detector where goroutines are, and an emulated ARM processor.
+#	make torture  everything at its full counts, by hand.
+#
+# A package whose sources, files and environment are those of its last run is not run again; -count 1 in TESTFLAGS does.
+TESTFLAGS ?=
 
-# Of the others, those that take longest start first. Those with a browser and those with
-# processes wait much of their time, so a third package runs on two cores.
-SLOW = ./handlers ./handlers/commands ./infer/engine
+# Those that take longest start first. Tests with a browser or processes wait much of their time, so one more package
+# than there are cores runs at the same time.
+SLOW = ./cudakern ./infer/cuda ./handlers/browser ./handlers/commands ./infer/engine ./infer/model ./infer/cpu
+PARALLEL = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 test: lint
-	@$(MAKE) --no-print-directory -j 2 test-race test-alone
+	go test -vet off -timeout 60m -p $(PARALLEL) $(TESTFLAGS) $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW))")
 
-# Of infer/cuda, only TestDeviceContract runs without the race detector: it takes longest and uses
-# one goroutine.
+check: export M40_LLM_CHECK = 1
+check: test test-race test-arm64
+
+# Where goroutines share what they use. Elsewhere the race detector finds nothing and makes tests several times slower.
+RACE = ./infer/engine ./infer/worker ./infer/upstream ./infer/client ./infer/hub ./infer/kvfile ./store ./handlers \
+	./handlers/live ./handlers/stream ./handlers/share ./handlers/people ./handlers/gate ./handlers/api ./handlers/models \
+	./handlers/activity ./handlers/metrics
+
+# Their loops have the counts of make test here.
 test-race:
-	go test -race -timeout 60m -p $$(getconf _NPROCESSORS_ONLN) -skip '^TestDeviceContract$$' $(SLOW) \
-		$$(go list ./... | grep -vxF "$$(go list $(ALONE))")
+	M40_LLM_CHECK= go test -race -vet off -timeout 60m -p $(PARALLEL) $(TESTFLAGS) $(RACE)
 
-test-alone:
-	go test -timeout 60m -p 1 $(ALONE)
-	go test -timeout 60m -run '^TestDeviceContract$$' ./infer/cuda
+# Tests that wait for others, N times, two at once beside two busy loops: prints those that failed.
+N ?= 50
+FLAKY = ./handlers/browser ./handlers/stream ./handlers/live ./handlers/share ./handlers ./handlers/commands ./infer/worker ./infer/upstream
+
+flakes:
+	@N=$(N) .ci/flakes $(FLAKY)
 
 # infer/cpu on an emulated ARM processor: the path with NEON, and the portable one bit for bit like it.
 # Needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user. ARM64_RUN=. runs all its tests,
@@ -110,11 +129,11 @@ test-arm64:
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc go test -c -o bin/cpu-arm64.test ./infer/cpu
 	cd infer/cpu && qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $(QEMU_CPU) ../../bin/cpu-arm64.test -test.timeout 40m -test.run '$(ARM64_RUN)'
 
-# vet has all compiled that a package imports, C too: with -race, the tests find it compiled.
+# vet has all compiled that a package imports, C too; the tests find it compiled.
 lint:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	go vet -race ./...
+	go vet ./...
 	@cd web && for page in *.templ; do \
 		go tool templ generate -f "$$page" -stdout 2>/dev/null | cmp -s - "$${page%.templ}_templ.go" || \
 		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \

@@ -126,6 +126,7 @@ func TestArchivesOfFamiliesFollowTheirModules(t *testing.T) {
 
 // TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget reads the code of the committed images.
 func TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T) {
+	fixtures.NeedCheck(t)
 	if _, err := exec.LookPath("cuobjdump"); err != nil {
 		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
 	}
@@ -139,6 +140,7 @@ func TestCommittedKernelsDoNotSpillAndStayWithinTheirRegisterBudget(t *testing.T
 
 // The resident kernel must not load what it writes through the read-only cache, which is not coherent. It loads all in the other way.
 func TestTheResidentKernelDoesNotUseTheReadOnlyCache(t *testing.T) {
+	fixtures.NeedCheck(t)
 	if _, err := exec.LookPath("cuobjdump"); err != nil {
 		fixtures.Skip(t, "cuobjdump of the CUDA toolkit is not installed")
 	}

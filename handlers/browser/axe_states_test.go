@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
 
@@ -19,6 +20,7 @@ import (
 // does not come to. Headings keep their order, and everything is within a landmark.
 func TestEverybodyCanUseTheStates(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)

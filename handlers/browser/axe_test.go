@@ -107,6 +107,7 @@ const richAnswer = "# A heading\n\nText with *emphasis*, a [link](https://b.exam
 // TestEverybodyCanUseThePage looks at the page's states in both themes.
 func TestEverybodyCanUseThePage(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	b := openBrowser(t, handlerstest.Serve(t, engine))

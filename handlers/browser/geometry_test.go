@@ -10,6 +10,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -164,12 +165,14 @@ const layout = `((least) => {
 func TestTheTranscriptIsLaidOutAtEveryWidth(t *testing.T) {
 	t.Parallel()
 	needFonts(t, pinnedFonts)
-	transcriptIsLaidOut(t, openBrowser, 320, 360, 390, 600, 760, 761, 820, 1000, 1120, 1121, 1440, 1600)
+	widths := []int64{320, 360, 390, 600, 760, 761, 820, 1000, 1120, 1121, 1440, 1600}
+	transcriptIsLaidOut(t, openBrowser, fixtures.At([]int64{320, 820, 1440}, widths, widths)...)
 }
 
 // Liberation is what most desktops without DejaVu have, and is narrower.
 func TestTheTranscriptIsLaidOutWithLiberation(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	needFonts(t, liberationFonts)
 	chromium := newChromium(t, liberationFonts)
 	transcriptIsLaidOut(t, chromium.open, 320, 820, 1440)

@@ -6,6 +6,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -14,6 +15,7 @@ import (
 // themes, and takes their pictures.
 func TestEverybodyCanUseTheModels(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	registry := handlerstest.NewModelRegistry(t)
 	server := handlerstest.ServeModels(t, t.TempDir(), registry)

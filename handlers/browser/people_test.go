@@ -10,6 +10,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/share"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 
 	"github.com/chromedp/chromedp"
@@ -19,6 +20,7 @@ import (
 // in both themes.
 func TestEverybodyCanLetPeopleIn(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	db := handlerstest.OpenStore(t)
 	known := handlerstest.PeopleOf(t, db, "")

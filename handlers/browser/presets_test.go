@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 
 	"github.com/chromedp/chromedp"
 )
@@ -284,6 +285,7 @@ func TestPresetsInABrowser(t *testing.T) {
 // and on a phone.
 func TestEverybodyCanUsePresets(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)

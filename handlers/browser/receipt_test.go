@@ -8,6 +8,7 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 )
 
 const replayBox = "document.querySelector('.answer .replay')"
@@ -120,6 +121,7 @@ func TestReceiptsInABrowser(t *testing.T) {
 // desktop and on a phone.
 func TestEverybodyCanUseReceipts(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)

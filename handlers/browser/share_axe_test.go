@@ -10,12 +10,14 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 )
 
 // TestEverybodyCanUseSharedChats looks at the dialog and the pages of shared chats, in both themes
 // and on screens of three widths.
 func TestEverybodyCanUseSharedChats(t *testing.T) {
 	t.Parallel()
+	fixtures.NeedCheck(t)
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)

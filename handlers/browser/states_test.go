@@ -21,6 +21,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/web/states"
 )
 
@@ -67,9 +68,9 @@ func TestEachStateOfTheStorybookLooksAsItDid(t *testing.T) {
 		name, text, _ := strings.Cut(part, "\n")
 		want[name] = strings.TrimSpace(text)
 	}
-	sizes := map[string]int64{"desktop": 1280}
-	if update || os.Getenv("M40_LLM_TORTURE") == "1" {
-		sizes["phone"] = 390
+	sizes := map[string]int64{} // of pictures: texts alone are compared but in torture
+	if update || fixtures.Torture() {
+		sizes = map[string]int64{"desktop": 1280, "phone": 390}
 	}
 	var all strings.Builder
 	for _, s := range states.All() {
