@@ -56,7 +56,7 @@ func (s *server) askKind(ctx context.Context, model offered) (kind, error) {
 			continue
 		}
 		if err == nil && k.engine == "" {
-			err = s.askVersion(ctx, &k, model)
+			k.engine = s.askVersion(ctx, model)
 		}
 		k.asked, k.lacks = err == nil, k.missing()
 		return k, err
@@ -69,18 +69,17 @@ func (s *server) askKind(ctx context.Context, model offered) (kind, error) {
 // engines are the names of engines as they write them, by those that they give as the owner of their models.
 var engines = map[string]string{"vllm": "vLLM", "sglang": "SGLang"}
 
-// askVersion names the engine that model belongs to, as far as it says: FastAPI, by which several are built, has a
-// title of its own.
-func (s *server) askVersion(ctx context.Context, k *kind, model offered) error {
+// askVersion returns what the engine that model belongs to is called, as far as it says: FastAPI, by which several are
+// built, has a title of its own. A version that cannot be asked for is left out.
+func (s *server) askVersion(ctx context.Context, model offered) string {
 	var version struct {
 		Version string `json:"version"`
 	}
-	if err := s.probe(ctx, "/version", maxModelBody, &version); err != nil && !errors.Is(err, errOther) {
-		return err
+	if s.get(ctx, "/version", maxModelBody, &version) != nil {
+		version.Version = ""
 	}
 	owner := model.info.Upstream.Engine
-	k.engine = strings.TrimSpace(cmp.Or(engines[owner], owner) + " " + s.short(version.Version))
-	return nil
+	return strings.TrimSpace(cmp.Or(engines[owner], owner) + " " + s.short(version.Version))
 }
 
 // errOther is the error for a route that a server does not have, or that has something else there than the engine

@@ -74,7 +74,14 @@ func TestAModelKeepsTheTimeAtWhichItWasSeenFirst(t *testing.T) {
 	if up := r.Status().Remote[0].Upstream; !up.Tools || up.ContextLength != 2048 || up.Engine != "llama-server b9000-0c1e570" {
 		t.Errorf("the model is %+v", up)
 	}
-	if up := routerTo(t, vLLM().serve(t, greets)).Status().Remote[0].Upstream; up.Engine != "vLLM 0.32.0" || up.ContextLength != 2048 {
-		t.Errorf("vLLM's model is %+v", up)
+}
+
+func TestAnEngineBuiltByFastAPIIsCalledByItsOwnName(t *testing.T) {
+	for version, want := range map[string]string{`{"version":"0.32.0"}`: "vLLM 0.32.0", `{"version":7}`: "vLLM", "": "vLLM", "<html>": "vLLM"} {
+		s := vLLM()
+		s.routes["/version"] = version
+		if up := routerTo(t, s.serve(t, greets)).Status().Remote[0].Upstream; up.Engine != want || up.ContextLength != 2048 {
+			t.Errorf("with the version %s, the model is %+v", version, up)
+		}
 	}
 }
