@@ -1,7 +1,11 @@
 // The only code that turns HTML into elements. The server has rendered and sanitised this HTML; all
 // other scripts only set text.
+import { localise } from './times.js'
+
 const policy = globalThis.trustedTypes?.createPolicy('m40', { createHTML: html => html })
   ?? { createHTML: html => html }
+
+localise(document) // what the page came with
 
 const template = id => document.getElementById(id).content
 
@@ -19,6 +23,7 @@ export function fragment(html) {
     inner.append(...code.childNodes)
     pre.replaceWith(box)
   }
+  localise(holder.content)
   return holder.content
 }
 

@@ -69,6 +69,7 @@ export class Microscope {
   async show(view, at) {
     Object.assign(this, { view, at })
     if (!this.open) document.querySelector('#composer').before(this.el)
+    this.uncover()
     this.find('[data-at]').textContent = `${this.on.visible(view.tokens[at].text)} · ${count(at + 1)}`
     const stages = await request(this.on.address(view, at), null, e => this.explain(e.message))
     if (!stages || this.view !== view || this.at !== at) return
@@ -104,7 +105,11 @@ export class Microscope {
     this.find('[data-draw]').textContent = `Drawn: the seed’s number here is ${u.toFixed(4)}, and this token has ${from.toFixed(4)} to ${to.toFixed(4)} of what is left.`
     this.table(stages)
     this.ledger(stages)
+    this.uncover()
   }
+
+  // uncover scrolls the token into what the microscope leaves of the chat.
+  uncover() { this.view.spans[this.at]?.scrollIntoView({ block: 'nearest' }) }
 
   table({ stages, tokens }) {
     const names = element('tr'), masses = element('tr', undefined, 'mass')

@@ -287,6 +287,12 @@ export class Tokens {
     this.minimap.soon()
   }
 
+  // reach moves the focus to the tokens of an answer, from which the arrow keys, Enter and m go on.
+  async reach(answer) {
+    await this.toggle(answer)
+    if (this.shows(answer)) (this.view?.answer === answer ? this.view.spans[this.at] : this.views.get(answer).spans[0])?.focus()
+  }
+
   // load returns the tokens of an answer, which come in parts; none if a part does not come.
   async load({ id }) {
     const list = []
