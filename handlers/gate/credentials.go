@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -28,27 +29,34 @@ const (
 // X-Api-Key, browsers the cookie of their login.
 type credential struct{ key, cookie string }
 
-// credentialOf is the only place that reads credentials from requests. Several in one request are
-// an error, since clients could not know which one counts.
+// credentialOf is the only place that reads credentials from requests. Several different ones in one request
+// are an error, since clients could not know which one counts.
 func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 	header := c.Request().Header
-	bearers, keys := header.Values(echo.HeaderAuthorization), header.Values("X-Api-Key")
+	bearers := header.Values(echo.HeaderAuthorization)
+	var keys []string
+	for _, key := range header.Values("X-Api-Key") {
+		keys = append(keys, strings.TrimSpace(key))
+	}
+	for _, value := range bearers {
+		scheme, key, _ := strings.Cut(value, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return given, failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
+		}
+		keys = append(keys, strings.TrimSpace(key))
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys) // some clients send one key in both headers
 	var cookies []string
 	for _, cookie := range c.Request().CookiesNamed(g.cookieName(c)) {
 		cookies = append(cookies, cookie.Value)
 	}
-	if len(bearers)+len(keys)+len(cookies) > 1 {
-		return given, failure.New(failure.SeveralCredentials, "the request has several credentials: send one Authorization header, one X-Api-Key header or one cookie")
+	if len(keys)+len(cookies) > 1 {
+		return given, failure.New(failure.SeveralCredentials, "the request has several credentials: send one API key, as Authorization or X-Api-Key, or one cookie")
 	}
 	switch {
-	case len(bearers) == 1:
-		scheme, key, _ := strings.Cut(bearers[0], " ")
-		if !strings.EqualFold(scheme, "Bearer") {
-			return given, failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
-		}
-		given.key = strings.TrimSpace(key)
 	case len(keys) == 1:
-		given.key = strings.TrimSpace(keys[0])
+		given.key = keys[0]
 	case len(cookies) == 1:
 		given.cookie = cookies[0]
 		return given, nil

@@ -158,13 +158,29 @@ func explainJSON(data []byte, param string, err error) error {
 	case errors.As(err, &typ):
 		field := joinPath(param, pathAt(data, int(typ.Offset)-1))
 		want := kindName(typ.Type)
-		if r, ok := Ranges[field]; ok && typ.Type.Kind() == reflect.Int {
-			want = r.String()
-		}
+		want = rangeOf(field, typ, want)
 		return failure.Invalid(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
 	default:
 		return failure.Invalid(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
+}
+
+// rangeOf returns which numbers a field accepts whose value was wrong, else the description want.
+func rangeOf(field string, wrong *json.UnmarshalTypeError, want string) string {
+	t := wrong.Type
+	if r, ok := Ranges[field[strings.LastIndexByte(field, '.')+1:]]; ok && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) {
+		return r.String()
+	}
+	if !strings.HasPrefix(wrong.Value, "number") || strings.ContainsAny(wrong.Value, ".E") {
+		return want // it is not just too large
+	}
+	switch t.Kind() {
+	case reflect.Int32:
+		return Range{Min: math.MinInt32, Max: math.MaxInt32}.String()
+	case reflect.Int, reflect.Int64:
+		return Range{Min: math.MinInt64, Max: math.MaxInt64}.String()
+	}
+	return want
 }
 
 // valueName describes a value of a body in the words of kindName.
@@ -314,6 +330,7 @@ var Ranges = map[string]Range{
 	"n_predict":             {Min: -1, Max: math.MaxInt32},
 	"n_probs":               {Min: 0, Max: MaxLogProbs},
 	"num_predict":           {Min: -1, Max: math.MaxInt32},
+	"seed":                  {Min: -1, Max: math.MaxInt64}, // a negative one is random
 	"top_logprobs":          {Min: 0, Max: MaxChatLogProbs},
 }
 

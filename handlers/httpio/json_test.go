@@ -65,3 +65,25 @@ func TestDecode_FractionsOfWholeNumbersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestDecode_ANumberThatIsTooLargeGetsItsRange(t *testing.T) {
+	var dst struct {
+		Seed  int64 `json:"seed"`
+		Inner struct {
+			Seed int64 `json:"seed"`
+		} `json:"options"`
+		Tokens []int32 `json:"tokens"`
+		Count  int     `json:"count"`
+	}
+	for body, want := range map[string]string{
+		`{"seed":9223372036854775808}`:              "seed must be a whole number from -1 to 9223372036854775807, not 9223372036854775808",
+		`{"options":{"seed":18446744073709551615}}`: "options.seed must be a whole number from -1 to 9223372036854775807, not 18446744073709551615",
+		`{"tokens":[1,2147483648]}`:                 "tokens[1] must be a whole number from -2147483648 to 2147483647, not 2147483648",
+		`{"count":-9223372036854775809}`:            "count must be a whole number from -9223372036854775808 to 9223372036854775807, not -9223372036854775809",
+		`{"count":1.5}`:                             "count must be a whole number, not 1.5",
+	} {
+		if err := DecodeJSON([]byte(body), "", &dst); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", body, err, want)
+		}
+	}
+}
