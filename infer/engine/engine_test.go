@@ -1080,7 +1080,7 @@ func TestEngine_TextInAndOut(t *testing.T) {
 func TestRequestAndEventsAreValues(t *testing.T) {
 	end, keep, on := int32(2), 7.5, true
 	r := infer.Request{
-		Model: "m", Client: "c", Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
+		Model: "m", Client: "c", CacheScope: "s", PublicSystem: true, Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
 		KVFile: &infer.KVFile{Name: "c", Limit: 1}, KeepAliveS: &keep, PromptLookup: &on, IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
@@ -1089,6 +1089,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
 	events := []infer.Event{
 		{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: []string{"if at #"}}},
+		{Type: infer.EventPrompt, Prompt: &infer.PromptNotes{Notes: []string{"one", "two"}}},
 		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 3}},
 		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, Kernels: 3, KernelsTotal: 4}},
 		{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 3, Cached: 1, Against: true}},
@@ -1099,11 +1100,12 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 				Usage:   record.Usage{PromptTokens: 1, CachedTokens: 2, CompletionTokens: 3, ReasoningTokens: 4},
 				Timings: record.Timings{Queue: 1e6, Load: 2e6, Prefill: 3e6, Decode: 4.5e6, First: 6e6},
 				Lookup:  record.Lookup{Drafted: 3, Accepted: 2},
+				Notes:   []string{"n"},
 				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Params: r.Params, Device: "d", Path: "p", CacheType: "f16", Engine: "v"},
 			},
 		}},
 	}
-	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4], events[5]) {
+	for i, v := range append([]any{r}, any(events[0]), events[1], events[2], events[3], events[4], events[5], events[6]) {
 		for field := range reflect.ValueOf(v).NumField() {
 			if f := reflect.ValueOf(v).Field(field); i == 0 && f.IsZero() {
 				t.Errorf("%T.%s is not set: the test does not see it", v, reflect.TypeOf(v).Field(field).Name)
