@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"m40-llm/handlers/access"
@@ -49,6 +50,18 @@ func TestAForkAtATokenKeepsTheTokensBeforeIt(t *testing.T) {
 		is := tokens(c.Branch[1])
 		if len(is) <= tc.keep+1 || !slices.EqualFunc(is[:tc.keep], was[:tc.keep], func(a, b live.Token) bool { return id(a) == id(b) && a.Choice.LogProb == b.Choice.LogProb }) || !tc.want(is) {
 			t.Errorf("%s: the version has the tokens %v, want the first %d of %v", tc.name, is, tc.keep, was)
+		}
+		for _, ask := range []bool{false, true} { // what the samplers left of the token that a person chose
+			m, err := chat.Microscope(t.Context(), access.Local, c.Branch[1], tc.keep, ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Source == "" && !ask && m.NeedsAsk {
+				continue // its candidates are not stored
+			}
+			if m.Source == "" || m.Choice.ID != is[tc.keep].ID || !strings.Contains(m.Reason, "A person chose") || m.Choice.Drawn.To != 0 || len(m.Choice.Followed) == 0 {
+				t.Errorf("%s: the microscope, asking %v, says %q from %q: %+v", tc.name, ask, m.Reason, m.Source, m.Choice)
+			}
 		}
 	}
 	for name, next := range map[string]map[string]any{"both": {"token": 7, "text": "x"}, "a token that ends the answer": {"token": 2}, "no token of the model": {"token": 1 << 30}} {

@@ -21,11 +21,11 @@ const (
 
 // Microscope shows how the samplers made a token of an answer out of the model's distribution.
 type Microscope struct {
-	Source   Source // empty: Reason says why there is no Choice
-	Reason   string
+	Source   Source         // empty: Reason says why there is no Choice
+	Reason   string         // with a Choice: why it is another token than the seed draws; then Drawn has no part of the probability
 	NeedsAsk bool           // one step of the model shows it
 	Loaded   bool           // with NeedsAsk: the model is loaded
-	Choice   *sample.Choice // of the same token, with Followed and Drawn
+	Choice   *sample.Choice // of the token, with Followed and Drawn
 	IDs      []int32        // tokens that Choice.Followed is of
 	Texts    []string       // their bytes
 	Params   sample.Params
@@ -43,7 +43,7 @@ const (
 	rowTooShort    = "The stored candidates do not suffice: these settings need the logits of other tokens too."
 	promptDiffers  = "The prompt cannot be made again as it was, since the model, its template or the date is another now."
 	mirostatUnseen = "Mirostat depends on all tokens before this one, and the candidates of some of them do not suffice."
-	drawnOtherwise = "With its settings and its seed, another token is drawn in this place now: a banned text was taken back here, or the model or the device is another."
+	drawnOtherwise = "The seed draws another token here. A person chose this one, or a banned text was taken back, or the model or the device is another now."
 )
 
 // Microscope shows how token at of an answer came about, from its stored candidates. With ask, one step
@@ -72,8 +72,9 @@ func (c *Chat) Microscope(ctx context.Context, who Principal, answer int64, at i
 	if err != nil {
 		return nil, err
 	}
-	if m.Choice != nil && m.Choice.ID != a.ids[at] {
-		m.Choice, m.Source, m.Reason = nil, "", drawnOtherwise
+	if m.Choice != nil && m.Choice.ID != a.ids[at] { // what the samplers left of the token is the same
+		m.Choice.ID, m.Reason = a.ids[at], drawnOtherwise
+		m.Choice.Drawn = &sample.Drawn{U: m.Choice.Drawn.U, Of: m.Choice.Drawn.Of}
 	}
 	m.Texts, err = c.service.engine.Pieces(ctx, a.model, m.IDs)
 	return m, err

@@ -102,7 +102,7 @@ export class Microscope {
     if (!stages.source) return
     this.find('[data-source]').textContent = stages.source === 'stored' ? 'from stored candidates' : 'from one step of the model'
     const { u, from, to } = stages.drawn
-    this.find('[data-draw]').textContent = `Drawn: the seed’s number here is ${u.toFixed(4)}, and this token has ${from.toFixed(4)} to ${to.toFixed(4)} of what is left.`
+    this.find('[data-draw]').textContent = stages.reason || `Drawn: the seed’s number here is ${u.toFixed(4)}, and this token has ${from.toFixed(4)} to ${to.toFixed(4)} of what is left.`
     this.table(stages)
     this.ledger(stages)
     this.uncover()
@@ -111,7 +111,7 @@ export class Microscope {
   // uncover scrolls the token into what the microscope leaves of the chat.
   uncover() { this.view.spans[this.at]?.scrollIntoView({ block: 'nearest' }) }
 
-  table({ stages, tokens }) {
+  table({ stages, tokens, reason }) {
     const names = element('tr'), masses = element('tr', undefined, 'mass')
     names.append(element('td', 'percent'))
     masses.append(element('th', 'probability'))
@@ -126,17 +126,17 @@ export class Microscope {
     }
     this.find('table').style.setProperty('min-width', `${112 + 104 * stages.length}px`)
     this.find('thead').replaceChildren(names, masses)
-    this.find('tbody').replaceChildren(...tokens.map((t, n) => this.row(t, n === 0)), this.rest(stages, tokens))
+    this.find('tbody').replaceChildren(...tokens.map((t, n) => this.row(t, n === 0, reason)), this.rest(stages, tokens))
   }
 
   // row is the way of one token.
-  row(t, chosen) {
+  row(t, chosen, notDrawn) {
     const row = element('tr'), name = element('th')
     name.scope = 'row'
     name.append(element('code', this.on.visible(t.text)))
     row.append(name)
     row.classList.toggle('chosen', chosen)
-    if (chosen) name.append(element('span', ' (drawn)', 'vh'))
+    if (chosen) name.append(element('span', notDrawn ? ' (this token)' : ' (drawn)', 'vh'))
     const cut = t.p.indexOf(0)
     for (const [i, p] of t.p.entries()) row.append(this.cell(p, cut < 0 || i < cut ? '' : i === cut ? 'cut' : 'dead', t.p[i - 1]))
     return row
