@@ -37,11 +37,24 @@ const file = "certificate.pem"
 
 // Load reads a certificate and its key from PEM files.
 func Load(certFile, keyFile string) (tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(certFile, keyFile)
+	c, err := tls.Certificate{}, errors.Join(checkRegular(certFile), checkRegular(keyFile))
+	if err == nil {
+		c, err = tls.LoadX509KeyPair(certFile, keyFile)
+	}
 	if err != nil {
 		return c, fmt.Errorf("failed to load the certificate %s with the key %s: %w", certFile, keyFile, err)
 	}
 	return c, nil
+}
+
+// checkRegular returns an error unless path is a regular file: opening a named pipe would wait for a
+// writer, and a device may have no end.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	return err
 }
 
 // SelfSigned returns the self-signed certificate in the data folder for the given host names and
@@ -49,7 +62,11 @@ func Load(certFile, keyFile string) (tls.Certificate, error) {
 // before it expires; then the fingerprint changes. An unreadable file is an error.
 func SelfSigned(folder string, names []string, addresses []netip.Addr, now time.Time) (tls.Certificate, error) {
 	path := filepath.Join(folder, file)
-	data, err := os.ReadFile(path)
+	var data []byte
+	err := checkRegular(path)
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

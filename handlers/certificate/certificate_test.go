@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,5 +110,17 @@ func TestLoad_NamesTheFilesThatDoNotServe(t *testing.T) {
 	missing := filepath.Join(dir, "none.pem")
 	if _, err := certificate.Load(both, missing); err == nil || !strings.Contains(err.Error(), missing) {
 		t.Errorf("a key that is not there: %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "certificate.pem")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero"} {
+		if _, err := certificate.Load(path, both); err == nil || !strings.Contains(err.Error(), path+" is not a regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, err := certificate.SelfSigned(filepath.Dir(pipe), []string{"box"}, nil, now); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a pipe in the place of the certificate: %v", err)
 	}
 }

@@ -66,6 +66,13 @@ func (f *Flags) readConfig(t *Terminal) error {
 // parseConfig returns the values of a configuration file by the name of their flag: those before
 // the tables, and those in the table of each command.
 func parseConfig(path string) (keys map[string][]string, tables map[string]map[string][]string, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular(): // opening a named pipe would wait for a writer
+		return nil, nil, errors.New("it is not a regular file")
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -107,6 +108,15 @@ func TestConfigErrorsSayWhereAndWhy(t *testing.T) {
 	}
 	if _, err := configured(t, "", nil, "--config", "/nowhere/c.toml"); err == nil || !strings.Contains(err.Error(), "/nowhere/c.toml cannot be used") {
 		t.Errorf("a named file that does not exist: %v", err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero", filepath.Dir(pipe)} {
+		if _, err := configured(t, "", nil, "--config", path); err == nil || !strings.Contains(err.Error(), path+" cannot be used: it is not a regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

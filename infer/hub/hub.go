@@ -352,38 +352,56 @@ func (h *Hub) qualified(path string) string {
 }
 
 // ggufFiles returns the files *.gguf in dir and in folders up to two levels deep, such as
-// publisher/model/file.gguf.
+// publisher/model/file.gguf. A folder to which links lead, too, is listed once.
 func ggufFiles(dir string) ([]string, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	var files []string
-	var list func(dir string, depth int) error
-	list = func(dir string, depth int) error {
-		found, err := os.ReadDir(dir)
-		if err != nil {
-			return err
-		}
-		for _, d := range found {
-			path := filepath.Join(dir, d.Name())
-			switch {
-			case strings.HasPrefix(d.Name(), "."):
-			case isDir(path, d):
-				if depth > 0 {
-					// Ignores the error, so that an unreadable folder does not hide the others.
-					list(path, depth-1)
-				}
-			case strings.EqualFold(filepath.Ext(path), ".gguf"):
-				files = append(files, path)
-			}
-		}
-		return nil
-	}
-	err := list(dir, 2)
+	l := folderList{}
+	err := l.list(dir, 2)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return files, err
+	slices.Sort(l.files)
+	return l.files, err
+}
+
+// folderList is a list of the model files in folders.
+type folderList struct {
+	files []string
+	seen  []fs.FileInfo // folders
+}
+
+// list adds the files in dir and in folders up to depth levels deeper, links to folders last.
+func (l *folderList) list(dir string, depth int) error {
+	info, err := os.Stat(dir)
+	if err != nil || slices.ContainsFunc(l.seen, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
+		return err
+	}
+	l.seen = append(l.seen, info)
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var links []string
+	for _, d := range found {
+		path := filepath.Join(dir, d.Name())
+		switch {
+		case strings.HasPrefix(d.Name(), "."):
+		case isDir(path, d) && depth == 0:
+		case d.IsDir():
+			// Ignores the error, so that an unreadable folder does not hide the others.
+			l.list(path, depth-1)
+		case isDir(path, d):
+			links = append(links, path)
+		case strings.EqualFold(filepath.Ext(path), ".gguf"):
+			l.files = append(l.files, path)
+		}
+	}
+	for _, path := range links {
+		l.list(path, depth-1)
+	}
+	return nil
 }
 
 // isDir follows symbolic links, because models may be on another disk.

@@ -464,3 +464,35 @@ func TestModelsWithTypesThatAreNotSupportedAreShownAndSayWhatToGet(t *testing.T)
 		})
 	}
 }
+
+func TestFoldersToWhichLinksLeadAreListedOnce(t *testing.T) {
+	elsewhere := folder(t, map[string][]byte{"far.gguf": tiny})
+	for _, c := range []struct {
+		name, link, to string // to is relative to the models folder
+		want           []string
+	}{
+		{"a link to the models folder itself", "a", ".", []string{"b", "c"}},
+		{"a link to the folder above it", "a", "..", []string{"b", "c"}},
+		{"a link to the models folder in a folder of it", "org/a", "..", []string{"b", "c"}},
+		{"a link beside the folder it leads to", "a", "org", []string{"b", "c"}},
+		{"a link to a folder elsewhere", "a", elsewhere, []string{"b", "c", "far"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := folder(t, map[string][]byte{"b.gguf": tiny, "org/c.gguf": tiny})
+			if err := os.Symlink(c.to, filepath.Join(dir, c.link)); err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, m := range models(t, hub.New(hub.Options{Dir: dir})) {
+				names = append(names, m.Name)
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, c.want) {
+				t.Errorf("got the models %q, want %q", names, c.want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "org/c.gguf")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
