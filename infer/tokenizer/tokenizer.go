@@ -329,7 +329,13 @@ func (t *Tokenizer) piece(id int32, special bool) string {
 func (t *Tokenizer) valid(id int32) bool { return id >= 0 && int(id) < len(t.vocab.texts) }
 
 // Notice returns a warning for the user about the tokenizer, "" for none.
-func (t *Tokenizer) Notice() string { return t.notice }
+func (t *Tokenizer) Notice() string {
+	notices := t.vocab.notices
+	if t.notice != "" {
+		notices = append([]string{t.notice}, notices...)
+	}
+	return strings.Join(notices, "; ")
+}
 
 // VocabSize returns the number of tokens in the vocabulary.
 func (t *Tokenizer) VocabSize() int { return len(t.vocab.texts) }

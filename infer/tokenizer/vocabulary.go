@@ -23,8 +23,9 @@ type vocabulary struct {
 	rstrip    []bool // the token includes the white space after it; nil if no token does
 	endTokens map[int32]bool
 
-	bos, eos, unknown int32 // -1 for none
-	prefix, suffix    int32 // tokens that AddSpecial adds around a prompt, -1 for none
+	bos, eos, unknown int32    // -1 for none
+	prefix, suffix    int32    // tokens that AddSpecial adds around a prompt, -1 for none
+	notices           []string // for the user
 	specials          *tokenIndex
 }
 
@@ -105,6 +106,20 @@ func (v *vocabulary) tokenID(md Metadata, key string, fallback int32) (int32, er
 	return int32(id), nil
 }
 
+// specialID is tokenID for a special token, without which a model can be used: an id outside the
+// vocabulary counts as none and is a notice.
+func (v *vocabulary) specialID(md Metadata, key string, fallback int32) (int32, error) {
+	id, err := md.Uint(key)
+	if err != nil || id < uint64(len(v.texts)) {
+		return v.tokenID(md, key, fallback)
+	}
+	v.notices = append(v.notices, fmt.Sprintf("%s is %d, but the vocabulary has %d tokens: it is ignored", key, id, len(v.texts)))
+	if int(fallback) >= len(v.texts) {
+		return -1, nil
+	}
+	return fallback, nil
+}
+
 // specialDefaults holds the values for keys that a file lacks; -1 for no token.
 type specialDefaults struct {
 	bos, eos, unknown int32
@@ -112,13 +127,13 @@ type specialDefaults struct {
 }
 
 func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
-	if v.bos, err = v.tokenID(md, keyBOS, d.bos); err != nil {
+	if v.bos, err = v.specialID(md, keyBOS, d.bos); err != nil {
 		return err
 	}
-	if v.eos, err = v.tokenID(md, keyEOS, d.eos); err != nil {
+	if v.eos, err = v.specialID(md, keyEOS, d.eos); err != nil {
 		return err
 	}
-	if v.unknown, err = v.tokenID(md, keyUnknown, d.unknown); err != nil {
+	if v.unknown, err = v.specialID(md, keyUnknown, d.unknown); err != nil {
 		return err
 	}
 	if v.prefix, err = addedToken(md, keyAddBOS, d.addBOS, v.bos); err != nil {

@@ -158,8 +158,6 @@ func TestNewRejectsInconsistentVocabularies(t *testing.T) {
 		"a list of types of another length":      {bpe.with(keyTypes, []int32{1}), "1 entries for 265 tokens"},
 		"a type that does not exist":             {bpe.with(keyTypes, types(bpe, 4, 7)), "has type 7"},
 		"a negative type":                        {bpe.with(keyTypes, types(bpe, 4, -1)), "has type -1"},
-		"an id outside the vocabulary":           {bpe.with(keyEOS, uint64(265)), "eos_token_id is 265, but the vocabulary has 265 tokens"},
-		"an id that would overflow":              {bpe.with(keyBOS, uint64(math.MaxUint64)), "bos_token_id is 18446744073709551615"},
 		"an end of turn outside the vocabulary":  {bpe.with(keyEOT, uint64(1<<32)), "eot_token_id is 4294967296"},
 		"a BOS to add without an id":             {bpe.with(keyBOS, nil).with(keyAddBOS, true), "add_bos_token is true, but"},
 		"an EOS to add without an id":            {bpe.with(keyEOS, nil).with(keyAddEOS, true), "add_eos_token is true, but"},
@@ -308,5 +306,33 @@ func TestPlainTextNeverBecomesAControlTokenOfTheSameText(t *testing.T) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestIDsOfSpecialTokensOutsideTheVocabularyAreIgnoredWithANotice(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		file metadata
+		want string // in the notice
+	}{
+		{"an end one behind the last token", byteLevelFile().with(keyEOS, uint64(265)), "eos_token_id is 265, but the vocabulary has 265 tokens: it is ignored"},
+		{"a beginning that would overflow", byteLevelFile().with(keyBOS, uint64(math.MaxUint64)), "bos_token_id is 18446744073709551615"},
+		{"an unknown token", byteLevelFile().with(keyUnknown, uint64(1000)), "unknown_token_id is 1000"},
+		{"all of them", byteLevelFile().with(keyUnknown, uint64(1000)).with(keyEOS, uint64(1<<40)), "; "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tok := mustNew(t, c.file)
+			if got := tok.Notice(); !strings.Contains(got, c.want) {
+				t.Errorf("the notice is %q, want %q in it", got, c.want)
+			}
+			for _, id := range encode(t, tok, "hello", Options{AddSpecial: true}) {
+				if !tok.valid(id) {
+					t.Errorf("id %d is outside the vocabulary", id)
+				}
+			}
+		})
+	}
+	if got := mustNew(t, byteLevelFile()).Notice(); got != "" {
+		t.Errorf("a file without faults has the notice %q", got)
 	}
 }
