@@ -76,7 +76,7 @@ func TestModelsThatCannotBeUsed(t *testing.T) {
 		{"a file that is no model", []byte("hello world"), []string{"not a GGUF file"}},
 		{"a file that ends in its header", good[:500], []string{"ends too early"}},
 		{"a file that ends in its weights", good[:len(good)-1], []string{"cut short"}},
-		{"an architecture that is not known", []byte(strings.Replace(string(good), "llama", "mamba", 1)), []string{`architecture \"mamba\"`}},
+		{"an architecture that is not known", []byte(strings.Replace(string(good), "llama", "hyena", 1)), []string{`architecture \"hyena\"`}},
 		{"a weight format without kernels", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q1_0, Dim: 256, FFN: 256}), []string{`tensor \"`, "weights in Q1_0"}},
 	}
 	for i, c := range cases {

@@ -16,6 +16,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/tokenizer"
 )
 
 // entry is a model of the catalog: a file, several of a split model, or a built-in one.
@@ -184,6 +185,9 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	}
 	info.Continues = !config.Embeds() && !slices.ContainsFunc(f.Keys(), isTemplate)
 	if err := checkTypes(f.Tensors(), types); err != nil {
+		return err
+	}
+	if _, err := tokenizer.New(f); err != nil {
 		return err
 	}
 	info.Shape, err = placement.ShapeOf(f, config)

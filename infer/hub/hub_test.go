@@ -496,3 +496,31 @@ func TestFoldersToWhichLinksLeadAreListedOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestModelsWhoseVocabularyCannotBeUsedSaySo(t *testing.T) {
+	broken := func(from, to string) []byte {
+		file := bytes.Replace(gguftest.TinyLlama(gguftest.Llama{}), []byte(from), []byte(to), 1)
+		if len(from) != len(to) || bytes.Equal(file, gguftest.TinyLlama(gguftest.Llama{})) {
+			t.Fatalf("%q is not in the file", from)
+		}
+		return file
+	}
+	dir := folder(t, map[string][]byte{
+		"merges.gguf": broken("tokenizer.ggml.merges", "tokenizer.ggml.nerges"),
+		"pre.gguf":    broken("tokenizer.ggml.model\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00gpt2", "tokenizer.ggml.model\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00gpt9"),
+		"tokens.gguf": broken("tokenizer.ggml.tokens", "tokenizer.ggml.tokenz"),
+	})
+	h := hub.New(hub.Options{Dir: dir})
+	for name, want := range map[string]string{"merges": "merges", "pre": "gpt9", "tokens": "vocabulary"} {
+		_, _, err := h.Open(name)
+		var e *infer.Error
+		if !errors.As(err, &e) || e.Code != infer.CodeModelFile || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: Open returned %v, want %q in it", name, err, want)
+		}
+		for _, m := range models(t, h) {
+			if m.Name == name && !strings.Contains(m.Error, want) {
+				t.Errorf("%s: the list says %q, want %q in it", name, m.Error, want)
+			}
+		}
+	}
+}
