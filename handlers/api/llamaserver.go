@@ -23,7 +23,7 @@ import (
 // LlamaRequest are the fields that /completion and /infill share.
 type LlamaRequest struct {
 	generationFields
-	LogitBias json.RawMessage `json:"logit_bias" schema:"object|[array]"` // OpenAI's object, or pairs [id, bias]; false bans a token
+	LogitBias json.RawMessage `json:"logit_bias" schema:"object|[[number|boolean]]"` // OpenAI's object, or pairs [id, bias]; false bans a token
 	NPredict  *int            `json:"n_predict"`
 	NProbs    *int            `json:"n_probs"`
 	WithIDs   bool            `json:"return_tokens"`
