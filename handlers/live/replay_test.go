@@ -67,8 +67,8 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	must(t, c.Replay(context.Background(), me, 0))
 	a := <-engine.asked
 	want := infer.Request{
-		Client: store.OwnerID,
-		Model:  "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
+		Client: store.OwnerID, CacheScope: store.OwnerID,
+		Model: "test", Messages: a.request.Messages, Params: DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
 	}
 	want.Params.TopK, want.Params.Seed = 7, 42
 	if !reflect.DeepEqual(a.request, want) || len(a.request.Messages) != 2 || a.request.Messages[0].Content != "Be brief." || a.request.Messages[1].Content != "one" {

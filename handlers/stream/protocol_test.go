@@ -55,3 +55,18 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnswerSaysInSentencesWhatTheChatTemplateRequired(t *testing.T) {
+	for _, c := range []struct {
+		notes []string
+		want  string
+	}{
+		{nil, ""},
+		{[]string{"the chat template takes one system message: those at the beginning are joined", "another thing"}, "The chat template takes one system message: those at the beginning are joined. Another thing."},
+	} {
+		a := live.Answer{Answer: store.Answer{Answer: record.Answer{Notes: c.notes}}, Settings: live.DefaultSettings(), State: live.Done}
+		if got := newAnswer(&a).Notes; got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
