@@ -240,7 +240,7 @@ func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
-	prompt, err := m.formatOf(r).Prompt(ctx, chat.Input{Messages: r.Messages, Tools: infer.CompleteTools(r.Tools), Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	prompt, err := m.formatOf(r).Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
 	return prompt, conversationError(err)
 }
 
