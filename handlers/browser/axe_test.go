@@ -137,7 +137,7 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 	}
 	look("a chat")
 
-	b.do(chromedp.Click("[data-help]"))
+	b.do(chromedp.Click("[data-help].icon"))
 	b.until("document.querySelector('#help').open")
 	look("the list of keys")
 	b.press("Escape", 27)

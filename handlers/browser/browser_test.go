@@ -357,10 +357,15 @@ func (b *browser) text(selector string) string {
 	return b.value(fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
+// say writes a message and sends it: by Enter, or by the button on a touch screen, where Enter makes a new line.
 func (b *browser) say(text string) {
 	b.t.Helper()
 	b.do(chromedp.Focus("#message"))
 	command(b, input.InsertText, input.InsertTextParams{Text: text})
+	if b.value("matchMedia('(pointer: coarse)').matches") == "true" {
+		b.do(chromedp.Click("[data-send]"))
+		return
+	}
 	b.press("Enter", 13)
 }
 
@@ -1268,7 +1273,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
 	both("context")
-	b.do(chromedp.Click("[data-help]"))
+	b.do(chromedp.Click("[data-help].icon"))
 	both("help")
 	b.clean()
 }

@@ -123,15 +123,21 @@ func (c *Chat) SendWithPanel(ctx context.Context, who Principal, text, system st
 }
 
 // Answer begins the answer to a question, with the panel as it is when the command begins. It does nothing if the
-// question is not the last message of the branch.
+// question is not the last message of the branch, also while an answer runs.
 func (c *Chat) Answer(ctx context.Context, who Principal, question int64) error {
-	done, err := c.command(ctx, who, access.ActionAsk, "answer")
+	if err := c.may(who, access.ActionAsk); err != nil {
+		return err
+	}
+	done, err := c.exclude(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	if len(c.branch) == 0 || c.branch.leaf() != question || c.branch[len(c.branch)-1].Role == RoleModel {
-		return nil
+		return nil // a form that is sent twice finds the answer that it began
+	}
+	if err := c.free("answer"); err != nil {
+		return err
 	}
 	return c.answerAgain(ctx, c.branch[len(c.branch)-1], c.metadata.System, c.panel.Settings)
 }
