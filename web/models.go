@@ -80,6 +80,14 @@ func (p Picker) label() string { return cmp.Or(p.row().Label, DisplayName(p.Chos
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
 
+// answers is what the model is called that writes the next answers.
+func (p Picker) answers(e Engine) string {
+	if p.elsewhere(e) {
+		return p.label()
+	}
+	return e.Name
+}
+
 // continues reports whether the model of a new chat has no chat template: the chat is raw then.
 func (p Picker) continues(e Engine) bool {
 	name := cmp.Or(p.Chosen, e.ID)
@@ -141,8 +149,11 @@ func (p Picker) and() string {
 
 // Offers reports whether a model of this name can be chosen.
 func (p Picker) Offers(name string) bool {
-	return slices.ContainsFunc(p.Rows, func(row ModelRow) bool { return row.Name == name && row.Error == "" })
+	return slices.ContainsFunc(p.Rows, func(row ModelRow) bool { return row.Name == name && row.Chats() })
 }
+
+// Chats reports whether the model can answer in a chat.
+func (m ModelRow) Chats() bool { return m.Error == "" && !m.Embeds }
 
 // missing reports whether the chosen model is not on this machine, or cannot be used.
 func (p Picker) missing() bool {
@@ -173,6 +184,7 @@ type ModelRow struct {
 	State      string // loading, loaded, in use, built in; empty: nothing to say
 	Error      string // why it cannot be used, if so
 	Continues  bool   // it has no chat template, and continues text
+	Embeds     bool   // it computes embeddings for programs, and writes no text
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
 	Engine   string // as that names itself
@@ -203,11 +215,14 @@ func (m ModelRow) facts() string {
 	if m.Where != "" {
 		where = "at " + m.Where
 	}
-	continues := ""
-	if m.Continues {
-		continues = "continues text"
+	kind := ""
+	switch {
+	case m.Continues:
+		kind = "continues text"
+	case m.Embeds:
+		kind = "computes embeddings for programs"
 	}
-	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, continues)
+	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind)
 }
 
 func joinFacts(parts ...string) string {

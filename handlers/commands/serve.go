@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -308,17 +309,20 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.people, err = people.New(ctx, people.Options{Store: s.db, OwnerKey: *flags.apiKey, Log: logger}); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
+	first := "" // the model of --model on this machine
 	if *flags.model == "" || remote != "" {
 		*flags.model = modelUsedLast(ctx, catalog, s.db, logger)
+	} else if first, err = catalog.Name(*flags.model); err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	listing, chatting := models.Options{Files: catalog, Log: logger}, live.Options{Store: s.db, Log: logger}
+	listing, chatting := models.Options{Files: catalog, Log: logger, First: func() string { return first }}, live.Options{Store: s.db, Log: logger}
 	if len(servers) > 0 {
 		router := withUpstreams(s.engine, servers, logger, log)
 		s.engine, listing.RemoteVersion, listing.Changed = router, router.ModelsVersion, router.Refresh
-		chatting.FirstModel = func() string { return router.Name(remote, host) }
+		listing.First = func() string { return cmp.Or(router.Name(remote, host), first) }
 	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
@@ -345,7 +349,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 			logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
 		}
 	}
-	s.models, s.chats = models.New(listing), live.New(s.engine, chatting)
+	s.models = models.New(listing)
+	chatting.FirstModel = s.models.First
+	s.chats = live.New(s.engine, chatting)
 	return s, nil
 }
 

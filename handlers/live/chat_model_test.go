@@ -158,6 +158,26 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	chosen("second")
 }
 
+func TestAModelThatChatsBeginWithAnywayIsNoChoice(t *testing.T) {
+	first := "flag"
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), FirstModel: func(context.Context) string { return first }})
+	for _, step := range []struct{ model, want string }{
+		{"flag", "flag"}, {"flag", "later flag"}, // nobody has chosen it
+		{"other", "other"}, {"later flag", "later flag"}, {"other", "other"}, // somebody has chosen each
+	} {
+		c, err := s.Start(t.Context(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: step.model}}, false)
+		must(t, err)
+		(<-engine.asked).finish()
+		settle(c)
+		if step.want == "later flag" {
+			first = "later flag"
+		}
+		if got, err := s.ChosenModel(t.Context(), me); err != nil || got != step.want {
+			t.Errorf("after a chat with %q new ones begin with %q (%v), want %q", step.model, got, err, step.want)
+		}
+	}
+}
+
 func TestAModelThatIsChosenIsChecked(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	c, a := start(t, s, engine, "one")

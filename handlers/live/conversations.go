@@ -130,12 +130,12 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 	case known:
 		return last.model, nil
 	case s.opt.Store == nil:
-		return s.firstModel(), nil
+		return s.FirstModel(ctx), nil
 	}
 	value, err := s.opt.Store.Setting(ctx, who.Owner, chosenModel)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return s.firstModel(), nil
+		return s.FirstModel(ctx), nil
 	case err == nil:
 		err = json.Unmarshal(value, &model)
 	}
@@ -145,11 +145,19 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 	return model, nil
 }
 
-func (s *Service) firstModel() string {
+// FirstModel returns the model of the chats of people who have chosen none; empty: the loaded one.
+func (s *Service) FirstModel(ctx context.Context) string {
 	if s.opt.FirstModel == nil {
 		return ""
 	}
-	return s.opt.FirstModel()
+	return s.opt.FirstModel(ctx)
+}
+
+// isChoice reports whether a chat that begins with model tells that the person chose it: one with the model that
+// chats begin with anyway does not.
+func (s *Service) isChoice(ctx context.Context, who Principal, model string) bool {
+	now, err := s.ChosenModel(ctx, who)
+	return err != nil || model != now
 }
 
 // choose remembers which model a person chose. Without that new chats begin with another

@@ -111,7 +111,7 @@ type Options struct {
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
 
-	FirstModel func() string // returns the model of the chats of people who have chosen none, or an empty name for the loaded one; default: that
+	FirstModel func(context.Context) string // returns the model of the chats of people who have chosen none, or an empty name for the loaded one; default: that
 }
 
 // Service holds the chats of a server.
@@ -304,7 +304,7 @@ func (s *Service) Start(ctx context.Context, who Principal, q Question, temporar
 		s.remove(c)
 		return nil, err
 	}
-	if q.Model != "" {
+	if q.Model != "" && s.isChoice(ctx, who, q.Model) {
 		s.choose(ctx, who, q.Model)
 	}
 	return c, nil

@@ -76,6 +76,10 @@ type Options struct {
 	// Reload loads the model again with another setup; nil: that cannot be changed.
 	Reload func(ctx context.Context, s infer.Setup) error
 
+	// First returns the model that chats begin with unless a person chooses another, or an empty name for the
+	// best that can chat; nil: always that.
+	First func() string
+
 	// RemoteVersion increases when models of other engines come or go; nil: there are none.
 	RemoteVersion func() int64
 

@@ -200,7 +200,7 @@ func blindNote(c view.Cell) string {
 // usable returns the models that can answer.
 func usable(rows []web.ModelRow) (list []web.ModelRow) {
 	for _, row := range rows {
-		if row.Error == "" {
+		if row.Chats() {
 			list = append(list, row)
 		}
 	}

@@ -195,7 +195,7 @@ func (h *Handlers) changeModels(c echo.Context, err error) error {
 }
 
 // picker returns the menu of models. For a new chat, the selected model is that of the query
-// or, without one, the usable model that the person chose last.
+// or, without one, the model that the person chose last, if it can be used, else that of people who have chosen none.
 func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 	engine := h.Live.Status()
 	p := web.Picker{Version: h.Models.Version(), Chat: chat, Loaded: engine.Model.Name}
@@ -212,14 +212,14 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 		if info.Upstream != nil {
 			row.Lacks = p.AddLacks(view.Lacks(info.Upstream, panelLabel))
 		}
-		if info.Embedding > 0 {
-			row.Error = "computes embeddings for programs, and cannot chat"
-		}
 		p.Rows = append(p.Rows, row)
 	}
 	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))
 	if err != nil {
 		h.Log.WarnContext(c.Request().Context(), "failed to read which model was chosen last", "error", err)
+	}
+	if !p.Offers(preferred) {
+		preferred = h.Live.FirstModel(c.Request().Context())
 	}
 	if p.Offers(preferred) {
 		p.Preferred = preferred
@@ -233,7 +233,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
 		Name: info.Name, Label: web.DisplayName(info.Name), Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
-		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues,
+		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0,
 	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
@@ -344,7 +344,10 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 		quant += fmt.Sprintf(", %.2f bits per weight", 8*float64(info.Size)/float64(info.Parameters))
 	}
 	template := "none: ChatML is used"
-	if info.Template != nil {
+	switch {
+	case info.Embedding > 0:
+		template = "" // it has no use for one
+	case info.Template != nil:
 		template = fmt.Sprintf("%s bytes, SHA-256 %.8s…", web.Thousands(info.Template.Bytes), info.Template.SHA256)
 	}
 	fact("Name in requests", info.Name)

@@ -195,11 +195,8 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	l.sched.useStates(r.states())
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
-	if notice := r.info.Notice; notice != "" {
-		l.options.Logger.Warn("model loaded, with a notice of the device", "model", m.info.Name, "notice", notice)
-	}
-	if notice := m.notices(); notice != "" {
-		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", notice)
+	if notices := slices.DeleteFunc([]string{m.notices(), r.info.Notice}, func(s string) bool { return s == "" }); len(notices) > 0 {
+		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", strings.Join(notices, "; "))
 	}
 	for _, a := range l.waitingFor(m) {
 		l.fit(a)
