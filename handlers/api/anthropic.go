@@ -280,8 +280,8 @@ func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []s
 	if need := blockRoles[b.Type]; need != "" && need != role {
 		return nil, failure.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: it belongs into one of role %s", param, b.Type, role, need)
 	}
-	if text, ok := b.document(param); ok {
-		return []string{text}, nil
+	if text, ok, err := b.document(param); ok || err != nil {
+		return []string{text}, err
 	}
 	switch b.Type {
 	case "":
@@ -314,7 +314,7 @@ func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []s
 
 // document returns the text of a document or a search result with its title and where it is from; ok is false
 // if the block is neither, or not text.
-func (b *anthropicBlock) document(param string) (text string, ok bool) {
+func (b *anthropicBlock) document(param string) (text string, ok bool, err error) {
 	var source struct {
 		Type    string          `json:"type"`
 		Data    string          `json:"data"`
@@ -324,16 +324,19 @@ func (b *anthropicBlock) document(param string) (text string, ok bool) {
 	switch b.Type {
 	case "document":
 		if json.Unmarshal(b.Source, &source) != nil || source.Type != "text" && source.Type != "content" {
-			return "", false
+			return "", false, nil
 		}
 		if text = source.Data; source.Type == "content" {
-			text, _ = parseResult(source.Content, param+".source.content")
+			text, err = parseDocument(source.Content, param+".source.content")
 		}
 	case "search_result":
-		_ = json.Unmarshal(b.Source, &place)
-		text, _ = parseResult(b.Content, param+".content")
+		_ = json.Unmarshal(b.Source, &place) // without a place, or another form of it, the text suffices
+		text, err = parseDocument(b.Content, param+".content")
 	default:
-		return "", false
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
 	}
 	var lines []string
 	for _, line := range []string{b.Title, place, b.Context, text} {
@@ -341,7 +344,7 @@ func (b *anthropicBlock) document(param string) (text string, ok bool) {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines, "\n"), true
+	return strings.Join(lines, "\n"), true, nil
 }
 
 // AnthropicMessage is the response to POST /v1/messages.

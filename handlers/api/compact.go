@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"sort"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -73,15 +74,31 @@ func (api *API) compactResponse(c echo.Context) (err error) {
 		return err
 	}
 	r.Messages = append(r.Messages, chat.Message{Role: "user", Content: summarise})
-	r.Tools, r.ToolChoice, r.JSONSchema, r.WholeCalls = nil, "", nil, true
+	r.Tools, r.ToolChoice, r.JSONSchema, r.Grammar, r.WholeCalls = nil, "", nil, "", true
 	answers, err := api.collect(c, asked{requests: []infer.Request{r}})
 	if err != nil {
+		return err
+	}
+	if err := checkSummary(answers[0]); err != nil {
 		return err
 	}
 	return c.JSON(http.StatusOK, CompactedResponse{
 		ID: "resp_" + rand.Text(), Object: "response.compaction", CreatedAt: time.Now().Unix(), Usage: responseUsage(answers[0].done.Usage),
 		Output: []Compaction{{ID: "cmp_" + rand.Text(), Type: "compaction", Content: base64.StdEncoding.EncodeToString([]byte(answers[0].text))}},
 	})
+}
+
+// checkSummary returns an error if the model wrote no text: a client would replace its conversation by nothing.
+func checkSummary(a answer) error {
+	switch {
+	case strings.TrimSpace(a.text) != "":
+		return nil
+	case a.done.Reason == infer.FinishLength && !a.done.ContextFull:
+		return failure.Invalid("max_output_tokens", "the model wrote no summary within max_output_tokens: give more, or leave it out")
+	case a.done.Reason == infer.FinishLength:
+		return failure.Invalid("input", "the context was full before the model wrote a summary: leave out a part of input")
+	}
+	return &infer.Error{Code: infer.CodeNotSupported, Message: "the model wrote no summary of the conversation: ask again, or another model"}
 }
 
 // summaryText returns the text of an item that stands for a conversation.

@@ -54,10 +54,16 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 	})
 }
 
-// parseResult reads the result of a call. A program made it, so nothing in it is refused: what is not text
-// becomes text that says what was there.
+// parseResult reads the result of a call. A program made it, so parts of other types are not refused: they become
+// text that says what was there.
 func parseResult(raw json.RawMessage, param string) (string, error) {
 	return joinParts(raw, param, resultPart)
+}
+
+// parseDocument reads the parts of a document as parseResult does. It reads no documents in it: each level would
+// hold another copy of those below.
+func parseDocument(raw json.RawMessage, param string) (string, error) {
+	return joinParts(raw, param, documentPart)
 }
 
 // joinParts reads a string, null or an array, whose elements part reads, as lines.
@@ -89,18 +95,23 @@ func joinParts(raw json.RawMessage, param string, part func(raw json.RawMessage,
 
 // resultPart returns a part of a result as text.
 func resultPart(raw json.RawMessage, where string) (string, error) {
+	var b anthropicBlock
+	if json.Unmarshal(raw, &b) == nil {
+		if text, ok, err := b.document(where); ok || err != nil {
+			return text, err
+		}
+	}
+	return documentPart(raw, where)
+}
+
+// documentPart returns a part of a document as text.
+func documentPart(raw json.RawMessage, where string) (string, error) {
 	var p contentPart
 	if err := httpio.DecodeJSON(raw, where, &p); err != nil {
 		return "", err
 	}
 	if textParts[p.Type] {
 		return cmp.Or(p.Text, p.Refusal), nil
-	}
-	var b anthropicBlock
-	if json.Unmarshal(raw, &b) == nil {
-		if text, ok := b.document(where); ok {
-			return text, nil
-		}
 	}
 	if what, ok := unsupportedParts[p.Type]; ok {
 		return fmt.Sprintf("[%s: left out, the model cannot %s]", p.Type, what), nil

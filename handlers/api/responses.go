@@ -268,7 +268,7 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 	case "item_reference":
 		return failure.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
 	default:
-		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or reasoning, not %q", param, httpio.Shorten(item.Type))
+		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, compaction or reasoning, not %q", param, httpio.Shorten(item.Type))
 	}
 	return nil
 }
