@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"infer/readtext", "handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
@@ -27,24 +27,24 @@ var mayImport = map[string][]string{
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
 	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
 	"web/states":       {"web"},
-	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
-	"handlers/cli":     {"infer/readtext", "infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/sample", "infer/units"},
+	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/readtext", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"infer/readtext", "handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/sample", "infer/suggest", "infer/units", "store", "web"},
+	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/readtext", "infer/sample", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
-	"handlers/api":      {"infer/readtext", "handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/readtext", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
-	"handlers/httpio":   {"infer/readtext", "handlers/failure"},
+	"handlers/httpio":   {"handlers/failure", "infer/readtext"},
 	"handlers/failure":  {"handlers/access", "handlers/activity", "handlers/people", "handlers/live", "handlers/models", "infer", "store"},
 
-	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
 	"infer/gguf":        {"infer/units"},
 	"infer/engine":      {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":        {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
@@ -58,21 +58,21 @@ var mayImport = map[string][]string{
 	"cudakern":          {"cudakern/fatbin"},
 	"cudakern/nvcc":     {"cudakern/fatbin"},
 	"cudakern/sass":     {"cudakern/fatbin"},
-	"infer/hub":         {"infer/readtext", "infer", "infer/gguf", "infer/model", "infer/placement", "infer/sample", "infer/tokenizer", "infer/units"},
+	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/readtext", "infer/sample", "infer/tokenizer", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement", "infer/sample"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},
 	"infer/perplexity":  {"infer"},
 	"infer/client":      {"infer"},
-	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest", "infer/talk"},
-	"infer/worker":      {"infer", "infer/chat", "infer/client", "infer/sample"},
+	"infer/upstream":    {"infer", "infer/chat", "infer/client", "infer/record", "infer/reply", "infer/sample", "infer/talk"},
+	"infer/worker":      {"infer", "infer/client", "infer/sample"},
 
 	// What tests share.
 	"infer/gguf/gguftest":     {"infer/gguf"},
 	"infer/hub/hubtest":       {},
 	"cudakern/emutest":        {"infer/fixtures"},
 	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
-	"handlers/handlerstest":   {"infer/readtext", "handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/handlerstest":   {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or
@@ -178,6 +178,14 @@ func TestImports(t *testing.T) {
 	for _, f := range files {
 		for _, b := range breaches(f) {
 			t.Errorf("%s: %s", f.path, b)
+		}
+	}
+	for pkg, list := range mayImport {
+		for i, imported := range list {
+			used := slices.ContainsFunc(files, func(f sourceFile) bool { return f.pkg == pkg && slices.Contains(f.imports, module+"/"+imported) })
+			if !used || slices.Contains(list[:i], imported) {
+				t.Errorf("package %s may import %s, which it does not, or which is listed twice", pkg, imported)
+			}
 		}
 	}
 }
