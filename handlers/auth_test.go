@@ -99,7 +99,7 @@ func TestLogin(t *testing.T) {
 	if got := handlerstest.Call(t, s, "GET", "/login", ""); got.Status != 200 || !strings.Contains(got.Body, `name="key"`) {
 		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
-	if got := submit(t, s, "wrong"); got.Status != 401 || got.Header.Get("Set-Cookie") != "" || !strings.Contains(got.Body, "wrong") {
+	if got := submit(t, s, "wrong"); got.Status != 401 || got.Header.Get("Set-Cookie") != "" || !strings.Contains(got.Body, "This is neither a code that is valid now nor an API key.") {
 		t.Errorf("a wrong key got %d, %v: %s", got.Status, got.Header, got.Body)
 	}
 	got := submit(t, s, "open sesame")

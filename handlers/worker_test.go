@@ -87,7 +87,7 @@ func TestStatus_TellsOthersLess(t *testing.T) {
 func TestDetokenize_SaysWhatEachTokenSpells(t *testing.T) {
 	s := handlerstest.Server(t, &handlerstest.FakeEngine{OnDetokenize: func(_ string, ids []int32) (string, error) { return "a☃"[ids[0] : ids[len(ids)-1]+1], nil }})
 	got := handlerstest.Post(t, s, "/detokenize", `{"tokens":[0,1,2],"with_pieces":true}`)
-	want := `{"content":"a\ufffd\ufffd","bytes":"YeKY","pieces":["a",[226],[152]]}`
+	want := `{"content":"a\ufffd\ufffd","prompt":"a\ufffd\ufffd","bytes":"YeKY","pieces":["a",[226],[152]]}`
 	if !reflect.DeepEqual(parseJSON(t, got.Body), parseJSON(t, want)) {
 		t.Errorf("got %s, want %s", got.Body, want)
 	}
@@ -96,8 +96,8 @@ func TestDetokenize_SaysWhatEachTokenSpells(t *testing.T) {
 func TestDetokenize_KeepsHalfCharacters(t *testing.T) {
 	s := handlerstest.Server(t, &handlerstest.FakeEngine{OnDetokenize: func(_ string, ids []int32) (string, error) { return "a☃"[:len(ids)], nil }})
 	for body, want := range map[string]string{
-		`{"tokens":[1,2,3,4]}`: `{"content":"a☃"}`,
-		`{"tokens":[1,2,3]}`:   `{"content":"a\ufffd\ufffd","bytes":"YeKY"}`,
+		`{"tokens":[1,2,3,4]}`: `{"content":"a☃","prompt":"a☃"}`,
+		`{"tokens":[1,2,3]}`:   `{"content":"a\ufffd\ufffd","prompt":"a\ufffd\ufffd","bytes":"YeKY"}`,
 	} {
 		if got := handlerstest.Post(t, s, "/detokenize", body); !reflect.DeepEqual(parseJSON(t, got.Body), parseJSON(t, want)) {
 			t.Errorf("%s gives %s, want %s", body, got.Body, want)
