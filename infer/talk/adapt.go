@@ -207,7 +207,7 @@ func allToUser(in chat.Input) []chat.Message {
 	rest := systemToUser(in.Messages[n:], in.Continue)
 	text := joined(texts...)
 	switch {
-	case text == "":
+	case text == "" && len(rest) > 0:
 		return rest
 	case len(rest) > 0 && rest[0].Role == "user":
 		rest[0].Content = joined(text, rest[0].Content)

@@ -154,6 +154,24 @@ func TestAConversationIsChangedAsLittleAsItsTemplateRequires(t *testing.T) {
 	}
 }
 
+func TestBlankSystemTextAloneIsAnEmptyMessageOfTheUserForATemplateThatNeedsOne(t *testing.T) {
+	for _, ft := range loadTemplates(t) {
+		if ft.Name != "google-gemma-2-2b-it" {
+			continue
+		}
+		f, _, _ := formatOf(t, ft)
+		for _, messages := range [][]chat.Message{
+			{{Role: "system"}},
+			{{Role: "system", Content: " "}, {Role: "system", Content: "\n"}},
+		} {
+			got, err := f.conversation(t.Context(), chat.Input{Messages: messages})
+			if want := "<bos><start_of_turn>user\n<end_of_turn>\n<start_of_turn>model\n"; err != nil || got.prompt.String() != want {
+				t.Errorf("%q: got %q, %v, want %q", messages, got.prompt.String(), err, want)
+			}
+		}
+	}
+}
+
 func TestSystemTextThatATemplateReadsAndLeavesOutIsNotLost(t *testing.T) {
 	for _, ft := range loadTemplates(t) {
 		if ft.Name != "HuggingFaceTB-SmolLM3-3B" {

@@ -16,7 +16,7 @@ import (
 // description and parameters, which have a type and properties. Members that are null are left out.
 // The order of the others is kept. Definitions that are no array of objects are returned as they are.
 func completeTools(definitions json.RawMessage) json.RawMessage {
-	return mapTools(definitions, func(tool, function object) object {
+	return mapTools(definitions, func(function object) object {
 		function = withoutNulls(function).(object)
 		for _, missing := range []member{{"description", ""}, {"parameters", object{}}} {
 			if function.index(missing.name) < 0 {
@@ -31,7 +31,7 @@ func completeTools(definitions json.RawMessage) json.RawMessage {
 }
 
 // mapTools applies change to the function of each definition.
-func mapTools(definitions json.RawMessage, change func(tool, function object) object) json.RawMessage {
+func mapTools(definitions json.RawMessage, change func(function object) object) json.RawMessage {
 	if len(definitions) == 0 {
 		return definitions
 	}
@@ -53,7 +53,7 @@ func mapTools(definitions json.RawMessage, change func(tool, function object) ob
 		if tool.index("type") < 0 {
 			tool = slices.Insert(tool, 0, member{"type", "function"})
 		}
-		tool.set("function", change(tool, function))
+		tool.set("function", change(function))
 		tools[i] = tool
 	}
 	changed, err := encodeOrdered(tools)
@@ -113,7 +113,7 @@ func completeParameters(parameters object) object {
 
 // simpleTools returns definitions in which each property has one type and a description.
 func simpleTools(definitions json.RawMessage) json.RawMessage {
-	return mapTools(definitions, func(tool, function object) object {
+	return mapTools(definitions, func(function object) object {
 		if parameters, ok := function.get("parameters").(object); ok {
 			function.set("parameters", simpleSchema(parameters))
 		}

@@ -71,11 +71,12 @@ func (f *Format) conversation(ctx context.Context, in chat.Input) (adapted, erro
 	}
 	rendered, err := f.adapt(ctx, in)
 	if isRefusal(err) && len(in.Tools) > 0 { // perhaps because of the tools
-		if accepted := f.acceptedTools(ctx, in.Tools); accepted == nil {
-			rendered, err = f.adapt(ctx, describeTools(in))
-		} else if in.Tools = accepted; true {
-			rendered, err = f.adapt(ctx, in)
+		if accepted := f.acceptedTools(ctx, in.Tools); accepted != nil {
+			in.Tools = accepted
+		} else {
+			in = describeTools(in)
 		}
+		rendered, err = f.adapt(ctx, in)
 	}
 	if err != nil && ctx.Err() == nil {
 		err = &TemplateError{err}
