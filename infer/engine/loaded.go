@@ -130,9 +130,10 @@ func (l *loop) switchTo(m *openModel) {
 	}
 }
 
-// reload applies the setup that was requested, and loads the model again if one is loaded. If that
-// fails, it undoes the change.
+// reload applies the setup that was requested, and loads the model again if one is loaded, with all memory that is free
+// then. If that fails, it undoes the change.
 func (l *loop) reload() {
+	l.kept = nil
 	before, after := l.setupNow(), *l.setup
 	l.setup, l.sched.draining = nil, false
 	l.apply(after)
@@ -226,7 +227,12 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 
 // open opens devices and loads m on them. Where the memory of a device runs out meanwhile, it closes them and tries again with fewer layers
 // there.
-func (l *loop) open(m *openModel) (*loadedModel, error) {
+func (l *loop) open(m *openModel) (_ *loadedModel, err error) {
+	defer func() {
+		if err != nil {
+			delete(l.kept, m.key()) // nothing is gained by it, and more memory may be free at the next load
+		}
+	}()
 	var first *infer.Error
 	for tries := 0; ; tries++ {
 		r, err := l.openOnce(m)
@@ -256,7 +262,8 @@ type shortage struct {
 func (s *shortage) Error() string { return s.reason.Message }
 
 // keepFree makes later plans of m leave more memory of a device, the more the more tries have failed: room for a layer, then for two
-// more, four more and so on. It returns false if the device has been given up. What is kept free stays so for later loads.
+// more, four more and so on. It returns false if the device has been given up. What is kept free stays so for later loads, until one fails
+// or a person has the model loaded again (reload).
 func (l *loop) keepFree(m *openModel, s *shortage, tries int) bool {
 	const least = 32 << 20
 	if s.memory <= 1 {

@@ -352,27 +352,11 @@ func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opened, closed := 0, 0
-			b := &bench{t: t, files: map[string][]byte{"m": file}}
-			o := Options{
-				Catalog: catalog{b}, Model: "m",
-				OpenDevice: func(*gguf.File) (device.Device, error) {
-					opened++
-					left := c.left
-					return shortDevice{smallDevice{ref.New(), 2*weights + 64<<20, &closed}, &left}, nil
-				},
-			}
-			if c.host {
-				o.MoreDevices = func() iter.Seq2[device.Device, error] {
-					return func(yield func(device.Device, error) bool) { yield(hostDevice{ref.New()}, nil) }
-				}
-			}
-			limit(&o)
-			e, err := Open(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close()
-			b.Engine = e
+			b := openShort(t, file, c.host, func() device.Device {
+				opened++
+				left := c.left
+				return shortDevice{smallDevice{ref.New(), 2*weights + 64<<20, &closed}, &left}
+			})
 			a := b.ask(r)
 			if !c.host {
 				if failed, _ := errors.AsType[*infer.Error](a.err); failed == nil || failed.Code != infer.CodeDevice || !strings.Contains(failed.Message, c.says) {
@@ -381,12 +365,72 @@ func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
 			} else if a.err != nil || !reflect.DeepEqual(a.tokens, whole.tokens) {
 				t.Errorf("divided %v, %v; whole %v", a.ids(), a.err, whole.ids())
 			}
-			if info := e.Status().Device; c.host && !strings.Contains(info.Notice, c.says) {
+			if info := b.Status().Device; c.host && !strings.Contains(info.Notice, c.says) {
 				t.Errorf("it runs on %+v", info)
 			}
 			b.Close()
 			if opened < 2 || closed != opened {
 				t.Errorf("%d devices were opened and %d closed", opened, closed)
+			}
+		})
+	}
+}
+
+// openShort opens a model in file on the devices that open returns, and on the host if they are not enough. It does not
+// wait until the model is loaded.
+func openShort(t *testing.T, file []byte, host bool, open func() device.Device) *bench {
+	b := &bench{t: t, files: map[string][]byte{"m": file}}
+	o := Options{
+		Catalog: catalog{b}, Model: "m", ChunkRows: 8, Parallel: 2,
+		OpenDevice: func(*gguf.File) (device.Device, error) { return open(), nil },
+	}
+	if host {
+		o.MoreDevices = func() iter.Seq2[device.Device, error] {
+			return func(yield func(device.Device, error) bool) { yield(hostDevice{ref.New()}, nil) }
+		}
+	}
+	e, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b.Engine = e
+	return b
+}
+
+func TestRealModel_MemoryThatWasMissingIsUsedWhenItIsThereAgain(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+	f, _ := parse(t, file)
+	weights, err := model.DeviceBytes(f, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		host   bool
+		reload bool
+	}{
+		{"a load that failed is tried again with all memory", false, false},
+		{"a model that runs with fewer layers there gets all memory after a reload", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			free, closed := int64(0), 0
+			b := openShort(t, file, c.host, func() device.Device {
+				left := free
+				return shortDevice{smallDevice{ref.New(), 2*weights + 64<<20, &closed}, &left}
+			})
+			if a := b.ask(request(span(3, 23), 2)); (a.err == nil) != c.host {
+				t.Fatalf("while memory is missing: %v", a.err)
+			}
+			free = 2 * weights
+			if c.reload {
+				if err := b.Reload(t.Context(), b.Status().Setup); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a := b.ask(request(span(3, 23), 2))
+			if info := b.Status().Device; a.err != nil || info.Name != "a small device" || info.Notice != "" {
+				t.Errorf("got %v, on %+v", a.err, info)
 			}
 		})
 	}
