@@ -187,7 +187,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}
-	if _, err := tokenizer.New(f); err != nil {
+	if err := tokenizer.Check(f); err != nil {
 		return err
 	}
 	info.Shape, err = placement.ShapeOf(f, config)
