@@ -3,7 +3,6 @@ package hub
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ const templateSuffix = ".jinja"
 // maxTemplate bounds such a file in bytes.
 const maxTemplate = 256 << 10
 
-// ReadTemplate reads a chat template from a file.
+// ReadTemplate reads a chat template from a regular file. Errors name the file.
 func ReadTemplate(path string) (string, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -28,22 +27,7 @@ func ReadTemplate(path string) (string, error) {
 	if !stat.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxTemplate+1))
-	if err != nil {
-		return "", err
-	}
-	if len(text) > maxTemplate {
-		return "", fmt.Errorf("%s is larger than %d KiB, the most that a chat template may have", path, maxTemplate>>10)
-	}
-	if text, err = readtext.Clean(text); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	return string(text), nil
+	return readtext.File(path, maxTemplate)
 }
 
 // isTemplate reports whether a key of a file is that of a chat template.

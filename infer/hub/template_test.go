@@ -80,7 +80,7 @@ func TestAChatTemplateThatCannotBeReadIsAnError(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "folder.jinja"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]string{"large": "larger than 256 KiB", "folder": "not a regular file"} {
+	for model, want := range map[string]string{"large": "large.jinja: it has more than 262144 bytes", "folder": "not a regular file"} {
 		_, _, err := hub.New(hub.Options{Dir: dir}).Open(model)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error that says %q", model, err, want)

@@ -1,6 +1,6 @@
 // Package readtext reads texts that people write: grammars, schemas, templates, configurations, keys and bodies of
-// requests. Editors put a byte order mark before them, and those of other encodings than UTF-8 would reach a model as
-// other characters than their author sees.
+// requests. It removes the byte order mark that some editors write, and refuses other encodings than UTF-8, which
+// would reach a model as other characters than their author sees.
 package readtext
 
 import (
@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"unicode/utf8"
 )
 
-var mark = []byte("\uFEFF")
+// mark is a byte order mark.
+const mark = "\uFEFF"
 
 // Clean returns data, which must be UTF-8, without a byte order mark at its beginning. The error says at which byte,
 // from 0 on, it is not UTF-8.
@@ -28,11 +30,11 @@ func Clean(data []byte) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("it is not UTF-8 at byte %d (0x%02X)", at, data[at])
 	}
-	return bytes.TrimPrefix(data, mark), nil
+	return bytes.TrimPrefix(data, []byte(mark)), nil
 }
 
 // Trim returns text without a byte order mark at its beginning.
-func Trim(text string) string { return string(bytes.TrimPrefix([]byte(text), mark)) }
+func Trim(text string) string { return strings.TrimPrefix(text, mark) }
 
 // All reads a text of at most so many bytes.
 func All(r io.Reader, most int64) (string, error) {
