@@ -2,11 +2,11 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"sync"
 )
 
@@ -31,9 +31,9 @@ func (p *proxies) proxyOf(r *http.Request) (*url.URL, error) {
 	// A name is resolved by the proxy, which may refuse what it leads to.
 	host := r.URL.Hostname()
 	if ip, err := netip.ParseAddr(host); err == nil && !isPublic(ip) && !p.client.trusts(host) {
-		return nil, requirePublic("tcp", netip.AddrPortFrom(ip, 0).String(), nil)
+		return nil, requirePublic("tcp", dialAddress(r.URL), nil)
 	}
-	p.known.Store(proxyAddress(chosen), true)
+	p.known.Store(dialAddress(chosen), true)
 	return chosen, nil
 }
 
@@ -43,13 +43,13 @@ func (p *proxies) has(address string) bool {
 	return ok
 }
 
-// proxyAddress returns the address that is dialled for a proxy.
-func proxyAddress(proxy *url.URL) string {
-	port := proxy.Port()
+// dialAddress returns the address that is dialled for a proxy or a host.
+func dialAddress(at *url.URL) string {
+	port := at.Port()
 	if port == "" {
-		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[proxy.Scheme]
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[at.Scheme]
 	}
-	return net.JoinHostPort(proxy.Hostname(), port)
+	return net.JoinHostPort(at.Hostname(), port)
 }
 
 // nameOf returns the proxy that the request goes through, for a message; "" for none.
@@ -60,14 +60,19 @@ func (p *proxies) nameOf(r *http.Request) string {
 	return ""
 }
 
-// checkAnswer returns an error if a proxy refuses to connect to a host. It is for http.Transport.
+// checkAnswer returns an error if a proxy does not connect to a host: a permanent one if it refuses to. It is for http.Transport.
 func (p *proxies) checkAnswer(_ context.Context, proxy *url.URL, connect *http.Request, answer *http.Response) error {
-	host, _, _ := strings.Cut(connect.Host, ":")
-	switch answer.StatusCode {
-	case http.StatusOK:
+	switch {
+	case answer.StatusCode == http.StatusOK:
 		return nil
-	case http.StatusProxyAuthRequired:
+	case answer.StatusCode == http.StatusProxyAuthRequired:
 		return permanent("the proxy %s asks for a user and a password; set HTTPS_PROXY to http://USER:PASSWORD@%s", proxy.Host, proxy.Host)
+	case answer.StatusCode >= 500:
+		return fmt.Errorf("it answers with status %d", answer.StatusCode)
+	}
+	host, _, err := net.SplitHostPort(connect.Host)
+	if err != nil {
+		host = connect.Host
 	}
 	return permanent("the proxy %s refuses to connect to %s with status %d; NO_PROXY lists the hosts that are reached without it", proxy.Host, host, answer.StatusCode)
 }

@@ -63,10 +63,11 @@ func TestErrorsOfAProxyNameIt(t *testing.T) {
 		name, proxy, pull, want string
 	}{
 		{"a proxy that forbids the host", status(http.StatusForbidden), "org/repo", "PROXY refuses to connect to registry.example with status 403"},
+		{"a proxy that cannot reach the host now", status(http.StatusServiceUnavailable), "org/repo", "failed to reach registry.example through the proxy PROXY: it answers with status 503"},
 		{"a proxy that wants a password", status(http.StatusProxyAuthRequired), "org/repo", "PROXY asks for a user and a password; set HTTPS_PROXY"},
 		{"a proxy that does not answer", gone.URL, "org/repo", "failed to reach registry.example through the proxy PROXY"},
 		{"a proxy without an address", "http://proxy.invalid:3128", "org/repo", "the proxy PROXY"},
-		{"a private address behind a proxy", status(http.StatusOK), "https://10.0.0.1/a/b.gguf", "10.0.0.1:0 is not on the public internet"},
+		{"a private address behind a proxy", status(http.StatusOK), "https://10.0.0.1/a/b.gguf", "10.0.0.1:443 is not on the public internet"},
 		{"a password in the address of the proxy is not repeated", strings.Replace(gone.URL, "http://", "http://user:secret@", 1), "org/repo", "through the proxy PROXY"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
