@@ -35,7 +35,7 @@ func TestActivity_ShowsEverybodyTheirOwn(t *testing.T) {
 		c.Send("activity", map[string]any{"on": true})
 		for place, shown := range map[string]string{
 			"the page":   handlerstest.Call(t, h.Server, "GET", "/activity", "", who.header...).Body,
-			"the stream": c.ActivityWith(t, "key of "+who.person),
+			"the stream": c.ActivityWith("key of " + who.person),
 			"the API":    handlerstest.Call(t, h.Server, "GET", "/v1/activity", "", who.header...).Body,
 		} {
 			for person := range h.objects[ofPerson] {
@@ -91,7 +91,7 @@ func TestActivity_CostsNothingWhileNobodyLooks(t *testing.T) {
 		t.Fatalf("%d names were looked up for a page that shows no activity", len(looked))
 	}
 	c.Do("activity", map[string]any{"on": true})
-	if html := c.ActivityWith(t, "50 tokens"); strings.Contains(html, "hello") || !strings.Contains(html, "You") || !strings.Contains(html, "/c/") {
+	if html := c.ActivityWith("50 tokens"); strings.Contains(html, "hello") || !strings.Contains(html, "You") || !strings.Contains(html, "/c/") {
 		t.Errorf("the frame is %s", html)
 	}
 	c.Do("activity", map[string]any{"on": false})

@@ -465,7 +465,7 @@ func (h *house) command(t *testing.T, c *handlerstest.SocketClient, who asker, o
 	}
 	before, beforeErr := h.db.Messages(t.Context(), object, chat, 0)
 	ref := c.Send("open", map[string]any{"chat": chat})
-	if opened := c.Answered(t, ref); opened != (object == who.person) {
+	if opened := c.Reply(ref).Type == "ack"; opened != (object == who.person) {
 		t.Errorf("%s opened the chat of %s: %t", who.name, object, opened)
 	}
 	if object == who.person {
@@ -477,7 +477,7 @@ func (h *house) command(t *testing.T, c *handlerstest.SocketClient, who asker, o
 		}
 		cells++
 		ref := c.Send(name, map[string]any{"chat": chat, "message": 1, "answer": 1, "text": "x", "before": 1, "after": 1, "version": 1})
-		if c.Answered(t, ref) {
+		if c.Reply(ref).Type == "ack" {
 			t.Errorf("%s by %s about the chat of %s was carried out", name, who.name, object)
 		}
 	}

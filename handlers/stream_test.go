@@ -67,7 +67,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		} else {
 			c.Seq = seq
 			c.Branch = []int64{1, 2}
-			c.Answers[2] = &handlerstest.ShownAnswer{Text: text, Tail: tail, Html: html, State: live.Writing}
+			c.Answers[2] = &handlerstest.ShownAnswer{Text: text, Tail: tail, HTML: html, State: live.Writing}
 			c.Do("open", map[string]any{"chat": first.Chat, "since": seq})
 		}
 		c.Until("the chat", func() bool { return c.Chat != "" || c.Resumed > 0 })
@@ -78,7 +78,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		}
 		c.Until("what was written", func() bool { return c.Answers[2] != nil && len(c.Answers[2].Text) >= whole.Len()-random.IntN(20) })
 		a := c.Answers[2]
-		seq, text, tail, html = c.Seq, a.Text, a.Tail, a.Html
+		seq, text, tail, html = c.Seq, a.Text, a.Tail, a.HTML
 		resumed += c.Resumed
 		if !strings.HasPrefix(whole.String(), text) || !strings.HasSuffix(text, tail) {
 			t.Fatalf("after reload %d the page has %q (tail %q), written was %q", reload, text, tail, whole.String())
@@ -90,14 +90,14 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 		c := handlerstest.DialSocket(t, server)
 		if since > 0 {
 			c.Seq = seq
-			c.Answers[2] = &handlerstest.ShownAnswer{Text: text, Tail: tail, Html: html, State: live.Writing}
+			c.Answers[2] = &handlerstest.ShownAnswer{Text: text, Tail: tail, HTML: html, State: live.Writing}
 		}
 		c.Do("open", map[string]any{"chat": first.Chat, "since": since})
 		c.Until("the end", c.Ended)
 		if got := c.Answers[2].Text; got != whole.String() {
 			t.Errorf("opened since %d the answer has %d bytes, want %d", since, len(got), whole.Len())
 		}
-		if got, want := c.Answers[2].Html, markdown.Answer("", whole.String()); got != want {
+		if got, want := c.Answers[2].HTML, markdown.Answer("", whole.String()); got != want {
 			t.Errorf("opened since %d the answer reads\n%s\nwant\n%s", since, got, want)
 		}
 	}

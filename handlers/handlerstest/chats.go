@@ -48,12 +48,14 @@ type Home struct {
 	Chats  *live.Service
 }
 
+// NewHome starts a server in a new data folder.
 func NewHome(t *testing.T) *Home {
 	h := &Home{t: t, Path: t.TempDir()}
 	h.start()
 	return h
 }
 
+// start opens the store and the engine in the folder.
 func (h *Home) start() {
 	h.t.Helper()
 	var err error
@@ -66,6 +68,7 @@ func (h *Home) start() {
 	h.t.Cleanup(h.Chats.Close)
 }
 
+// Restart stops the server and starts another one in the same folder.
 func (h *Home) Restart() {
 	h.t.Helper()
 	h.Chats.Close()
@@ -112,6 +115,7 @@ func (h *Home) Ask(id, question string) (*live.Chat, live.Answer, string) {
 	return c, *last.Answer, last.Text
 }
 
+// Cache returns what is known of the file with the KV cache of a chat.
 func (h *Home) Cache(c *live.Chat) live.KVCache {
 	h.t.Helper()
 	k, err := c.KVCache(access.Local)
@@ -121,4 +125,5 @@ func (h *Home) Cache(c *live.Chat) live.KVCache {
 	return k
 }
 
+// LongQuestion has more tokens than a block of the KV cache.
 const LongQuestion = "Tell me about tokens, sampling, temperature, top-k, top-p, min-p, seeds, presets, the context and the cache, one after the other please."

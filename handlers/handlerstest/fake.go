@@ -35,6 +35,7 @@ type FakeEngine struct {
 	OnEmbed      func(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
 }
 
+// Generate answers "Hi" by default.
 func (e *FakeEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	if e.OnGenerate == nil {
 		return Replay(WordEvent(1, "Hi"), DoneEvent(infer.FinishStop))
@@ -42,6 +43,7 @@ func (e *FakeEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[in
 	return e.OnGenerate(ctx, r)
 }
 
+// Models lists the one model by default.
 func (e *FakeEngine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	if e.OnModels == nil {
 		return []infer.ModelInfo{{Name: "guide", Path: "/secret/guide.gguf", Size: 10, ModifiedUnix: 1700000000}}, nil
@@ -49,6 +51,7 @@ func (e *FakeEngine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	return e.OnModels(ctx)
 }
 
+// Status says by default that the model is ready.
 func (e *FakeEngine) Status() infer.Status {
 	if e.OnStatus == nil {
 		return infer.Status{
@@ -62,6 +65,7 @@ func (e *FakeEngine) Status() infer.Status {
 	return e.OnStatus()
 }
 
+// Tokenize returns no tokens by default.
 func (e *FakeEngine) Tokenize(_ context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error) {
 	if e.OnTokenize == nil {
 		return nil, nil
@@ -69,6 +73,7 @@ func (e *FakeEngine) Tokenize(_ context.Context, name, text string, addSpecial, 
 	return e.OnTokenize(name, text, addSpecial, parseSpecial)
 }
 
+// Detokenize returns no text by default.
 func (e *FakeEngine) Detokenize(_ context.Context, name string, ids []int32) (string, error) {
 	if e.OnDetokenize == nil {
 		return "", nil
@@ -76,6 +81,7 @@ func (e *FakeEngine) Detokenize(_ context.Context, name string, ids []int32) (st
 	return e.OnDetokenize(name, ids)
 }
 
+// Pieces returns the text of each token.
 func (e *FakeEngine) Pieces(ctx context.Context, name string, ids []int32) (pieces []string, err error) {
 	for i := range ids {
 		piece, err := e.Detokenize(ctx, name, ids[i:i+1])
@@ -103,6 +109,7 @@ func (e *FakeEngine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Emb
 	return result, nil
 }
 
+// Render returns an empty prompt by default.
 func (e *FakeEngine) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	if e.OnRender == nil {
 		return infer.Rendered{}, nil
@@ -121,10 +128,12 @@ func Replay(events ...infer.Event) iter.Seq2[infer.Event, error] {
 	}
 }
 
+// WordEvent returns the event of a token with this text.
 func WordEvent(id int32, text string) infer.Event {
 	return infer.Event{Type: infer.EventToken, Token: &infer.Token{Choice: sample.Choice{ID: id, LogProb: -0.5}, Bytes: []byte(text), Text: text}}
 }
 
+// DoneEvent returns the event of an end for this reason.
 func DoneEvent(reason infer.FinishReason) infer.Event {
 	return infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
 		End:   record.End{Reason: reason},
@@ -146,6 +155,7 @@ func Server(t testing.TB, engine handlers.Engine, change ...func(*handlers.Confi
 	return s
 }
 
+// TestConfig returns the configuration of Server, which asks for no key and stores nothing.
 func TestConfig(engine handlers.Engine) handlers.Config {
 	return handlers.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler), Version: "test"}
 }
@@ -162,6 +172,7 @@ func OpenStore(t testing.TB) *store.Store {
 	return OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
 }
 
+// OpenStoreAt opens the store in the file path until the test ends.
 func OpenStoreAt(t testing.TB, path string) *store.Store {
 	t.Helper()
 	kept, err := store.Open(t.Context(), store.Options{Path: path, Ballast: -1})
@@ -182,12 +193,14 @@ func PeopleOf(t testing.TB, kept *store.Store, key string) *people.Service {
 	return s
 }
 
+// Response is an answer with its whole body.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
+// Call sends a request with header, a list of names and values.
 func Call(t testing.TB, s *httptest.Server, method, path, body string, header ...string) Response {
 	t.Helper()
 	r, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
@@ -223,6 +236,7 @@ func Do(t testing.TB, s *httptest.Server, r *http.Request, header ...string) Res
 	return got
 }
 
+// Post sends body with header, a list of names and values.
 func Post(t testing.TB, s *httptest.Server, path, body string, header ...string) Response {
 	t.Helper()
 	return Call(t, s, http.MethodPost, path, body, header...)

@@ -42,6 +42,7 @@ func PostScripted(t testing.TB, server *httptest.Server, path, body string) Resp
 	return Post(t, server, path, body, "Origin", server.URL, "Content-Type", "application/json", "Accept", "application/json")
 }
 
+// PresetsOf returns the presets as the page lists them.
 func PresetsOf(t testing.TB, server *httptest.Server) (list []page.Preset) {
 	t.Helper()
 	got := Call(t, server, http.MethodGet, "/presets", "", "Accept", "application/json")
@@ -68,6 +69,7 @@ func LogIn(t *testing.T, s *httptest.Server, known *people.Service, person strin
 	return set.Name + "=" + set.Value
 }
 
+// BrowserAccept is the Accept header with which browsers ask for pages.
 const BrowserAccept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 // FromAddress has all requests to a server come from an address, and over TLS if encrypted.

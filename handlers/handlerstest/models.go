@@ -34,6 +34,7 @@ import (
 // RemoteModel is what the registry of these tests has: some hundred kilobytes.
 var RemoteModel = gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 128, Layers: 4, FFN: 256})
 
+// RemoteFile is the name of RemoteModel in the registry.
 const RemoteFile = "Remote-Q8_0.gguf"
 
 // ModelServer is a server with the real engine, store and models folder, and a registry
@@ -47,7 +48,7 @@ type ModelServer struct {
 	Stop     func()
 }
 
-// newRegistry has remoteModel, and an unsupported file.
+// NewModelRegistry returns a registry that has RemoteModel and a file with weights that are not supported.
 func NewModelRegistry(t testing.TB) *hubtest.Registry {
 	return hubtest.New(t, map[string][]byte{
 		RemoteFile:         RemoteModel,
@@ -131,8 +132,7 @@ func (s *ModelServer) Put(t testing.TB, name string, data []byte) {
 	}
 }
 
-// HoldBack makes the storage send the first bytes of a file, and then hardly any until it is
-// opened.
+// HoldBack makes the storage send the first bytes of a file, and then one each 100 ms until the caller opens it.
 func HoldBack(registry *hubtest.Registry, first int) (open func()) {
 	opened := make(chan struct{})
 	registry.SetCDN(func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {

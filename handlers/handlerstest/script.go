@@ -3,7 +3,6 @@ package handlerstest
 import (
 	"context"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -41,6 +40,7 @@ func (s *Script) Suggest(values map[string]float64) {
 	s.Current.Model.Sampling = &sample.Suggestion{Values: values}
 }
 
+// NewScript returns an engine whose model is ready.
 func NewScript() *Script {
 	return &Script{
 		Answers: make(chan *ScriptedAnswer, 64),
@@ -54,6 +54,7 @@ func NewScript() *Script {
 	}
 }
 
+// Status returns the status as Set left it.
 func (s *Script) Status() infer.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,6 +106,7 @@ func (s *Script) List(models ...infer.ModelInfo) {
 	s.listed = models
 }
 
+// Set changes the status.
 func (s *Script) Set(change func(*infer.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,6 +122,7 @@ type ScriptedAnswer struct {
 	Count   int
 }
 
+// Generate sends a ScriptedAnswer to Answers and yields what the test writes there.
 func (s *Script) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	a := &ScriptedAnswer{Request: r, events: make(chan infer.Event), failure: make(chan error, 1), Ended: make(chan struct{})}
 	return func(yield func(infer.Event, error) bool) {
@@ -154,8 +157,10 @@ func (s *Script) Next(t testing.TB) *ScriptedAnswer {
 	}
 }
 
+// Send waits until the server takes the event.
 func (a *ScriptedAnswer) Send(e infer.Event) { a.events <- e }
 
+// Write writes tokens that have a text and no id.
 func (a *ScriptedAnswer) Write(tokens ...string) {
 	for _, text := range tokens {
 		a.Count++
@@ -171,6 +176,7 @@ func (a *ScriptedAnswer) Think(tokens ...string) {
 	}
 }
 
+// Finish ends the answer as an end token does.
 func (a *ScriptedAnswer) Finish() {
 	a.Send(infer.Event{Type: infer.EventDone, Done: &infer.Done{Answer: record.Answer{
 		End:     record.End{Reason: infer.FinishStop, EndProb: 0.97},
@@ -180,15 +186,14 @@ func (a *ScriptedAnswer) Finish() {
 	}}})
 }
 
+// Fail ends the answer with an error.
 func (a *ScriptedAnswer) Fail(err error) { a.failure <- err }
 
 // Serve starts a server whose page talks to engine.
 func Serve(t testing.TB, engine handlers.Engine) *httptest.Server {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	chats := live.New(engine, live.Options{Log: log})
-	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: log}))
-	t.Cleanup(server.Close)
+	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler)})
+	server := ServeChats(t, engine, chats)
 	t.Cleanup(chats.Close)
 	return server
 }
@@ -222,6 +227,7 @@ func (a *ScriptedAnswer) Sign(engine string) {
 	}}})
 }
 
+// vocabulary is the number of tokens, each of which spells its id.
 type vocabulary int
 
 func (v vocabulary) Size() int { return int(v) }
@@ -280,6 +286,7 @@ func ServeStored(t testing.TB, engine handlers.Engine) (*httptest.Server, *live.
 
 // ServeChats starts a server for chats.
 func ServeChats(t testing.TB, engine handlers.Engine, chats *live.Service) *httptest.Server {
+	t.Helper()
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
 	return server

@@ -38,7 +38,7 @@ type SocketClient struct {
 // ShownAnswer is an answer as a page has it.
 type ShownAnswer struct {
 	Text, Reasoning, Tail string
-	Html                  string
+	HTML                  string
 	State                 live.AnswerState
 	End                   *stream.Answer
 }
@@ -54,12 +54,14 @@ type Frame struct {
 	Events []stream.Event
 
 	Keyboard *stream.Keyboard
+	HTML     string // of activity
 
 	Before   int64
 	Messages []stream.Message
 	More     bool
 }
 
+// DialSocket connects a page to a server until the test ends.
 func DialSocket(t testing.TB, server *httptest.Server, options ...func(*websocket.DialOptions)) *SocketClient {
 	t.Helper()
 	o := &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {server.URL}}, HTTPClient: server.Client()}
@@ -75,6 +77,7 @@ func DialSocket(t testing.TB, server *httptest.Server, options ...func(*websocke
 	return &SocketClient{t: t, Conn: conn, Answers: map[int64]*ShownAnswer{}, Messages: map[int64]string{}, Versions: map[int64]stream.Versions{}, Authors: map[string]string{}}
 }
 
+// Send sends a command and returns its number.
 func (c *SocketClient) Send(kind string, fields map[string]any) int64 {
 	c.t.Helper()
 	c.Ref++
@@ -148,10 +151,11 @@ func (c *SocketClient) add(m *stream.Message) {
 		c.Authors[m.Text] = m.Author
 	}
 	if m.Answer != nil {
-		c.Answers[m.ID] = &ShownAnswer{Text: m.Text, Reasoning: m.Reasoning, Tail: m.Tail, Html: strings.Join(m.HTML, ""), State: m.Answer.State, End: m.Answer}
+		c.Answers[m.ID] = &ShownAnswer{Text: m.Text, Reasoning: m.Reasoning, Tail: m.Tail, HTML: strings.Join(m.HTML, ""), State: m.Answer.State, End: m.Answer}
 	}
 }
 
+// apply changes the page as the protocol says, and fails the test if events are missing before e.
 func (c *SocketClient) apply(e stream.Event) {
 	first := e.First
 	if first == 0 {
@@ -171,13 +175,13 @@ func (c *SocketClient) apply(e stream.Event) {
 		a.Reasoning += e.Reasoning
 		a.State = live.Writing
 	case live.EventBlock:
-		a.Html += *e.HTML
+		a.HTML += *e.HTML
 		a.Tail = a.Tail[e.Chars:] // the texts of these tests are ASCII
 	case live.EventEnd:
 		if e.HTML != nil {
-			a.Html = *e.HTML
+			a.HTML = *e.HTML
 		} else {
-			a.Html += e.Rest
+			a.HTML += e.Rest
 		}
 		a.Tail, a.State, a.End = "", e.Answer.State, e.Answer
 	case live.EventReplay:
@@ -208,6 +212,7 @@ func (c *SocketClient) Reply(ref int64) Frame {
 	}
 }
 
+// Do sends a command and waits until it is carried out.
 func (c *SocketClient) Do(kind string, fields map[string]any) {
 	c.t.Helper()
 	if f := c.Reply(c.Send(kind, fields)); f.Type != "ack" {
@@ -225,6 +230,7 @@ func (c *SocketClient) Until(what string, holds func() bool) {
 	}
 }
 
+// Last returns the answer with the largest id; nil if the page has none.
 func (c *SocketClient) Last() *ShownAnswer {
 	var last int64
 	for id := range c.Answers {
@@ -233,6 +239,7 @@ func (c *SocketClient) Last() *ShownAnswer {
 	return c.Answers[last]
 }
 
+// Ended reports whether the last answer has ended.
 func (c *SocketClient) Ended() bool { return c.Last() != nil && !c.Last().State.Running() }
 
 // Farewell reads until the connection ends and returns how.
@@ -244,41 +251,16 @@ func (c *SocketClient) Farewell() websocket.StatusCode {
 	}
 }
 
-// ActivityWith reads until a frame of this type comes that holds a text, and returns its HTML.
-func (c *SocketClient) ActivityWith(t *testing.T, text string) string {
-	t.Helper()
+// ActivityWith reads until a frame about activity comes that holds a text, and returns its HTML.
+func (c *SocketClient) ActivityWith(text string) string {
+	c.t.Helper()
 	for {
-		_, data, err := c.Conn.Read(t.Context())
+		f, err := c.Read()
 		if err != nil {
-			t.Fatal(err)
-		}
-		var f struct{ Type, HTML string }
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
+			c.t.Fatalf("no activity with %q: %v", text, err)
 		}
 		if f.Type == "activity" && strings.Contains(f.HTML, text) {
 			return f.HTML
-		}
-	}
-}
-
-// Answered reads until a command is answered, and reports whether it was carried out.
-func (c *SocketClient) Answered(t *testing.T, ref int64) bool {
-	t.Helper()
-	for {
-		_, data, err := c.Conn.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var f struct {
-			Type string
-			Ref  int64
-		}
-		if err := json.Unmarshal(data, &f); err != nil {
-			t.Fatal(err)
-		}
-		if f.Ref == ref && (f.Type == "ack" || f.Type == "error") {
-			return f.Type == "ack"
 		}
 	}
 }
