@@ -24,11 +24,11 @@ type budget struct {
 	most int64        // bytes
 	free func() int64 // bytes that this process can allocate; 0, or a nil function: unknown
 
-	mu     sync.Mutex
-	used   int64
-	left   int64 // what free returned
-	asked  time.Time
-	unread int64 // bytes that were charged since
+	mu    sync.Mutex
+	used  int64
+	left  int64     // what free returned
+	asked time.Time // when that was
+	since int64     // bytes that were charged after that
 }
 
 // Of the memory that is free for it, and used by it, requests may use a quarter together: what they are charged is
@@ -49,8 +49,8 @@ func (b *budget) total() int64 {
 	if b.free == nil {
 		return b.most
 	}
-	if now := time.Now(); now.Sub(b.asked) > askFreeAfter || b.unread >= askFreeBytes {
-		b.left, b.asked, b.unread = b.free(), now, 0
+	if now := time.Now(); now.Sub(b.asked) > askFreeAfter || b.since >= askFreeBytes {
+		b.left, b.asked, b.since = b.free(), now, 0
 	}
 	if b.left == 0 {
 		return b.most
@@ -89,7 +89,8 @@ func accountOf(c echo.Context) *account {
 func Charge(c echo.Context, n int64) error { return accountOf(c).charge(n) }
 
 // charge reserves n bytes. It returns an error if other requests have left less than that.
-// Small requests are bounded by the fixed limit alone. The only request in progress may reserve more than its part, up to half of the free memory: its body has a limit of its own.
+// Small requests are bounded by the fixed limit alone. The only request in progress may reserve more than that part,
+// but not more than half of the free memory at once: its body has a limit of its own.
 func (a *account) charge(n int64) error {
 	if a == nil {
 		return nil
@@ -106,7 +107,7 @@ func (a *account) charge(n int64) error {
 			units.ByteSize(b.used), units.ByteSize(total), failure.RetryAfter)
 	}
 	b.used += n
-	b.unread += n
+	b.since += n
 	a.charged += n
 	return nil
 }

@@ -88,24 +88,16 @@ func (c *Chat) command(ctx context.Context, who Principal, what access.Action, n
 // Send adds a question to the end of the branch and begins the answer to it, unless it is to stay
 // unanswered.
 func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
-	if err := q.validate(); err != nil {
-		return err
-	}
-	done, err := c.command(ctx, who, access.ActionAsk, "send")
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
-		return err
-	}
-	c.sent()
-	return nil
+	return c.send(ctx, who, q, false)
 }
 
 // SendWithPanel is Send with the settings of the panel, as they are when the command begins.
 func (c *Chat) SendWithPanel(ctx context.Context, who Principal, text, system string) error {
-	q := Question{Text: text, System: system, Settings: DefaultSettings()}
+	return c.send(ctx, who, Question{Text: text, System: system, Settings: DefaultSettings()}, true)
+}
+
+// send is Send; panel: with the settings of the panel in place of those of q.
+func (c *Chat) send(ctx context.Context, who Principal, q Question, panel bool) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
@@ -114,7 +106,9 @@ func (c *Chat) SendWithPanel(ctx context.Context, who Principal, text, system st
 		return err
 	}
 	defer done()
-	q.Settings = c.panel.Settings
+	if panel {
+		q.Settings = c.panel.Settings
+	}
 	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
 		return err
 	}
