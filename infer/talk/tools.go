@@ -230,8 +230,8 @@ func (f *Format) toolMessages(messages []chat.Message) ([]chat.Message, callStyl
 	return messages, style, nil
 }
 
-// AsText returns a conversation for a template elsewhere that shows neither tools nor calls: the tools stand in the system
-// message, calls and results in those of assistant and user. Replies have calls in the form of reply.Example.
+// AsText returns a conversation for a server whose template shows neither tools nor calls: the system message describes the
+// tools, and calls and results are text of the assistant and the user. Replies have calls in the form of reply.Example.
 func AsText(messages []chat.Message, tools json.RawMessage) []chat.Message {
 	messages = resultsAsUser(withCallsAsText(messages))
 	if len(tools) == 0 {

@@ -220,6 +220,20 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 	})
 }
 
+func TestAServerThatHasLessRoomEachTimeIsAskedTwice(t *testing.T) {
+	s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+		limit := body["max_tokens"].(float64)
+		w.WriteHeader(400)
+		fmt.Fprintf(w, `{"error":{"message":"too long","code":"context_length_exceeded","n_prompt_tokens":%.0f,"n_ctx":4096}}`, 4096-limit+1)
+	})
+	request := question("Hi")
+	request.MaxTokens = 2000
+	got := write(t, routerTo(t, s), request)
+	if code, message := got.code(); code != infer.CodeContext || s.count() != 2 {
+		t.Errorf("after %d requests: %v %s", s.count(), code, message)
+	}
+}
+
 func TestAListOfModelsThatIsNoneMakesNoModels(t *testing.T) {
 	for name, body := range map[string]string{
 		"no JSON":                   "<html>",

@@ -23,7 +23,7 @@ type call struct {
 	limit  string // field of the body with the limit of tokens
 	body   map[string]any
 	scored bool          // the probabilities of tokens are asked for
-	tools  []reply.Tool  // that stand in the prompt, so that the text has the calls
+	tools  []reply.Tool  // that the prompt describes, so that the text has the calls
 	used   sample.Params // the settings that have an effect there
 }
 

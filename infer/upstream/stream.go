@@ -78,9 +78,9 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 }
 
 // open sends the request of an answer and returns the response, whose status is 200. If the prompt leaves less room
-// than the limit of tokens, the request is sent again with what there is.
+// than the limit of tokens, the request is sent once more with what there is.
 func (s *server) open(ctx context.Context, c *call) (*http.Response, error) {
-	for {
+	for lowered := false; ; lowered = true {
 		body, err := json.Marshal(c.body)
 		if err != nil {
 			return nil, infer.Errorf(infer.CodeInvalid, "the request cannot be written as JSON: %s", err)
@@ -94,7 +94,7 @@ func (s *server) open(ctx context.Context, c *call) (*http.Response, error) {
 		}
 		f := s.refused(response)
 		response.Body.Close()
-		if !c.lower(f) {
+		if lowered || !c.lower(f) {
 			return nil, f
 		}
 	}
