@@ -40,20 +40,7 @@ func TestExpertsThatDoNotFitOnTheGPUStayOnTheCPU(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.Close()
-			var tokens []int32
-			r := infer.DefaultRequest()
-			r.Tokens, r.Params.Temperature, r.IgnoreEOS, r.MaxTokens = golden.Sequences[0], 0, true, golden.sure()
-			for event, err := range e.Generate(t.Context(), r) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if event.Token != nil {
-					tokens = append(tokens, event.Token.ID)
-				}
-			}
-			if want := golden.Goldens[0].Greedy[0][:golden.sure()]; !slices.Equal(tokens, want) {
-				t.Errorf("got %v, want %v", tokens, want)
-			}
+			golden.check(t, e)
 			if n := e.Status().Device.Notice; !strings.HasPrefix(n, "the experts of ") || !strings.Contains(n, "because Tesla M40 (emulated) has no room for them") {
 				t.Errorf("the notice is %q, want it to say whose experts are on the CPU", n)
 			}
@@ -78,6 +65,25 @@ func (g golden) sure() int {
 		return len(g.Goldens[0].Greedy[0])
 	}
 	return i
+}
+
+// check compares the greedy answer of e to the first sequence with the reference.
+func (g golden) check(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	var tokens []int32
+	r := infer.DefaultRequest()
+	r.Tokens, r.Params.Temperature, r.IgnoreEOS, r.MaxTokens = g.Sequences[0], 0, true, g.sure()
+	for event, err := range e.Generate(t.Context(), r) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.Token != nil {
+			tokens = append(tokens, event.Token.ID)
+		}
+	}
+	if want := g.Goldens[0].Greedy[0][:g.sure()]; !slices.Equal(tokens, want) {
+		t.Errorf("got %v, want %v", tokens, want)
+	}
 }
 
 func readFixture(t *testing.T, name string) (file []byte, g golden) {
