@@ -136,15 +136,15 @@ type Info struct {
 	// Drafts reports whether it was measured that answers gain if several drafted tokens are checked in one step.
 	Drafts bool `json:"-"`
 
-	// StageBytes is what each part of a model beyond FewStages takes of Memory, in bytes, beside its weights and cache, where layers
-	// between two parts are on another device.
+	// StageBytes is how many bytes of Memory each part of a model takes in addition to its weights and cache, from part number
+	// FewStages on. A device has several parts if layers between them are on another device.
 	StageBytes int64 `json:"-"`
 
 	// Dedicated reports whether Memory is for models alone: other programs need no part of it.
 	Dedicated bool `json:"dedicated,omitempty"`
 }
 
-// FewStages is how many parts of a model a device has room for beside Info.Memory.
+// FewStages is how many parts of a model do not count in Info.Memory: it leaves room for them.
 const FewStages = 16
 
 // Decode is how a GPU runs the launches of a step.

@@ -38,11 +38,11 @@ type contentKey struct {
 	public bool   // it is shared among all; then scope is empty
 }
 
-// audience says which sequences may share what one computes: those of its scope, and of its first public
-// tokens all. Counts of cached tokens, and times, so tell nobody what sequences of other scopes contain.
+// audience limits which sequences share the blocks that one computes: blocks within its first public tokens are for all,
+// the others for sequences of its scope. So neither counts of cached tokens nor times reveal what other scopes asked.
 type audience struct {
 	scope  string // of the person whom the sequence is for
-	public int    // leading tokens that anybody may know
+	public int    // leading tokens that say nothing of the request; see publicTokens
 }
 
 // content is what complete blocks hold, one of each group at most.

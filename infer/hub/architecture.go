@@ -34,7 +34,7 @@ func (p *Puller) unsupported(ctx context.Context, r registry, n name) error {
 			Architecture string `json:"architecture"`
 		} `json:"gguf"`
 	}
-	const projector = "clip" // of pictures, beside a model
+	const projector = "clip" // encoders of images, in a repository that has a model too
 	if json.Unmarshal(body, &details) != nil || details.GGUF.Architecture == "" || details.GGUF.Architecture == projector {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"m40-llm/infer/readtext"
 )
 
-// templateSuffix ends the name of a file with a chat template for the model beside it.
+// templateSuffix ends the name of a file with a chat template for the model of that name in the same folder.
 const templateSuffix = ".jinja"
 
 // maxTemplate bounds such a file in bytes.

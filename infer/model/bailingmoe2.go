@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// bailingMoE2 is Ling 2 and Sarvam: the queries and keys of each head are normed, and there are mixtures of experts behind the first
+// bailingMoE2 is Ling 2 and Sarvam: the queries and keys of each head are normed, and there are mixtures of experts in all but the first
 // layers.
 var bailingMoE2 = architecture{
 	neox:    true,

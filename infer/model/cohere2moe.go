@@ -6,7 +6,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// cohere2MoE is North Mini Code and relatives: Command R7B with mixtures of experts behind the first layers. Attention and experts
+// cohere2MoE is North Mini Code and relatives: Command R7B with mixtures of experts in all but the first layers. Attention and experts
 // read the same norm.
 var cohere2MoE = architecture{
 	layerNorm: true,

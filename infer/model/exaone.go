@@ -9,7 +9,7 @@ import (
 // exaone is EXAONE 3 and 3.5: llama with RoPE of other pairs.
 var exaone = architecture{neox: true, tensors: slices.Concat(ends, norms, attention, gatedFeedForward)}
 
-// exaoneMoE is K-EXAONE: three of four layers have a sliding window, the others no RoPE, and there are mixtures of experts behind the
+// exaoneMoE is K-EXAONE: three of four layers have a sliding window, the others no RoPE, and there are mixtures of experts in all but the
 // first layers.
 var exaoneMoE = architecture{
 	neox:    true,

@@ -7,7 +7,7 @@ import (
 	"m40-llm/infer/device"
 )
 
-// hyV3 is HY 3: Qwen 3 with mixtures of experts and shared experts behind the first layers. No key has the number of dense layers,
+// hyV3 is HY 3: Qwen 3 with mixtures of experts and shared experts in all but the first layers. No key has the number of dense layers,
 // which are those without a router.
 var hyV3 = architecture{
 	neox:    true,

@@ -239,7 +239,7 @@ func significant(shape []int) []int {
 // ignored reports whether a tensor can be left out without changing answers: a table of RoPE that
 // is computed instead, a part of a multi-token prediction block, keys and values of a layer that
 // reads those of another, the output layer of a model that computes embeddings, or a part of an encoder of
-// images or audio, which text does not pass.
+// images or audio, which text does not use.
 func (c *Config) ignored(name string) bool {
 	if isOtherInput(name) {
 		return true

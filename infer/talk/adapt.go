@@ -12,8 +12,9 @@ import (
 )
 
 // A template may refuse a conversation, or leave out system messages of it. Such a conversation is
-// changed as little as the template requires: changes are tried in a fixed order until one renders
-// and shows all system text. A conversation that the template takes is never changed.
+// changed as little as the template requires: changes are tried in a fixed order until the template
+// renders the result and shows all its system text. A conversation that the template takes is never
+// changed.
 
 // change is one change to a conversation, and what a user should know of it.
 type change struct {
@@ -217,8 +218,8 @@ func allToUser(in chat.Input) []chat.Message {
 }
 
 // systemToUser places each system message before the text of the next message of the user. Without a
-// next one it goes behind the text of the last message if that is the user's, or into a new one; if
-// the last message is continued, before that. The result shares no memory with messages.
+// next one it is appended to the last message if that is the user's, or becomes a new message; if
+// the last message is continued, it comes before that. The result shares no memory with messages.
 func systemToUser(messages []chat.Message, continued bool) (list []chat.Message) {
 	var pending []string
 	end := len(messages)

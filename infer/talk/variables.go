@@ -8,7 +8,7 @@ import (
 	"m40-llm/infer/chat"
 )
 
-// expected are the variables, beside messages, tools and tokens, that some template reads without
+// expected are the variables, other than messages, tools and tokens, that some template reads without
 // asking whether they exist. The date has no time of day, which would give each request another
 // beginning.
 var expected = map[string]func(in chat.Input) string{

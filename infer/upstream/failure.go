@@ -26,7 +26,7 @@ type failure struct {
 	status int  // of the response that refused the request; 0: there was none
 	again  bool // the same request may succeed, there or at another server
 	broken bool // the server is to blame: the breaker counts it
-	gone   bool // nobody listens there, or the connection broke
+	gone   bool // no connection could be made, or it broke
 
 	unreached bool          // no connection could be made: nothing is there
 	breach    bool          // the server does not keep to its protocol

@@ -65,7 +65,7 @@ func textSize(e *infer.Event) (n int) {
 	return n
 }
 
-// cost returns the bytes that an event takes here, beside its text.
+// cost returns the bytes that an event takes here, without its text.
 func cost(e *infer.Event) int {
 	if e.Token == nil {
 		return perToken

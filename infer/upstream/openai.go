@@ -148,7 +148,7 @@ func atMost(n, context int) int {
 	return min(n, math.MaxInt32)
 }
 
-// lower lowers the limit of tokens to what a server has room for beside the prompt, as its refusal says. It reports
+// lower lowers the limit of tokens to what the prompt leaves of the context, according to the refusal of a server. It reports
 // whether the request can be sent again.
 func (c *call) lower(f *failure) bool {
 	room := f.err.ContextLength - f.err.PromptTokens

@@ -190,7 +190,7 @@ func (s *server) failedCheck(f *failure) {
 	}
 }
 
-// bury takes the server for dead, and tells that once.
+// bury marks the server as dead, and reports that once.
 func (s *server) bury(f *failure) {
 	s.mu.Lock()
 	first := !s.told
