@@ -8,7 +8,7 @@ import (
 // Tools of type custom take a text of the model instead of arguments. The engine gets a function with one
 // argument, the text. Grammars of such a text are for the model to read: they are not enforced.
 
-// customTool is such a tool.
+// customTool is a tool of type custom.
 type customTool struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
@@ -26,7 +26,7 @@ type customTool struct {
 // customArguments are the parameters of a function with one text.
 var customArguments = json.RawMessage(`{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}`)
 
-// customCall is a call of such a tool.
+// customCall is a call of a tool of type custom.
 type customCall struct {
 	Name  string `json:"name"`
 	Input string `json:"input"`
@@ -53,7 +53,7 @@ func (c *customCall) call(id string) oneCall {
 // customInput returns a text as the arguments of a function.
 func customInput(text string) string { return string(mustMarshal(map[string]string{"input": text})) }
 
-// textOf returns the text in the arguments of such a function.
+// textOf returns the text in the arguments of a function with one text, or arguments as they are if they are none.
 func textOf(arguments string) string {
 	var a struct {
 		Input *string `json:"input"`

@@ -103,10 +103,13 @@ func TestLinksThatExpireLeaveNothingInMemory(t *testing.T) {
 
 		k.mu.Lock()
 		k.accepts[1], k.accepts[2] = accepts{true, "one", "anna"}, accepts{true, "two", "anna"}
+		for link := range k.accepts {
+			k.endsWith(link, time.Now().Add(time.Hour))
+		}
 		k.mu.Unlock()
 		k.remove(func(w *writer) bool { return w.chat == "one" })
-		if len(k.accepts) != 1 {
-			t.Errorf("when a chat is deleted, settings of %d links are left, want 1", len(k.accepts))
+		if len(k.accepts) != 1 || len(k.ends) != 1 {
+			t.Errorf("when a chat is deleted, settings of %d links and timers of %d are left, want 1 each", len(k.accepts), len(k.ends))
 		}
 	})
 }

@@ -264,7 +264,7 @@ func (k *keyboards) forgetFormer(share int64) {
 	})
 }
 
-// remove forgets the writers that match.
+// remove forgets the writers that match, and their links, which have ended.
 func (k *keyboards) remove(match func(*writer) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -276,13 +276,13 @@ func (k *keyboards) remove(match func(*writer) bool) {
 		w.State = WriterEnded
 		k.stopTyping(typist{w.chat, w.ID})
 		k.notify(w.chat)
-		delete(k.asked, w.Share)
+		k.forgetLink(w.Share)
 		return true
 	})
 	for share, a := range k.accepts {
 		if match(&writer{Writer: Writer{Share: share}, chat: a.chat, owner: a.owner}) {
-			delete(k.accepts, share)
 			k.notify(a.chat)
+			k.forgetLink(share)
 		}
 	}
 }
@@ -292,9 +292,15 @@ func (k *keyboards) endLink(share int64) {
 	k.remove(func(w *writer) bool { return w.Share == share })
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.forgetLink(share)
+}
+
+// forgetLink removes the limit, the setting and the timer of a link that has ended.
+func (k *keyboards) forgetLink(share int64) {
 	delete(k.asked, share)
-	if k.ends[share] != nil {
-		k.ends[share].Stop()
+	delete(k.accepts, share)
+	if timer := k.ends[share]; timer != nil {
+		timer.Stop()
 		delete(k.ends, share)
 	}
 }
@@ -306,7 +312,7 @@ func (k *keyboards) endsWith(share int64, expires time.Time) {
 	}
 }
 
-// type marks somebody as typing.
+// types marks somebody as typing.
 func (k *keyboards) types(t typist) {
 	now := k.now()
 	if known := k.typing[t]; known != nil {

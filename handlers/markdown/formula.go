@@ -15,7 +15,8 @@ import (
 )
 
 // Formulas stand between \( and \), \[ and \], $ and $, or $$ and $$, or are an environment such as \begin{align} to
-// \end{align}. To Markdown their backslashes and underscores would be marks. One that package mathml cannot convert is shown as the model wrote it.
+// \end{align}. To Markdown their backslashes and underscores would be marks. One that package mathml cannot convert is
+// shown as the model wrote it.
 
 // maxFormula is how many bytes a formula has at most: its end is looked for so far.
 const maxFormula = 4 << 10

@@ -65,7 +65,7 @@ func (f *feeds) join(ctx context.Context, service *live.Service, who live.Princi
 	}
 }
 
-// errFailed is returned for a feed that has failed: there is another one for who comes then.
+// errFailed is returned by join of a feed that has failed; the caller enters a new one.
 var errFailed = errors.New("the feed has failed")
 
 // enter returns the feed of a link, a new one if there is none. The caller leaves it.

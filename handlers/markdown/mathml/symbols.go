@@ -90,7 +90,7 @@ var alphabets = map[string]alphabet{
 
 type environment struct{ open, shut, class string }
 
-// IsEnvironment reports whether \\begin{name} begins an environment that Render converts.
+// IsEnvironment reports whether \begin{name} begins an environment that Render converts.
 func IsEnvironment(name string) bool {
 	_, known := environments[strings.TrimSuffix(name, "*")]
 	return known
