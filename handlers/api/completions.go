@@ -456,3 +456,22 @@ func (s *completionStream) end() error {
 	}
 	return s.sse.End()
 }
+
+// separators are tokens between the texts that models were trained on.
+var separators = []string{"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>"}
+
+// textStart returns the tokens that a text begins with, for a prompt without any: those that the model's file
+// puts before each text, or a token that ends the text before it.
+func (api *API) textStart(ctx context.Context, model string) ([]int32, error) {
+	tokens, err := api.engine.Tokenize(ctx, model, "", true, false)
+	if err != nil || len(tokens) > 0 {
+		return tokens, err
+	}
+	for _, text := range separators {
+		tokens, err := api.engine.Tokenize(ctx, model, text, false, true)
+		if err != nil || len(tokens) == 1 {
+			return tokens, err
+		}
+	}
+	return nil, failure.Invalid("prompt", "prompt is empty, and %s has no token that a text begins with: give text or token ids", api.modelName(model))
+}

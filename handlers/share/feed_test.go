@@ -2,6 +2,7 @@ package share
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 
 	"m40-llm/handlers/live"
@@ -20,6 +21,7 @@ func TestFeeds_ALinkThatIsRenderedHoldsUpNoOther(t *testing.T) {
 		joined <- err
 	}()
 	for f.usersOf(1) < 2 { // until that one waits
+		runtime.Gosched()
 	}
 	other := &feedReader{feed: f.enter(2)}
 	f.leave(other)
