@@ -463,7 +463,7 @@ func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
 					o.OpenDevice = func(*gguf.File) (device.Device, error) { return tt.open() }
 				})
 			}
-			rng := rand.New(rand.NewPCG(17, 2))
+			rng := rand.New(rand.NewPCG(17, 0)) // drafts begin with the first request
 			alone := open()
 			requests, want := lookupRequests(rng, tt.count, anyParams, alone.ask)
 			alone.Close()
