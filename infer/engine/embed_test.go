@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
 )
@@ -40,7 +41,7 @@ func TestEmbed_ATextHasTheSameVectorWhateverSharesItsSteps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := openReference(t, file, func(o *Options) { o.ChunkRows = 130 })
 			var texts []string
-			for i := range 40 {
+			for i := range fixtures.At(16, 40, 40) {
 				texts = append(texts, strings.Repeat(fmt.Sprintf("text %d! ", i), 1+i*7%12))
 			}
 			together, err := b.embed(texts...)

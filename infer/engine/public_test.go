@@ -11,7 +11,7 @@ import (
 	"m40-llm/infer/gguf/gguftest"
 )
 
-// asking returns a request of a person with a system prompt, which may be empty, and a question.
+// asking returns a request of a person with a question and a system prompt; empty: it has none.
 func asking(scope, system, question string, public bool) infer.Request {
 	r := infer.DefaultRequest()
 	r.CacheScope, r.PublicSystem, r.MaxTokens, r.Params.Temperature = scope, public, 2, 0
@@ -39,16 +39,16 @@ func TestCache_IsSharedWithinAPersonAndOfTemplatesAndPublicSystemPrompts(t *test
 		first, second infer.Request
 		least, most   int // cached tokens of the second
 	}{
-		{"a person finds their own question again", "", asking("anna", "", long, false), asking("anna", "", long, false), 100, 1000},
-		{"another one finds nothing of it", "", asking("anna", "", long, false), asking("ben", "", long, false), 0, 0},
-		{"nor of a system prompt of the person's own", "", asking("anna", other, long, false), asking("ben", other, long, false), 0, 0},
-		{"nor what they mean to be public and the first did not", "", asking("anna", house, long, false), asking("ben", house, long, true), 0, 0},
-		{"of a public system prompt all find the blocks that it fills", "", asking("anna", house, long, true), asking("ben", house, "short", true), 3 * block, len(house) + block},
-		{"and not the question behind it", "", asking("anna", house, long, true), asking("ben", house, long, true), 3 * block, len(house) + block},
-		{"also where the second asks in text that nobody marked", "", asking("anna", house, long, true), asking("ben", house, long, false), 3 * block, len(house) + block},
-		{"the text of the template itself is everybody's", header, asking("anna", "", long, false), asking("ben", "", long, false), block, 80},
-		{"who asks nobody's question shares with those alike", "", asking("", "", long, false), asking("", "", long, false), 100, 1000},
-		{"and not with a person", "", asking("", "", long, false), asking("anna", "", long, false), 0, 0},
+		{"a person's question is shared with the same person", "", asking("anna", "", long, false), asking("anna", "", long, false), 100, 1000},
+		{"it is not shared with another person", "", asking("anna", "", long, false), asking("ben", "", long, false), 0, 0},
+		{"a person's own system prompt is not shared with another person", "", asking("anna", other, long, false), asking("ben", other, long, false), 0, 0},
+		{"a system prompt that only the second request marks as public is not shared", "", asking("anna", house, long, false), asking("ben", house, long, true), 0, 0},
+		{"the blocks that a public system prompt fills are shared with all", "", asking("anna", house, long, true), asking("ben", house, "short", true), 3 * block, len(house) + block},
+		{"the question after a public system prompt is not shared with another person", "", asking("anna", house, long, true), asking("ben", house, long, true), 3 * block, len(house) + block},
+		{"a public system prompt is shared with a request that does not mark it", "", asking("anna", house, long, true), asking("ben", house, long, false), 3 * block, len(house) + block},
+		{"the template's own text is shared with all", header, asking("anna", "", long, false), asking("ben", "", long, false), block, 80},
+		{"requests without a scope share with each other", "", asking("", "", long, false), asking("", "", long, false), 100, 1000},
+		{"requests without a scope do not share with a person", "", asking("", "", long, false), asking("anna", "", long, false), 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := publicBench(t, tc.template)
@@ -78,7 +78,7 @@ func TestCache_TheTokensOfAChatFindWhatItsMessagesLeft(t *testing.T) {
 	}
 }
 
-// Who guesses what another person wrote sees the same count for the right guess as for a wrong one.
+// A person who guesses what another one wrote sees the same count of cached tokens for a right guess as for a wrong one.
 func TestCache_CountsTellNobodyWhatAnotherPersonWrote(t *testing.T) {
 	b := publicBench(t, "")
 	secret := func(i int) string {
