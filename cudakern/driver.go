@@ -68,7 +68,7 @@ var kernelSide = []string{"/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"}
 func Installed() error {
 	named := os.Getenv("M40_LLM_LIBCUDA")
 	if named == "" && !slices.ContainsFunc(kernelSide, func(name string) bool { _, err := os.Stat(name); return err == nil }) {
-		return errors.New("no driver of an NVIDIA GPU runs on this machine")
+		return errors.New("no NVIDIA driver found")
 	}
 	calls, err := open(named)
 	C.free(unsafe.Pointer(calls))

@@ -150,7 +150,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		}},
 		{"the cache shows what it takes of what is planned", func(s *infer.Status) {
 			s.Cache = infer.Cache{Planned: 4_831_838_208, Used: 35_700_000}
-		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.8 GB planned" }},
+		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.8 GB used" }},
 		{"a failure says why", func(s *infer.Status) {
 			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
 		}, func(e web.Engine) bool {

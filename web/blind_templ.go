@@ -134,7 +134,7 @@ func BlindPage(p Blind) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</button></header><main class=\"main\"><div class=\"scroll\" id=\"blind-scroll\" tabindex=\"-1\"><div class=\"blind\"><header><h1>Blind comparison</h1><p class=\"soft\">Two presets, or two models, answer the same text with the same seed. You see the answers in an order drawn by lot, and what wrote them after you have voted.</p></header><noscript><p class=\"note warn\">JavaScript is off, and writing two answers side by side needs it. What you have voted so far is below.</p></noscript>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</button></header><main class=\"main\"><div class=\"scroll\" id=\"blind-scroll\" tabindex=\"-1\"><div class=\"blind\"><header><h1>Blind comparison</h1><p class=\"soft\">Two presets, or two models, answer the same text with the same seed. You see the answers in random order, and what wrote them after you have voted.</p></header><noscript><p class=\"note warn\">JavaScript is off, and writing two answers side by side needs it. What you have voted so far is below.</p></noscript>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -224,11 +224,11 @@ func blindForm(p Blind) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = contestant(p, "first", "One", p.first()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = contestant(p, "first", "A", p.first()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = contestant(p, "second", "Other", p.second()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = contestant(p, "second", "B", p.second()).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -494,7 +494,7 @@ func blindAnswer(side string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, "</b><span class=\"dim smallp\" data-name>named after your vote</span></header><p class=\"dim smallp waiting\" data-note hidden></p><p class=\"txt\" dir=\"auto\"><span data-text></span><span class=\"caret\" aria-hidden=\"true\" hidden></span></p></article>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 43, "</b><span class=\"dim smallp\" data-name>hidden until you vote</span></header><p class=\"dim smallp waiting\" data-note hidden></p><p class=\"txt\" dir=\"auto\"><span data-text></span><span class=\"caret\" aria-hidden=\"true\" hidden></span></p></article>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -585,7 +585,7 @@ func leaderboard(p Blind) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<table class=\"standings\"><thead><tr><th scope=\"col\">Preset, model</th><th scope=\"col\" class=\"num\">Won</th><th scope=\"col\" class=\"num\">Lost</th><th scope=\"col\" class=\"num\">Equal</th><th scope=\"col\">Won of those decided</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 52, "<table class=\"standings\"><thead><tr><th scope=\"col\">Preset, model</th><th scope=\"col\" class=\"num\">Won</th><th scope=\"col\" class=\"num\">Lost</th><th scope=\"col\" class=\"num\">Equal</th><th scope=\"col\">Win rate</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

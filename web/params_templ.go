@@ -467,7 +467,7 @@ func slider(p Param) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if p.Key == "max_tokens" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<p class=\"budget\" id=\"budget\" hidden><label for=\"n-budget\" title=\"Sets the most tokens that the measured speed writes in this time\">or as many as fit into</label><input class=\"nf\" id=\"n-budget\" type=\"text\" inputmode=\"numeric\" autocomplete=\"off\" placeholder=\"60\" maxlength=\"5\"> s</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<p class=\"budget\" id=\"budget\" hidden><label for=\"n-budget\" title=\"Sets the most tokens that the measured speed writes in this time\">or stop after</label><input class=\"nf\" id=\"n-budget\" type=\"text\" inputmode=\"numeric\" autocomplete=\"off\" placeholder=\"60\" maxlength=\"5\"> s</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -669,7 +669,7 @@ func shareWriters(p Sharing, s Share) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = setWriter(p, w, "ended", "Take back").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = setWriter(p, w, "ended", "Revoke").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -803,7 +803,7 @@ func shareForm(p Sharing) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\"><fieldset class=\"opt\"><legend>What others see</legend> <label class=\"rad\"><input type=\"radio\" name=\"what\" value=\"live\" checked><span>This chat, and what comes</span></label> <label class=\"rad\"><input type=\"radio\" name=\"what\" value=\"now\"><span>Only what is there now, nothing new</span></label> <label class=\"switch\"><input type=\"checkbox\" name=\"system\"><span>The system prompt</span></label> <label class=\"switch\"><input type=\"checkbox\" name=\"settings\"><span>Seed and sampling settings of each answer</span></label></fieldset><label class=\"opt\"><span class=\"lg\">Beginning with</span> <select class=\"field\" name=\"first\"><option value=\"\">the start</option> ")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\"><fieldset class=\"opt\"><legend>What others see</legend> <label class=\"rad\"><input type=\"radio\" name=\"what\" value=\"live\" checked><span>This chat and new messages</span></label> <label class=\"rad\"><input type=\"radio\" name=\"what\" value=\"now\"><span>Only what is there now, nothing new</span></label> <label class=\"switch\"><input type=\"checkbox\" name=\"system\"><span>The system prompt</span></label> <label class=\"switch\"><input type=\"checkbox\" name=\"settings\"><span>Seed and sampling settings of each answer</span></label></fieldset><label class=\"opt\"><span class=\"lg\">Beginning with</span> <select class=\"field\" name=\"first\"><option value=\"\">the start</option> ")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1451,7 +1451,7 @@ func askFields(problem string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 132, "</p><p class=\"dim smallp\" id=\"name-note\">The owner of this chat sees it and decides. If you may write, your name stands at your messages, for all who read them.</p></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 132, "</p><p class=\"dim smallp\" id=\"name-note\">The owner of this chat sees it and decides. If you may write, your name is shown on your messages, for all who read them.</p></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

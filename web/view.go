@@ -182,8 +182,8 @@ type Engine struct {
 	// which weights the device has in another format than the file.
 	DeviceNotice string `json:"device_notice"`
 
-	Queue    string  `json:"queue"`   // "nobody waiting, 1 running"
-	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB planned": memory of the KV cache; empty while nothing is loaded
+	Queue    string  `json:"queue"`   // "2 waiting, 1 running"
+	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB used": memory of the KV cache; empty while nothing is loaded
 	Saves    int     `json:"saves"`   // changes when the KV cache of a chat was stored
 	Rate     string  `json:"rate"`    // tokens per second, "38.2"; empty while nothing is generated
 	Summary  string  `json:"summary"` // one line for small screens

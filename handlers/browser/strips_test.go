@@ -143,7 +143,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 		if got, want := bars("top_k", "kept")+bars("top_k", "gone"), sample.StoredCandidates; got != want {
 			t.Errorf("top_k has %d bars, want %d", got, want)
 		}
-		if got, want := kept("top_k"), fmt.Sprintf("keeps %d, 0.", p.TopK); !strings.HasPrefix(got, want) {
+		if got, want := kept("top_k"), fmt.Sprintf("keeps %d (", p.TopK); !strings.HasPrefix(got, want) {
 			t.Errorf("the note of top_k is %q, want it to begin with %q", got, want)
 		}
 	})

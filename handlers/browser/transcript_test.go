@@ -536,7 +536,7 @@ func TestAnEditAndAForkAreNamed(t *testing.T) {
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
 		b.until("document.querySelector('.answer:last-child .why')?.innerText === 'edited by you'")
 		page := handlerstest.Call(t, server, http.MethodGet, first, "")
-		if !strings.Contains(page.Body, "finished by itself · edited by you") {
+		if !strings.Contains(page.Body, "finished · edited by you") {
 			t.Error("without scripts the page does not say it")
 		}
 	})

@@ -253,6 +253,6 @@ func thisMachine() func() placement.Machine {
 
 // openCPUBecause opens the CPU, with a notice that gives the reason for not using the GPU.
 func openCPUBecause(o cpu.Options, reason error) (device.Device, error) {
-	o.Notice = "not the GPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")
+	o.Notice = "running on the CPU: " + strings.TrimPrefix(reason.Error(), "cuda: ")
 	return cpu.OpenWith(o)
 }

@@ -27,7 +27,7 @@ type NewPair struct {
 // MaxPairTokens is the highest limit of tokens of an answer of a pair.
 const MaxPairTokens = 2048
 
-// Pair is a blind comparison: two answers, with the same seed, in an order drawn by lot. It is in memory
+// Pair is a blind comparison: two answers, with the same seed, in random order. It is in memory
 // only; the vote is stored. Everybody has one at a time.
 type Pair struct {
 	group

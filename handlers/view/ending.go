@@ -74,5 +74,5 @@ func End(a *live.Answer) *Ending {
 	case a.StopString != "":
 		return &Ending{Kind: "stop_string", Text: "stop string", Code: a.StopString}
 	}
-	return &Ending{Kind: "finished", Text: "finished by itself"}
+	return &Ending{Kind: "finished", Text: "finished"}
 }

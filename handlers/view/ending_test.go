@@ -15,7 +15,7 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		kind   string
 		text   string
 	}{
-		{"the model ended it", func(*live.Answer) {}, "finished", "finished by itself"},
+		{"the model ended it", func(*live.Answer) {}, "finished", "finished"},
 		{"a person ended it", func(a *live.Answer) { a.State = live.Stopped }, "stopped", "stopped by you at token 1,200"},
 		{"a person ended it before the first token", func(a *live.Answer) { a.State, a.Usage.CompletionTokens = live.Stopped, 0 }, "stopped", "stopped by you"},
 		{"the server ended it", func(a *live.Answer) { a.State = live.Interrupted }, "interrupted", "the server stopped here"},

@@ -175,7 +175,7 @@ func queue(s infer.Status) string {
 	case s.Queued == 0 && s.Running == 0:
 		return "empty"
 	case s.Queued == 0:
-		return fmt.Sprintf("nobody waiting, %d running", s.Running)
+		return fmt.Sprintf("%d running", s.Running)
 	case s.WaitS > 0:
 		return fmt.Sprintf("%d waiting about %s, %d running", s.Queued, units.Roughly(s.WaitS), s.Running)
 	}
@@ -196,7 +196,7 @@ func cacheText(c infer.Cache) string {
 	if c.Planned == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s planned", units.ByteSize(c.Used), units.ByteSize(c.Planned))
+	return fmt.Sprintf("%s of %s used", units.ByteSize(c.Used), units.ByteSize(c.Planned))
 }
 
 // stateText describes the memory of recurrent state; "" if the model has none.

@@ -324,7 +324,7 @@ func (p *placer) whole(i int) (Plan, error) {
 	}
 	plan := p.plan([]Stage{{i, p.layers()}}, least)
 	if i > 0 && !d.Dedicated {
-		plan.Reason = fmt.Sprintf("not the GPU: not one layer of the model fits on %s", p.free(i))
+		plan.Reason = fmt.Sprintf("running on the CPU: not one layer of the model fits on %s", p.free(i))
 	}
 	return plan, nil
 }

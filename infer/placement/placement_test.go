@@ -131,7 +131,7 @@ func TestAModelIsDividedAmongTheFewestDevices(t *testing.T) {
 		{"one too small for a layer is left out", []Device{card("A", 800*mb), card("B", -250*mb), card("C", 800*mb)}, 0, []Stage{{0, 8}, {2, 8}}, 8192, "8 of 16 layers are on A and 8 are on C"},
 		{"as many layers as have room for a common context go to the device", []Device{card("A", 500*mb), host(64 * gb)}, 0, []Stage{{1, 10}, {0, 6}}, 8192, "6 of 16 layers are on A, which has no room for more; the others are on the CPU"},
 		{"what is left over is context", []Device{card("A", 80*mb*8/7+100*mb), host(64 * gb)}, 0, []Stage{{1, 14}, {0, 2}}, 8192, "2 of 16"},
-		{"nothing fits on the device", []Device{card("A", 70*mb), host(64 * gb)}, 0, []Stage{{1, 16}}, 131072, "not the GPU: not one layer of the model fits on A, where"},
+		{"nothing fits on the device", []Device{card("A", 70*mb), host(64 * gb)}, 0, []Stage{{1, 16}}, 131072, "running on the CPU: not one layer of the model fits on A, where"},
 		{"a context that was asked for takes the place of layers", []Device{card("A", 500*mb), host(64 * gb)}, 65536, []Stage{{1, 14}, {0, 2}}, 65536, "2 of 16"},
 		{"two devices and main memory", []Device{card("A", 500*mb), card("B", 300*mb), host(64 * gb)}, 0, nil, 8192, "are on A"},
 		{"the rest does not fit in main memory", []Device{card("A", 500*mb), host(500 * mb)}, 0, nil, 0, "where 6 of 16 layers are on A the others need"},

@@ -13,7 +13,7 @@ var day = time.Date(2026, 3, 14, 15, 9, 0, 0, time.UTC)
 func engine() web.Engine {
 	return web.Engine{
 		State: "ready", StateText: "ready", ID: "guide", Name: "Guide", Tag: "demo", Demo: true, Model: "Guide, 14 M parameters, Q8_0",
-		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "nobody waiting", Cache: "0.9 MB of 67.1 MB planned", Rate: "31.2", Summary: "Guide · ready", Context: 1024,
+		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "empty", Cache: "0.9 MB of 67.1 MB used", Rate: "31.2", Summary: "Guide · ready", Context: 1024,
 		Line: "Guide is ready on this machine.", Ready: "The built-in model is ready.", Headline: "Ask something.", Intro: "Guide is a small model for trying the controls.",
 		TooLongFirst: "Shorten the message, or choose a model with a longer context.", TooLong: "Shorten the message, or fork the chat further up.",
 	}

@@ -632,7 +632,7 @@ async function editTurn(turn, text, reasoning) {
     else if (choice) again(choice)()
     return
   }
-  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and write on', alternative: 'Save', text, reasoning })
+  const choice = await edit(turn, { label: 'The answer', note: 'What the model wrote stays as another version.', submit: 'Save and continue', alternative: 'Save', text, reasoning })
   if (!choice) return
   writeOn = choice.go
   link.command('rewrite', { answer: turn.id, text: choice.text, reasoning: choice.reasoning }).catch(again(choice))

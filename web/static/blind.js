@@ -36,7 +36,7 @@ function writing(on) {
 
 // name shows what wrote the answers, and the vote.
 function name({ a, b, vote }) {
-  for (const [i, label] of [a, b].entries()) sides[i].querySelector('[data-name]').textContent = label || 'named after your vote'
+  for (const [i, label] of [a, b].entries()) sides[i].querySelector('[data-name]').textContent = label || 'hidden until you vote'
   for (const button of votes) {
     button.disabled = Boolean(vote)
     button.setAttribute('aria-pressed', button.dataset.vote === vote)

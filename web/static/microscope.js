@@ -102,7 +102,7 @@ export class Microscope {
     if (!stages.source) return
     this.find('[data-source]').textContent = stages.source === 'stored' ? 'from stored candidates' : 'from one step of the model'
     const { u, from, to } = stages.drawn
-    this.find('[data-draw]').textContent = stages.reason || `Drawn: the seed’s number here is ${u.toFixed(4)}, and this token has ${from.toFixed(4)} to ${to.toFixed(4)} of what is left.`
+    this.find('[data-draw]').textContent = stages.reason || `The random number was ${u.toFixed(4)}; this token owns ${from.toFixed(4)} to ${to.toFixed(4)}.`
     this.table(stages)
     this.ledger(stages)
     this.uncover()

@@ -142,7 +142,7 @@ export class Presets {
     for (const el of this.menu.querySelectorAll('[data-own]')) el.hidden = !own
     const differs = this.menu.querySelector('[data-differs]'), n = this.differences.length
     differs.disabled = n === 0
-    differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'Nothing differs'
+    differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'No changes'
     this.menu.querySelector('[data-all-presets]').href = this.on.address(this.id)
     this.menu.querySelector('[data-export-preset]').hidden = !this.chosen
     this.menu.querySelector('[data-export-preset]').href = `/presets/export.json?id=${encodeURIComponent(this.id)}`

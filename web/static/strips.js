@@ -7,7 +7,7 @@ const ns = 'http://www.w3.org/2000/svg'
 const width = 1000, height = 15 // of the drawing; the strip stretches it
 const rarest = 1e-4 // the probability whose bar has no height
 
-const fraction = x => (Math.floor(100 * x + 1e-9) / 100).toFixed(2)
+const wholePercent = x => `${Math.floor(100 * x + 1e-9)} %`
 
 // Strip draws on the slider of one setting.
 export class Strip {
@@ -73,9 +73,9 @@ export class Strip {
       return
     }
     const { before, after } = step
-    const share = fraction(before.share(after)), n = count(after.count)
+    const share = wholePercent(before.share(after)), n = count(after.count)
     const keeps = param.modified ? '' : 'keeps ' // a modified setting has less room, for it can be reset
-    param.note(before.count > 999 ? `${keeps}${n}, ${share}` : `${keeps}${n} of ${count(before.count)}, ${share}`)
+    param.note(before.count > 999 ? `${keeps}${n} (${share})` : `${keeps}${n} of ${count(before.count)} (${share})`)
     param.keep.title = `Keeps ${n} of ${count(before.count)} candidates, which have ${share} of the probability`
     param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
   }
@@ -113,7 +113,8 @@ export class Curve extends Strip {
       return
     }
     const n = step.before.choices(param.value)
-    param.note(`${n.toFixed(n < 10 ? 1 : 0)} likely`)
+    const rounded = Math.max(1, Math.round(n))
+    param.note(`about ${rounded} real ${rounded === 1 ? 'choice' : 'choices'}`)
     param.keep.title = 'The number of equally likely candidates with the same entropy'
   }
 }

@@ -397,7 +397,7 @@ export class Tokens {
       button.dataset.id = a.id
       if (a.id === id) button.setAttribute('aria-current', 'true')
       else if (!this.view.forks) button.title = `id ${a.id}`
-      else button.title = `Write on with this one (id ${a.id})`
+      else button.title = `Continue with this one (id ${a.id})`
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))
       el.querySelector('.mono').textContent = inPercent(a.p)
