@@ -100,6 +100,8 @@ func TestQuantisationsAreReadFromFileNames(t *testing.T) {
 		{"if all types are supported the usual one is best", all, nil, "m-Q4_K_M.gguf"},
 		{"K-quants need all their types", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}, "m-Q4_K_M.gguf"},
 		{"supported files are preferred to unclear ones", all, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0}, "m-Q8_0.gguf"},
+		{"other quantisations are preferred to NVFP4", []string{"m-NVFP4.gguf", "m-Q8_0.gguf", "m-F16.gguf"}, nil, "m-Q8_0.gguf"},
+		{"a file in NVFP4 is preferred to one without quantisation", []string{"m-F16.gguf", "m-NVFP4.gguf"}, nil, "m-NVFP4.gguf"},
 		{"an unclear file is preferred to none", []string{"m-Q4_0.gguf", "m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32, gguf.Q4_0}, "m-Q4_0.gguf"},
 		{"a file without a label is preferred to none", []string{"m-Q4_K_M.gguf", "m.gguf"}, []gguf.Type{gguf.F32}, "m.gguf"},
 		{"no file is supported", []string{"m-Q4_K_M.gguf"}, []gguf.Type{gguf.F32}, ""},

@@ -90,8 +90,9 @@ func supportOf(quant string, types []gguf.Type) support {
 }
 
 // preferred lists the quantisations to choose if none was requested, best first: small with
-// little loss before large.
-var preferred = []string{"Q4_K_M", "Q4_K_S", "Q5_K_M", "Q5_K_S", "IQ4_NL", "IQ4_XS", "Q4_K_L", "MXFP4", "NVFP4", "Q4_1", "Q4_0", "Q6_K", "Q8_0", "Q5_1", "Q5_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_S", "Q2_K", "F16", "BF16", "F32"}
+// little loss before large. NVFP4 is late, because files that also have scales of whole tensors are refused, and
+// GPUs convert it to Q8_0.
+var preferred = []string{"Q4_K_M", "Q4_K_S", "Q5_K_M", "Q5_K_S", "IQ4_NL", "IQ4_XS", "Q4_K_L", "MXFP4", "Q4_1", "Q4_0", "Q6_K", "Q8_0", "Q5_1", "Q5_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_S", "Q2_K", "NVFP4", "F16", "BF16", "F32"}
 
 // bestFile returns the file to choose if no quantisation was requested; ok is false if none
 // is supported.
