@@ -40,7 +40,7 @@ func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
 	run("what does not fit cannot be sent, and the page says why", func(t *testing.T) {
 		b.fill("#message", strings.Repeat("word ", 30))
 		b.until("document.querySelector('[data-send]').disabled")
-		if got, want := b.text("[data-cost]"), "46 of 40 tokens: 6 too many. Shorten it, or start a new chat."; got != want {
+		if got, want := b.text("[data-cost]"), "46 of 40 tokens: 6 too many. Shorten it, or start a new chat with a summary of this one."; got != want {
 			t.Errorf("the page says %q, want %q", got, want)
 		}
 		b.shot("count-over")

@@ -496,9 +496,9 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 	}
 	draft(1024, "1,027 of 40 tokens: 987 too many. Shorten it.")
 	draft(37, "40 of 40 tokens: no room for an answer. Shorten it.")
-	draft(36, "36 tokens, 39 of 40 after this")
+	draft(36, "36 tokens, 39 of 40 after this. 1 left for the answer")
 	engine.Set(func(s *infer.Status) { s.Model.ContextTrain = 80 })
-	draft(38, "41 of 40 tokens: 1 too many. Shorten it, or start the server with a larger --ctx.")
+	draft(38, "41 of 40 tokens: 1 too many. Shorten it, or raise the context on the page Models.")
 	engine.Set(func(s *infer.Status) { s.Model.ContextTrain = 40 })
 	draft(39, "42 of 40 tokens: 2 too many. Shorten it.")
 
@@ -520,7 +520,7 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 	b.say("again")
 	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 40, ContextLength: 40})
 	b.until("document.querySelectorAll('.answer .errbox:not([hidden])').length === 2")
-	if got := b.text(".answer:last-child .errbox"); strings.Contains(got, "too much") || !strings.Contains(got, "Shorten it, or start a new chat.") {
+	if got := b.text(".answer:last-child .errbox"); strings.Contains(got, "too much") || !strings.Contains(got, "Shorten it, or start a new chat with a summary of this one.") {
 		t.Errorf("the second question is told %q", got)
 	}
 }

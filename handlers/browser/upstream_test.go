@@ -148,6 +148,14 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 		b.until("[...document.querySelectorAll('.answer')].at(-1)?.innerText.includes('<b>Far away</b>')")
 		b.shot("upstream-chat")
 	})
+	run("the button for tokens says why there are none", func(t *testing.T) {
+		b.script("document.querySelector('.answer:last-child [data-tokens]').click()")
+		b.until("document.querySelector('#senderror').checkVisibility()")
+		if got := b.text("#senderror"); !strings.Contains(got, "There are no tokens to show") || !strings.Contains(got, "sent its text without the tokens") {
+			t.Errorf("the page says %q", got)
+		}
+		b.shot("upstream-no-tokens")
+	})
 	run("with a model of this machine all settings have an effect again", func(t *testing.T) {
 		b.click(".top [data-picker]")
 		b.click(`#model-menu button[value="guide"]`)

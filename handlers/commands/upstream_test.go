@@ -178,7 +178,7 @@ func TestAnotherServerOfThisProgramAsAnUpstreamLosesNothing(t *testing.T) {
 		}
 	})
 	t.Run("new chats begin with the model of --model", func(t *testing.T) {
-		for server, want := range map[*testServer]string{front: `data-preferred="guide@upstream"`, &far.testServer: `data-preferred=""`} {
+		for server, want := range map[*testServer]string{front: `data-preferred="guide@upstream"`, &far.testServer: `data-preferred="guide"`} {
 			if page := server.page("/"); !strings.Contains(page, want) {
 				t.Errorf("the page has no %s", want)
 			}

@@ -223,13 +223,13 @@ const NothingCut = "Nothing was cut. "
 func TooLong(first, larger bool) string {
 	switch {
 	case first && larger:
-		return "Shorten it, or start the server with a larger --ctx."
+		return "Shorten it, or raise the context on the page Models."
 	case first:
 		return "Shorten it."
 	case larger:
-		return "Shorten it, start a new chat, or start the server with a larger --ctx."
+		return "Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."
 	}
-	return "Shorten it, or start a new chat."
+	return "Shorten it, or start a new chat with a summary of this one."
 }
 
 // isPrivate reports whether the text of an engine's error is for the log only.

@@ -49,7 +49,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 			"there is a preset “x” already", "This name is taken", "There is a preset “x” already."},
 		{"a prompt is too long", &infer.Error{Code: infer.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
 			"This model's maximum context length is 8 tokens, but the prompt is too long: it has 9 tokens; shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
-			"This does not fit into the context", "Nothing was cut. Shorten it, start a new chat, or start the server with a larger --ctx."},
+			"This does not fit into the context", "Nothing was cut. Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."},
 		{"the device failed", &infer.Error{Code: infer.CodeDevice, Message: "secret"}, "device", 500,
 			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},
 		{"an engine that is newer than the table", &infer.Error{Code: "new", Message: "secret"}, "new", 500,

@@ -189,12 +189,24 @@ func blindCells(cells []view.Cell) (list []blindCell) {
 	return list
 }
 
-// blindNote returns what the person is told about an answer without text, and of one that failed.
+// cutNotes are what is said of an answer that did not end by itself, by the kind of its ending.
+var cutNotes = map[string]string{
+	"length":      "Cut off at its limit.",
+	"context":     "Cut off: the context is full.",
+	"stopped":     "You stopped it.",
+	"interrupted": "Cut off: the server stopped.",
+	"repetition":  "Paused, because it repeats itself.",
+}
+
+// blindNote returns what the person is told about an answer without text, and of one that failed or was cut.
 func blindNote(c view.Cell) string {
 	if c.State == live.Failed || c.State == live.Waiting {
 		return c.Note
 	}
-	return ""
+	if c.Ending == nil {
+		return ""
+	}
+	return cutNotes[c.Ending.Kind]
 }
 
 // usable returns the models that can answer.

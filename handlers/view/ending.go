@@ -34,12 +34,12 @@ func PromptNotes(notes []string) string {
 	return strings.Join(sentences, " ")
 }
 
-// withTokens returns text with a number of tokens, unless that is not known.
-func withTokens(text string, n int) string {
+// withCount returns text with a number of what, unless that is not known.
+func withCount(text string, n int, what string) string {
 	if n <= 0 {
 		return text
 	}
-	return text + ", " + web.Counted(n, "token")
+	return text + ", " + web.Counted(n, what)
 }
 
 // End returns why a ended; nil while it is running.
@@ -66,9 +66,13 @@ func End(a *live.Answer) *Ending {
 	case a.State == live.Stopped:
 		return &Ending{Kind: "stopped", Text: at("stopped by you")}
 	case a.ContextFull:
-		return &Ending{Kind: "context", Text: withTokens("context full", a.Context)}
+		return &Ending{Kind: "context", Text: withCount("context full", a.Context, "token")}
 	case a.Reason == infer.FinishLength:
-		return &Ending{Kind: "length", Text: withTokens("length limit", a.Settings.MaxTokens)}
+		what := "token"
+		if a.Usage.CompletionTokens > a.Settings.MaxTokens { // it continues tokens that were there before
+			what = "new token"
+		}
+		return &Ending{Kind: "length", Text: withCount("length limit", a.Settings.MaxTokens, what)}
 	case a.Call != nil:
 		return &Ending{Kind: "call", Text: "ended with a call of", Code: a.Call.Name}
 	case a.StopString != "":

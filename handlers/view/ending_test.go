@@ -23,8 +23,10 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		{"a person wrote it", func(a *live.Answer) { a.Rewritten = true }, "edited", "edited by you"},
 		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096 tokens"},
 		{"the context is full, and how long it is was not said", func(a *live.Answer) { a.ContextFull, a.Reason, a.Context = true, infer.FinishLength, 0 }, "context", "context full"},
-		{"a limit of one token", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens = infer.FinishLength, 1 }, "length", "length limit, 1 token"},
-		{"its limit is reached", func(a *live.Answer) { a.Reason = infer.FinishLength }, "length", "length limit, 512 tokens"},
+		{"a limit of one token", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens, a.Usage.CompletionTokens = infer.FinishLength, 1, 1 }, "length", "length limit, 1 token"},
+		{"its limit is reached", func(a *live.Answer) { a.Reason, a.Usage.CompletionTokens = infer.FinishLength, 512 }, "length", "length limit, 512 tokens"},
+		{"its limit is reached behind seven tokens of another answer", func(a *live.Answer) { a.Reason, a.Usage.CompletionTokens = infer.FinishLength, 519 }, "length", "length limit, 512 new tokens"},
+		{"an upstream has a limit of its own", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens = infer.FinishLength, -1 }, "length", "length limit"},
 		{"a stop string came", func(a *live.Answer) { a.StopString = "\n" }, "stop_string", `stop string "\n"`},
 		{"it calls a tool", func(a *live.Answer) { a.Reason, a.Call = infer.FinishCalls, &store.Call{Name: "weather"} }, "call", `ended with a call of "weather"`},
 	} {

@@ -250,6 +250,7 @@ function measured(answers) {
 
 function refresh() {
   const running = chat.running
+  tokens.replaced()
   const empty = chat.empty && !link.chat
   $('#empty').hidden = !empty
   if (!chat.empty) $('#empty').removeAttribute('data-newcomer')

@@ -108,18 +108,20 @@ function sigma(p, s) {
 // heated returns the pool at another temperature; null if the sum over all candidates is not known then.
 const heated = (p, t) => t === 1 ? p : p.complete ? new Pool(p.logits, p.count, undefined, 1 / Math.max(t, 1e-300)) : null
 
-// run returns what each sampler gets and leaves, by name: {before, after}. after is null where the page
+// run returns what each sampler gets and leaves, by name: {before, after, idle}. idle says why one that is on
+// does nothing: the likeliest token is taken anyway, or Mirostat cuts instead. after is null where the page
 // does not know, and the samplers behind that one are left out. XTC is left out too: it removes
 // candidates by chance, after the strips' last sampler unless the order was changed.
 export function run(pool, settings, order) {
   const steps = {}
   const greedy = settings.temperature === 0 && settings.dynatemp_range === 0 && order.includes('temperature')
+  const idle = greedy ? 'at temperature 0' : settings.mirostat ? 'with Mirostat' : ''
   for (const name of order) {
     let after = pool
-    if (name in cuts) after = greedy || settings.mirostat ? pool : cuts[name](pool, settings)
+    if (name in cuts) after = idle ? pool : cuts[name](pool, settings)
     else if (name === 'temperature' && !greedy && settings.dynatemp_range === 0) after = heated(pool, settings.temperature)
     else if (name === 'penalties' || name === 'dry') continue // the server's candidates are those after them
-    steps[name] = { before: pool, after }
+    steps[name] = { before: pool, after, idle: name in cuts ? idle : '' }
     if (!after) break
     pool = after
   }

@@ -81,9 +81,11 @@ export function meter({ context, prompt, answer, draft, over, first, reading }) 
   $('[data-context-answer-label]').textContent = draft ? 'draft' : 'last answer'
   $('[data-context-prompt-n]').textContent = count(before)
   $('[data-context-answer-n]').textContent = count(more)
+  const left = !over && share > 0.8 ? `. ${count(all - used)} left for ${draft ? 'the answer' : 'the next question and its answer'}` : ''
   const cost = $('[data-cost]')
   cost.textContent = !all || !used ? '' : over
     ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${first ? advice.first : advice.later}`
-    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this${delay(draft.draft, reading)}` : `${count(used)} of ${count(all)} tokens used`
+    : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this${delay(draft.draft, reading)}${left}` : `${count(used)} of ${count(all)} tokens used${left}`
   cost.parentElement.classList.toggle('over', Boolean(over))
+  cost.parentElement.classList.toggle('near', left !== '')
 }

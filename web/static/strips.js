@@ -72,6 +72,12 @@ export class Strip {
       param.note()
       return
     }
+    if (step.idle) {
+      param.note(param.modified ? '' : 'no effect')
+      param.keep.title = `Has no effect ${step.idle}`
+      param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
+      return
+    }
     const { before, after } = step
     const share = wholePercent(before.share(after)), n = count(after.count)
     const keeps = param.modified ? '' : 'keeps ' // a modified setting has less room, for it can be reset

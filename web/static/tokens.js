@@ -276,7 +276,11 @@ export class Tokens {
       return
     }
     const list = await this.load(answer)
-    if (!list.length || answer.running || !answer.el.isConnected || this.shows(answer)) return
+    if (list && !list.length) {
+      this.on.failed({ title: 'There are no tokens to show', message: 'The engine that wrote this answer sent its text without the tokens. Ask a model of this machine to see them.' })
+      return
+    }
+    if (!list || answer.running || !answer.el.isConnected || this.shows(answer)) return
     const view = new View(this, answer, list)
     this.views.set(answer, view)
     answer.prose.hidden = true
@@ -293,12 +297,12 @@ export class Tokens {
     if (this.shows(answer)) (this.view?.answer === answer ? this.view.spans[this.at] : this.views.get(answer).spans[0])?.focus()
   }
 
-  // load returns the tokens of an answer, which come in parts; none if a part does not come.
+  // load returns the tokens of an answer, which come in parts; null if a part does not come.
   async load({ id }) {
     const list = []
     for (let total = 1; list.length < total;) {
       const said = await request(`/c/${this.on.chat()}/tokens/${id}?from=${list.length}`, null, this.on.failed)
-      if (!said?.tokens.length) return []
+      if (!said || said.total && !said.tokens.length) return null
       list.push(...said.tokens)
       total = said.total
     }
@@ -307,6 +311,13 @@ export class Tokens {
 
   // judge marks in all answers whose tokens are shown what settings would have made of them.
   judge(settings) { for (const view of this.views.values()) if (view.el.isConnected) view.judge(settings) }
+
+  // replaced forgets the answers that the chat does not show any more.
+  replaced() {
+    if (this.view && !this.view.el.isConnected) this.close(false)
+    for (const [answer, view] of this.views) if (!view.el.isConnected) this.views.delete(answer)
+    this.minimap?.soon()
+  }
 
   // read shows the text of an answer again.
   read(answer) {
