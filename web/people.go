@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"strconv"
+	"time"
 )
 
 // People is the page of the people of a server, for its owner.
@@ -43,8 +44,9 @@ type Account struct {
 type Credential struct {
 	ID    int64
 	Name  string
-	Used  string // when it was last used, as text
-	Since string
+	Use   string    // what the last use is called: last seen, last used
+	Used  time.Time // zero: never
+	Since time.Time
 }
 
 // Invitation allows one device to log in.
@@ -79,11 +81,11 @@ func (a Account) limit() string {
 	return strconv.Itoa(a.Answers)
 }
 
-// summary returns the line about the person in the list of people.
+// summary returns the line about the person in the list of people, up to when their first device was last seen.
 func (a Account) summary() string {
 	text := Counted(len(a.Devices), "device") + ", " + Counted(len(a.Keys), "API key")
 	if len(a.Devices) > 0 {
-		text += ", " + a.Devices[0].Used
+		text += ", "
 	}
 	return text
 }

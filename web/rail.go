@@ -41,6 +41,7 @@ type Folder struct {
 
 // conversationGroup is what a heading stands above.
 type conversationGroup struct {
+	day   bool // it is one of the days, which depend on the zone
 	title string
 	icon  string
 	view  string // query of the list with all rows of a folder
@@ -97,7 +98,11 @@ func (r Rail) groups() []conversationGroup {
 			out = append(out, conversationGroup{title: f.Name, icon: "folder", view: folderView(f.Name), more: f.Chats - len(shown), rows: shown})
 		}
 	}
+	days := len(out)
 	add("", "Today", "Yesterday", "Last week", "Older")
+	for i := range out[days:] {
+		out[days+i].day = true
+	}
 	return out
 }
 

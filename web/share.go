@@ -26,8 +26,8 @@ type Share struct {
 	QR        QRCode   // of Links[0]
 	Followers int
 	Live      bool
-	Ends      string // time of expiry; empty: it does not expire
-	Accepts   bool   // its readers can ask to write
+	Ends      time.Time // zero: it does not expire
+	Accepts   bool      // its readers can ask to write
 	Writers   []Writer
 }
 
@@ -61,10 +61,10 @@ func (s Share) readers() string {
 type SharedChat struct {
 	Token, Title, System string
 	Raw, Live, Elsewhere bool
-	Grows                bool   // the response stays open and appends HTML as the chat continues
-	Before               bool   // the page shows earlier messages
-	Ends                 string // time of expiry; empty: it does not expire
-	Earlier              int64  // id of the first message shown if there are earlier ones; else 0
+	Grows                bool      // the response stays open and appends HTML as the chat continues
+	Before               bool      // the page shows earlier messages
+	Ends                 time.Time // zero: it does not expire
+	Earlier              int64     // id of the first message shown if there are earlier ones; else 0
 	Turns                []SharedTurn
 	Keyboard             Keyboard
 }
@@ -155,15 +155,13 @@ func (t SharedTurn) label() string {
 
 func (t SharedTurn) anchor() string { return "m-" + strconv.FormatInt(t.ID, 10) }
 
-// status returns whether the page is live and when the link expires.
+// status returns whether the page is live.
 func (p SharedChat) status() string {
-	switch {
-	case !p.Live && p.Ends == "":
-		return "Shared as it was"
-	case !p.Live:
-		return "Shared as it was · ends " + p.Ends
-	case p.Ends == "":
+	if p.Live {
 		return "Live"
 	}
-	return "Live · ends " + p.Ends
+	return "Shared as it was"
 }
+
+// momentForms are the forms of the component moment.
+var momentForms = map[string]string{"day": "2 Jan 2006, 15:04", "ends": "Mon 2 Jan, 15:04"}

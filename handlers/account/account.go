@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -236,16 +235,10 @@ func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
 		HasPassphrase: account.HasPassphrase, MinPassphrase: people.MinPassphrase,
 	}
 	for _, d := range account.Devices {
-		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Used: "last seen " + day(d.Seen), Since: day(d.Created)})
+		a.Devices = append(a.Devices, web.Credential{ID: d.ID, Name: d.Label, Use: "last seen", Used: d.Seen, Since: d.Created})
 	}
 	for _, k := range account.Keys {
-		used := "never used"
-		if !k.Used.IsZero() {
-			used = "last used " + day(k.Used)
-		}
-		a.Keys = append(a.Keys, web.Credential{ID: k.ID, Name: k.Name, Used: used, Since: day(k.Created)})
+		a.Keys = append(a.Keys, web.Credential{ID: k.ID, Name: k.Name, Use: "last used", Used: k.Used, Since: k.Created})
 	}
 	return a
 }
-
-func day(t time.Time) string { return t.Local().Format("2 Jan 2006, 15:04") }

@@ -226,7 +226,7 @@ func render(ctx context.Context, component templ.Component) (string, error) {
 
 // sharedView converts a shared chat for the page.
 func sharedView(shown *live.SharedChat) web.SharedChat {
-	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: ends(shown.Expires)}
+	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: shown.Expires}
 	for i := range shown.Messages {
 		p.Turns = append(p.Turns, turnView(&shown.Messages[i], shown.Raw))
 	}

@@ -170,7 +170,7 @@ func messageLabel(m *live.Message) string {
 
 // shareView converts a link for the page.
 func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
-	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Accepts: share.Requests, Ends: ends(share.Expires)}
+	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Accepts: share.Requests, Ends: share.Expires}
 	what := []string{"the chat as it goes on"}
 	if !s.Live {
 		what[0] = "the chat as it was then"
@@ -197,12 +197,4 @@ func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snaps
 	var err error
 	s.QR, err = QRCode(s.Links[0])
 	return s, err
-}
-
-// ends formats when a link expires; "" if it does not.
-func ends(expires time.Time) string {
-	if expires.IsZero() {
-		return ""
-	}
-	return expires.Local().Format("Mon 2 Jan, 15:04")
 }

@@ -23,7 +23,9 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		{"a person wrote it", func(a *live.Answer) { a.Rewritten = true }, "edited", "edited by you"},
 		{"the context is full", func(a *live.Answer) { a.ContextFull, a.Reason = true, infer.FinishLength }, "context", "context full, 4,096 tokens"},
 		{"the context is full, and how long it is was not said", func(a *live.Answer) { a.ContextFull, a.Reason, a.Context = true, infer.FinishLength, 0 }, "context", "context full"},
-		{"a limit of one token", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens, a.Usage.CompletionTokens = infer.FinishLength, 1, 1 }, "length", "length limit, 1 token"},
+		{"a limit of one token", func(a *live.Answer) {
+			a.Reason, a.Settings.MaxTokens, a.Usage.CompletionTokens = infer.FinishLength, 1, 1
+		}, "length", "length limit, 1 token"},
 		{"its limit is reached", func(a *live.Answer) { a.Reason, a.Usage.CompletionTokens = infer.FinishLength, 512 }, "length", "length limit, 512 tokens"},
 		{"its limit is reached behind seven tokens of another answer", func(a *live.Answer) { a.Reason, a.Usage.CompletionTokens = infer.FinishLength, 519 }, "length", "length limit, 512 new tokens"},
 		{"an upstream has a limit of its own", func(a *live.Answer) { a.Reason, a.Settings.MaxTokens = infer.FinishLength, -1 }, "length", "length limit"},

@@ -163,7 +163,7 @@ func ofModels() []State {
 func ofPeople() []State {
 	account := func(change func(*web.Account)) web.Account {
 		a := web.Account{ID: "anna", Name: "Anna", Manages: true, Answers: 2, MinPassphrase: 12,
-			Devices: []web.Credential{{ID: 1, Name: "Firefox on Linux", Used: "today", Since: "3 March"}}, Keys: []web.Credential{{ID: 2, Name: "script", Used: "never", Since: "today"}}}
+			Devices: []web.Credential{{ID: 1, Name: "Firefox on Linux", Use: "last seen", Used: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Since: time.Date(2026, 3, 3, 18, 0, 0, 0, time.UTC)}}, Keys: []web.Credential{{ID: 2, Name: "script", Since: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC)}}}
 		change(&a)
 		return a
 	}
@@ -197,12 +197,12 @@ func ofPeople() []State {
 // ofShares are the states of sharing a chat and of reading it.
 func ofShares() []State {
 	share := func(change func(*web.Sharing)) web.Sharing {
-		s := web.Sharing{Chat: "one", Title: "A story about a fox", Port: 8080, Shares: []web.Share{{ID: 1, What: "from the beginning, live", Links: []string{"http://192.168.1.40:8080/s/abc"}, Followers: 2, Live: true, Ends: "today at 18:00", Accepts: true}}}
+		s := web.Sharing{Chat: "one", Title: "A story about a fox", Port: 8080, Shares: []web.Share{{ID: 1, What: "from the beginning, live", Links: []string{"http://192.168.1.40:8080/s/abc"}, Followers: 2, Live: true, Ends: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Accepts: true}}}
 		change(&s)
 		return s
 	}
 	read := func(change func(*web.SharedChat)) web.SharedChat {
-		c := web.SharedChat{Token: "abc", Title: "A story about a fox", Live: true, Ends: "today at 18:00", Turns: []web.SharedTurn{
+		c := web.SharedChat{Token: "abc", Title: "A story about a fox", Live: true, Ends: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Turns: []web.SharedTurn{
 			{ID: 1, You: true, At: day, Text: "Tell me a story about a fox."},
 			{ID: 2, At: day, Speaker: "Guide", HTML: "<p>This is the story of Sprout.</p>", Notes: "8 tokens, 31 tok/s"}}, Keyboard: web.Keyboard{Accepts: true}}
 		change(&c)
