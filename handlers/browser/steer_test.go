@@ -83,6 +83,7 @@ func TestSteeringTheGuide(t *testing.T) {
 		other := b.value("[...document.querySelectorAll('.token .alt:not(.chosen)')][0].dataset.id")
 		b.script("document.querySelector('.token .alt:not(.chosen)').click()")
 		b.until("document.querySelector('.turn:last-child .vers')?.innerText.includes('2/2') && " + idle)
+		b.until("!document.querySelector('.toks, .minimap')") // those of the version before
 		b.click(".turn:last-child [data-tokens]:not([hidden])")
 		b.until("document.querySelectorAll('.toks .tok').length > 7")
 		if after := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')"); after != before {

@@ -175,20 +175,6 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 		b.script("document.querySelector('[data-tokens][aria-pressed=true]').click()")
 		b.until("!document.querySelector('.toks') && document.querySelector('.turn:last-child .prose').checkVisibility()")
 	})
-	run("the minimap goes with the tokens of a version that a fork replaced", func(t *testing.T) {
-		b.script("document.querySelector('.turn:last-child [data-tokens]').click()")
-		b.until("document.querySelector('.minimap rect')")
-		b.script("document.querySelectorAll('.toks .tok')[1].click()")
-		b.until("document.querySelector('.token [data-place]')?.innerText === 'token 2 of 1,103'")
-		b.shot("minimap-before-fork")
-		b.script("document.querySelector('.alt:not([aria-current])').click()")
-		a := engine.Next(t)
-		a.Write("other")
-		a.Finish()
-		b.until(idle)
-		b.until("!document.querySelector('.toks, .minimap')")
-		b.shot("minimap-after-fork")
-	})
 	b.clean()
 }
 

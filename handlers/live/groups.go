@@ -84,11 +84,14 @@ func (s *Service) endGroups(meant func(*group) bool) {
 	s.pairs.end(meant)
 }
 
-// unloadGroups drops the groups that have ended and that nobody has read for long.
+// groupLife is how long a group that has ended is there for who comes back to it.
+const groupLife = time.Hour
+
+// unloadGroups drops the groups that have ended and that nobody has read for groupLife.
 func (s *Service) unloadGroups() {
 	now := s.opt.Now()
 	s.endGroups(func(g *group) bool {
 		used, idle := g.idle()
-		return idle && now.Sub(used) >= s.opt.UnloadAfter
+		return idle && now.Sub(used) >= groupLife
 	})
 }

@@ -621,6 +621,7 @@ function turned() {
 async function editTurn(turn, text, reasoning) {
   turn &&= chat.turns.get(turn.id) ?? turn
   if (!turn || chat.running && text === undefined) return
+  following = false // the editor changes the height of the chat, which must not move away what is edited
   const again = choice => error => {
     writeOn = false
     if (error) fail(error)

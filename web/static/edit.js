@@ -23,7 +23,8 @@ export function edit(turn, { label, note, submit, alternative, text, reasoning }
   other.hidden = !alternative
   turn.el.classList.add('editing')
   turn.el.querySelector('.prose').after(form)
-  area.focus()
+  area.focus({ preventScroll: true })
+  turn.el.scrollIntoView({ block: turn.el.offsetHeight < turn.el.closest('#scroll').clientHeight ? 'nearest' : 'start' })
   return new Promise(resolve => {
     const close = choice => {
       form.remove()
