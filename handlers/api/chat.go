@@ -309,7 +309,26 @@ func (n *toolNames) chatCalls(calls []toolCall) chatCalls {
 	if n == nil || !n.single || len(calls) == 0 {
 		return chatCalls{ToolCalls: n.shown(calls)}
 	}
-	return chatCalls{FunctionCall: calls[0].Function}
+	return chatCalls{FunctionCall: firstCall(calls)}
+}
+
+// firstCall returns the first call of a message, or what a piece of a stream adds to it; nil if that is nothing.
+// An engine elsewhere may make further ones, which a client with one function_call would take for the same.
+func firstCall(calls []toolCall) *toolCallFunction {
+	if calls[0].Index == nil {
+		return calls[0].Function
+	}
+	var first *toolCallFunction
+	for _, c := range calls {
+		switch {
+		case *c.Index > 0:
+		case first == nil:
+			first = c.Function
+		default:
+			first = &toolCallFunction{first.Name, first.Arguments + c.Function.Arguments}
+		}
+	}
+	return first
 }
 
 // finish returns why an answer ended, as the client expects it.
