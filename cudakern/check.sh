@@ -18,7 +18,7 @@ step() {
 for part in ${*:-kernels contract logits decode speed}; do
 	case $part in
 	kernels) # each against its reference, and the errors of products
-		step ./cudakern.test -test.skip 'Sanitizers|Emulat'
+		M40_LLM_TORTURE=1 step ./cudakern.test -test.skip 'Sanitizers|Emulat'
 		step ./cudakern.test -test.v -test.run ProductErrors
 		;;
 	contract) # of the device, with all types of weights
