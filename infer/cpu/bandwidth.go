@@ -5,33 +5,64 @@ import "C"
 
 import (
 	"time"
+	"unsafe"
 
 	"m40-llm/infer/cpu/host"
 )
 
 // ReadBandwidth measures how many bytes per second all threads together read from memory: the best
-// of several passes over up to 1 GiB.
+// of several passes over the copies of weights, which steps read too. Where these are few, it reads a
+// buffer: of 64 MiB, or on a device without weights of up to 1 GiB.
 func (d *cpu) ReadBandwidth() (float64, error) {
 	if d.engine == nil {
 		return 0, errClosed
 	}
-	const passes, most = 8, 1 << 30
-	bytes := int64(most)
+	if pieces, bytes := d.copies(); bytes >= arenaPiece {
+		return d.read(pieces), nil
+	} else if bytes > 0 {
+		return d.readBuffer(arenaPiece)
+	}
+	bytes := int64(1 << 30)
 	for free := host.MemoryAvailable(); free > 0 && bytes > arenaPiece && bytes > free/4; {
 		bytes /= 2
 	}
+	return d.readBuffer(bytes)
+}
+
+// copies returns the memory of all copies of weights, and its size in bytes.
+func (d *cpu) copies() (pieces [][]byte, bytes int64) {
+	for _, a := range []*arena{&d.weights, &d.later} {
+		for i, piece := range a.pieces {
+			if i == len(a.pieces)-1 {
+				piece = piece[:a.used]
+			}
+			pieces, bytes = append(pieces, piece), bytes+int64(len(piece))
+		}
+	}
+	return pieces, bytes
+}
+
+// readBuffer measures with a buffer of so many bytes.
+func (d *cpu) readBuffer(bytes int64) (float64, error) {
 	var a arena
 	defer a.free()
-	p, err := a.alloc(bytes)
-	if err != nil {
+	if _, err := a.alloc(bytes); err != nil {
 		return 0, err
 	}
 	a.touch()
-	best := 0.0
+	return d.read(a.pieces), nil
+}
+
+// read returns the bytes per second of the fastest of several passes over pieces.
+func (d *cpu) read(pieces [][]byte) (best float64) {
+	const passes = 8
 	for range passes {
-		begin := time.Now()
-		C.engine_read(d.engine, (*C.uint8_t)(p), C.size_t(bytes))
+		begin, bytes := time.Now(), 0
+		for _, piece := range pieces {
+			C.engine_read(d.engine, (*C.uint8_t)(unsafe.SliceData(piece)), C.size_t(len(piece)))
+			bytes += len(piece)
+		}
 		best = max(best, float64(bytes)/time.Since(begin).Seconds())
 	}
-	return best, nil
+	return best
 }

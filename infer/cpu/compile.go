@@ -198,6 +198,7 @@ func (l *lowering) operands(op device.Op) (c C.struct_op, err error) {
 		c.w_stride, c.w_rows = C.size_t(w.Type.RowBytes(w.Cols)), C.int32_t(w.Rows)
 		if bytes := panelBytes(w.Type, w.Cols); w.inFile {
 			c.in_file = 1
+			c.copy, c.copy_stride, c.copied = (*C.uint8_t)(w.copy), C.size_t(bytes), C.int32_t(w.copied)
 			l.panel = max(l.panel, bytes)
 		} else if bytes > 0 {
 			c.w_stride = C.size_t(bytes)

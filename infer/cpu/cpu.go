@@ -56,6 +56,9 @@ type tensor struct {
 	data   unsafe.Pointer
 	weight bool // a weight, not an activation
 	inFile bool // data is in the layout of the model file, not packed
+
+	copy   unsafe.Pointer // inFile: panels of the first copied rows
+	copied int
 }
 
 type kv struct {
@@ -77,7 +80,8 @@ type cpu struct {
 	tensors []tensor
 	kvs     []kv
 	states  []state
-	weights arena
+	weights arena // that Upload copies
+	later   arena // for Pack: among the others, each of them would take the huge page that it lies in from the beginning
 	owned   []memory
 	views   runtime.Pinner // data of weights in Go's heap that are not packed
 
@@ -241,11 +245,15 @@ func (d *cpu) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, e
 	if bytes == 0 {
 		return d.addView(w, data), nil
 	}
-	to, err := d.weights.alloc(bytes)
+	later, from := d.packsLater && panelBytes(t, cols) > 0, &d.weights
+	if later {
+		from = &d.later
+	}
+	to, err := from.alloc(bytes)
 	if err != nil {
 		return device.Tensor{}, fmt.Errorf("cpu: weight %s (%d, %d): %w", t, rows, cols, err)
 	}
-	if d.packsLater && panelBytes(t, cols) > 0 {
+	if later {
 		view := d.addView(w, data)
 		d.unpacked = append(d.unpacked, unpacked{Tensor: view, data: data, to: to})
 		d.missing += bytes
@@ -391,6 +399,7 @@ func (d *cpu) Close() error {
 	d.owned, d.tensors, d.kvs, d.states, d.unpacked, d.compiled = nil, nil, nil, nil, nil, nil
 	d.quant, d.attention, d.groups, d.panels = memory{}, memory{}, memory{}, memory{}
 	d.weights.free()
+	d.later.free()
 	d.views.Unpin()
 	return nil
 }

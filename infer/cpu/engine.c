@@ -183,19 +183,23 @@ static int scan_parts(const struct op *op) { return (op->head_dim + SCAN_PART - 
 static int conv_items(const struct op *op) { return (op->cols + CONV_PART - 1) / CONV_PART; }
 
 // Computes a share of a product whose weight is in_file: packs one panel after another into the
-// thread's, and multiplies with it. So the bits are those of packed weights.
+// thread's, unless there is a copy of it, and multiplies with it. So the bits are those of packed weights.
 static void matmul_in_file(const struct run *r, const struct weight_kernels *kernels, const struct op *op, const struct share *s, int thread)
 {
 	struct op packed = *op;
 	uint8_t *panel = r->scratch.panels + (size_t)thread * r->scratch.panels_stride;
-	packed.w = panel;
 	packed.w_stride = 0;
 	for (int o = s->out0 / PANEL * PANEL; o < s->out1; o += PANEL) {
 		const int rows = op->w_rows - o < PANEL ? op->w_rows - o : PANEL;
 		struct share part = *s;
 		part.out0 = s->out0 > o ? s->out0 : o;
 		part.out1 = s->out1 < o + PANEL ? s->out1 : o + PANEL;
-		kernels->pack(op->w + (size_t)o * op->w_stride, op->w_stride, rows, op->cols / format_of(op->type).values, panel);
+		if (o < op->copied) {
+			packed.w = op->copy + (size_t)(o / PANEL) * op->copy_stride;
+		} else {
+			packed.w = panel;
+			kernels->pack(op->w + (size_t)o * op->w_stride, op->w_stride, rows, op->cols / format_of(op->type).values, panel);
+		}
 		kernels->matmul(r, &packed, &part);
 	}
 }

@@ -97,6 +97,10 @@ struct op {
 	size_t w_stride;  // bytes from row to row, or from panel to panel
 	int32_t in_file;  // w is in the layout of the model file, not packed
 	int32_t w_rows;   // rows of w
+
+	const uint8_t *copy; // in_file: panels of the first copied rows of w, at copy_stride bytes a panel
+	size_t copy_stride;
+	int32_t copied; // a multiple of PANEL
 	float eps;
 
 	float *angles;       // OP_ANGLES, OP_ROPE: (rows, 2, dims/2) cosines, sines

@@ -217,10 +217,16 @@ static void embed(const struct op *op, int32_t token, float *y)
 		kernels->embed(op, token, y);
 		return;
 	}
+	struct op one = *op;
+	if (token < op->copied) {
+		one.w = op->copy;
+		one.w_stride = op->copy_stride;
+		kernels->embed(&one, token, y);
+		return;
+	}
 	const struct format format = format_of(op->type);
 	const uint8_t *w = op->w + (size_t)token * op->w_stride;
 	union group group;
-	struct op one = *op;
 	one.w = (uint8_t *)&group;
 	one.cols = format.values;
 	for (int i = 0; i < op->cols; i += format.values, w += format.bytes) {

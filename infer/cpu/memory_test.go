@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -122,5 +123,59 @@ func TestWorkBytesCountsScratchOnceAndAnglesForEachProgram(t *testing.T) {
 		if got := d.WorkBytes(c.programs...); got < c.least || got > c.most {
 			t.Errorf("%s: %d bytes, want %d to %d", c.name, got, c.least, c.most)
 		}
+	}
+}
+
+// Norms among the weights took the huge pages of all copies when they were uploaded.
+func TestCopiesThatAreMadeLaterTakeMemoryAsTheyAreMade(t *testing.T) {
+	const mb, rows, cols, weights = 1 << 20, 4096, 1024, 16
+	d, err := openPackingLater(2, cpu.Paths()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	data := make([]byte, rows*gguf.Q8_0.RowBytes(cols)) // 4.25 MiB
+	before := resident(t)
+	for range weights {
+		upload(t, d, gguf.F32, 1, cols, make([]byte, 4*cols))
+		upload(t, d, gguf.Q8_0, rows, cols, data)
+	}
+	if taken := resident(t) - before; taken > 16*mb {
+		t.Errorf("before a copy is made, %d MiB are taken", taken/mb)
+	}
+	for missing := int64(1); missing > 0; {
+		if missing, err = d.pack(time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+		if taken, made := resident(t)-before, int64(weights*len(data))-missing; taken > made+16*mb {
+			t.Errorf("with copies of %d MiB, %d MiB are taken", made/mb, taken/mb)
+		}
+	}
+}
+
+// A buffer of 1 GiB was allocated beside any model.
+func TestTheReadBandwidthIsMeasuredWithTheCopiesOfWeights(t *testing.T) {
+	const mb, rows, cols = 1 << 20, 16 << 10, 1024
+	d, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	upload(t, d, gguf.F32, rows, cols, make([]byte, 4*rows*cols))                 // 64 MiB
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // resets VmHWM
+		fixtures.Skip(t, "this system does not reset the peak of a process's memory")
+	}
+	before := resident(t)
+	if rate, err := d.(device.BandwidthMeter).ReadBandwidth(); err != nil || rate <= 0 {
+		t.Errorf("got %v, %v", rate, err)
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, peak, _ := strings.Cut(string(status), "VmHWM:")
+	kib, err := strconv.ParseInt(strings.Fields(peak)[0], 10, 64)
+	if taken := kib<<10 - before; err != nil || taken > 16*mb {
+		t.Errorf("%d MiB are taken while the bandwidth is measured, %v", taken/mb, err)
 	}
 }

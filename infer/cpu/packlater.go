@@ -16,7 +16,7 @@ import (
 // system must clear pages first, a piece takes up to 40 ms.
 const packPiece = 8 << 20
 
-// unpacked is a weight that steps read from data until all of its panels are packed.
+// unpacked is a weight of which steps read the rows from data that are not packed yet.
 type unpacked struct {
 	device.Tensor
 	data []byte
@@ -39,12 +39,13 @@ func (d *cpu) Pack(limit time.Duration, release func(view []byte)) (missing int6
 			d.unpacked, d.missing = nil, 0
 			break
 		}
+		from := w.rows
 		if err := d.packPiece(w); err != nil {
 			return d.missing, err
 		}
+		rowBytes := int(w.Type.RowBytes(w.Cols))
+		release(w.data[from*rowBytes : w.rows*rowBytes])
 		if w.rows == w.Rows {
-			d.replace(w)
-			release(w.data)
 			d.unpacked = d.unpacked[1:]
 		}
 	}
@@ -72,19 +73,28 @@ func (d *cpu) packPiece(w *unpacked) error {
 		return err
 	}
 	w.rows += rows
+	d.replace(w)
 	d.missing -= (int64(rows) + C.PANEL - 1) / C.PANEL * panel
 	return nil
 }
 
-// replace makes all programs read the copy of w.
+// replace makes all programs read the copy of the rows of w that are packed.
 func (d *cpu) replace(w *unpacked) {
-	t := &d.tensors[w.ID-1]
-	t.data, t.inFile = w.to, false
-	from := (*C.uint8_t)(unsafe.SliceData(w.data))
+	t, all := &d.tensors[w.ID-1], w.rows == w.Rows
+	t.copy, t.copied = w.to, w.rows
+	if all {
+		t.data, t.inFile = w.to, false
+	}
+	from, stride := (*C.uint8_t)(unsafe.SliceData(w.data)), C.size_t(panelBytes(w.Type, w.Cols))
 	for _, ops := range d.compiled {
 		for i := range ops {
-			if op := &ops[i]; op.w == from && op.in_file != 0 {
-				op.w, op.w_stride, op.in_file = (*C.uint8_t)(w.to), C.size_t(panelBytes(w.Type, w.Cols)), 0
+			op := &ops[i]
+			switch {
+			case op.w != from || op.in_file == 0:
+			case all:
+				op.w, op.w_stride, op.in_file = (*C.uint8_t)(w.to), stride, 0
+			default:
+				op.copy, op.copy_stride, op.copied = (*C.uint8_t)(w.to), stride, C.int32_t(w.rows)
 			}
 		}
 	}

@@ -288,8 +288,8 @@ type Packer interface {
 	// PackLater makes Upload keep views of weights, which Pack replaces. It must be called before the first Upload.
 	PackLater()
 
-	// Pack copies weights for about limit, while no Run is in progress. It calls release with each view that is not read any
-	// more, and returns how many bytes of copies are still missing. If memory is too short for them, the weights stay in
+	// Pack copies weights for about limit, while no Run is in progress. It calls release with each part of a view that is not
+	// read any more, and returns how many bytes of copies are still missing. If memory is too short for them, the weights stay in
 	// the file: then nothing is missing, and Info().InFile has the reason. Its errors are those of Upload.
 	Pack(limit time.Duration, release func(view []byte)) (missing int64, err error)
 }

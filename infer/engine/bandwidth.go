@@ -42,7 +42,7 @@ func (l *loop) countReads(a *answer, before, now time.Time) {
 	}
 	if l.stepBytes > 0 && !before.IsZero() && a.step == l.steps-1 {
 		a.reads.Add(l.stepBytes, now.Sub(before))
-		a.reads.Bandwidth = l.bandwidths[l.loaded.info.Name]
+		a.reads.Bandwidth = l.bandwidths[l.loaded.metered()]
 	}
 	a.step = l.steps
 }
@@ -52,18 +52,21 @@ func (l *loop) meter() device.BandwidthMeter {
 	if l.loaded == nil {
 		return nil
 	}
-	if _, measured := l.bandwidths[l.loaded.info.Name]; measured {
+	if _, measured := l.bandwidths[l.loaded.metered()]; measured {
 		return nil
 	}
 	return l.loaded.meter
 }
+
+// metered names what the bandwidth is measured of: a device, which may read its copies of a model's weights.
+func (r *loadedModel) metered() string { return r.info.Name + "\x00" + r.model.key() }
 
 func (l *loop) measure() {
 	rate, err := l.meter().ReadBandwidth()
 	if err != nil {
 		l.options.Logger.Warn("the bandwidth of the memory cannot be measured", "error", err)
 	}
-	l.bandwidths[l.loaded.info.Name] = rate
+	l.bandwidths[l.loaded.metered()] = rate
 	l.status.update(func(s *infer.Status) { s.Reads.Bandwidth = rate })
 }
 

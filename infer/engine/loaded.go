@@ -194,7 +194,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.sched.useStates(r.states())
-	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.info.Name])
+	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.metered()])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
 	if notices := slices.DeleteFunc([]string{m.notices(), r.info.Notice}, func(s string) bool { return s == "" }); len(notices) > 0 {
 		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", strings.Join(notices, "; "))

@@ -43,7 +43,7 @@ type loop struct {
 	stepBytes  int64                    // that the last one read from memory; 0: not known, or it read prompts too
 	collected  time.Time                // when the last one was, if the loop has not waited since; else zero
 	kept       map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see keepFree
-	bandwidths map[string]float64       // measured read bandwidth by device, bytes per second; 0: it cannot be measured
+	bandwidths map[string]float64       // measured read bandwidth by loadedModel.metered, bytes per second; 0: it cannot be measured
 }
 
 // run runs steps until the inbox is closed.
@@ -89,7 +89,7 @@ func (l *loop) receive() bool {
 }
 
 // idle waits until the inbox wakes the loop. If no request comes for a while, it measures the bandwidth of
-// the memory, once for each device; if none comes for the time of KeepAlive, it unloads the model.
+// the memory, once for each model on a device; if none comes for the time of KeepAlive, it unloads the model.
 func (l *loop) idle() {
 	l.collected = time.Time{}
 	if l.loaded == nil || l.stalled {

@@ -190,19 +190,21 @@ func (f *File) Close() error {
 	return errors.Join(errs...)
 }
 
-// Release drops the pages of data from memory, if they are those of the mapped file. They are read from
-// the file again when they are used.
+// faultAround is for how many bytes, aligned to as many, Linux maps pages around one that is read.
+const faultAround = 64 << 10
+
+// Release drops the pages of data from memory, if they are those of the mapped file, with those that were mapped
+// when its first and its last page were read. They are read from the file again when they are used.
 func (f *File) Release(data []byte) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-	if len(data) == 0 || !slices.ContainsFunc(f.maps, func(m mapping) bool { return m.holds(at) }) {
+	i := slices.IndexFunc(f.maps, func(m mapping) bool { return m.holds(at) })
+	if len(data) == 0 || i < 0 {
 		return
 	}
-	page := unix.Getpagesize()
-	begin := int(at % uintptr(page)) // in its page
-	first, last := (begin+page-1)/page*page-begin, (begin+len(data))/page*page-begin
-	if first < last {
-		_ = unix.Madvise(data[first:last], unix.MADV_DONTNEED) // only a hint
-	}
+	all := f.maps[i].data
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(all)))
+	first, last := max(begin, at&^(faultAround-1)), (at+uintptr(len(data))+faultAround-1)&^(faultAround-1)
+	_ = unix.Madvise(all[first-begin:min(int(last-begin), len(all))], unix.MADV_DONTNEED) // only a hint
 }
 
 // Fetch reads a tensor's data from disk into memory, so that later users do not wait for it. After

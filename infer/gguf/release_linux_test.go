@@ -40,6 +40,12 @@ func TestReleaseDropsThePagesOfOneTensor(t *testing.T) {
 	if !bytes.Equal(f.Tensors()[0].Data, data) {
 		t.Error("the data of a released tensor differs from the file")
 	}
+	for _, tensor := range f.Tensors() {
+		f.Release(tensor.Data)
+	}
+	if got := residentBytes(t, path); got != 0 {
+		t.Errorf("%d bytes of the file are in memory after all tensors were released: those around the first and the last page of each", got)
+	}
 }
 
 // residentBytes returns the resident bytes of this process's mapping of the file at path.

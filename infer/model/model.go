@@ -169,7 +169,6 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		return nil, err
 	}
 	m.packLater()
-	l.packers = m.packers
 	// What devices with a Reserver allocate is allocated before any large weight is read.
 	for _, reserves := range []bool{true, false} {
 		for _, s := range m.stages {

@@ -3,7 +3,6 @@ package model
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -18,8 +17,6 @@ type loader struct {
 	f        *gguf.File
 	tensors  []found
 	progress func(Progress)
-
-	packers []device.Packer // that keep views of weights
 
 	fetched     map[source]bool
 	reserved    []reserved
@@ -115,9 +112,7 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 		l.reserved = append(l.reserved, reserved{reserver, w, t})
 		return w, nil
 	}
-	if p, _ := dev.(device.Packer); !slices.Contains(l.packers, p) {
-		l.f.Release(t.Data) // most devices have made a copy
-	}
+	l.f.Release(t.Data) // most devices have made a copy; the others read it when a step or a copy needs it
 	return w, nil
 }
 
