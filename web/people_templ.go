@@ -829,7 +829,7 @@ func credentials(a Account, list []Credential, none, end, act string) templ.Comp
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = moment("day", c.Since).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = moment("day", c.Since, "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -909,7 +909,7 @@ func (c Credential) used() templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = moment("day", c.Used).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = moment("day", c.Used, "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
