@@ -7,7 +7,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check test-race test-arm64 flakes lint fidelity fidelity-logits clients fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check check-added test-race test-arm64 flakes lint fidelity fidelity-logits clients fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -101,7 +101,9 @@ test: lint
 	go test -vet off -timeout 60m -p $(PARALLEL) $(TESTFLAGS) $(SLOW) $$(go list ./... | grep -vxF "$$(go list $(SLOW))")
 
 check: export M40_LLM_CHECK = 1
-check: test test-race test-arm64
+check: test check-added
+
+check-added: test-race test-arm64
 
 # Where goroutines share what they use. Elsewhere the race detector finds nothing and makes tests several times slower.
 RACE = ./infer/engine ./infer/worker ./infer/upstream ./infer/client ./infer/hub ./infer/kvfile ./store ./handlers \
