@@ -17,8 +17,8 @@ func OpenIn(context *cudakern.Context) (device.Device, error) {
 	return d, nil
 }
 
-// GraphBytes returns what is planned for the graph of a program with n operations, which the driver holds.
-func GraphBytes(n int) int64 { return graphBytes + 2*launchBytes*int64(n) }
+// GraphBytes is programGraphBytes.
+var GraphBytes = programGraphBytes
 
 // Work returns the bytes that programs which were compiled on d hold beside the tensors and
 // caches that they name.

@@ -32,10 +32,14 @@ func (d *cuda) WorkBytes(programs ...*device.Program) int64 {
 				grow(op.Kind, cudakern.CandidateWorkspace(op.X.Cols, capacity)+int64(op.X.Rows)*cudakern.CandidateBytes+keptBytes(op.X))
 			}
 		}
-		total += inputBytes(p, longest) + graphBytes + 2*launchBytes*int64(len(p.Ops)) // an operation is two launches at most
+		total += inputBytes(p, longest) + programGraphBytes(p)
 	}
 	for _, bytes := range shared {
 		total += bytes
 	}
 	return total
 }
+
+// programGraphBytes returns the most bytes that the driver takes for the graph of a program, whose operations are two
+// launches each at most.
+func programGraphBytes(p *device.Program) int64 { return graphBytes + 2*launchBytes*int64(len(p.Ops)) }
