@@ -68,11 +68,12 @@ var mayImport = map[string][]string{
 	"infer/worker":      {"infer", "infer/client", "infer/sample"},
 
 	// What tests share.
-	"infer/gguf/gguftest":     {"infer/gguf"},
-	"infer/hub/hubtest":       {},
-	"cudakern/emutest":        {"infer/fixtures"},
-	"infer/device/devicetest": {"infer/device", "infer/gguf", "infer/ref"},
-	"handlers/handlerstest":   {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/markdown/markdowntest": {"infer/fixtures"},
+	"infer/gguf/gguftest":            {"infer/gguf"},
+	"infer/hub/hubtest":              {},
+	"cudakern/emutest":               {"infer/fixtures"},
+	"infer/device/devicetest":        {"infer/device", "infer/fixtures", "infer/gguf", "infer/ref"},
+	"handlers/handlerstest":          {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer/fixtures"
 )
 
 // knock is a connection on which raw requests are sent one after another.
@@ -176,7 +176,7 @@ func TestHost_MatrixOfHostsOriginsAndRoutesInLANMode(t *testing.T) {
 			for _, r := range matrixRoutes(table) {
 				for i, h := range hostCases {
 					for j, o := range originCases {
-						if i > 0 && j > 1 && os.Getenv("M40_LLM_TORTURE") != "1" {
+						if i > 0 && j > 1 && !fixtures.Torture() {
 							continue // all Origins under the first Host, and all Hosts without and with their own Origin
 						}
 						fill := strings.NewReplacer("PORT", port, "IP", own.String())

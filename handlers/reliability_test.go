@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,16 +21,9 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
-
-// fully returns full with M40_LLM_TORTURE=1, else few.
-func fully(few, full int) int {
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
-		return full
-	}
-	return few
-}
 
 // The id of another's message, link, device or key in a request about what is one's own changes and
 // shows nothing.
@@ -143,7 +135,7 @@ func TestPath_EncodedPathsReachNothing(t *testing.T) {
 
 // Connections that send their requests byte by byte, or nothing, hold up nobody else, and end.
 func TestConnections_SlowOnesHoldUpNobody(t *testing.T) {
-	n := fully(200, 1000)
+	n := fixtures.Full(200, 1000)
 	config := handlerstest.TestConfig(&handlerstest.FakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Listener.Close()
@@ -215,7 +207,7 @@ func TestDisconnect_AtAnyMomentFreesItsPlace(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	var took []time.Duration
-	for i := range fully(40, 1000) {
+	for i := range fixtures.Full(40, 1000) {
 		ctx, leave := context.WithCancel(t.Context())
 		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":400,"ignore_eos":true,"stream":%t,"seed":%d}`, strings.Repeat("rain and snow ", 1+random.IntN(40)), i%2 == 0, i)
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/v1/completions", strings.NewReader(body))
@@ -273,7 +265,7 @@ func TestHeaders_OfTheListenerForSharedChats(t *testing.T) {
 // that reads one.
 func TestBody_BombsTakeLittleMemory(t *testing.T) {
 	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
-	size := fully(64<<20, 1<<30)
+	size := fixtures.Full(64<<20, 1<<30)
 	var bomb bytes.Buffer
 	w := gzip.NewWriter(&bomb)
 	if _, err := io.WriteString(w, `{"content":"`); err != nil {
@@ -360,7 +352,7 @@ func TestSocket_FramesOfAnyKindEndTheirConnectionAtMost(t *testing.T) {
 	const handshake = "GET /ws HTTP/1.1\nHost: localhost\nOrigin: http://localhost\nConnection: Upgrade\nUpgrade: websocket\n" +
 		"Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n"
 	sent, connections := 0, 0
-	for all := fully(3000, 1_000_000); sent < all; connections++ {
+	for all := fixtures.Full(3000, 1_000_000); sent < all; connections++ {
 		conn := dial(t, s.Listener.Addr().String(), handshake)
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // until it is closed
 		for range 30 {

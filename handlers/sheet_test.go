@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
 
@@ -104,7 +104,7 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	single := live.New(handlerstest.OpenGuide(t), live.Options{Store: db})
 	t.Cleanup(single.Close)
 	step := 7
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		step = 1
 	}
 	if chat, err = single.Chat(t.Context(), access.Local, chat.ID()); err != nil {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/sample"
 )
 
@@ -29,7 +29,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 	c := handlerstest.DialSocket(t, server)
 	random := rand.New(rand.NewPCG(21, 22))
 	answers := 4
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		answers = 500
 	}
 	sources, tokens := map[live.Source]int{}, 0

@@ -22,9 +22,9 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
-	"m40-llm/handlers/markdown/markdowntest"
 	"m40-llm/handlers/stream"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 )
 
 // smallBuffers makes a client that takes little into its buffers: those of loopback
@@ -51,7 +51,7 @@ func TestSocket_AnAnswerIsWholeAfterManyReloads(t *testing.T) {
 	first.Until("the chat", func() bool { return first.Chat != "" })
 
 	reloads := 50
-	if markdowntest.Torture() {
+	if fixtures.Torture() {
 		reloads = 500
 	}
 	words := []string{"word ", "two words ", "\n\n", "- item\n", "```\ncode\n```\n", "# head\n", "*em* "}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fixtures"
 )
 
 // drawCuts returns random settings of the samplers that remove candidates, and of the temperature.
@@ -39,7 +39,7 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 	c := handlerstest.DialSocket(t, server)
 	random := rand.New(rand.NewPCG(11, 12))
 	count := 12
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		count = 1000
 	}
 	drawn := drawCuts(random)

@@ -8,13 +8,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"m40-llm/infer/record"
-	"m40-llm/infer/sample"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
 
 	"go.uber.org/goleak"
 )
@@ -39,11 +41,10 @@ var helpers = map[string]func(path string) error{
 }
 
 // torture reports whether the full counts are asked for.
-func torture() bool { return os.Getenv("M40_LLM_TORTURE") == "1" }
 
 // counts returns how often to do something, here and under torture.
 func counts(ordinary, full int) int {
-	if torture() {
+	if fixtures.Torture() {
 		return full
 	}
 	return ordinary

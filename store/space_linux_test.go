@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 )
 
 // A small disk of its own needs leave to mount, and so is for torture by root alone.
 func init() {
-	if torture() && os.Geteuid() == 0 {
+	if fixtures.Torture() && os.Geteuid() == 0 {
 		fullDisks = append(fullDisks, struct {
 			name string
 			run  func(t *testing.T, check func(t *testing.T, s *Store, fill, clear func(), point int))

@@ -175,7 +175,7 @@ func TestTheResidentKernelDoesNotUseTheReadOnlyCache(t *testing.T) {
 // TestKernelsCompileWithoutWarnings compiles all modules, which takes minutes: only with M40_LLM_TORTURE=1.
 // That the committed images are of the committed sources follows from their hashes.
 func TestKernelsCompileWithoutWarnings(t *testing.T) {
-	if os.Getenv("M40_LLM_TORTURE") != "1" {
+	if !fixtures.Torture() {
 		t.SkipNow()
 	}
 	if _, err := exec.LookPath("nvcc"); err != nil {

@@ -61,7 +61,7 @@ func (b *browser) look(axe, state string, rules ...string) {
 		b.frames()
 		b.shot(strings.ReplaceAll(state, " ", "-") + "-" + scheme)
 		var only []string
-		if scheme == "dark" && os.Getenv("M40_LLM_TORTURE") != "1" {
+		if scheme == "dark" && !fixtures.Torture() {
 			only = colourRules
 		}
 		for _, v := range b.violations(axe, only...) {

@@ -24,6 +24,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -108,7 +109,7 @@ func startProcess(t *testing.T, dir, addr string, saveEvery time.Duration) (*exe
 func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 	t.Parallel()
 	rounds := 1
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		rounds = 20
 	}
 	dir := t.TempDir()

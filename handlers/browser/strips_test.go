@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/sample"
 )
 
@@ -50,7 +50,7 @@ func TestThePageCutsWhatTheSamplersCut(t *testing.T) {
 	b.open("/")
 	random := rand.New(rand.NewPCG(3, 4))
 	count := 200
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		count = 10_000
 	}
 	cases := make([]stripCase, count)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/ipv4"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/infer/fixtures"
 )
 
 // resolve asks the network of the machine by multicast for the addresses of a name; none if nobody
@@ -222,7 +223,7 @@ func TestNetwork_NoStartIsOpen(t *testing.T) {
 					if slices.Contains(args, "short") && addr != "" {
 						continue // is refused for itself
 					}
-					if few := encryption != nil || slices.Contains(args, withPassphrase); few && os.Getenv("M40_LLM_TORTURE") != "1" && addr != "" && addr != "0.0.0.0:8080" {
+					if few := encryption != nil || slices.Contains(args, withPassphrase); few && !fixtures.Torture() && addr != "" && addr != "0.0.0.0:8080" {
 						continue
 					}
 					if !slices.Contains(args, "--data") {

@@ -32,6 +32,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -409,7 +410,7 @@ func (c *testChat) finish() {
 
 // murders are how often a worker is ended in each way.
 func murders() int {
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		return 20
 	}
 	return 2
@@ -555,7 +556,7 @@ func TestWorker_AGPUThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	codes := map[string]int{"an illegal address": 700}
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		codes["a launch that failed"], codes["an unknown error"], codes["too little memory"] = 719, 999, 2
 	}
 	for name, code := range codes {
@@ -680,7 +681,7 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 // TestWorker_AKernelThatHangs takes a minute, the time that a step may always take, and
 // so is for the full counts; TestWatchdog has the rules.
 func TestWorker_AKernelThatHangs(t *testing.T) {
-	if os.Getenv("M40_LLM_TORTURE") == "" {
+	if !fixtures.Torture() {
 		return
 	}
 	server := startServer(t, t.TempDir(), "--device", "test")

@@ -5,12 +5,12 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/fixtures"
 )
 
 // A connection that breaks is the client's trouble, not that of gzip.
@@ -25,7 +25,7 @@ func TestBody_CompressedThatDoesNotArrive(t *testing.T) {
 // Of a bomb no more is decompressed than shows that it is one, and hardly any memory is taken.
 func TestBody_BombTakesNoMemory(t *testing.T) {
 	size := int64(64 << 20)
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		size = 1 << 30
 	}
 	var bomb bytes.Buffer

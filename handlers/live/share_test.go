@@ -5,11 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"m40-llm/infer/fixtures"
 
 	"pgregory.net/rapid"
 )
@@ -72,7 +73,7 @@ func (r *follower) apply(e Event) {
 // once it has ended. Each word is unique, so a word that a reader gets tells which message it is from.
 func TestFollowersReadWhatTheirLinkShowsWhateverTheOwnerDoes(t *testing.T) {
 	walks, steps := "10", "60"
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		walks, steps = "240", "500" // more than 100,000 steps
 	}
 	setFlag(t, "rapid.checks", walks)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
 
@@ -394,7 +395,7 @@ func playServer(path string) error {
 // acknowledged is there, and what was saved; and the answers can be continued.
 func TestKilledWhileFourChatsStream(t *testing.T) {
 	kills := 10
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		kills = 250
 	}
 	path := storePath(t)

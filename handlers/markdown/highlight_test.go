@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/chroma/v2"
 
 	"m40-llm/handlers/markdown/markdowntest"
+	"m40-llm/infer/fixtures"
 	"m40-llm/web"
 )
 
@@ -133,7 +134,7 @@ var worstCode = []string{
 // inside one. The count stands for the time: it does not depend on the machine.
 func TestHighlight_EndsOnTheWorstCode(t *testing.T) {
 	size, steps := 1<<7, 1<<6
-	if markdowntest.Torture() {
+	if fixtures.Torture() {
 		size, steps = 1<<10, 1<<8
 	}
 	tried := map[any]bool{}

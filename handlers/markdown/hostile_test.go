@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/markdown/markdowntest"
+	"m40-llm/infer/fixtures"
 )
 
 func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
@@ -17,7 +18,7 @@ func TestNothingHostileSurvivesTheSanitiser(t *testing.T) {
 		// Streamed, a payload is rendered cut off anywhere. Within a word one place is as
 		// good as another.
 		for i := range payload {
-			if !markdowntest.Torture() && i > 0 && isWord(payload[i-1]) && isWord(payload[i]) {
+			if !fixtures.Torture() && i > 0 && isWord(payload[i-1]) && isWord(payload[i]) {
 				continue
 			}
 			if harm := markdowntest.Harms(Text(payload[:i])); harm != "" {

@@ -6,11 +6,12 @@ import (
 	"image/color"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 
 	"github.com/makiuchi-d/gozxing"
 	"github.com/makiuchi-d/gozxing/qrcode"
@@ -79,7 +80,7 @@ func TestTheCodeOfALinkIsReadAsTheLink(t *testing.T) {
 	}
 	alone := map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true}
 	seed := uint64(1)
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		seed = rand.Uint64()
 	}
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 )
 
 // TestMain limits the stack to 64 MB, beyond which the tests abort.
@@ -170,20 +172,18 @@ func TestNoFilterTakesMoreThanItsBudget(t *testing.T) {
 	n := 0
 	for _, value := range values {
 		for i, x := range apply {
-			if !torture() && (n+i)%151 != 0 {
+			if !fixtures.Torture() && (n+i)%151 != 0 {
 				continue
 			}
 			// Once, and with all results of a loop held.
 			tryHostile(t, "{% set v = "+value+" %}{{ "+x+" }}")
-			if torture() || (n+i)%5 == 0 {
+			if fixtures.Torture() || (n+i)%5 == 0 {
 				tryHostile(t, "{% set v = "+value+" %}{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = [ns.l, "+x+"] %}{% endfor %}")
 			}
 		}
 		n++
 	}
 }
-
-func torture() bool { return os.Getenv("M40_LLM_TORTURE") != "" }
 
 func TestMemoryThatATemplateHoldsIsCounted(t *testing.T) {
 	many := make([]string, 20000)
@@ -229,7 +229,7 @@ func TestARequestTakesNoMoreMemoryThanARendering(t *testing.T) {
 		"keys":         `{` + strings.Repeat(`"a":1,`, 1<<19) + `"b":1}`,
 	}
 	for what, request := range requests {
-		if !torture() && what != "little dicts" && what != "empty lists" {
+		if !fixtures.Torture() && what != "little dicts" && what != "empty lists" {
 			continue
 		}
 		var err error

@@ -72,10 +72,10 @@ func TestEngine_AnswersWithStepsAheadAreTheSame(t *testing.T) {
 				})
 			}
 			rng := rand.New(rand.NewPCG(17, 4))
-			requests, want := aheadRequests(rng, torture(24, 500), open(1).ask)
+			requests, want := aheadRequests(rng, fixtures.Full(24, 500), open(1).ask)
 			b := open(tt.depth)
 			stormOfLookups(t, b, rng, requests, want)
-			for i, r := range requests[:torture(12, 250)] { // one after the other, so that nobody waits
+			for i, r := range requests[:fixtures.Full(12, 250)] { // one after the other, so that nobody waits
 				if a := b.ask(r); fmt.Sprint(a.ids()) != fmt.Sprint(want[i].ids()) {
 					t.Errorf("request %d alone: %v, want %v", i, a.ids(), want[i].ids())
 				}

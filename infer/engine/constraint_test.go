@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/guide"
@@ -167,7 +168,7 @@ func TestGuide_AnswersHeldToSchemasAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds, want := 2, 50
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		rounds, want = 14, 500
 	}
 	b := newGuideBench(t)

@@ -75,7 +75,7 @@ func referenceIDs(t *testing.T, name string) (sequences [][]int32) {
 		t.Fatal(err)
 	}
 	for i, c := range reference.Cases {
-		if i%4 == 0 || os.Getenv("M40_LLM_TORTURE") == "1" {
+		if i%4 == 0 || fixtures.Torture() {
 			sequences = append(sequences, c.IDs, c.Full)
 		}
 	}

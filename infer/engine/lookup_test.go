@@ -401,14 +401,6 @@ func checkCancelled(t *testing.T, b *bench, r infer.Request, after int, want out
 	}
 }
 
-// torture returns few, or many with M40_LLM_TORTURE=1.
-func torture(few, many int) int {
-	if fixtures.Torture() {
-		return many
-	}
-	return few
-}
-
 // TestEngine_AnswersWithLookupAreTheSame checks with the toy, which finds every row at a wrong place, in little
 // memory, so that sequences give way to each other.
 func TestEngine_AnswersWithLookupAreTheSame(t *testing.T) {
@@ -422,7 +414,7 @@ func TestEngine_AnswersWithLookupAreTheSame(t *testing.T) {
 				})
 			}
 			rng := rand.New(rand.NewPCG(17, 1))
-			requests, want := lookupRequests(rng, torture(40, 500), anyParams, open().ask)
+			requests, want := lookupRequests(rng, fixtures.Full(40, 500), anyParams, open().ask)
 			sum := stormOfLookups(t, open(), rng, requests, want)
 			if sum.Accepted == 0 || sum.Accepted == sum.Drafted {
 				t.Errorf("%d of %d drafted tokens were accepted: too few or too many to test anything", sum.Accepted, sum.Drafted)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -142,7 +141,7 @@ func (d limitedDevice) Info() device.Info {
 // compares each with itself alone in a fresh engine, and that with its tokens read as a prompt.
 func TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact(t *testing.T) {
 	names, count := []string{"qwen35", "lfm2"}, 6
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		names, count = append(names, "granitehybrid", "kimi_linear"), 125
 	}
 	for _, name := range names {

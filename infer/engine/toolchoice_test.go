@@ -3,13 +3,13 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf/gguftest"
 )
 
@@ -65,7 +65,7 @@ func forcedRequest(seed int64) infer.Request {
 // length does not count.
 func TestToolChoice_FormatsOfAllFamiliesAreHeldToCalls(t *testing.T) {
 	rounds := int64(1)
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		rounds = 20
 	}
 	for _, source := range []string{
@@ -196,7 +196,7 @@ func TestToolChoice_WhatCannotBeIsRefused(t *testing.T) {
 // tools.
 func TestGuide_ForcedCallsAreValid(t *testing.T) {
 	n := 20
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		n = 200
 	}
 	b := newGuideBench(t)

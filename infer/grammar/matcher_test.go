@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -104,7 +103,7 @@ func TestMasksAgreeWithTheReference(t *testing.T) {
 	v := toyVocabulary()
 	var walks, accepted, refused, grammars, tooComplex int
 	enough := 100
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		enough = 3000
 	}
 	for grammars < enough {

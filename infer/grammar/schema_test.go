@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/infer/fixtures"
+
 	"github.com/dlclark/regexp2/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -128,7 +130,7 @@ func draw(p *program, random *rand.Rand, most int) (string, bool) {
 
 func TestWhatASchemaAllowsIsValid(t *testing.T) {
 	times := 10
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		times = 500
 	}
 	for _, c := range readSchemas(t) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/hub/hubtest"
 )
 
@@ -31,7 +32,7 @@ func TestPull_ResumesAfterAFullDisk(t *testing.T) {
 			t.Error("the file differs from what the journal describes")
 		}
 	})
-	if os.Getenv("M40_LLM_TORTURE") == "" || os.Geteuid() != 0 {
+	if !fixtures.Torture() || os.Geteuid() != 0 {
 		return
 	}
 	for point := range 32 {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/hub"
@@ -397,7 +398,7 @@ func TestModelsCanBeReadWhileAFileIsOverwritten(t *testing.T) {
 		})
 	}
 	times := 40
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		times = 2000
 	}
 	for range times {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/hub/hubtest"
 )
 
@@ -19,7 +20,7 @@ import (
 // journal of the previous one.
 func TestPull_ResumesAfterBeingKilled(t *testing.T) {
 	kills := 10
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		kills = 200
 	}
 	dir := filepath.Join(t.TempDir(), "models")
@@ -102,7 +103,7 @@ func TestPull_ResumesAfterBeingKilled(t *testing.T) {
 // Kills pulls with several connections, and lets the last one finish.
 func TestPull_WithSeveralConnectionsResumesAfterBeingKilled(t *testing.T) {
 	kills := 5
-	if os.Getenv("M40_LLM_TORTURE") != "" {
+	if fixtures.Torture() {
 		kills = 100
 	}
 	dir := filepath.Join(t.TempDir(), "models")

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 )
 
 // testTools are the tools offered in these tests.
@@ -502,7 +503,7 @@ func TestNothingIsACallWithoutTools(t *testing.T) {
 // TestHostileRepliesTakeBoundedMemory feeds long and deep replies to every format.
 func TestHostileRepliesTakeBoundedMemory(t *testing.T) {
 	size := 1 << 10
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		size = 1 << 16
 	}
 	for name := range templates {

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 
 	"pgregory.net/rapid"
 )
@@ -61,7 +62,7 @@ func TestFollow_GivesTheProbabilitiesOfTheNaiveImplementationAfterEachStage(t *t
 
 // rows is how many tokens the tests below recompute.
 func rows() int {
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		return 10_000
 	}
 	return 300

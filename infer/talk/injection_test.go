@@ -43,7 +43,7 @@ func TestSpecialTokensAnywhereInAConversationStayText(t *testing.T) {
 			}
 			passed, total := 0, 0
 			for i, tmpl := range templates {
-				if (i+v)%16 != 0 && os.Getenv("M40_LLM_TORTURE") != "1" {
+				if (i+v)%16 != 0 && !fixtures.Torture() {
 					continue
 				}
 				for _, place := range []string{"messages", "tool calls", "everywhere"} {

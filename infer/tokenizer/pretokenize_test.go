@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"m40-llm/infer/fixtures"
 )
 
 // distinctPreTokenizers has one name for each different list of rules.
@@ -77,7 +78,7 @@ func TestClassesMatchUnicode(t *testing.T) {
 		word: {unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc},
 	} {
 		for r := rune(0); r <= unicode.MaxRune; r++ {
-			if r > 0x20000 && os.Getenv("M40_LLM_TORTURE") != "1" {
+			if r > 0x20000 && !fixtures.Torture() {
 				r += 30 // above commonClasses there are few and long ranges
 			}
 			if got := classOf(r)&class != 0; got != unicode.In(r, tables...) {
@@ -95,7 +96,7 @@ const mebibyte = 1 << 20
 // repeatTo repeats s to at least n bytes. With M40_LLM_TORTURE=1 it is at least a mebibyte,
 // which takes minutes under the race detector.
 func repeatTo(s string, n int) string {
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		n = max(n, mebibyte)
 	}
 	return strings.Repeat(s, (n+len(s)-1)/len(s))

@@ -2,13 +2,14 @@ package tokenizer
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"m40-llm/infer/fixtures"
 )
 
 const (
@@ -67,7 +68,7 @@ var publishedRules = map[string][]string{
 // Compares the rules with a backtracking matcher of the regular expressions.
 func TestPreTokenizersSplitAsTheirRegularExpressions(t *testing.T) {
 	texts := textsForRules(150)
-	if os.Getenv("M40_LLM_TORTURE") == "1" {
+	if fixtures.Torture() {
 		texts = textsForRules(5000)
 	}
 	for pre, sources := range publishedRules {

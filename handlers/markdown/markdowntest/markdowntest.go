@@ -5,10 +5,11 @@ package markdowntest
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
+
+	"m40-llm/infer/fixtures"
 
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
@@ -526,11 +527,8 @@ func Mutants(n int) []string {
 
 // Payloads are the payloads of this run.
 func Payloads() []string {
-	if Torture() {
+	if fixtures.Torture() {
 		return slices.Concat(Samples, Mutants(3000-len(Samples)))
 	}
 	return Samples
 }
-
-// Torture reports whether every test is to run at its full count.
-func Torture() bool { return os.Getenv("M40_LLM_TORTURE") == "1" }

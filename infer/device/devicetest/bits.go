@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 )
 
@@ -25,7 +25,7 @@ func (s Suite) sameBits(t *testing.T) {
 	}
 	for i, typ := range types {
 		first := i == 0 && !s.OnlyProducts
-		full := first || os.Getenv("M40_LLM_TORTURE") == "1"
+		full := first || fixtures.Torture()
 		caches := []gguf.Type{gguf.F16}
 		if first { // the kernels that read the cache do not depend on the weight type
 			caches = append(caches, gguf.F32)
