@@ -186,8 +186,8 @@ fuzz:
 #
 #	handlers/commands  20 times each kill -9, SIGSTOP and SIGSEGV of the worker while 4 chats
 #	                 stream; a kernel that hangs; four failures of the driver
-#	handlers         3,000 hostile payloads, in a browser too (handlers/markdown without);
-#	                 500 reloads of one answer; all rules of axe-core in both themes
+#	handlers/browser 3,000 hostile payloads (handlers/markdown without a browser); 500 reloads of
+#	                 one answer; all rules of axe-core in both themes; pictures of all states
 #	handlers/live    250 times kill -9 of the server while 4 chats stream
 #	store            500 times the same while a backup runs, and at every step of each
 #	                 migration; 64 fillings of a disk
@@ -195,7 +195,8 @@ fuzz:
 #	                 tokens of every vocabulary in every template
 #	infer/grammar    500 texts of each schema, 3,000 random grammars
 #	infer/hub        200 times kill -9 of a download
-#	infer/model      all texts of the Guide on the emulated GPU, on both number paths
+#	infer/model      all families in all formats on all devices; all texts of the Guide on the
+#	                 emulated GPU, on both number paths
 #	cudakern/nvcc    every module compiled anew
 #	infer/cuda, cpu  what every device must keep, all formats of weights on all number paths
 #	infer/tokenizer  a mebibyte of each category of Unicode for each pre-tokenizer, which the
