@@ -224,6 +224,15 @@ func (m *metadata) windowed(c *Config, marks []bool) bool {
 	return window > 0
 }
 
+// rotateWindowed removes RoPE from layers without a sliding window.
+func (c *Config) rotateWindowed() {
+	for i := range c.Layers {
+		if l := &c.Layers[i]; l.Window == 0 {
+			l.RoPE = device.RoPE{}
+		}
+	}
+}
+
 // moeDefaults are a family's defaults for metadata keys of mixtures of experts.
 type moeDefaults struct {
 	score     device.Score

@@ -26,12 +26,3 @@ func (c *Config) gateElements() {
 		l.GateDim, l.GateActivation = l.Heads*l.HeadDim, device.Sigmoid
 	}
 }
-
-// rotateWindowed removes RoPE from layers without a sliding window.
-func (c *Config) rotateWindowed() {
-	for i := range c.Layers {
-		if l := &c.Layers[i]; l.Window == 0 {
-			l.RoPE = device.RoPE{}
-		}
-	}
-}

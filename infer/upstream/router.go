@@ -505,13 +505,7 @@ func (r *Router) ask(ctx context.Context, m *model, f func(context.Context, *ser
 		return noTokens(m)
 	}
 	var err error
-	list := slices.Collect(func(yield func(*server) bool) {
-		for _, s := range m.servers {
-			if s.usable() && !yield(s) {
-				return
-			}
-		}
-	})
+	list := slices.DeleteFunc(slices.Clone(m.servers), func(s *server) bool { return !s.usable() })
 	if len(list) == 0 {
 		list = m.servers
 	}
