@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -122,7 +123,7 @@ func (api *API) truncate(ctx context.Context, r *infer.Request) {
 	}
 	without := func(n int) infer.Request {
 		shorter := *r
-		shorter.Messages = append(append([]chat.Message{}, r.Messages[:first]...), r.Messages[first+n:]...)
+		shorter.Messages = slices.Concat(r.Messages[:first], r.Messages[first+n:])
 		return shorter
 	}
 	fits := func(n int) bool {

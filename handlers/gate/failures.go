@@ -64,7 +64,12 @@ func (g *Gate) answerFailure(c echo.Context, f failure.Failure, err error) error
 // IsAnthropics reports whether a client of Anthropic's API sent r. It and OpenAI's have routes with the same
 // paths.
 func IsAnthropics(r *http.Request) bool {
-	return r.Header.Get("Anthropic-Version") != "" || r.URL.Path == "/v1/messages" || strings.HasPrefix(r.URL.Path, "/v1/messages/")
+	return r.Header.Get("Anthropic-Version") != "" || isMessages(r.URL.Path)
+}
+
+// isMessages reports whether only Anthropic's API has the route.
+func isMessages(path string) bool {
+	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/")
 }
 
 // llamaRoutes are those of llama-server that take a prompt.
@@ -75,7 +80,7 @@ func ErrorBody(path string, f failure.Failure) any {
 	switch {
 	case path == "/api" || strings.HasPrefix(path, "/api/"):
 		return f.Ollama()
-	case path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/"):
+	case isMessages(path):
 		return f.Anthropic()
 	case llamaRoutes[path]:
 		return f.Llama()
