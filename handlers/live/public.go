@@ -17,7 +17,7 @@ type systemPrompts interface {
 // presets of the server's owner. Where the presets cannot be read, such a prompt is shared as any other text.
 func WithPublicPrompts(presets systemPrompts, generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]) func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-		if len(r.Messages) > 0 && (r.Messages[0].Role == "system" || r.Messages[0].Role == "developer") {
+		if len(r.Messages) > 0 && r.Messages[0].IsSystem() {
 			found, err := presets.HasSystemPrompt(ctx, store.OwnerID, r.Messages[0].Content)
 			r.PublicSystem = err == nil && found && r.Messages[0].Content != ""
 		}

@@ -16,6 +16,9 @@ type Message struct {
 	ToolCalls        json.RawMessage `json:"tool_calls,omitempty"` // array; the order of keys is kept
 }
 
+// IsSystem reports whether m is a system prompt.
+func (m Message) IsSystem() bool { return m.Role == "system" || m.Role == "developer" }
+
 // ReasoningFields are the fields of a message in which templates look for its reasoning.
 var ReasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 

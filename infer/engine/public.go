@@ -17,7 +17,7 @@ func (m *openModel) publicTokens(ctx context.Context, r infer.Request, tokens []
 	}
 	known := chat.Message{Role: "user", Content: "x"}
 	public := infer.Request{Messages: []chat.Message{known}}
-	if first := r.Messages[0]; isSystem(first) {
+	if first := r.Messages[0]; first.IsSystem() {
 		if !r.PublicSystem {
 			first = chat.Message{Role: first.Role, Content: "x"}
 		}
@@ -29,6 +29,3 @@ func (m *openModel) publicTokens(ctx context.Context, r infer.Request, tokens []
 	}
 	return commonPrefix(tokens, others.Tokens)
 }
-
-// isSystem reports whether m is a system prompt.
-func isSystem(m chat.Message) bool { return m.Role == "system" || m.Role == "developer" }
