@@ -195,9 +195,8 @@ func (p *photographer) sharing() (link string) {
 	b.click("#share .newshare [type=submit]")
 	b.until("document.querySelector('#share .sharelink input')?.value")
 	p.take(b, "share-link", false)
-	shown := b.value("document.querySelector('#share .sharelink input').value")
+	link = p.lan.URL + b.shownPath()
 	b.press("Escape", 27)
-	link = p.lan.URL + shown[strings.Index(shown, "/s/"):]
 
 	p.other.followed(link)
 	b.say("And why is there sometimes a second one?")

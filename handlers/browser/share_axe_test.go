@@ -51,8 +51,7 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	owner.click("#share .newshare [name=settings]")
 	owner.click("#share .newshare [type=submit]")
 	owner.until("document.querySelector('#share .sharelink input')?.value")
-	link := owner.value("document.querySelector('#share .sharelink input').value")
-	path := link[strings.Index(link, "/s/"):]
+	path := owner.shownPath()
 	look(owner, "a link")
 
 	id := strings.TrimPrefix(owner.value("location.pathname"), "/c/")

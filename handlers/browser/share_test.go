@@ -20,8 +20,8 @@ func (b *browser) followed(link string) {
 	b.until("document.querySelector('[data-dot].live')")
 }
 
-// sharedLink shares the chat that is open and returns its link.
-func (b *browser) sharedLink() string {
+// sharedPath shares the chat that is open and returns the path of its link.
+func (b *browser) sharedPath() string {
 	b.t.Helper()
 	b.click("[data-share]")
 	b.until("document.querySelector('#share[open] .newshare')")
@@ -29,7 +29,14 @@ func (b *browser) sharedLink() string {
 	b.click("#share .newshare [type=submit]")
 	b.until("document.querySelector('#share .sharelink input')?.value")
 	b.shot("share-link")
-	return b.value("document.querySelector('#share .sharelink input').value")
+	return b.shownPath()
+}
+
+// shownPath returns the path of the link that the share sheet shows.
+func (b *browser) shownPath() string {
+	b.t.Helper()
+	link := b.value("document.querySelector('#share .sharelink input').value")
+	return link[strings.Index(link, "/s/"):]
 }
 
 const shownTurns = "[...document.querySelectorAll('#thread .prose')].map(el => el.innerText.trim()).join('|')"
@@ -50,8 +57,7 @@ func TestAFollowerReadsAlong(t *testing.T) {
 	owner.say("And snow?")
 	answer := engine.Next(t)
 	answer.Write("Snow is ", "slow rain.\n\n", "It is")
-	link := owner.sharedLink()
-	path := link[strings.Index(link, "/s/"):]
+	path := owner.sharedPath()
 
 	phone.followed(server.URL + path)
 	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|Snow is slow rain.\n\nIt is"))
@@ -98,8 +104,8 @@ func TestAFollowerWithoutScriptsReadsAGrowingPage(t *testing.T) {
 	owner := openBrowser(t, server)
 	owner.open("/")
 	owner.ask(engine, "What is rain?", "Water.")
-	link := owner.sharedLink()
-	response, err := http.Get(server.URL + link[strings.Index(link, "/s/"):] + "?grow=1")
+	path := owner.sharedPath()
+	response, err := http.Get(server.URL + path + "?grow=1")
 	if err != nil {
 		t.Fatal(err)
 	}

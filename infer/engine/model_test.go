@@ -248,13 +248,30 @@ func parse(t *testing.T, file []byte) (*gguf.File, model.Config) {
 	return f, config
 }
 
-func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
-	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
-	f, config := parse(t, file)
+// partBytes returns what each part of a model takes on the reference device.
+func partBytes(t *testing.T, f *gguf.File, config model.Config) model.Parts {
+	t.Helper()
 	parts, err := model.PartBytes(f, config, ref.New())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parts
+}
+
+// weightBytes returns what the weights of a model take on the reference device.
+func weightBytes(t *testing.T, f *gguf.File) int64 {
+	t.Helper()
+	weights, err := model.DeviceBytes(f, ref.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return weights
+}
+
+func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
+	f, config := parse(t, file)
+	parts := partBytes(t, f, config)
 	r := request(span(3, 23), 20)
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
@@ -326,14 +343,8 @@ func (d shortDevice) Upload(t gguf.Type, rows, cols int, data []byte) (device.Te
 func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
 	f, config := parse(t, file)
-	parts, err := model.PartBytes(f, config, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	weights, err := model.DeviceBytes(f, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := partBytes(t, f, config)
+	weights := weightBytes(t, f)
 	r := request(span(3, 23), 20)
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
@@ -401,10 +412,7 @@ func openShort(t *testing.T, file []byte, host bool, open func() device.Device) 
 func TestRealModel_MemoryThatWasMissingIsUsedWhenItIsThereAgain(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 64})
 	f, _ := parse(t, file)
-	weights, err := model.DeviceBytes(f, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := weightBytes(t, f)
 	for _, c := range []struct {
 		name   string
 		host   bool
@@ -439,14 +447,8 @@ func TestRealModel_MemoryThatWasMissingIsUsedWhenItIsThereAgain(t *testing.T) {
 func TestRealModel_ExpertsThatDoNotFitOnItsDeviceStayOnTheHost(t *testing.T) {
 	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "qwen3moe"), "f32.gguf"))
 	f, config := parse(t, file)
-	parts, err := model.PartBytes(f, config, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	weights, err := model.DeviceBytes(f, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := partBytes(t, f, config)
+	weights := weightBytes(t, f)
 	r := request(span(3, 23), 20)
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel, o.ContextLength = 8, 2, 64 }
@@ -503,10 +505,7 @@ func (d steppingDevice) Compile(p *device.Program) (device.Executable, error) {
 func TestRealModel_HasLargerStepsWhereTheDeviceIsFasterAndTheMemoryAllows(t *testing.T) {
 	file := gguftest.TinyLlama(gguftest.Llama{Layers: 2, Context: 64})
 	f, config := parse(t, file)
-	weights, err := model.DeviceBytes(f, ref.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	weights := weightBytes(t, f)
 	needs := func(rows int) int64 {
 		return weights + placement.StepLimitsOf(2, rows).Scratch(config) + 2*config.KVLayout(gguf.F16, 2).Bytes()
 	}
