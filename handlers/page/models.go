@@ -343,7 +343,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	if info.Parameters > 0 && quant != "" {
 		quant += fmt.Sprintf(", %.2f bits per weight", 8*float64(info.Size)/float64(info.Parameters))
 	}
-	template := "none: ChatML is used"
+	template := "none: the model continues text, conversations become ChatML"
 	switch {
 	case info.Embedding > 0:
 		template = "" // it has no use for one
