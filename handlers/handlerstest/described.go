@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptest"
@@ -145,7 +146,7 @@ func (d *description) checkRequest(pointer string, r *http.Request, got Response
 // operation returns the JSON pointer of the operation and its responses; nil: it is not in the document.
 func (d *description) operation(method, path string) (pointer string, responses map[string]any) {
 	paths, _ := d.document["paths"].(map[string]any)
-	for _, documented := range sortedKeys(paths) {
+	for _, documented := range slices.Sorted(maps.Keys(paths)) {
 		pattern := regexp.MustCompile(`^` + strings.ReplaceAll(regexp.QuoteMeta(documented), `\{id\}`, `.+`) + `$`)
 		operation, _ := paths[documented].(map[string]any)[strings.ToLower(method)].(map[string]any)
 		if operation != nil && pattern.MatchString(path) {
@@ -154,14 +155,6 @@ func (d *description) operation(method, path string) (pointer string, responses 
 		}
 	}
 	return "", nil
-}
-
-func sortedKeys(m map[string]any) (keys []string) {
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // escaped returns a key as a part of a JSON pointer in a URL.
