@@ -30,27 +30,27 @@ func TestModelsWithoutScripts(t *testing.T) {
 		}
 	}
 
-	found := server.Form(t, "/models/find", name)
+	found := handlerstest.Submit(t, server.Server, "/models/find", name)
 	if found.Status != http.StatusOK || !strings.Contains(found.Body, `name="size" value="`+size+`"`) {
 		t.Fatalf("looked up: %d, %s", found.Status, found.Body)
 	}
-	if got := server.Form(t, "/models/pull", url.Values{"name": name["name"], "size": {"5"}}); got.Status != http.StatusConflict || !strings.Contains(got.Body, "look at it again") {
+	if got := handlerstest.Submit(t, server.Server, "/models/pull", url.Values{"name": name["name"], "size": {"5"}}); got.Status != http.StatusConflict || !strings.Contains(got.Body, "look at it again") {
 		t.Errorf("with another size: %d", got.Status)
 	}
-	if got := server.Form(t, "/models/pull", name); got.Status != http.StatusBadRequest {
+	if got := handlerstest.Submit(t, server.Server, "/models/pull", name); got.Status != http.StatusBadRequest {
 		t.Errorf("without a size: %d", got.Status)
 	}
-	started := server.Form(t, "/models/pull", url.Values{"name": name["name"], "size": {size}})
+	started := handlerstest.Submit(t, server.Server, "/models/pull", url.Values{"name": name["name"], "size": {size}})
 	if started.Status != http.StatusSeeOther || started.Header.Get("Location") != "/models" {
 		t.Fatalf("started: %d, %s", started.Status, started.Body)
 	}
 	until(`data-state="running"`)
-	if got := server.Form(t, "/models/pause", file); got.Status != http.StatusSeeOther {
+	if got := handlerstest.Submit(t, server.Server, "/models/pause", file); got.Status != http.StatusSeeOther {
 		t.Errorf("paused: %d", got.Status)
 	}
 	until(`data-state="paused"`)
 	open()
-	if got := server.Form(t, "/models/resume", file); got.Status != http.StatusSeeOther {
+	if got := handlerstest.Submit(t, server.Server, "/models/resume", file); got.Status != http.StatusSeeOther {
 		t.Errorf("resumed: %d", got.Status)
 	}
 	until(`data-state="done"`)
@@ -74,7 +74,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 		"to delete a path":                     {"/models/delete", url.Values{"name": {"/etc/passwd"}}, http.StatusNotFound, "no model called"},
 		"to delete by a way out of the folder": {"/models/delete", url.Values{"name": {"../chats"}}, http.StatusNotFound, "no model called"},
 	} {
-		if got := server.Form(t, c.path, c.fields); got.Status != c.status || !strings.Contains(got.Body, c.says) {
+		if got := handlerstest.Submit(t, server.Server, c.path, c.fields); got.Status != c.status || !strings.Contains(got.Body, c.says) {
 			t.Errorf("%s: %d, want %d and %q", name, got.Status, c.status, c.says)
 		}
 	}
@@ -84,7 +84,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 
 	var model string
 	mustDecode(t, handlerstest.Post(t, server.Server, "/v1/completions", `{"model":"Remote-Q8_0","prompt":"x","max_tokens":1}`), &struct{ Model *string }{&model})
-	if got := server.Form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); model != "Remote-Q8_0" || got.Status != http.StatusConflict || !strings.Contains(got.Body, "is loaded") {
+	if got := handlerstest.Submit(t, server.Server, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); model != "Remote-Q8_0" || got.Status != http.StatusConflict || !strings.Contains(got.Body, "is loaded") {
 		t.Errorf("to delete the model that is loaded: %d", got.Status)
 	}
 	if status := handlerstest.Post(t, server.Server, "/v1/completions", `{"model":"guide","prompt":"x","max_tokens":1}`).Status; status != http.StatusOK {
@@ -94,7 +94,7 @@ func TestModelsWithoutScripts(t *testing.T) {
 	if !strings.Contains(confirm.Body, `action="/models/delete"`) {
 		t.Error("nobody is asked before a model is deleted")
 	}
-	if got := server.Form(t, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); got.Status != http.StatusSeeOther {
+	if got := handlerstest.Submit(t, server.Server, "/models/delete", url.Values{"name": {"Remote-Q8_0"}}); got.Status != http.StatusSeeOther {
 		t.Errorf("deleted: %d, %s", got.Status, got.Body)
 	}
 	if strings.Contains(page(), "show=Remote") {
@@ -106,7 +106,7 @@ func TestOnlyTheOwnerChangesModels(t *testing.T) {
 	server := handlerstest.ServeModels(t, t.TempDir(), handlerstest.NewModelRegistry(t), func(c *handlers.Config) { handlerstest.Lock(t, c, "open sesame") })
 	for _, path := range []string{"find", "pull", "pause", "resume", "cancel", "delete"} {
 		fields := url.Values{"name": {"org/repo:Q8_0"}, "size": {"1"}, "file": {"x"}}
-		if got := server.Form(t, "/models/"+path, fields); got.Status != http.StatusUnauthorized {
+		if got := handlerstest.Submit(t, server.Server, "/models/"+path, fields); got.Status != http.StatusUnauthorized {
 			t.Errorf("%s without the key: %d", path, got.Status)
 		}
 		foreign := handlerstest.Call(t, server.Server, http.MethodPost, "/models/"+path, fields.Encode(), "Content-Type", "application/x-www-form-urlencoded",

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -162,11 +161,4 @@ func HoldBack(registry *hubtest.Registry, first int) (open func()) {
 		}
 	})
 	return func() { close(opened) }
-}
-
-// Form posts as a browser without scripts does.
-func (s *ModelServer) Form(t testing.TB, path string, fields url.Values, header ...string) Response {
-	t.Helper()
-	header = append([]string{"Content-Type", "application/x-www-form-urlencoded", "Origin", s.URL}, header...)
-	return Call(t, s.Server, http.MethodPost, path, fields.Encode(), header...)
 }
