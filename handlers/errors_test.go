@@ -89,7 +89,7 @@ func TestErrors_EngineFailures(t *testing.T) {
 	}
 }
 
-// A larger --ctx is advised where there is one.
+// A larger context is advised where there is one.
 func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 	for train, advice := range map[int]string{
 		0:    "; shorten it",
@@ -101,7 +101,7 @@ func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 		if want := "This model's maximum context length is 512 tokens, but the prompt is too long: it has 900 tokens" + advice; e.Message != want {
 			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
 		}
-		if page := failure.Describe(err); strings.Contains(page.Text, "--ctx") != (train > 512) {
+		if page := failure.Describe(err); strings.Contains(page.Text, "raise the context on the page Models") != (train > 512) {
 			t.Errorf("trained on %d: the page says %q", train, page.Text)
 		}
 	}
