@@ -86,7 +86,7 @@ func probe(device string, threads int) func(context.Context, placement.Machine) 
 			return b
 		}
 		// The output is of use even if the process was killed.
-		output, _ := exec.CommandContext(ctx, program, "worker", "--probe", "--device="+device, fmt.Sprintf("--threads=%d", threads)).Output()
+		output, _ := exec.CommandContext(ctx, program, "worker", workerProbe, "--device="+device, fmt.Sprintf("--threads=%d", threads)).Output()
 		for line := range bytes.Lines(output) {
 			if json.Unmarshal(line, &b) != nil {
 				break

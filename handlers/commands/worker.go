@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ func checkInSubprocess(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, "worker", "--check", "--device="+name)
+	cmd := exec.CommandContext(ctx, program, "worker", workerCheck, "--device="+name)
 	cmd.Stderr = &output
 	err = cmd.Run()
 	if err == nil {
@@ -113,8 +114,14 @@ type workerSettings struct {
 	model, load       *string
 	keepAlive         *string
 	parallel, control *int
-	check, probe      *bool
 }
+
+// What a worker does instead of running models, by its argument: check whether --device can be used, or print the read
+// bandwidth of the devices, in JSON. No flags, as the environment sets those, and for every worker.
+const (
+	workerCheck = "check"
+	workerProbe = "probe"
+)
 
 func workerFlags() (*cli.Flags, workerSettings) {
 	f := cli.NewFlags("worker", "", "Runs models for a server, in a process of its own. m40-llm serve starts it.")
@@ -125,8 +132,6 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
-		probe:       f.Bool("probe", "only print the read bandwidth of the devices, in JSON"),
-		check:       f.Bool("check", "only check whether --device can be used"),
 	}
 }
 
@@ -134,16 +139,16 @@ func workerFlags() (*cli.Flags, workerSettings) {
 // server does.
 func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	f, flags := workerFlags()
-	if _, err := f.Parse(t, args, 0); err != nil {
+	rest, err := f.Parse(t, args, 1)
+	if err != nil {
 		return err
 	}
-	if *flags.check {
+	switch {
+	case slices.Equal(rest, []string{workerCheck}):
 		return checkDevice(flags.deviceFlags)
-	}
-	if *flags.probe {
+	case slices.Equal(rest, []string{workerProbe}):
 		return printBandwidth(t.Out, *flags.device, *flags.threads)
-	}
-	if *flags.control < worker.ControlFD {
+	case len(rest) > 0 || *flags.control < worker.ControlFD:
 		return cli.Usagef("worker is not for the command line: m40-llm serve starts it")
 	}
 	listener, err := worker.Listen(*flags.control)

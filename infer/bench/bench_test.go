@@ -97,7 +97,7 @@ func checkValues(t *testing.T, tensor gguf.Tensor) {
 func TestSyntheticRejectsUnsupportedArguments(t *testing.T) {
 	for _, c := range []struct{ name, shape, quant, errText string }{
 		{"a shape", "llama-9b", "q8_0", "llama-8b"},
-		{"a weight format", "tiny", "tq1_0", "q4_k"},
+		{"a weight format", "tiny", "q1_0", "q4_k"},
 		{"a format whose blocks do not fit the shape", "qwen-0.5b", "q4_k", "896 values are not whole blocks of 256"},
 		{"more than there is memory for", "llama-8b", "f16", "llama-8b in f16 needs 16.1 GB of memory, but 1.0 GB are free"},
 	} {

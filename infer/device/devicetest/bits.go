@@ -65,8 +65,11 @@ type netShape struct {
 
 // shapeFor returns a shape in which rows of weights are whole blocks of typ.
 func shapeFor(typ gguf.Type) netShape {
-	if elements, _ := typ.Block(); elements == 256 {
+	switch elements, _ := typ.Block(); elements {
+	case 256:
 		return netShape{dim: 256, ffn: 256, heads: 8, kvHeads: 2, headDim: 32}
+	case 64:
+		return netShape{dim: 128, ffn: 192, heads: 8, kvHeads: 2, headDim: 16}
 	}
 	return netShape{dim: 96, ffn: 160, heads: 6, kvHeads: 2, headDim: 16}
 }
