@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"infer/engine":      {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":        {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record":      {"infer/sample"},
+	"infer/picture":     {"infer/gguf", "infer/units"},
 	"infer/placement":   {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
 	"infer/model":       {"infer/device", "infer/gguf"},
 	"infer/device":      {"infer/gguf"},

@@ -1,0 +1,142 @@
+package picture
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/units"
+)
+
+// Options are limits of a family that a companion file does not hold. Families whose pictures have a fixed size
+// ignore them. 0 stands for the published default.
+type Options struct {
+	MinTokens int // tokens that a small picture is enlarged to; qwen
+	MaxTokens int // tokens that a large picture is shrunk to; qwen and gemma4
+}
+
+// Size says what a picture of some width and height becomes.
+type Size struct {
+	Tiles                 int // pictures that the tower reads: the parts row by row, then the overview; 1 if it is not cut
+	TileRows, TileColumns int // how it is cut; 0 if it is not
+	Width, Height         int // pixels of each tile
+	Rows, Columns         int // tokens of each tile
+	Tokens                int // Tiles * Rows * Columns: rows of the language model that are replaced
+}
+
+// Pixels are what a vision tower reads.
+type Pixels struct {
+	Size
+	Data []float32 // [Tiles][3][Height][Width]: planes of red, green and blue, rows from the top
+	Hash [32]byte  // of the pixels, their shape and how they were made: equal pictures have equal hashes
+}
+
+// Preprocessor makes Pixels of pictures as one model's companion file wants them. It is safe for concurrent use.
+type Preprocessor struct {
+	projector string
+	rule      rule
+	values    [3][256]float32 // normalised values of the 8-bit ones, per channel
+	identity  []byte          // what Hash covers besides pixels: projector, mean, std
+}
+
+// rule is how a family brings a picture to size.
+type rule interface {
+	// size returns what a picture of width x height pixels becomes, or why the family cannot read it.
+	size(width, height int) (Size, error)
+	// tiles resizes and cuts the picture as size returned.
+	tiles(img *Image, s Size) []*Image
+}
+
+// rules has the families by clip.projector_type. Each reads its parameters from the companion.
+var rules = map[string]func(*parameters, Options) rule{
+	"gemma3": newGemma3,
+}
+
+// NewPreprocessor reads how pictures are prepared from the metadata of a companion (mmproj) file. An error names the
+// projector that is not supported, or the key that is missing or wrong.
+func NewPreprocessor(companion *gguf.File, options Options) (*Preprocessor, error) {
+	projector, err := Projector(companion)
+	if err != nil {
+		return nil, err
+	}
+	newRule, ok := rules[projector]
+	if !ok {
+		return nil, fmt.Errorf("the companion's projector %q is not supported; these are: %s", projector, strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
+	}
+	if options.MinTokens < 0 || options.MaxTokens < 0 {
+		return nil, errors.New("a picture's least and most tokens must not be negative")
+	}
+	p := &parameters{file: companion}
+	pre := &Preprocessor{projector: projector, rule: newRule(p, options)}
+	mean, std := p.channels("clip.vision.image_mean"), p.channels("clip.vision.image_std")
+	if p.err != nil {
+		return nil, fmt.Errorf("the companion file cannot be used: %w", p.err)
+	}
+	pre.normalise(mean, std)
+	return pre, nil
+}
+
+// Projector returns the projector of a companion file, which names its family.
+func Projector(companion *gguf.File) (string, error) {
+	key := "clip.projector_type"
+	if !companion.Has(key) {
+		key = "clip.vision.projector_type"
+	}
+	return companion.Str(key)
+}
+
+func (p *Preprocessor) normalise(mean, std [3]float32) {
+	p.identity = []byte(p.projector + "\x00")
+	for c := range 3 {
+		for v := range 256 {
+			p.values[c][v] = (float32(float64(v)*(1.0/255)) - mean[c]) / std[c]
+		}
+		p.identity, _ = binary.Append(p.identity, binary.LittleEndian, []float32{mean[c], std[c]})
+	}
+}
+
+// Size returns what a picture of width x height pixels becomes, without its pixels.
+func (p *Preprocessor) Size(width, height int) (Size, error) {
+	if width < 1 || height < 1 {
+		return Size{}, fmt.Errorf("a picture of %d x %d pixels has no size", width, height)
+	}
+	s, err := p.rule.size(width, height)
+	if err != nil {
+		return Size{}, err
+	}
+	if n := s.Tiles * s.Width * s.Height; n > maxTowerPixels {
+		return Size{}, fmt.Errorf("the picture of %d x %d pixels becomes %s pixels, more than the limit of %s; send one whose sides differ less", width, height, units.Quantity(int64(n)), units.Quantity(maxTowerPixels))
+	}
+	s.Tokens = s.Tiles * s.Rows * s.Columns
+	return s, nil
+}
+
+// maxTowerPixels bounds what one picture becomes: somewhat more than the largest published limit, 16,777,216 pixels.
+const maxTowerPixels = 20_000_000
+
+// Prepare resizes, cuts and normalises a picture. It does not change img.
+func (p *Preprocessor) Prepare(img *Image) (*Pixels, error) {
+	s, err := p.Size(img.Width, img.Height)
+	if err != nil {
+		return nil, err
+	}
+	out := &Pixels{Size: s, Data: make([]float32, 0, 3*s.Tiles*s.Width*s.Height)}
+	hash := sha256.New()
+	hash.Write(p.identity)
+	binary.Write(hash, binary.LittleEndian, []int64{int64(s.Tiles), int64(s.TileRows), int64(s.TileColumns), int64(s.Width), int64(s.Height)})
+	for _, tile := range p.rule.tiles(img, s) {
+		hash.Write(tile.Pix)
+		for c := range 3 {
+			for i := c; i < len(tile.Pix); i += 3 {
+				out.Data = append(out.Data, p.values[c][tile.Pix[i]])
+			}
+		}
+	}
+	hash.Sum(out.Hash[:0])
+	return out, nil
+}
