@@ -20,6 +20,24 @@ type Options struct {
 	MaxTokens int // tokens that a large picture is shrunk to; qwen and gemma4
 }
 
+// tokens returns the limits, with a family's defaults for those that are not set.
+func (o Options) tokens(p *parameters, least, most int) (int, int) {
+	if o.MaxTokens != 0 {
+		most = o.MaxTokens
+	}
+	least = min(least, most)
+	if o.MinTokens != 0 {
+		least = o.MinTokens
+	}
+	if least < 1 || least > most || most > maxTokens {
+		p.fail("a picture's least and most tokens are %d and %d, and must be in this order and from 1 to %d", least, most, maxTokens)
+	}
+	return least, most
+}
+
+// maxTokens bounds Options.
+const maxTokens = 1 << 17
+
 // Size says what a picture of some width and height becomes.
 type Size struct {
 	Tiles                 int // pictures that the tower reads: the parts row by row, then the overview; 1 if it is not cut
@@ -54,7 +72,14 @@ type rule interface {
 
 // rules has the families by clip.projector_type. Each reads its parameters from the companion.
 var rules = map[string]func(*parameters, Options) rule{
-	"gemma3": newGemma3,
+	"gemma3":           newGemma3,
+	"gemma4v":          newGemma4,
+	"idefics3":         newIdefics3,
+	"mlp":              newLLaVA,
+	"pixtral":          newPixtral,
+	"qwen2vl_merger":   newQwen2,
+	"qwen2.5vl_merger": newQwen2,
+	"qwen3vl_merger":   newQwen3,
 }
 
 // NewPreprocessor reads how pictures are prepared from the metadata of a companion (mmproj) file. An error names the
@@ -68,9 +93,6 @@ func NewPreprocessor(companion *gguf.File, options Options) (*Preprocessor, erro
 	if !ok {
 		return nil, fmt.Errorf("the companion's projector %q is not supported; these are: %s", projector, strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
 	}
-	if options.MinTokens < 0 || options.MaxTokens < 0 {
-		return nil, errors.New("a picture's least and most tokens must not be negative")
-	}
 	p := &parameters{file: companion}
 	pre := &Preprocessor{projector: projector, rule: newRule(p, options)}
 	mean, std := p.channels("clip.vision.image_mean"), p.channels("clip.vision.image_std")
@@ -83,11 +105,14 @@ func NewPreprocessor(companion *gguf.File, options Options) (*Preprocessor, erro
 
 // Projector returns the projector of a companion file, which names its family.
 func Projector(companion *gguf.File) (string, error) {
-	key := "clip.projector_type"
-	if !companion.Has(key) {
-		key = "clip.vision.projector_type"
+	if companion.Has("clip.vision.projector_type") {
+		return companion.Str("clip.vision.projector_type")
 	}
-	return companion.Str(key)
+	projector, err := companion.Str("clip.projector_type")
+	if llava, _ := companion.Bool("clip.has_llava_projector"); llava && errors.Is(err, gguf.ErrMissing) {
+		return "mlp", nil // files of LLaVA are older than the key
+	}
+	return projector, err
 }
 
 func (p *Preprocessor) normalise(mean, std [3]float32) {

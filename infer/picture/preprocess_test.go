@@ -35,7 +35,7 @@ type golden struct {
 	}
 }
 
-var families = []string{"gemma3"}
+var families = []string{"gemma3", "qwen25vl", "qwen3vl", "qwen35vl", "smolvlm", "mistral3", "llava", "gemma4", "gemma4e"}
 
 // options returns the limits that the golden was made with and its companion file does not hold.
 func (g *golden) options() Options {
@@ -95,7 +95,7 @@ func TestPreparedPixelsAreTheReferences(t *testing.T) {
 				want := decoded(t, fixtures.Path(t, "images", family, c.PixelValues.Resized)).Pix
 				tolerance := 0
 				if filepath.Ext(c.File) == ".jpg" {
-					tolerance = 2 // the inverse transforms of decoders differ
+					tolerance = 3 // two levels of the inverse transforms, which differ between decoders, and the overshoot of the filters
 				}
 				if d := largestDifference(pix, want); len(pix) != len(want) || d > tolerance {
 					t.Errorf("%s: resized values differ by %d", c.File, d)

@@ -49,16 +49,16 @@ type taps struct {
 	weights []int32
 }
 
-// taps returns, for each of to pixels, what it is made of. When shrinking the kernel is widened by the scale, so that
+// taps returns what count pixels from start on are made of, of to pixels that from pixels are scaled to. When shrinking the kernel is widened by the scale, so that
 // each source pixel counts. Sums are rounded as written here on every processor: none is fused.
-func (f filter) taps(from, to int) []taps {
+func (f filter) taps(from, to, start, count int) []taps {
 	scale := float64(from) / float64(to)
 	widened := max(scale, 1)
 	support := f.support * widened
-	list := make([]taps, to)
+	list := make([]taps, count)
 	var weights []float64
 	for i := range list {
-		centre := (float64(i) + 0.5) * scale
+		centre := (float64(start+i) + 0.5) * scale
 		first := max(0, int(centre-support+0.5))
 		end := min(from, int(centre+support+0.5))
 		weights = weights[:0]
@@ -83,16 +83,43 @@ func round8(sum int64) byte { return clip8(int(sum >> weightBits)) }
 
 const halfWeight = 1 << (weightBits - 1)
 
-// resize scales a picture to width x height: across first, then down, each pass rounded to 8 bits. It returns src
-// itself if the size is the same.
+// part is a rectangle of a picture, in pixels.
+type part struct{ left, top, width, height int }
+
+// resize scales a picture to width x height. It returns src itself if the size is the same.
 func resize(src *Image, width, height int, f filter) *Image {
-	if src.Width != width {
-		src = resizeAcross(src, f.taps(src.Width, width))
+	return resizePart(src, width, height, part{0, 0, width, height}, f)
+}
+
+// resizePart returns a part of a picture scaled to width x height, and computes no more than that: one direction after
+// the other, each pass rounded to 8 bits. A side that keeps its length is not filtered.
+func resizePart(src *Image, width, height int, p part, f filter) *Image {
+	across := func() {
+		if src.Width != width {
+			src = resizeAcross(src, f.taps(src.Width, width, p.left, p.width))
+			p.left = 0
+		}
 	}
-	if src.Height != height {
-		src = resizeDown(src, f.taps(src.Height, height))
+	down := func() {
+		if src.Height != height {
+			src = resizeDown(src, f.taps(src.Height, height, p.top, p.height))
+			p.top = 0
+		}
 	}
-	return src
+	if downFirst(src, width, height) {
+		down()
+		across()
+	} else {
+		across()
+		down()
+	}
+	return crop(src, p)
+}
+
+// downFirst reports whether columns are filtered before rows. Because of the rounding between them the order shows:
+// this is Pillow 13's; those before it always begin with rows.
+func downFirst(src *Image, width, height int) bool {
+	return height < src.Height && 2*(src.Width-width) < src.Height-height
 }
 
 func resizeAcross(src *Image, list []taps) *Image {
@@ -139,11 +166,14 @@ func resizeDown(src *Image, list []taps) *Image {
 	return dst
 }
 
-// crop returns a copy of a part of a picture, which lies inside it.
-func crop(src *Image, left, top, width, height int) *Image {
-	dst := newImage(width, height)
-	for y := range height {
-		copy(dst.Pix[3*y*width:][:3*width], src.Pix[3*((top+y)*src.Width+left):])
+// crop returns a part of a picture: a copy, or src itself if that is all of it.
+func crop(src *Image, p part) *Image {
+	if p == (part{0, 0, src.Width, src.Height}) {
+		return src
+	}
+	dst := newImage(p.width, p.height)
+	for y := range p.height {
+		copy(dst.Pix[3*y*p.width:][:3*p.width], src.Pix[3*((p.top+y)*src.Width+p.left):])
 	}
 	return dst
 }

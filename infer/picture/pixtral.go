@@ -1,0 +1,25 @@
+package picture
+
+import "math"
+
+// pixtral shrinks a picture whose longer side is too long, never enlarges it, and stretches each side to the next
+// multiple of a token's.
+type pixtral struct{ longest, step int }
+
+func newPixtral(p *parameters, _ Options) rule {
+	return pixtral{
+		longest: p.side("clip.vision.image_size"),
+		step:    p.side("clip.vision.patch_size") * p.sideOr("clip.vision.spatial_merge_size", 1),
+	}
+}
+
+func (x pixtral) size(width, height int) (Size, error) {
+	ratio := max(1, float64(width)/float64(x.longest), float64(height)/float64(x.longest))
+	tokens := func(side int) int { return max(1, (int(math.Floor(float64(side)/ratio))+x.step-1)/x.step) }
+	columns, rows := tokens(width), tokens(height)
+	return Size{Tiles: 1, Width: columns * x.step, Height: rows * x.step, Rows: rows, Columns: columns}, nil
+}
+
+func (x pixtral) tiles(img *Image, s Size) []*Image {
+	return []*Image{resize(img, s.Width, s.Height, bicubic)}
+}
