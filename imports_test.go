@@ -90,6 +90,7 @@ var soleImporters = map[string][]string{
 	"github.com/pelletier/go-toml": {"handlers/cli"},
 	"github.com/chromedp":          {},
 	"github.com/andybalholm":       {"cudakern/fatbin"},
+	"golang.org/x/image":           {"infer/picture"},
 }
 
 // mayUseHTTP are the packages below infer that may know HTTP.

@@ -27,7 +27,7 @@ func sized(c image.Config, bytesPerPixel int) header {
 	return header{width: c.Width, height: c.Height, memory: (bytesPerPixel + 3) * c.Width * c.Height}
 }
 
-var formats = []format{pngFormat, jpegFormat}
+var formats = []format{pngFormat, jpegFormat, webpFormat, gifFormat, bmpFormat}
 
 // begins returns a test for one of some first bytes.
 func begins(signatures ...string) func([]byte) bool {

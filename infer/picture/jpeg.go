@@ -46,7 +46,7 @@ func decodeJPEG(data []byte) (*Image, error) {
 	}
 	switch s := src.(type) {
 	case *image.YCbCr:
-		return fromYCbCr(s, jfif), nil
+		return fromYCbCr(s, jfif, jpegChroma), nil
 	case *image.CMYK:
 		return fromCMYK(s), nil
 	}

@@ -16,16 +16,24 @@ func jfif(y, cb, cr int) (r, g, b byte) {
 		clip8(y + (116130*cb+half)>>16)
 }
 
-// fromYCbCr converts a picture whose chroma may have fewer samples than its luma. The samples between are
-// interpolated as libjpeg does by default.
-func fromYCbCr(s *image.YCbCr, convert toRGB) *Image {
+// studio converts a pixel of a WebP, whose luma goes from 16 to 235, with the roundings of libwebp.
+func studio(y, cb, cr int) (r, g, b byte) {
+	y = y * 19077 >> 8
+	return clip8((y + cr*26149>>8 - 14234) >> 6),
+		clip8((y - cb*6419>>8 - cr*13320>>8 + 8708) >> 6),
+		clip8((y + cb*33050>>8 - 17685) >> 6)
+}
+
+// fromYCbCr converts a picture whose chroma may have fewer samples than its luma.
+func fromYCbCr(s *image.YCbCr, convert toRGB, interpolate func(c *chroma, plane []byte, y int, into []byte)) *Image {
 	dst := newImage(s.Rect.Dx(), s.Rect.Dy())
-	up := newUpsampler(s)
+	c := newChroma(s)
+	cb, cr := make([]byte, c.width*c.across), make([]byte, c.width*c.across)
 	to := 0
 	for y := range dst.Height {
-		luma := s.Y[y*s.YStride:][:dst.Width]
-		cb, cr := up.row(s.Cb, y, up.cb), up.row(s.Cr, y, up.cr)
-		for x, l := range luma {
+		interpolate(c, s.Cb, y, cb)
+		interpolate(c, s.Cr, y, cr)
+		for x, l := range s.Y[y*s.YStride:][:dst.Width] {
 			dst.Pix[to], dst.Pix[to+1], dst.Pix[to+2] = convert(int(l), int(cb[x]), int(cr[x]))
 			to += 3
 		}
@@ -33,79 +41,86 @@ func fromYCbCr(s *image.YCbCr, convert toRGB) *Image {
 	return dst
 }
 
-// upsampler brings rows of chroma to the width and height of the luma.
-type upsampler struct {
-	stride, width, height int // of the chroma planes, in samples
-	across, down          int // pixels per sample
+// chroma is the layout of the chroma planes.
+type chroma struct {
+	stride, width, height int // in samples
+	across, down          int // pixels of a sample
 	column                []int
-	cb, cr                []byte // the current rows
 }
 
-func newUpsampler(s *image.YCbCr) *upsampler {
-	u := &upsampler{stride: s.CStride, across: 1, down: 1}
+func newChroma(s *image.YCbCr) *chroma {
+	c := &chroma{stride: s.CStride, across: 1, down: 1}
 	switch s.SubsampleRatio {
 	case image.YCbCrSubsampleRatio422:
-		u.across = 2
+		c.across = 2
 	case image.YCbCrSubsampleRatio420:
-		u.across, u.down = 2, 2
+		c.across, c.down = 2, 2
 	case image.YCbCrSubsampleRatio440:
-		u.down = 2
+		c.down = 2
 	case image.YCbCrSubsampleRatio411:
-		u.across = 4
+		c.across = 4
 	case image.YCbCrSubsampleRatio410:
-		u.across, u.down = 4, 2
+		c.across, c.down = 4, 2
 	}
-	u.width = (s.Rect.Dx() + u.across - 1) / u.across
-	u.height = (s.Rect.Dy() + u.down - 1) / u.down
-	u.column = make([]int, u.width)
-	u.cb, u.cr = make([]byte, u.width*u.across), make([]byte, u.width*u.across)
-	return u
+	c.width = (s.Rect.Dx() + c.across - 1) / c.across
+	c.height = (s.Rect.Dy() + c.down - 1) / c.down
+	c.column = make([]int, c.width)
+	return c
 }
 
-// row writes row y of a plane to into, at full width, and returns it.
-func (u *upsampler) row(plane []byte, y int, into []byte) []byte {
-	near := plane[y/u.down*u.stride:][:u.width]
+// rows returns the row of samples that is nearest to row y of pixels, and the second nearest where a sample has two
+// rows of pixels.
+func (c *chroma) rows(plane []byte, y int) (near, far []byte) {
+	other := y/2 - 1 + y&1*2
+	other = max(0, min(c.height-1, other))
+	return plane[y/c.down*c.stride:][:c.width], plane[other*c.stride:][:c.width]
+}
+
+// jpegChroma writes a row of chroma at the width of the luma, interpolated as libjpeg does by default.
+func jpegChroma(c *chroma, plane []byte, y int, into []byte) {
+	near, far := c.rows(plane, y)
 	switch {
-	case u.across == 1 && u.down == 1:
+	case c.across == 1 && c.down == 1:
 		copy(into, near)
-	case u.across == 1: // 4:4:0
-		far := plane[u.otherRow(y)*u.stride:][:u.width]
+	case c.across == 1: // 4:4:0
 		for x := range near {
 			into[x] = byte((3*int(near[x]) + int(far[x]) + 1 + y&1) >> 2)
 		}
-	case u.across == 2 && u.width > 2 && u.down == 1: // 4:2:2
+	case c.across == 2 && c.width > 2 && c.down == 1: // 4:2:2
 		for x := range near {
-			u.column[x] = 4 * int(near[x])
+			c.column[x] = 4 * int(near[x])
 		}
-		u.spread(into, 4, 8)
-	case u.across == 2 && u.width > 2: // 4:2:0
-		far := plane[u.otherRow(y)*u.stride:][:u.width]
+		c.spread(into, 4, 8)
+	case c.across == 2 && c.width > 2: // 4:2:0
 		for x := range near {
-			u.column[x] = 3*int(near[x]) + int(far[x])
+			c.column[x] = 3*int(near[x]) + int(far[x])
 		}
-		u.spread(into, 8, 7)
+		c.spread(into, 8, 7)
 	default: // samples are repeated
 		for x := range into {
-			into[x] = near[x/u.across]
+			into[x] = near[x/c.across]
 		}
 	}
-	return into
 }
 
-// otherRow returns the row of chroma samples that is second nearest to a row of pixels.
-func (u *upsampler) otherRow(y int) int {
-	if y&1 == 0 {
-		return max(y/2-1, 0)
-	}
-	return min(y/2+1, u.height-1)
-}
-
-// spread writes two pixels for each sample of u.column, which are in quarters: three parts of it and one of the
+// spread writes two pixels for each sample of c.column, which are in quarters: three parts of it and one of the
 // neighbour. Left and right are rounded differently, so that the mean does not move.
-func (u *upsampler) spread(into []byte, left, right int) {
-	last := u.width - 1
-	for x, v := range u.column {
-		into[2*x] = byte((3*v + u.column[max(x-1, 0)] + left) >> 4)
-		into[2*x+1] = byte((3*v + u.column[min(x+1, last)] + right) >> 4)
+func (c *chroma) spread(into []byte, left, right int) {
+	last := c.width - 1
+	for x, v := range c.column {
+		into[2*x] = byte((3*v + c.column[max(x-1, 0)] + left) >> 4)
+		into[2*x+1] = byte((3*v + c.column[min(x+1, last)] + right) >> 4)
+	}
+}
+
+// webpChroma writes a row of chroma at the width of the luma, interpolated as libwebp does by default: 9, 3, 3 and 1
+// sixteenths of the four nearest samples, rounded twice. WebP has 4:2:0 alone.
+func webpChroma(c *chroma, plane []byte, y int, into []byte) {
+	near, far := c.rows(plane, y)
+	for x := range into {
+		i := x / 2
+		j := max(0, min(c.width-1, i-1+x&1*2))
+		own, side, above, diagonal := int(near[i]), int(near[j]), int(far[i]), int(far[j])
+		into[x] = byte((own + (own+diagonal+3*(side+above)+8)>>3) >> 1)
 	}
 }

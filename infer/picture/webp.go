@@ -1,0 +1,108 @@
+package picture
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"image"
+
+	"golang.org/x/image/webp"
+)
+
+var webpFormat = format{
+	name: "WebP",
+	is: func(data []byte) bool {
+		return len(data) >= 12 && string(data[:4]) == "RIFF" && string(data[8:12]) == "WEBP"
+	},
+	header: webpHeader,
+	decode: decodeWebP,
+	exif:   webpEXIF,
+}
+
+// webpChunks calls visit with each chunk in turn until it returns false.
+func webpChunks(data []byte, visit func(id string, payload []byte) bool) {
+	data = data[12:]
+	for len(data) >= 8 {
+		n := uint64(binary.LittleEndian.Uint32(data[4:]))
+		payload := data[8:][:min(n, uint64(len(data)-8))]
+		if !visit(string(data[:4]), payload) {
+			return
+		}
+		data = data[min(8+n+n%2, uint64(len(data))):]
+	}
+}
+
+var (
+	errAnimated   = errors.New("it is an animation; save one of its frames")
+	errTwoSizes   = errors.New("it says two different sizes")
+	errNoPictures = errors.New("it holds no picture")
+)
+
+// webpHeader returns the size of the frame, which a file says once or twice.
+func webpHeader(data []byte) (h header, err error) {
+	c, err := webp.DecodeConfig(bytes.NewReader(data))
+	if err != nil {
+		return header{}, err
+	}
+	animated := false
+	var frame image.Config
+	webpChunks(data, func(id string, payload []byte) bool {
+		switch id {
+		case "VP8X":
+			animated = len(payload) > 0 && payload[0]&2 != 0
+			return true
+		case "VP8 ", "VP8L":
+			frame = frameSize(id, payload)
+			return false
+		}
+		return true
+	})
+	switch {
+	case animated:
+		return header{}, errAnimated
+	case frame.Width == 0:
+		return header{}, errNoPictures
+	case frame.Width != c.Width || frame.Height != c.Height:
+		return header{}, errTwoSizes
+	}
+	return sized(c, 12), nil // four bytes a pixel, twice while a transform is undone, and alpha
+}
+
+// frameSize reads the size of a lossy (VP8) or lossless (VP8L) picture; 0 if it is cut off.
+func frameSize(id string, payload []byte) (c image.Config) {
+	if len(payload) < 10 {
+		return c
+	}
+	if id == "VP8L" {
+		bits := binary.LittleEndian.Uint32(payload[1:])
+		return image.Config{Width: int(bits&0x3fff) + 1, Height: int(bits>>14&0x3fff) + 1}
+	}
+	return image.Config{
+		Width:  int(binary.LittleEndian.Uint16(payload[6:]) & 0x3fff),
+		Height: int(binary.LittleEndian.Uint16(payload[8:]) & 0x3fff),
+	}
+}
+
+func decodeWebP(data []byte) (*Image, error) {
+	src, err := webp.Decode(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	switch s := src.(type) {
+	case *image.YCbCr:
+		return fromYCbCr(s, studio, webpChroma), nil
+	case *image.NYCbCrA:
+		return fromYCbCr(&s.YCbCr, studio, webpChroma), nil
+	}
+	return flatten(src, nil)
+}
+
+func webpEXIF(data []byte) (exif []byte) {
+	webpChunks(data, func(id string, payload []byte) bool {
+		if id == "EXIF" {
+			exif = bytes.TrimPrefix(payload, []byte("Exif\x00\x00"))
+		}
+		return exif == nil
+	})
+	return exif
+}
