@@ -30,11 +30,17 @@ DEVICE int rank_of(const float *group_scores, int groups, int g)
 	return rank;
 }
 
+// How scores follow from logits: cudakern.Score.
+enum { SOFTMAX, SIGMOID, SPARSE_MIXER };
+
+// Reports whether a logit x is near top, the largest: device.ScoreSparseMixer.
+DEVICE bool is_near(float x, float top, float margin) { return !(top - x > margin * fmaxf(fabsf(x), top)); }
+
 // routes[r] = the experts with the largest scores, then their weights; device.Routing defines both. bias
 // and factors may be null. If groups_used is 0, experts of all groups are candidates. A warp computes one
 // row; lane l has experts l, l + 32 …, up to 1024 in all.
-KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, const float *factors, int experts, int used, int sigmoid,
-	int by_logits, int groups, int groups_used, int normalize, float scale, const int *rows)
+KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, const float *factors, int experts, int used, int score_of,
+	float margin, int by_logits, int groups, int groups_used, int normalize, float scale, const int *rows)
 {
 	SHARED(float, ranking); // (experts) the scores to select by, then (groups) the scores of groups
 	const int row = blockIdx.x, lane = lane_id();
@@ -49,7 +55,7 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 	for (int e = lane; e < experts; e += WARP)
 		total += exp_of(logits[e] - max_logit);
 	total = warp_sum(total);
-	const auto score = [&](float logit) { return sigmoid ? 1.0f / (1.0f + exp_of(-logit)) : exp_of(logit - max_logit) / total; };
+	const auto score = [&](float logit) { return score_of == SIGMOID ? 1.0f / (1.0f + exp_of(-logit)) : exp_of(logit - max_logit) / total; };
 	for (int e = lane; e < experts; e += WARP)
 		ranking[e] = by_logits ? logits[e] : score(logits[e]) + (bias ? bias[e] : 0.0f);
 	syncwarp();
@@ -59,7 +65,7 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 		const int size = experts / groups;
 		float *group_scores = ranking + experts;
 		for (int g = lane; g < groups; g += WARP)
-			group_scores[g] = group_score(ranking + g * size, size, sigmoid);
+			group_scores[g] = group_score(ranking + g * size, size, score_of == SIGMOID);
 		syncwarp();
 		for (int e = lane, k = 0; e < experts; e += WARP, k++)
 			excluded |= uint32_t(rank_of(group_scores, groups, e / size) >= groups_used) << k;
@@ -76,9 +82,17 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 			if (comes_before(other, other_expert, best, expert))
 				best = other, expert = other_expert;
 		}
+		float weight = score(logits[expert]);
+		if (score_of == SPARSE_MIXER) {
+			const float top = logits[expert];
+			float near = 0;
+			for (int e = lane, k = 0; e < experts; e += WARP, k++)
+				if (!(excluded >> k & 1) && is_near(logits[e], top, margin))
+					near += exp_of(logits[e] - top);
+			weight = 1.0f / warp_sum(near);
+		}
 		if (expert % WARP == lane)
 			excluded |= 1u << expert / WARP;
-		const float weight = score(logits[expert]);
 		sum += weight;
 		if (lane == 0) {
 			routes[i] = float(expert);

@@ -23,11 +23,20 @@ func NewExperts(c *Context) (*Experts, error) {
 	return k, nil
 }
 
-// Routing says how a router chooses experts by their scores, the sigmoids or the softmax of the
-// logits.
+// Score is the function from logits to scores.
+type Score int32
+
+const (
+	Softmax      Score = iota
+	SigmoidScore       // of each logit
+	SparseMixer        // the softmax over the logits near the largest that is not chosen yet
+)
+
+// Routing says how a router chooses experts by their scores.
 type Routing struct {
 	Experts, Used      int
-	Sigmoid            bool    // scores are sigmoids instead of the softmax
+	Score              Score
+	Margin             float32 // how far a logit may be from the largest with SparseMixer, as a part of it
 	ByLogits           bool    // rank experts by logits instead of scores plus Bias
 	Normalize          bool    // divide the weights by their sum
 	Scale              float32 // factor of the weights
@@ -45,7 +54,7 @@ func (k *Experts) EnqueueRoute(to Queue, routes, logits Ptr, r Routing, rows Ptr
 		return err
 	}
 	return k.route.Launch(to, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
-		flag(r.Sigmoid), flag(r.ByLogits), int32(r.Groups), int32(r.GroupsUsed), flag(r.Normalize), r.Scale, rows)
+		int32(r.Score), r.Margin, flag(r.ByLogits), int32(r.Groups), int32(r.GroupsUsed), flag(r.Normalize), r.Scale, rows)
 }
 
 func flag(is bool) int32 {

@@ -362,6 +362,9 @@ func (l *lowering) route(c C.struct_op, op device.Op) error {
 	c.kind = C.OP_ROUTE
 	c.experts, c.used, c.scale, c.normalize = C.int32_t(r.Experts), C.int32_t(r.Used), C.float(r.Scale), flag(r.Normalize)
 	c.sigmoid, c.by_logits = flag(r.Score == device.ScoreSigmoid), flag(r.RanksByLogits())
+	if r.Score == device.ScoreSparseMixer {
+		c.margin = C.float(device.SparseMixerMargin)
+	}
 	if !r.Ungrouped() {
 		c.groups, c.groups_used = C.int32_t(r.Groups), C.int32_t(r.GroupsUsed)
 	}

@@ -334,6 +334,18 @@ static void close_groups(const struct op *op, const float *order, bool *taken)
 	}
 }
 
+// The largest softmax over the experts that are not taken and whose logits are near top, the largest logit of those. It is NaN if that is.
+static float share_of_near(const struct op *op, const float *logits, const bool *taken, float top)
+{
+	float sum = 0;
+	for (int e = 0; e < op->experts; e++) {
+		float x = logits[e], size = fabsf(x) > top ? fabsf(x) : top;
+		if (!taken[e] && !(top - x > op->margin * size))
+			sum += exp_of(x - top);
+	}
+	return 1.0f / sum;
+}
+
 // y = the numbers of the experts with the largest scores, of equal scores the lowest numbers, then
 // their weights. logits: (experts), y: (2, used)
 static void route(const struct op *op, const float *logits, float *y)
@@ -359,6 +371,8 @@ static void route(const struct op *op, const float *logits, float *y)
 		for (int e = 0; e < op->experts; e++)
 			if (!taken[e] && (best < 0 || order[e] > order[best]))
 				best = e;
+		if (op->margin > 0)
+			scores[best] = share_of_near(op, logits, taken, logits[best]);
 		taken[best] = true;
 		y[i] = (float)best;
 		y[op->used + i] = scores[best];

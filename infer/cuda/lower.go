@@ -272,10 +272,14 @@ func (l *lowering) gatherRows(op operation, at operands) error {
 	return l.device.kernels.gather.Enqueue(&l.recording, at.dst, at.x, op.Dst.Cols, l.step, l.capacity)
 }
 
+var routingScores = map[device.Score]cudakern.Score{
+	device.ScoreSoftmax: cudakern.Softmax, device.ScoreSigmoid: cudakern.SigmoidScore, device.ScoreSparseMixer: cudakern.SparseMixer,
+}
+
 func (l *lowering) route(op operation, at operands) error {
 	r := cudakern.Routing{
 		Experts: op.Routing.Experts, Used: op.Routing.Used, Normalize: op.Routing.Normalize, Scale: op.Routing.Scale,
-		Sigmoid: op.Routing.Score == device.ScoreSigmoid, ByLogits: op.Routing.RanksByLogits(),
+		Score: routingScores[op.Routing.Score], Margin: device.SparseMixerMargin, ByLogits: op.Routing.RanksByLogits(),
 	}
 	if !op.Routing.Ungrouped() {
 		r.Groups, r.GroupsUsed = op.Routing.Groups, op.Routing.GroupsUsed

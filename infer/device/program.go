@@ -422,7 +422,15 @@ type Score uint8
 const (
 	ScoreSoftmax Score = iota // over all experts
 	ScoreSigmoid              // of each logit
+
+	// ScoreSparseMixer is the softmax over those experts that are not chosen yet and whose logits x are near the largest of
+	// them, top: top - x is at most SparseMixerMargin · max(|x|, top). So each choice has a softmax of its own. Biases and
+	// groups are not possible.
+	ScoreSparseMixer
 )
+
+// SparseMixerMargin is how far logits may be from the largest with ScoreSparseMixer, as a part of them.
+const SparseMixerMargin float32 = 0.02
 
 // Ungrouped reports whether experts of all groups can be chosen.
 func (r Routing) Ungrouped() bool { return r.GroupsUsed >= max(r.Groups, 1) || r.Groups <= 1 }
@@ -442,7 +450,8 @@ func (p *Program) Route(dst, logits Tensor, r Routing) {
 	p.record(Op{Kind: OpRoute, Dst: dst, X: logits, Routing: r}, p.enoughRows(dst), p.enoughRows(logits), distinct(dst, logits),
 		same("width", dst.Cols, r.Cols()), same("logits", logits.Cols, r.Experts),
 		check(r.Used > 0 && r.Used <= r.Experts, "cannot choose %d of %d experts", r.Used, r.Experts),
-		check(r.Score <= ScoreSigmoid, "score function %d does not exist", r.Score),
+		check(r.Score <= ScoreSparseMixer, "score function %d does not exist", r.Score),
+		check(r.Score != ScoreSparseMixer || r.RanksByLogits(), "the scores of SparseMixer cannot have biases or groups"),
 		check(r.Bias.None() || vector(r.Bias, r.Experts) == nil, "has %d biases for %d experts", r.Bias.Cols, r.Experts),
 		check(r.Scales.None() || vector(r.Scales, r.Experts) == nil, "has %d scales for %d experts", r.Scales.Cols, r.Experts),
 		check(r.Ungrouped() || r.GroupsUsed > 0 && r.Experts%r.Groups == 0 && r.Used <= r.Experts/r.Groups*r.GroupsUsed,

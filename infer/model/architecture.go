@@ -86,6 +86,7 @@ var architectures = map[string]architecture{
 	"olmoe":           olmoe,
 	"phi2":            phi2,
 	"phi3":            phi3,
+	"phimoe":          phiMoE,
 	"qwen2":           qwen2,
 	"qwen2moe":        qwen2MoE,
 	"qwen2vl":         qwen2VL,

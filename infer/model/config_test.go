@@ -139,15 +139,17 @@ func TestRoPEIsScaledAsTheFileSays(t *testing.T) {
 		keys                    map[string]any
 		scale, magnitude, score float64 // score: the scale of scores times sqrt(width of a head)
 	}{
-		"a factor and no type is linear scaling":              {"llama", map[string]any{"rope.scaling.factor": float32(4)}, 0.25, 0, 1},
-		"old files have another key for the factor":           {"llama", map[string]any{"rope.scale_linear": float32(2)}, 0.5, 0, 1},
-		"a factor of 0 scales nothing":                        {"llama", map[string]any{"rope.scaling.type": "linear", "rope.scaling.factor": float32(0)}, 1, 0, 1},
-		"the type none ignores the factor":                    {"llama", map[string]any{"rope.scaling.type": "none", "rope.scaling.factor": float32(4)}, 1, 0, 1},
-		"YaRN enlarges rotated elements":                      {"llama", yarn, 0.125, 1 + 0.1*log, 1},
-		"YaRN with a stated magnitude has that":               {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1.5)}), 0.125, 1.5, 1},
-		"a stated magnitude of 1 is one too":                  {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1)}), 0.125, 1, 1},
-		"latent attention has the magnitude of a multiplier":  {"deepseek2", with(with(latent, yarn), map[string]any{"rope.scaling.yarn_log_multiplier": float32(0.1)}), 0.125, 1, math.Pow(1+0.1*log, 2)},
-		"latent attention without one enlarges rotated parts": {"deepseek2", with(latent, yarn), 0.125, 1 + 0.1*log, 1},
+		"a factor and no type is linear scaling":               {"llama", map[string]any{"rope.scaling.factor": float32(4)}, 0.25, 0, 1},
+		"old files have another key for the factor":            {"llama", map[string]any{"rope.scale_linear": float32(2)}, 0.5, 0, 1},
+		"a factor of 0 scales nothing":                         {"llama", map[string]any{"rope.scaling.type": "linear", "rope.scaling.factor": float32(0)}, 1, 0, 1},
+		"the type none ignores the factor":                     {"llama", map[string]any{"rope.scaling.type": "none", "rope.scaling.factor": float32(4)}, 1, 0, 1},
+		"YaRN enlarges rotated elements":                       {"llama", yarn, 0.125, 1 + 0.1*log, 1},
+		"YaRN with a stated magnitude has that":                {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1.5)}), 0.125, 1.5, 1},
+		"a stated magnitude of 1 is one too":                   {"llama", with(yarn, map[string]any{"rope.scaling.yarn_attn_factor": float32(1)}), 0.125, 1, 1},
+		"latent attention has the magnitude of a multiplier":   {"deepseek2", with(with(latent, yarn), map[string]any{"rope.scaling.yarn_log_multiplier": float32(0.1)}), 0.125, 1, math.Pow(1+0.1*log, 2)},
+		"latent attention without one enlarges rotated parts":  {"deepseek2", with(latent, yarn), 0.125, 1 + 0.1*log, 1},
+		"Phi 3.5 MoE has another magnitude than its file says": {"phimoe", map[string]any{"rope.scaling.attn_factor": float32(1.19024), "expert_count": 4, "expert_used_count": 2}, 1, 1.243163, 1},
+		"other models of phimoe have that of the file":         {"phimoe", map[string]any{"rope.scaling.attn_factor": float32(1.25), "expert_count": 4, "expert_used_count": 2}, 1, 1.25, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := configOf(t, c.architecture, c.keys)

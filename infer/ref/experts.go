@@ -37,6 +37,9 @@ func route(dst, logits []float32, r device.Routing, bias, scales []float32) {
 				best = e
 			}
 		}
+		if r.Score == device.ScoreSparseMixer {
+			scores[best] = shareOfNear(logits, open, logits[best])
+		}
 		open[best], chosen[i] = false, best
 		sum += scores[best]
 	}
@@ -69,6 +72,17 @@ func scoresOf(logits []float32, score device.Score) []float64 {
 		}
 	}
 	return scores
+}
+
+// shareOfNear returns the largest softmax over the open experts whose logits are near top, the largest logit of open ones.
+func shareOfNear(logits []float32, open []bool, top float32) float64 {
+	sum := 0.0
+	for e, x := range logits {
+		if open[e] && !(top-x > device.SparseMixerMargin*max(x, -x, top)) {
+			sum += math.Exp(float64(x) - float64(top))
+		}
+	}
+	return 1 / sum
 }
 
 // rankOfGroup returns the number of groups that rank before group g: those with a larger group

@@ -29,6 +29,8 @@ var routingCases = []routingCase{
 	{device.Routing{Experts: 8, Used: 3, Scale: 1, Score: device.ScoreSigmoid, Groups: 4, GroupsUsed: 2}, true, false},
 	{device.Routing{Experts: 256, Used: 8, Scale: 2.5, Score: device.ScoreSigmoid, Normalize: true, Groups: 8, GroupsUsed: 4}, true, false},
 	{device.Routing{Experts: 60, Used: 4, Scale: 1, Groups: 6, GroupsUsed: 1}, false, true},
+	{device.Routing{Experts: 16, Used: 2, Scale: 1, Score: device.ScoreSparseMixer}, false, false},
+	{device.Routing{Experts: 300, Used: 33, Scale: 1, Score: device.ScoreSparseMixer}, false, true},
 	{device.Routing{Experts: 70, Used: 33, Scale: 1, Score: device.ScoreSigmoid, Groups: 70, GroupsUsed: 40}, true, true},
 }
 
