@@ -22,9 +22,13 @@ type header struct {
 	memory        int // bytes that decode needs at most, its result included
 }
 
+// fixedMemory is what decoders need whatever the size: windows of decompression, tables, and the rows by which a
+// narrow picture is larger in blocks.
+const fixedMemory = 2 << 20
+
 // sized returns the header of a picture whose decoder needs some bytes per pixel besides the Image.
 func sized(c image.Config, bytesPerPixel int) header {
-	return header{width: c.Width, height: c.Height, memory: (bytesPerPixel + 3) * c.Width * c.Height}
+	return header{width: c.Width, height: c.Height, memory: fixedMemory + (bytesPerPixel+3)*c.Width*c.Height}
 }
 
 var formats = []format{pngFormat, jpegFormat, webpFormat, gifFormat, bmpFormat}

@@ -117,7 +117,7 @@ func (l Limits) check(h header) error {
 
 func (l Limits) checkMemory(i Info) error {
 	if i.Memory > l.Memory {
-		return fmt.Errorf("decoding this %s file of %d x %d pixels needs up to %s, more than the limit of %s; shrink it, or save it as a JPEG that is not progressive",
+		return fmt.Errorf("decoding this %s file of %d x %d pixels needs up to %s, more than the limit of %s; shrink it, or save it as a plain JPEG, not a progressive one",
 			i.Format, i.Width, i.Height, units.ByteSize(int64(i.Memory)), units.ByteSize(int64(l.Memory)))
 	}
 	return nil

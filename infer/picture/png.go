@@ -47,7 +47,8 @@ func pngEXIF(data []byte) []byte {
 	return nil
 }
 
-// flatten copies the colours of a decoded picture, without alpha. Of 16 bits it takes the upper 8.
+// flatten copies the colours of a decoded picture, without alpha. Of 16 bits it takes the upper 8, also of grey ones,
+// of which published preprocessors make a white picture.
 func flatten(src image.Image, err error) (*Image, error) {
 	if err != nil {
 		return nil, err

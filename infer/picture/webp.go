@@ -34,38 +34,54 @@ func webpChunks(data []byte, visit func(id string, payload []byte) bool) {
 
 var (
 	errAnimated   = errors.New("it is an animation; save one of its frames")
-	errTwoSizes   = errors.New("it says two different sizes")
+	errCut        = errors.New("its end is missing")
+	errTwoSizes   = errors.New("it has two different sizes")
 	errNoPictures = errors.New("it holds no picture")
 )
 
-// webpHeader returns the size of the frame, which a file says once or twice.
+// A lossless picture, or alpha, has up to 65,536 groups of five tables with 2,680 bytes each, made before any is read. Their
+// entries are 16 bytes, of which a byte of the file can make 16.
+const (
+	losslessGroups  = 65536 * 2680
+	losslessPerByte = 16 * 16
+)
+
+// webpHeader returns the size of the picture, which a file says once or twice, and what decoding it takes.
 func webpHeader(data []byte) (h header, err error) {
+	if uint64(binary.LittleEndian.Uint32(data[4:]))+8 > uint64(len(data)) {
+		return header{}, errCut
+	}
 	c, err := webp.DecodeConfig(bytes.NewReader(data))
 	if err != nil {
 		return header{}, err
 	}
-	animated := false
 	var frame image.Config
+	memory := 2 * len(data)
 	webpChunks(data, func(id string, payload []byte) bool {
 		switch id {
 		case "VP8X":
-			animated = len(payload) > 0 && payload[0]&2 != 0
-			return true
-		case "VP8 ", "VP8L":
-			frame = frameSize(id, payload)
-			return false
+			if len(payload) > 0 && payload[0]&2 != 0 {
+				err = errAnimated
+			}
+		case "VP8L", "ALPH":
+			memory += losslessGroups + losslessPerByte*len(payload)
 		}
-		return true
+		if id == "VP8 " || id == "VP8L" {
+			frame = frameSize(id, payload)
+		}
+		return err == nil && frame.Width == 0
 	})
 	switch {
-	case animated:
-		return header{}, errAnimated
+	case err != nil:
+		return header{}, err
 	case frame.Width == 0:
 		return header{}, errNoPictures
 	case frame.Width != c.Width || frame.Height != c.Height:
 		return header{}, errTwoSizes
 	}
-	return sized(c, 12), nil // four bytes a pixel, twice while a transform is undone, and alpha
+	h = sized(c, 12) // four bytes a pixel, twice while a transform is undone, and alpha
+	h.memory += memory
+	return h, nil
 }
 
 // frameSize reads the size of a lossy (VP8) or lossless (VP8L) picture; 0 if it is cut off.
