@@ -2,6 +2,7 @@ package picture
 
 import (
 	"fmt"
+	"slices"
 
 	"m40-llm/infer/gguf"
 )
@@ -55,6 +56,15 @@ func (p *parameters) channels(key string) (values [3]float32) {
 		p.fail("%s has %d values instead of one for each of red, green and blue", key, len(list))
 	default:
 		copy(values[:], list)
+	}
+	return values
+}
+
+// deviations returns what channels does, none of them 0.
+func (p *parameters) deviations(key string) [3]float32 {
+	values := p.channels(key)
+	if p.err == nil && slices.ContainsFunc(values[:], func(v float32) bool { return !(v > 0) }) {
+		p.fail("%s is %v, and its values must be above 0", key, values)
 	}
 	return values
 }

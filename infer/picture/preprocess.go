@@ -95,7 +95,7 @@ func NewPreprocessor(companion *gguf.File, options Options) (*Preprocessor, erro
 	}
 	p := &parameters{file: companion}
 	pre := &Preprocessor{projector: projector, rule: newRule(p, options)}
-	mean, std := p.channels("clip.vision.image_mean"), p.channels("clip.vision.image_std")
+	mean, std := p.channels("clip.vision.image_mean"), p.deviations("clip.vision.image_std")
 	if p.err != nil {
 		return nil, fmt.Errorf("the companion file cannot be used: %w", p.err)
 	}
