@@ -141,15 +141,15 @@ lint:
 		{ echo "web/$$page has changed since its Go code was generated: run make generate"; exit 1; }; \
 	done
 
-# The tables of tokenizers, chat templates, architectures and weight types against the reference
+# The tables of tokenizers, chat templates, pictures, architectures and weight types against the reference
 # vectors in M40_LLM_FIXTURES: all cases of each row hold, or it fails. Rows that nothing is compared
 # with say NOT COVERED. The emulated GPU takes most of the time.
 fidelity:
-	@out=$$(M40_LLM_STRICT=1 go test -count 1 -v -run 'MatchesTheReferenceIDs|SplitAsTheReferences|GivesTheReferenceOutput|RendersAsJinja2Does|NeverBecomesSpecialTokens|SpecialTokensAnywhere' ./infer/tokenizer ./infer/chat ./infer/talk 2>&1); status=$$?; \
+	@out=$$(M40_LLM_STRICT=1 go test -count 1 -v -run 'MatchesTheReferenceIDs|SplitAsTheReferences|GivesTheReferenceOutput|RendersAsJinja2Does|NeverBecomesSpecialTokens|SpecialTokensAnywhere|AreTheReferences' ./infer/tokenizer ./infer/chat ./infer/talk ./infer/picture 2>&1); status=$$?; \
 	if [ $$status -ne 0 ]; then echo "$$out" | grep -v '^ *--- PASS\|^=== '; exit $$status; fi; \
 	echo "$$out" | awk '/fidelity: / { sub(/.*fidelity: /, ""); print; kind = substr($$0, 1, 24); passed[kind] += $$(NF-2); total[kind] += $$NF } \
 		END { for (k in total) { kinds++; printf "%s %-50s %6d of %6d  %.1f %%\n", k, "all", passed[k], total[k], 100 * passed[k] / total[k] } \
-		if (kinds != 6) { print "the table has", kinds + 0, "kinds of rows, want 6: a test has another name"; exit 1 } }'
+		if (kinds != 9) { print "the table has", kinds + 0, "kinds of rows, want 9: a test has another name"; exit 1 } }'
 	@$(MAKE) --no-print-directory fidelity-logits
 
 # Of each model and device: the largest difference of a log-probability and what is allowed, and how

@@ -165,6 +165,23 @@ func TestLossyWebPIsLibwebps(t *testing.T) {
 	}
 }
 
+func TestTheFirstFrameOfAWebPStandsOnItsCanvas(t *testing.T) {
+	still, err := Decode(unbase64(lossyWebP), DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := Decode(animatedWebP(1, 1), DefaultLimits)
+	if err != nil || img.Width != 10 || img.Height != 8 {
+		t.Fatalf("got %v, error %v", img, err)
+	}
+	if frame := crop(img, part{2, 2, 8, 6}); !bytes.Equal(frame.Pix, still.Pix) {
+		t.Error("the frame differs from the same picture without animation")
+	}
+	if rest := crop(img, part{0, 0, 10, 2}); !bytes.Equal(rest.Pix, make([]byte, 60)) {
+		t.Error("the canvas around the frame is not black")
+	}
+}
+
 func FuzzOrientation(f *testing.F) {
 	f.Add(exifOf(binary.LittleEndian, 6))
 	f.Add(exifOf(binary.BigEndian, 3))

@@ -28,6 +28,16 @@ const (
 	losslessWebP = "UklGRjAAAABXRUJQVlA4TCMAAAAvB0ABALkyRPQ/dhHR/4CCtm2YwCl/jG9jMB5zEBMA5AX6PwA="
 )
 
+// animatedWebP returns an animation on 10 x 8 pixels of one lossy frame, whose corner is at twice left and top.
+func animatedWebP(left, top byte) []byte {
+	frame := unbase64(lossyWebP)[12:]
+	place := []byte{left, 0, 0, top, 0, 0, 7, 0, 0, 5, 0, 0, 100, 0, 0, 0}
+	body := []byte("WEBPVP8X\x0a\x00\x00\x00\x02\x00\x00\x00\x09\x00\x00\x07\x00\x00ANIM\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00ANMF")
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(place)+len(frame)))
+	body = append(append(body, place...), frame...)
+	return append(binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(len(body))), body...)
+}
+
 func unbase64(s string) []byte {
 	data, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
@@ -60,6 +70,7 @@ func validFiles() map[string][]byte {
 		"BMP":      encoded(func(b *bytes.Buffer, m image.Image) error { return bmp.Encode(b, m) }, img),
 		"WebP":     unbase64(lossyWebP),
 		"lossless": unbase64(losslessWebP),
+		"animated": animatedWebP(1, 1),
 	}
 }
 
@@ -182,7 +193,10 @@ func TestBombsAreRefusedInWords(t *testing.T) {
 		{"a WebP whose canvas is larger than its picture", canvas(0, 0xff, 0x0f, 0, 0xff, 0, 0), "two different sizes"},
 		{"a WebP that says 16,777,216 pixels of width", canvas(0, 0xff, 0xff, 0xff, 0, 0, 0), "WebP file is damaged"},
 		{"a WebP that says 2 GB", patched(valid["WebP"], 4, 0xff, 0xff, 0xff, 0x7f), "its end is missing"},
-		{"an animated WebP", canvas(2, 7, 0, 0, 5, 0, 0), "it is an animation"},
+		{"an animated WebP without frames", canvas(2, 7, 0, 0, 5, 0, 0), "an animation without frames"},
+		{"an animated WebP whose canvas is too large", patched(animatedWebP(0, 0), 24, 0xff, 0xff, 0xff), "at most 4096"},
+		{"an animated WebP whose frame is outside of its canvas", animatedWebP(2, 0), "outside of its canvas"},
+		{"an animated WebP whose frame is cut", animatedWebP(0, 0)[:60], "its end is missing"},
 		{"a file larger than the limit", make([]byte, hostileLimits.Bytes+1), "more than the limit of 4.2 MB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

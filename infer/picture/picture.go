@@ -72,7 +72,7 @@ func inspect(f *format, data []byte, limits Limits) (Info, error) {
 	return info, limits.checkMemory(info)
 }
 
-// Decode decodes a picture: PNG, JPEG, WebP, BMP, or the first frame of a GIF, turned as its EXIF orientation
+// Decode decodes a picture: PNG, JPEG, WebP, GIF or BMP, of an animation the first frame, turned as its EXIF orientation
 // says. Alpha is dropped, not blended, as the published preprocessors do. An error says in words what is wrong with
 // the file and what to do.
 func Decode(data []byte, limits Limits) (img *Image, err error) {

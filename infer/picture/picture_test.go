@@ -77,5 +77,5 @@ func TestDecodedPicturesAreTheReferences(t *testing.T) {
 			passed++
 		})
 	}
-	fixtures.Row(t, "decode", "images/decode", passed, len(index.Pictures))
+	fixtures.Row(t, "decoded pictures", "images/decode", passed, len(index.Pictures))
 }

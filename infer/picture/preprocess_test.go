@@ -106,7 +106,7 @@ func TestPreparedPixelsAreTheReferences(t *testing.T) {
 				}
 				passed++
 			}
-			fixtures.Row(t, "pixels", "images/"+family, passed, len(g.Pictures))
+			fixtures.Row(t, "prepared pictures", "images/"+family, passed, len(g.Pictures))
 		})
 	}
 }
@@ -154,7 +154,7 @@ func TestSizesAreTheReferences(t *testing.T) {
 				}
 				passed++
 			}
-			fixtures.Row(t, "sizes", "images/"+family, passed, len(g.Sizes))
+			fixtures.Row(t, "sizes of pictures", "images/"+family, passed, len(g.Sizes))
 		})
 	}
 }

@@ -33,7 +33,6 @@ func webpChunks(data []byte, visit func(id string, payload []byte) bool) {
 }
 
 var (
-	errAnimated   = errors.New("it is an animation; save one of its frames")
 	errCut        = errors.New("its end is missing")
 	errTwoSizes   = errors.New("it has two different sizes")
 	errNoPictures = errors.New("it holds no picture")
@@ -46,11 +45,24 @@ const (
 	losslessPerByte = 16 * 16
 )
 
-// webpHeader returns the size of the picture, which a file says once or twice, and what decoding it takes.
-func webpHeader(data []byte) (h header, err error) {
+// webpHeader returns the size of the picture, or of the canvas of an animation, and what decoding takes.
+func webpHeader(data []byte) (header, error) {
 	if uint64(binary.LittleEndian.Uint32(data[4:]))+8 > uint64(len(data)) {
 		return header{}, errCut
 	}
+	f, err := firstWebPFrame(data)
+	if err != nil {
+		return header{}, err
+	}
+	h, err := stillHeader(f.file)
+	if err != nil {
+		return header{}, err
+	}
+	return f.onCanvas(h)
+}
+
+// stillHeader returns the size of a picture, which a file has once or twice.
+func stillHeader(data []byte) (header, error) {
 	c, err := webp.DecodeConfig(bytes.NewReader(data))
 	if err != nil {
 		return header{}, err
@@ -58,28 +70,21 @@ func webpHeader(data []byte) (h header, err error) {
 	var frame image.Config
 	memory := 2 * len(data)
 	webpChunks(data, func(id string, payload []byte) bool {
-		switch id {
-		case "VP8X":
-			if len(payload) > 0 && payload[0]&2 != 0 {
-				err = errAnimated
-			}
-		case "VP8L", "ALPH":
+		if id == "VP8L" || id == "ALPH" {
 			memory += losslessGroups + losslessPerByte*len(payload)
 		}
 		if id == "VP8 " || id == "VP8L" {
 			frame = frameSize(id, payload)
 		}
-		return err == nil && frame.Width == 0
+		return frame.Width == 0
 	})
 	switch {
-	case err != nil:
-		return header{}, err
 	case frame.Width == 0:
 		return header{}, errNoPictures
 	case frame.Width != c.Width || frame.Height != c.Height:
 		return header{}, errTwoSizes
 	}
-	h = sized(c, 12) // four bytes a pixel, twice while a transform is undone, and alpha
+	h := sized(c, 12) // four bytes a pixel, twice while a transform is undone, and alpha
 	h.memory += memory
 	return h, nil
 }
@@ -100,6 +105,18 @@ func frameSize(id string, payload []byte) (c image.Config) {
 }
 
 func decodeWebP(data []byte) (*Image, error) {
+	f, err := firstWebPFrame(data)
+	if err != nil {
+		return nil, err
+	}
+	img, err := decodeStill(f.file)
+	if err != nil {
+		return nil, err
+	}
+	return f.paste(img), nil
+}
+
+func decodeStill(data []byte) (*Image, error) {
 	src, err := webp.Decode(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
