@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -144,4 +145,33 @@ func TestABlindComparison(t *testing.T) {
 			t.Errorf("a preset that does not exist: %d %s", got.Status, got.Body)
 		}
 	})
+}
+
+// TestAFormThatIsSentBeforeThePagesScriptsIsSentByThem holds the script of a page back until its form has been sent.
+func TestAFormThatIsSentBeforeThePagesScriptsIsSentByThem(t *testing.T) {
+	t.Parallel()
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	sent := make(chan struct{})
+	inner := server.Config.Handler
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/blind.js") {
+			<-sent
+		}
+		inner.ServeHTTP(w, r)
+	})
+	b := openBrowser(t, server)
+	b.script("location = " + strconv.Quote(server.URL+"/blind"))
+	b.fill("#blind-text", "Why?")
+	b.script("for (let i = 0; i < 2; i++) document.querySelector('#blind [type=submit]').click()")
+	close(sent)
+	for range 2 {
+		a := engine.Next(t)
+		if got := a.Request.Messages[0].Content; got != "Why?" {
+			t.Errorf("the engine was asked %q", got)
+		}
+		a.Finish()
+	}
+	b.until(pairEnded)
+	b.clean()
 }

@@ -361,6 +361,7 @@ func (b *browser) text(selector string) string {
 func (b *browser) say(text string) {
 	b.t.Helper()
 	b.do(chromedp.Focus("#message"))
+	b.script("for (const answer of document.querySelectorAll('.answer')) answer.beforeSaid = true")
 	command(b, input.InsertText, input.InsertTextParams{Text: text})
 	if b.value("matchMedia('(pointer: coarse)').matches") == "true" {
 		b.do(chromedp.Click("[data-send]"))
@@ -574,8 +575,8 @@ func (b *browser) ask(engine *handlerstest.Script, question, answer string) {
 	b.until(idle)
 }
 
-// idle holds when no answer is being written.
-const idle = "!document.querySelector('[data-running]') && document.querySelector('.answer:last-child .why .chip')?.innerText"
+// idle holds when no answer is being written, and the page shows that to what was said last.
+const idle = "!document.querySelector('[data-running]') && document.querySelector('.answer:last-child .why .chip')?.innerText && !document.querySelector('.answer:last-child').beforeSaid"
 
 func (b *browser) click(selector string) {
 	b.t.Helper()
