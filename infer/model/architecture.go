@@ -82,6 +82,7 @@ var architectures = map[string]architecture{
 	"nemotron_h":      nemotronH,
 	"nemotron_h_moe":  nemotronHMoE,
 	"nomic-bert":      nomicBERT,
+	"nomic-bert-moe":  nomicBERTMoE,
 	"olmo2":           olmo2,
 	"olmoe":           olmoe,
 	"phi2":            phi2,

@@ -28,6 +28,19 @@ var nomicBERT = architecture{
 	read:      readTokenTypes,
 }
 
+// nomicBERTMoE is Nomic Embed 2: BERT with RoPE, and mixtures of experts without gates in every other layer.
+var nomicBERTMoE = architecture{
+	neox:       true,
+	layerNorm:  true,
+	encoder:    true,
+	activation: device.ExactGELU,
+	tensors:    slices.Concat(encoderEnds, attention, feedForward, mixtureOfUngatedExperts, sumNorms),
+	read: func(m *metadata, c *Config) {
+		readTokenTypes(m, c)
+		m.expertsWithRouter(c, moeDefaults{width: wholeFFNDim})
+	},
+}
+
 // jinaBERT3 is Jina Embeddings 3: BERT with RoPE.
 var jinaBERT3 = architecture{
 	neox:       true,

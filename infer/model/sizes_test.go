@@ -64,8 +64,11 @@ func random(t *testing.T, architecture string, keys map[string]any, dim, vocab i
 		return f
 	}
 	write(b, "token_embd.weight", []int{dim, vocab})
-	if architecture == "bert" || architecture == "nomic-bert" {
+	if architecture == "bert" || strings.HasPrefix(architecture, "nomic-bert") {
 		write(b, "token_types.weight", []int{dim, 3})
+	}
+	if architecture == "nomic-bert-moe" { // the layers with a router have experts
+		write(b, "blk.1.ffn_gate_inp.weight", []int{dim, keys["expert_count"].(int)})
 	}
 	c, err := ReadConfig(parse(b))
 	if err != nil {
@@ -158,6 +161,9 @@ var oddSizes = []struct {
 	}},
 	{"nomic-bert", 84, map[string]any{
 		"block_count": 3, "feed_forward_length": 70, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "rope.freq_base": float32(1000), "pooling_type": 3,
+	}},
+	{"nomic-bert-moe", 36, map[string]any{
+		"block_count": 4, "feed_forward_length": 20, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-5), "expert_count": 7, "expert_used_count": 3,
 	}},
 	{"gemma-embedding", 40, map[string]any{
 		"block_count": 7, "feed_forward_length": 70, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 12, "attention.value_length": 12,
