@@ -99,6 +99,7 @@ var architectures = map[string]architecture{
 	"qwen3vl":         qwen3VL,
 	"qwen3vlmoe":      qwen3VLMoE,
 	"seed_oss":        seedOSS,
+	"smallthinker":    smallThinker,
 	"smollm3":         smollm3,
 	"stablelm":        stableLM,
 	"starcoder2":      starCoder2,

@@ -76,10 +76,12 @@ type Layer struct {
 	Latent         int // width of the latent vector that all heads compute keys and values from; 0: no latent attention
 	FFNDim         int // width of the feed-forward layer
 	Activation     device.Activation
+	ReLU           bool  // gates of experts have max(x, 0) in place of Activation
 	XIELU          XIELU // an activation in place of Activation; zero: none
 	Sparse         bool  // gates below mean + SparsityScale · deviation are cut
 	SparsityScale  float32
 	Routing        device.Routing // of the mixture of experts; no Experts: there is none
+	RoutesFirst    bool           // the router reads the input of the layer, not that of the experts
 	ExpertDim      int            // width of each expert
 	FusedExperts   bool           // the file has the gate and up weights of experts as one tensor
 	SharedDim      int            // width of all shared experts together

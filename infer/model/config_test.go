@@ -205,3 +205,25 @@ func TestHeadsOfAnOddWidthAreRefusedOnlyWhereTheyRotate(t *testing.T) {
 		t.Errorf("got %v for heads that rotate", err)
 	}
 }
+
+func TestLayersOfSmallThinkerRotateWhereTheyHaveAWindowIfAnyHas(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys            map[string]any
+		windows, rotate []bool
+	}{
+		"the model with windows":    {map[string]any{"block_count": 5, "attention.sliding_window": 64}, []bool{false, true, true, true, false}, []bool{false, true, true, true, false}},
+		"the model without windows": {nil, make([]bool, 4), []bool{true, true, true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := configOf(t, "smallthinker", with(mixture, c.keys))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, l := range got.Layers {
+				if (l.Window > 0) != c.windows[i] || (l.RoPE.Dims > 0) != c.rotate[i] || !l.RoutesFirst || !l.ReLU {
+					t.Errorf("layer %d has the window %d and rotates %d elements, its router reads the layer's input: %t, gates are ReLU: %t", i, l.Window, l.RoPE.Dims, l.RoutesFirst, l.ReLU)
+				}
+			}
+		})
+	}
+}

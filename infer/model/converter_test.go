@@ -136,8 +136,8 @@ var otherKeys = regexp.MustCompile(strings.Join([]string{
 	`^deepseek2 attention\.temperature_length$`,                             // attention.temperature_scale is refused
 	`^gemma-embedding dense_[23]_feat_(in|out)$`,                            // the tensors have the sizes
 	`^(ernie4_5|nemotron_h|granite|granite_swa) (expert|interleave_moe)_`,   // of the same family with experts
-	`^nomic-bert-moe moe_every_n_layers$`,                                    // the layers with a router have experts
-	`^apertus xielu\.`, // read without the architecture
+	`^nomic-bert-moe moe_every_n_layers$`,                                   // the layers with a router have experts
+	`^apertus xielu\.`,                                                      // read without the architecture
 }, "|"))
 
 func TestKeysOfPublishedFilesAreReadOrRefused(t *testing.T) {

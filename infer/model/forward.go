@@ -121,11 +121,15 @@ func (r *recording) dense(last device.Tensor) device.Tensor {
 // each sum x instead.
 func (r *recording) layer(i int) {
 	n := r.s.buffers.X
+	var routes device.Tensor
+	if l, w := &r.m.config.Layers[r.s.first+i], &r.s.layers[i]; l.RoutesFirst {
+		routes = r.routes(l, w, n)
+	}
 	if !r.s.experts {
 		n = r.mixer(i)
 	}
 	if !r.s.apart || i < len(r.s.layers)-1 {
-		r.feedForwardLayer(i, n)
+		r.feedForwardLayer(i, n, routes)
 	}
 }
 
@@ -149,8 +153,8 @@ func (r *recording) mixer(i int) (n device.Tensor) {
 }
 
 // feedForwardLayer records the feed-forward layer of layer i of the stage. n is the input of the layer's
-// attention, for one that has no norm of its own.
-func (r *recording) feedForwardLayer(i int, n device.Tensor) {
+// attention, for one that has no norm of its own; routes are those of its experts, none if they are to be chosen by its input.
+func (r *recording) feedForwardLayer(i int, n, routes device.Tensor) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 	if !l.feedsForward() {
 		return
@@ -162,7 +166,10 @@ func (r *recording) feedForwardLayer(i int, n device.Tensor) {
 	case w[ffnRouter].None():
 		r.add(x, r.feedForward(l, w, n), w[ffnPostNorm])
 	case w[ffnDown].None():
-		r.add(x, r.experts(l, w, n, n), w[ffnPostNorm])
+		if routes.None() {
+			routes = r.routes(l, w, n)
+		}
+		r.add(x, r.experts(l, w, n, routes), w[ffnPostNorm])
 	default:
 		r.add(x, r.feedForwardAndExperts(l, w, n), w[ffnPostNorm])
 	}
@@ -179,7 +186,8 @@ func (r *recording) feedForwardAndExperts(l *Layer, w *weights, n device.Tensor)
 	route := r.buffer("router input", x.Cols)
 	r.RMSNorm(route, x, w[ffnRouterNorm], r.m.config.Eps)
 	r.Scale(route, float32(1/math.Sqrt(float64(x.Cols))), 0)
-	proj := r.experts(l, w, r.norm(x, w[ffnExpertsNorm], device.Tensor{}), route)
+	routes := r.routes(l, w, route)
+	proj := r.experts(l, w, r.norm(x, w[ffnExpertsNorm], device.Tensor{}), routes)
 	r.normInPlace(proj, w[ffnExpertsPostNorm], device.Tensor{})
 	r.Add(proj, mlp)
 	return proj
@@ -308,13 +316,18 @@ func (r *recording) feedForward(l *Layer, w *weights, n device.Tensor) device.Te
 	return r.linear("proj", w[ffnDown], w[ffnDownBias], gate)
 }
 
-// experts records a mixture of experts: the router chooses experts by its input routed, and the
-// result is the weighted sum of their feed-forward layers over n, plus the shared experts.
-func (r *recording) experts(l *Layer, w *weights, n, routed device.Tensor) device.Tensor {
+// routes records the choice of experts by the router, whose input is x.
+func (r *recording) routes(l *Layer, w *weights, x device.Tensor) device.Tensor {
 	routing := l.Routing
 	routing.Bias, routing.Scales = w[ffnSelectionBias], w[ffnExpertScales]
 	routes := r.buffer("routes", routing.Cols())
-	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], routed), routing)
+	r.Route(routes, r.linear("router", w[ffnRouter], w[ffnRouterBias], x), routing)
+	return routes
+}
+
+// experts records a mixture of experts: the weighted sum of the feed-forward layers over n of the experts in routes, plus the shared experts.
+func (r *recording) experts(l *Layer, w *weights, n, routes device.Tensor) device.Tensor {
+	routing := l.Routing
 	linear := func(name string, weight, bias slot, width int, x device.Tensor) device.Tensor {
 		dst := r.buffer(name, routing.Used*width)
 		r.ExpertMatMul(dst, w[weight], x, routes, routing.Experts)
@@ -352,7 +365,12 @@ func (r *recording) gatedExperts(l *Layer, w *weights, linear func(name string, 
 		return up
 	}
 	gate := linear("expert gates", ffnGateExperts, ffnGateExpertsBias, l.ExpertDim, n)
-	r.GLU(gate, gate, linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n), l.Activation)
+	up := linear("expert ups", ffnUpExperts, ffnUpExpertsBias, l.ExpertDim, n)
+	if l.ReLU {
+		r.rectifiedGLU(gate, up)
+	} else {
+		r.GLU(gate, gate, up, l.Activation)
+	}
 	return gate
 }
 

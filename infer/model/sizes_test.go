@@ -155,6 +155,10 @@ var oddSizes = []struct {
 	{"phimoe", 44, map[string]any{
 		"block_count": 2, "feed_forward_length": 20, "attention.head_count": 11, "attention.head_count_kv": 11, "expert_count": 7, "expert_used_count": 2,
 	}},
+	{"smallthinker", 36, map[string]any{
+		"block_count": 3, "feed_forward_length": 20, "attention.head_count": 9, "attention.head_count_kv": 3, "attention.sliding_window": 7, "expert_count": 7, "expert_used_count": 3,
+		"expert_gating_func": 2,
+	}},
 	{"apertus", 28, map[string]any{"block_count": 2, "feed_forward_length": 39, "attention.head_count": 7, "attention.head_count_kv": 7}},
 	{"bert", 33, map[string]any{
 		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,

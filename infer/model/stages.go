@@ -20,7 +20,7 @@ func (c *Config) expertLayers(tensors []found) []bool {
 		return apart
 	}
 	for _, t := range tensors {
-		if t.slot == ffnNorm && c.Layers[t.layer].Routing.Experts > 0 {
+		if l := c.Layers[t.layer]; t.slot == ffnNorm && l.Routing.Experts > 0 && !l.RoutesFirst {
 			apart[t.layer] = true
 		}
 	}
