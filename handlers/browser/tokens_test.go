@@ -156,6 +156,17 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 		b.until("!document.querySelector('.judge').innerText.includes('answer again to see it')")
 	})
 
+	run("the first time, hints are ticked off by what is done, and hidden for good", func(t *testing.T) {
+		const done = "[...document.querySelectorAll('.hints li')].map(li => li.dataset.step + ('done' in li.dataset) + (li.ariaCurrent ?? '')).join()"
+		if got := b.value(done); got != "picktrue,inspectfalsestep,judgetrue" {
+			t.Errorf("the hints are %s", got)
+		}
+		b.click(".hints [data-hide]")
+		if got := b.value("String(!document.querySelector('.hints')) + localStorage['m40.hints']"); got != "truedone" {
+			t.Errorf("hidden, they are %s", got)
+		}
+	})
+
 	run("a long answer comes in parts", func(t *testing.T) {
 		b.say("More.")
 		a := engine.Next(t)

@@ -89,9 +89,6 @@ func Engine(s infer.Status) web.Engine {
 		describeReady(&e, s)
 	}
 	e.Summary = Joined(" · ", name, e.Tag, e.StateText)
-	if e.Rate != "" {
-		e.Summary = Joined(" · ", name, e.Rate+" tok/s")
-	}
 	return e
 }
 

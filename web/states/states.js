@@ -101,9 +101,10 @@ const messages = {
   'question-file': [question({ text: 'What is it?\n\nFile add.go:\n```go\nfunc add(a, b int) int {\n\treturn a + b\n}\n```' }), answer()],
 }
 for (const state of ['running', 'equal', 'differs', 'stopped', 'failed']) messages[`replay-${state}`] = [question(), answer()]
-for (const state of ['tokens', 'tokens-entropy', 'tokens-candidates', 'tokens-judged', 'tokens-stored', 'microscope', 'microscope-reason', 'scoring', 'scoring-failed', 'prompt-scored', 'models-compared', 'models-compare', 'branches']) messages[state] = [question(), answer()]
+for (const state of ['tokens', 'tokens-hints', 'tokens-entropy', 'tokens-candidates', 'tokens-judged', 'tokens-stored', 'microscope', 'microscope-reason', 'scoring', 'scoring-failed', 'prompt-scored', 'models-compared', 'models-compare', 'branches']) messages[state] = [question(), answer()]
 
 const [{ Chat }, { Tokens }, { Tree }] = await Promise.all(['chat.js', 'tokens.js', 'tree.js'].map(file => import(base + file)))
+localStorage[name === 'tokens-hints' ? 'removeItem' : 'setItem']('m40.hints', 'done')
 const chat = new Chat()
 chat.show({ title: 'A story about a fox', messages: messages[name] })
 $('#empty')?.setAttribute('hidden', '')
@@ -130,6 +131,7 @@ await {
   'replay-stopped': () => chat.replayed(replay({ state: 'stopped' })),
   'replay-failed': () => chat.replayed(replay({ state: 'failed', error: { title: 'The model does not fit', message: 'It needs 5.0 GB.' } })),
   tokens: () => look(),
+  'tokens-hints': async () => { await look(); await open(9); await until(() => $('.hints [data-done]')) },
   'tokens-entropy': () => look('entropy'),
   'tokens-candidates': async () => { await look(); await open(9) },
   'tokens-judged': async () => { await look(); view.judge(settings); await until(() => $('.tok.gone')) },

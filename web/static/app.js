@@ -684,7 +684,6 @@ chat.el.addEventListener('click', e => {
   else if (button.matches('[data-answer-this]')) answerTo(turn)
   else if (button.matches('[data-sheet]')) openContactSheet(turn)
   else if (button.matches('[data-continue]')) goOn(turn.id)
-  else if (button.matches('[data-past-end]')) ask('continue', { answer: turn.id, past_end: true })
   else if (button.matches('[data-rewind]')) rewind(turn)
   else if (button.matches('[data-tokens]')) tokens.toggle(turn)
   else if (button.matches('[data-copy]')) copyAt(button, turn.said ?? turn.text, turn.el.querySelector('.prose'))
@@ -718,6 +717,8 @@ answerMenu({
   at: el => chat.at(el),
   chat: () => link.chat,
   busy: () => Boolean(chat.running) || chat.replay?.state === 'running',
+  last: answer => answer === chat.end && !chat.cut,
+  past: answer => ask('continue', { answer: answer.id, past_end: true }),
   use: answer => panel.use(answer.info.settings),
   edit: editTurn,
   fork,

@@ -389,7 +389,6 @@ class Answer extends Turn {
     this.el.querySelector('.why [data-end]').hidden = info.edited || reason[1] === 'check' // the normal end is not shown
     this.put('end', info.edited ? '' : ending(reason, info.end_prob))
     this.el.querySelector('[data-continue]').hidden = !this.unfinished
-    this.showPastEnd()
     this.showLoop()
     this.showCall(info.call)
     this.put('pace', timeline(this.el.querySelector('.pace'), info))
@@ -418,14 +417,12 @@ class Answer extends Turn {
     field.id = form.querySelector('label').htmlFor = `result-${this.id}`
   }
 
-  // showPastEnd offers to continue an answer that the model or a stop string ended.
-  showPastEnd() {
-    const { state, edited, reason, end_prob: probability, ending } = this.info, button = this.el.querySelector('[data-past-end]')
-    button.hidden = state !== 'done' || Boolean(edited) || reason !== 'stop'
+  // pastEnd says how an answer that the model or a stop string ended goes on; '' if it does not.
+  get pastEnd() {
+    const { state, edited, reason, end_prob: probability, ending } = this.info
+    if (state !== 'done' || edited || reason !== 'stop') return ''
     const chance = probability ? `, with probability ${(Math.floor(100 * probability) / 100).toFixed(2)}` : ''
-    const name = ending?.code ? `Go on without the stop string ${shownCode(ending.code)}` : `Go on, with the end banned once. The model ended it here${chance}`
-    button.title = name
-    button.setAttribute('aria-label', name)
+    return ending?.code ? `Go on without the stop string ${shownCode(ending.code)}` : `Go on, with the end banned once. The model ended it here${chance}`
   }
 
   // why shows the reason why the answer ended; without an argument it hides the reason.

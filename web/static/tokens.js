@@ -289,6 +289,9 @@ export class Tokens {
     const { Minimap } = await import('./minimap.js')
     this.minimap ??= new Minimap(document.querySelector('#scroll'), () => [...this.views.values()].filter(view => view.el.isConnected), (view, at) => this.pick(view, at))
     this.minimap.soon()
+    const { Hints } = await import('./hints.js')
+    this.hints ??= new Hints()
+    this.hints.show(this.views.size > 0)
   }
 
   // reach moves the focus to the tokens of an answer, from which the arrow keys, Enter and m go on.
@@ -310,12 +313,19 @@ export class Tokens {
   }
 
   // judge marks in all answers whose tokens are shown what settings would have made of them.
-  judge(settings) { for (const view of this.views.values()) if (view.el.isConnected) view.judge(settings) }
+  judge(settings) {
+    for (const view of this.views.values()) {
+      if (!view.el.isConnected) continue
+      view.judge(settings)
+      this.hints?.did('judge')
+    }
+  }
 
   // replaced forgets the answers that the chat does not show any more.
   replaced() {
     if (this.view && !this.view.el.isConnected) this.close(false)
     for (const [answer, view] of this.views) if (!view.el.isConnected) this.views.delete(answer)
+    if (!this.views.size) this.hints?.show(false)
     this.minimap?.soon()
   }
 
@@ -325,6 +335,7 @@ export class Tokens {
     this.views.get(answer).scoring?.cancel()
     this.views.get(answer).el.remove()
     this.views.delete(answer)
+    if (!this.views.size) this.hints?.show(false)
     answer.prose.hidden = false
     this.minimap?.soon()
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'false')
@@ -343,6 +354,7 @@ export class Tokens {
       this.microscope.close()
       return
     }
+    this.hints?.did('inspect')
     await this.microscope.show(view, at)
     if (this.view !== view || this.at !== at) await this.pick(view, at)
     if (focus) this.microscope.el.focus()
@@ -377,6 +389,7 @@ export class Tokens {
     const detail = await request(`${view.at}/${at}`, null, this.on.failed)
     if (!detail || this.view !== view || this.at !== at) return
     this.detail = detail
+    this.hints?.did('pick')
     const name = visible(detail.text)
     this.pop.querySelector('[data-name]').textContent = name
     this.pop.querySelector('[data-place]').textContent = view.place(at, detail.total)
