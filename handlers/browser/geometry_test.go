@@ -270,7 +270,7 @@ func TestAShortExchangeTakesLittleRoom(t *testing.T) {
 	for _, size := range []struct {
 		width, height, most int64
 		coarse              bool
-	}{{1440, 900, 140, false}, {820, 1180, 240, true}, {390, 844, 240, true}} {
+	}{{1440, 900, 160, false}, {820, 1180, 255, true}, {390, 844, 255, true}} {
 		b.size(size.width, size.height, size.coarse)
 		var got float64
 		if _, err := fmt.Sscan(b.value(height), &got); err != nil {
