@@ -26,6 +26,7 @@ type ModelInfo struct {
 	License      string             `json:"license,omitempty"`
 	Sampling     *sample.Suggestion `json:"sampling,omitempty"`    // the sampler settings that its file suggests; nil: none
 	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it writes text
+	Ranks        bool               `json:"ranks,omitempty"`       // it scores documents for a query, and writes no text
 	Continues    bool               `json:"continues,omitempty"`   // it has no chat template, and continues text
 	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls
 	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
@@ -61,6 +62,9 @@ type UpstreamServer struct {
 	Answers int64  `json:"answers"` // that it has completed since this server started
 	Failed  int64  `json:"failed"`  // requests to it that failed since then
 }
+
+// Writes reports whether the model writes text.
+func (m *ModelInfo) Writes() bool { return m.Embedding == 0 && !m.Ranks }
 
 // ExpertsInWords returns "8 of 128 experts", or "" for a dense model.
 func (m ModelInfo) ExpertsInWords() string {

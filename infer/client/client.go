@@ -233,6 +233,22 @@ func (c *Client) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 	return result, err
 }
 
+// Rank returns the scores of documents for a query.
+func (c *Client) Rank(ctx context.Context, r infer.RankRequest) (result infer.Ranking, err error) {
+	limit := c.o.MaxBody
+	if limit > 0 {
+		limit += int64(len(r.Documents)) * maxScore
+	}
+	err = c.callUpTo(ctx, limit, http.MethodPost, "/v1/rank", r, &result)
+	if err == nil && (len(result.Scores) != len(r.Documents) || len(result.Tokens) != len(r.Documents)) {
+		err = fmt.Errorf("%d documents have %d scores", len(r.Documents), len(result.Scores))
+	}
+	return result, err
+}
+
+// maxScore is the most bytes of a document's score and tokens in a response.
+const maxScore = 64
+
 // Reload has a worker load its model again with another setup.
 func (c *Client) Reload(ctx context.Context, s infer.Setup) error {
 	return c.call(ctx, http.MethodPost, "/v1/reload", s, &struct{}{})

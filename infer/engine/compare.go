@@ -42,7 +42,7 @@ func (e *Engine) compareWith(ctx context.Context, a *answer) error {
 	a.comparison = c
 	used := c.used.Add(c.size)
 	if err = sameVocabulary(a.model, other); err == nil && other.config.Embeds() {
-		err = errEmbeds(other)
+		err = errWritesNothing(other)
 	}
 	if err == nil {
 		switch {

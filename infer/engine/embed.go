@@ -18,41 +18,59 @@ import (
 // the device fairly between texts and their clients, and puts many short ones into a step. None
 // leaves anything in the KV cache. A failure is an *Error, or the error of ctx.
 func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.Embeddings, err error) {
-	submitted := e.options.Now()
 	if err := r.Validate(); err != nil {
 		return result, err
 	}
-	if err := e.inbox.enter(r.Client); err != nil {
-		return result, err
+	texts, err := e.computeTexts(ctx, r.Client, r.Model, func(ctx context.Context, m *openModel) (texts []*answer, err error) {
+		if m.config.Ranks() {
+			return nil, infer.Errorf(infer.CodeNotSupported, "the model %q ranks documents and computes no embeddings; choose an embedding model, or use /v1/rerank", m.info.Name)
+		}
+		if !m.config.Embeds() {
+			return nil, infer.Errorf(infer.CodeNotSupported, "the model %q does not compute embeddings: its file names no pooling; use an embedding model, such as one that m40-llm pull nomic-embed-text gets", m.info.Name)
+		}
+		result.Model = m.info.Name
+		for i, input := range r.Inputs {
+			a, err := newText(ctx, m, r, i, input)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, a)
+		}
+		return texts, nil
+	})
+	if err != nil {
+		return infer.Embeddings{}, err
+	}
+	for _, a := range texts {
+		result.Vectors = append(result.Vectors, a.embedding.vector)
+		result.Tokens = append(result.Tokens, a.prompt)
+		result.LoadMS = max(result.LoadMS, record.Milliseconds(a.loading))
+	}
+	return result, nil
+}
+
+// computeTexts computes the vectors of the texts that build returns for the model called name, and returns them when all have ended. If one
+// fails, the others are cancelled.
+func (e *Engine) computeTexts(ctx context.Context, client, name string, build func(context.Context, *openModel) ([]*answer, error)) (texts []*answer, err error) {
+	submitted := e.options.Now()
+	if err := e.inbox.enter(client); err != nil {
+		return nil, err
 	}
 	added := false // then the loop gives the place in the queue back
 	defer func() {
 		if !added {
-			e.inbox.leave(r.Client)
+			e.inbox.leave(client)
 		}
 	}()
 	ctx, cancel := context.WithCancel(ctx) // ends the other texts when one has failed
 	defer cancel()
-	var texts []*answer
-	left := 0 // of the texts, those that the loop has not ended
-	err = e.use(ctx, r.Model, func(m *openModel) error {
-		if !m.config.Embeds() {
-			return infer.Errorf(infer.CodeNotSupported, "the model %q does not compute embeddings: its file names no pooling; use an embedding model, such as one that m40-llm pull nomic-embed-text gets", m.info.Name)
+	err = e.use(ctx, name, func(m *openModel) (err error) {
+		if texts, err = build(ctx, m); err != nil || len(texts) == 0 {
+			return err
 		}
-		result.Model = m.info.Name
-		if len(r.Inputs) == 0 {
-			return nil
-		}
-		for i, input := range r.Inputs {
-			a, err := newText(ctx, m, r, i, input)
-			if err != nil {
-				return err
-			}
-			a.submitted, a.embedding.left = submitted, &left
-			texts = append(texts, a)
-		}
-		left = len(texts)
-		for range texts {
+		left := len(texts)
+		for i, a := range texts {
+			a.client, a.submitted, a.sibling, a.embedding.left = client, submitted, i, &left
 			e.models.retain(m) // until the loop ends the text
 		}
 		if err := e.inbox.add(texts...); err != nil {
@@ -65,25 +83,24 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 		return nil
 	})
 	if err != nil {
-		return infer.Embeddings{}, err
+		return nil, err
 	}
 	for _, a := range texts {
 		if err := a.mail.wait(ctx); err != nil {
-			return infer.Embeddings{}, err
+			return nil, err
 		}
-		result.Vectors = append(result.Vectors, a.embedding.vector)
-		result.Tokens = append(result.Tokens, a.prompt)
-		result.LoadMS = max(result.LoadMS, record.Milliseconds(a.loading))
 	}
-	return result, nil
+	return texts, nil
 }
 
 // embedding is what an answer has if it is a text to embed.
 type embedding struct {
 	pooling  model.Pooling
 	number   int  // of the text in its request, from 1
+	document bool // the text is a query with a document
 	truncate bool // if it is too long
 	ending   int  // tokens at its end that stay when it is truncated
+	frame    int  // tokens that stay when it is truncated, ending included
 	left     *int // texts of its request that have not ended; the loop's
 
 	sum    []float64 // of the vectors that are pooled
@@ -117,15 +134,21 @@ func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, inp
 	if err := inVocabulary("input", tokens, m.config.Vocab); err != nil {
 		return nil, err
 	}
+	return answerOfText(ctx, m, tokens, embedding{number: i + 1, truncate: r.Truncate, ending: ending, frame: ending}), nil
+}
+
+// answerOfText returns a text as an answer.
+func answerOfText(ctx context.Context, m *openModel, tokens []int32, e embedding) *answer {
+	e.pooling = m.config.Pooling
 	a := &answer{
 		sequence:  newSequence(m.key(), tokens, false),
 		ctx:       ctx,
 		reader:    reader{model: m, format: m.format, text: newTextBuffer(nil, nil)},
 		mail:      newMailbox(),
-		embedding: &embedding{pooling: m.config.Pooling, number: i + 1, truncate: r.Truncate, ending: ending},
+		embedding: &e,
 	}
-	a.client, a.sibling, a.unshared, a.whole = r.Client, i, true, m.config.IsBidirectional()
-	return a, nil
+	a.unshared, a.whole = true, m.config.IsBidirectional()
+	return a
 }
 
 // fitText truncates a text that has more than n tokens, or returns an error if that is not wanted.
@@ -134,9 +157,9 @@ func (a *answer) fitText(n int) error {
 	if a.prompt <= n {
 		return nil
 	}
-	if !e.truncate || e.ending >= n {
-		err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; text %d has %d: shorten it, split it, or have it truncated", n, e.number, a.prompt)
-		err.Param, err.PromptTokens, err.ContextLength, err.ContextTrain = "input", a.prompt, n, a.model.config.ContextLength
+	if !e.truncate || e.frame >= n {
+		err := e.tooLong(a.prompt, n)
+		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.model.config.ContextLength
 		if err.ContextTrain > n {
 			err.Message += "; a larger --ctx takes longer texts"
 		}
@@ -145,6 +168,20 @@ func (a *answer) fitText(n int) error {
 	a.tokens = slices.Delete(a.tokens, n-e.ending, a.prompt-e.ending)
 	a.prompt = n
 	return nil
+}
+
+// tooLong returns the error for a text of so many tokens in a context of n.
+func (e *embedding) tooLong(tokens, n int) *infer.Error {
+	param, format := "input", "text %d has %d tokens: shorten it, split it, or have it truncated"
+	switch {
+	case e.document && e.frame >= n:
+		return queryTooLong(e.frame, n)
+	case e.document:
+		param, format = "documents", "document %d with the query has %d tokens: shorten it, split it, or have it truncated"
+	}
+	err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; "+format, n, e.number, tokens)
+	err.Param = param
+	return err
 }
 
 // pool adds the vectors of a step, rows of dim elements, to those of the text.
@@ -167,7 +204,7 @@ func (e *embedding) finish() error {
 		length += float64(e.vector[i]) * float64(e.vector[i])
 	}
 	if math.IsNaN(length) || math.IsInf(length, 0) {
-		return infer.Errorf(infer.CodeNotFinite, "the embedding of text %d is not finite; the model file may be damaged, or its numbers overflow on this device", e.number)
+		return infer.Errorf(infer.CodeNotFinite, "the vector of text %d is not finite; the model file may be damaged, or its numbers overflow on this device", e.number)
 	}
 	return nil
 }
@@ -231,16 +268,19 @@ func (l *loop) answersOf(m *openModel) int {
 	return placement.EmbedAnswers(min(l.contextOf(m), m.config.ContextLength), placement.StepLimits(l.limitsOf(m)))
 }
 
-// cacheOf returns the format of m's KV cache, and its name. Encoders have few positions in it at a
+// cacheOf returns the format of m's KV cache, and its name. Encoders and rankers have few positions in it at a
 // time, and lose nothing to rounding.
 func (l *loop) cacheOf(m *openModel) (gguf.Type, string) {
-	if m.config.Embeds() && m.config.IsBidirectional() {
+	if m.config.Ranks() || m.config.Embeds() && m.config.IsBidirectional() {
 		return gguf.F32, strings.ToLower(gguf.F32.String())
 	}
 	return l.cache, l.options.CacheType
 }
 
-// errEmbeds refuses to generate with a model that computes embeddings.
-func errEmbeds(m *openModel) error {
+// errWritesNothing refuses to generate with a model that computes embeddings or ranks documents.
+func errWritesNothing(m *openModel) error {
+	if m.config.Ranks() {
+		return infer.Errorf(infer.CodeNotSupported, "the model %q ranks documents and cannot write text; choose another model to chat, or use /v1/rerank", m.info.Name)
+	}
 	return infer.Errorf(infer.CodeNotSupported, "the model %q computes embeddings and cannot write text; choose another model to chat, or use /v1/embeddings", m.info.Name)
 }

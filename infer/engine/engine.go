@@ -287,7 +287,7 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 	}
 	err = e.use(ctx, r.Model, func(m *openModel) error {
 		if m.config.Embeds() {
-			return errEmbeds(m)
+			return errWritesNothing(m)
 		}
 		r.Params = m.info.Sampling.Apply(r.Params, r.Unset)
 		p, err := m.prompt(ctx, r, submitted)

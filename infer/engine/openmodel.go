@@ -33,6 +33,8 @@ type openModel struct {
 	tokenizer   *tokenizer.Tokenizer
 	format      *talk.Format
 	constraints *constraints
+	classifier  *model.Classifier // of a model that ranks documents; else nil
+	rankParts   []rankPart        // of its template for a query and a document; nil: it has none
 
 	hash string // SHA-256 of the file's header and size
 
@@ -148,6 +150,9 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 	}
 	if m.config, err = model.ReadConfig(m.file); err == nil {
 		m.tokenizer, err = tokenizer.New(m.file)
+	}
+	if err == nil && m.config.Ranks() {
+		err = m.readRanker()
 	}
 	if err != nil {
 		return infer.Errorf(infer.CodeModelFile, "cannot use model %q: %s", m.info.Name, err)

@@ -180,7 +180,10 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	info.ContextTrain = config.ContextLength
 	info.Experts, info.ExpertsUsed = config.Experts()
 	info.Sampling = suggestion(f)
-	if config.Embeds() {
+	switch {
+	case config.Ranks():
+		info.Ranks = true
+	case config.Embeds():
 		info.Embedding = config.VectorDim()
 	}
 	info.Continues = !config.Embeds() && !slices.ContainsFunc(f.Keys(), isTemplate)

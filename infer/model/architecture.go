@@ -17,6 +17,7 @@ type architecture struct {
 	positions  bool              // learned position embeddings instead of RoPE
 	encoder    bool              // attention is bidirectional, with symmetric windows, unless the file says otherwise
 	hybrid     bool              // layers may lack attention or a feed-forward layer
+	geluHead   bool              // the classifier of a model that ranks texts reads the mean and has GELU, instead of the first token and tanh
 	tensors    []tensor
 
 	// read, if set, reads the metadata keys that only this family has, and sets the options
@@ -77,6 +78,7 @@ var architectures = map[string]architecture{
 	"minicpm3":        miniCPM3,
 	"minimax-m2":      minimaxM2,
 	"mistral3":        mistral3,
+	"modern-bert":     modernBERT,
 	"muse-glimmer":    museGlimmer,
 	"nemotron":        nemotron,
 	"nemotron_h":      nemotronH,
@@ -131,6 +133,12 @@ const (
 	suppression
 	dense2
 	dense3
+	classifierDense // see classifier.go
+	classifierDenseBias
+	classifierNorm
+	classifierNormBias
+	classifierOut
+	classifierOutBias
 	ropeFreqs
 	ropeShort
 	ropeLong
@@ -286,6 +294,7 @@ const (
 	firstStage
 	lastStage
 	everyStage
+	onHost // no stage: a tensor of the classifier, see ReadClassifier
 )
 
 // size returns a size of the model or of one of its layers.

@@ -13,7 +13,7 @@ var bert = architecture{
 	positions:  true,
 	encoder:    true,
 	activation: device.ExactGELU,
-	tensors: slices.Concat(encoderEnds, attention, feedForward, sumNorms, []tensor{
+	tensors: slices.Concat(encoderEnds, attention, feedForward, sumNorms, classifierLayers, []tensor{
 		{slot: positionEmbd, name: "position_embd.weight", shape: shape{positions, dim}, part: firstStage},
 	}),
 	read: readTokenTypes,
@@ -24,7 +24,7 @@ var nomicBERT = architecture{
 	neox:      true,
 	layerNorm: true,
 	encoder:   true,
-	tensors:   slices.Concat(encoderEnds, attention, gatedFeedForward, sumNorms),
+	tensors:   slices.Concat(encoderEnds, attention, gatedFeedForward, sumNorms, classifierLayers),
 	read:      readTokenTypes,
 }
 
@@ -47,7 +47,7 @@ var jinaBERT3 = architecture{
 	layerNorm:  true,
 	encoder:    true,
 	activation: device.ExactGELU,
-	tensors:    slices.Concat(encoderEnds, attention, feedForward, sumNorms),
+	tensors:    slices.Concat(encoderEnds, attention, feedForward, sumNorms, classifierLayers),
 	read:       readTokenTypes,
 }
 

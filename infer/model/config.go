@@ -40,7 +40,8 @@ type Config struct {
 
 	Parallel bool // attention and feed-forward layer read the same norm
 
-	Pooling    Pooling // of a model that computes embeddings; PoolNone: it computes logits
+	Pooling    Pooling // of a model that computes embeddings or ranks texts; PoolNone: it computes logits
+	Labels     int     // outputs of the classifier behind the pooling of a model that ranks texts; 0: there is none
 	TokenTypes int     // rows of the table of token types, of which the first is used; 0: there is none
 	Dense      [2]int  // widths of the dense layers behind the output norm of an embedding model; 0: none
 
@@ -135,6 +136,7 @@ func readConfig(m *metadata) (Config, error) {
 	} else {
 		c.Eps = float32(m.float("attention.layer_norm_rms_epsilon", 0, 1))
 	}
+	m.classifier(&c, arch)
 	c.OriginalContext = m.optionalInteger("rope.scaling.original_context_length", 1, maxContext, c.ContextLength)
 	layers := m.integer("block_count", 1, maxLayers)
 	m.layers = layers

@@ -17,11 +17,11 @@ const (
 	PoolFirst                // the first token, CLS
 	PoolLast                 // the last token
 
-	poolRank = 4 // a score for a pair of texts
+	poolRank // a classifier scores a pair of texts; Config.Pooling then is that of the pair's tokens
 )
 
 func (p Pooling) String() string {
-	return [...]string{"none", "mean", "cls", "last"}[p]
+	return [...]string{"none", "mean", "cls", "last", "rank"}[p]
 }
 
 // Needs reports whether the pooling of a text of n tokens reads the vector of its token at pos.
@@ -29,7 +29,7 @@ func (p Pooling) Needs(pos, n int) bool {
 	return p == PoolMean || p == PoolFirst && pos == 0 || p == PoolLast && pos == n-1
 }
 
-// Embeds reports whether the model computes embeddings of texts, and no logits.
+// Embeds reports whether the model computes vectors of texts, and no logits: embeddings, or what its classifier reads.
 func (c *Config) Embeds() bool { return c.Pooling != PoolNone }
 
 // VectorDim returns the width of embeddings.
@@ -52,12 +52,8 @@ func (c *Config) IsBidirectional() bool {
 // pooling reads how an embedding model pools. Without the key, or with 0, encoders take the mean, as
 // sentence-transformers does, and other models compute logits.
 func (m *metadata) pooling(encoder bool) Pooling {
-	p := Pooling(m.optionalInteger("pooling_type", 0, poolRank, 0))
-	switch {
-	case p == poolRank:
-		m.fail(fmt.Errorf("%s is %d: models that rank texts (rerankers) are not supported, only those that embed them", m.key("pooling_type"), p))
-		return PoolNone
-	case p == PoolNone && encoder:
+	p := Pooling(m.optionalInteger("pooling_type", 0, int(poolRank), 0))
+	if p == PoolNone && encoder {
 		return PoolMean
 	}
 	return p

@@ -152,7 +152,7 @@ func openEmbedder(t *testing.T, file []byte, openDevice func() (device.Device, e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	m, err := model.Load(t.Context(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 160})
+	m, err := model.Load(t.Context(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 256})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,9 +166,9 @@ func TestWhatAnEmbeddingModelCannotBeIsRefusedByItsKey(t *testing.T) {
 		file []byte
 		want string
 	}{
-		"a ranking model":              {replaced(t, bert, "bert.pooling_type", 4), "rerankers"},
-		"an unknown pooling":           {replaced(t, bert, "bert.pooling_type", 9), "bert.pooling_type"},
-		"windows of unknown direction": {withKey(gemma2, "gemma2.attention.causal", false), "sliding window"},
+		"a ranker without a classifier": {replaced(t, bert, "bert.pooling_type", 4), "no classifier, cls.output.weight"},
+		"an unknown pooling":            {replaced(t, bert, "bert.pooling_type", 9), "bert.pooling_type"},
+		"windows of unknown direction":  {withKey(gemma2, "gemma2.attention.causal", false), "sliding window"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, err := gguf.Parse(c.file)

@@ -37,6 +37,9 @@ func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
 		return Reads{}, err
 	}
 	for _, t := range tensors {
+		if t.part == onHost {
+			continue
+		}
 		bytes := int64(t.rows) * int64(t.Type.RowBytes(t.cols)) // a tensor that the file lacks has no Size
 		switch l := c.Layers[t.layer]; t.slot {
 		case tokenEmbd, tokenPerLayer:
@@ -120,6 +123,9 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 		p.Experts = make([]int64, len(c.Layers))
 	}
 	for _, t := range tensors {
+		if t.part == onHost {
+			continue
+		}
 		bytes, err := dev.WeightBytes(t.Type, t.rows, t.cols)
 		if err != nil {
 			return p, fmt.Errorf("tensor %s: %w", t.Name, err)
@@ -340,7 +346,9 @@ func (c Config) outline(shapes *shapes, o Options) (*Model, *stage) {
 	o = o.withDefaults()
 	s := &stage{last: len(c.Layers), embeds: true, outputs: true, alloc: shapes.alloc, layers: make([]weights, len(c.Layers)), common: newCommon()}
 	for _, w := range c.wanted() {
-		*s.place(w) = shapes.tensor(w.rows, w.cols)
+		if to := s.place(w); to != nil {
+			*to = shapes.tensor(w.rows, w.cols)
+		}
 	}
 	var caches KVLayouts
 	caches, s.places = c.kvLayouts(o, 0, len(c.Layers))

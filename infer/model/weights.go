@@ -69,7 +69,7 @@ func (l *loader) load(s *stage) error {
 	return nil
 }
 
-// place returns where s keeps tensor w, nil if w belongs to other stages.
+// place returns where s keeps tensor w, nil if w belongs to other stages or to none.
 func (s *stage) place(w wanted) *device.Tensor {
 	switch {
 	case w.part == everyLayer && s.first <= w.layer && w.layer < s.last:

@@ -56,6 +56,7 @@ const (
 	keyUnknown        = "tokenizer.ggml.unknown_token_id"
 	keyAddBOS         = "tokenizer.ggml.add_bos_token"
 	keyAddEOS         = "tokenizer.ggml.add_eos_token"
+	keyAddSeparator   = "tokenizer.ggml.add_sep_token"
 	keySeparator      = "tokenizer.ggml.seperator_token_id" // spelled so in the format
 	keyCLS            = "tokenizer.ggml.cls_token_id"
 	keyLowercase      = "tokenizer.ggml.normalizer.lowercase"

@@ -27,7 +27,7 @@ const unknownPenalty = 10
 
 func loadUnigram(t *Tokenizer, md Metadata) error {
 	v := t.vocab
-	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: 1, unknown: 2, addEOS: true}); err != nil {
+	if err := v.loadSpecials(md, specialDefaults{bos: -1, eos: 1, unknown: 2, addEOS: true, addSeparator: true}); err != nil {
 		return err
 	}
 	scores, err := v.loadScores(md)

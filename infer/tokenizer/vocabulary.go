@@ -25,6 +25,7 @@ type vocabulary struct {
 
 	bos, eos, unknown int32    // -1 for none
 	prefix, suffix    int32    // tokens that AddSpecial adds around a prompt, -1 for none
+	separator         int32    // token that Pair adds in front of the document, besides suffix; -1 for none
 	notices           []string // for the user
 	specials          *tokenIndex
 }
@@ -124,6 +125,7 @@ func (v *vocabulary) specialID(md Metadata, key string, fallback int32) (int32, 
 type specialDefaults struct {
 	bos, eos, unknown int32
 	addBOS, addEOS    bool
+	addSeparator      bool
 }
 
 func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
@@ -141,6 +143,14 @@ func (v *vocabulary) loadSpecials(md Metadata, d specialDefaults) (err error) {
 	}
 	if v.suffix, err = addedToken(md, keyAddEOS, d.addEOS, v.eos); err != nil {
 		return err
+	}
+	if v.separator, err = v.specialID(md, keySeparator, v.eos); err != nil {
+		return err
+	}
+	if add, err := boolOf(md, keyAddSeparator, d.addSeparator); err != nil {
+		return err
+	} else if !add {
+		v.separator = -1
 	}
 	if err := v.loadEndTokens(md); err != nil {
 		return err

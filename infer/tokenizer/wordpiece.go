@@ -34,6 +34,9 @@ func loadWordPiece(t *Tokenizer, md Metadata) error {
 	if err := v.loadSpecials(md, specialDefaults{bos: first, eos: -1, unknown: 100, addBOS: true}); err != nil {
 		return err
 	}
+	if v.suffix < 0 {
+		v.separator = -1 // it is the suffix
+	}
 	if v.suffix, err = v.tokenID(md, keySeparator, 102); err != nil {
 		return err
 	}

@@ -59,6 +59,12 @@ func fingerprintOfTexts(r infer.EmbedRequest) fingerprint {
 	return sha256.Sum256(input)
 }
 
+// fingerprintOfDocuments identifies the query and the documents of a request to rank.
+func fingerprintOfDocuments(r infer.RankRequest) fingerprint {
+	input, _ := json.Marshal(infer.RankRequest{Model: r.Model, Query: r.Query, Documents: r.Documents})
+	return sha256.Sum256(input)
+}
+
 // inputs counts the requests that a worker has, by input. Those that it lost stay.
 type inputs struct {
 	mu    sync.Mutex

@@ -631,37 +631,55 @@ func (e *Engine) Pieces(ctx context.Context, name string, ids []int32) (pieces [
 
 // Embed computes the embeddings of texts, as engine.Engine does. Texts that a worker had when it
 // ended are sent once more, and refused when it had nothing else three times.
-func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
-	input := fingerprintOfTexts(r)
+func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.Embeddings, err error) {
+	err = e.compute(ctx, fingerprintOfTexts(r), func(c *client.Client) (err error) {
+		result, err = c.Embed(ctx, r)
+		return err
+	})
+	return result, err
+}
+
+// Rank scores documents for a query, as engine.Engine does. Documents that a worker had when it ended are treated as texts of Embed.
+func (e *Engine) Rank(ctx context.Context, r infer.RankRequest) (result infer.Ranking, err error) {
+	err = e.compute(ctx, fingerprintOfDocuments(r), func(c *client.Client) (err error) {
+		result, err = c.Rank(ctx, r)
+		return err
+	})
+	return result, err
+}
+
+// compute has a worker compute an input by call. An input that a worker had when it ended is sent once more, and refused when it had
+// nothing else three times.
+func (e *Engine) compute(ctx context.Context, input fingerprint, call func(c *client.Client) error) error {
 	for try := 1; ; try++ {
 		if err := e.crashes.check(input); err != nil {
-			return infer.Embeddings{}, err
+			return err
 		}
 		p, err := e.worker(ctx)
 		if err != nil {
-			return infer.Embeddings{}, err
+			return err
 		}
 		p.inputs.add(input)
-		result, err := p.client.Embed(ctx, r)
+		err = call(p.client)
 		if !errors.Is(err, client.ErrCut) {
 			p.inputs.remove(input)
 		}
 		if err == nil {
 			p.worked.Store(true)
 			e.crashes.clear(input)
-			return result, nil
+			return nil
 		}
 		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
 			e.checkDevice(p, known)
 		}
 		if !errors.Is(err, client.ErrCut) {
-			return infer.Embeddings{}, err
+			return err
 		}
 		if err = e.lost(ctx, p, err); isLost(err) && p.inputs.alone() {
 			e.crashes.blame(input, p) // beside others, it may only have waited
 		}
 		if !isLost(err) || try == tries {
-			return infer.Embeddings{}, err
+			return err
 		}
 	}
 }

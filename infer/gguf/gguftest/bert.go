@@ -9,7 +9,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// BERT describes a small embedding model of the bert architecture. The comments give the defaults
+// BERT describes a small model of the bert architecture that computes embeddings or ranks documents. The comments give the defaults
 // of zero fields.
 type BERT struct {
 	Dim     int       // 64
@@ -21,6 +21,7 @@ type BERT struct {
 	Type    gguf.Type // of the matrices, default F32; Dim and FFN must be multiples of its blocks
 	Pooling int       // 1: mean, 2: cls, 3: last; default 1
 	Seed    uint64
+	Ranks   bool // it has a classifier with a layer before the output, instead of a pooling
 	Unigram bool // the vocabulary is of this kind, and there is one token type, as in XLM-R
 }
 
@@ -55,13 +56,15 @@ func TinyBERT(o BERT) []byte {
 		Set("bert.attention.head_count", o.Heads).
 		Set("bert.attention.layer_norm_epsilon", float32(1e-12)).
 		Set("bert.attention.causal", false).
-		Set("bert.pooling_type", o.Pooling).
 		Set("tokenizer.ggml.tokens", tokens).
 		Set("tokenizer.ggml.token_type", types).
 		Set("tokenizer.ggml.bos_token_id", 2).
 		Set("tokenizer.ggml.eos_token_id", 3).
 		Set("tokenizer.ggml.seperator_token_id", 3).
 		Set("tokenizer.ggml.unknown_token_id", 1)
+	if !o.Ranks {
+		b.Set("bert.pooling_type", o.Pooling)
+	}
 	if o.Unigram {
 		b.Set("tokenizer.ggml.model", "t5").
 			Set("tokenizer.ggml.pre", "default").
@@ -116,5 +119,9 @@ func (o BERT) addTensors(b *Builder) {
 		linear(layer+"ffn_up", o.Dim, o.FFN)
 		linear(layer+"ffn_down", o.FFN, o.Dim)
 		norm(layer + "layer_output_norm")
+	}
+	if o.Ranks {
+		linear("cls", o.Dim, o.Dim)
+		linear("cls.output", o.Dim, 1)
 	}
 }
