@@ -46,7 +46,7 @@ func FuzzChatRequest(f *testing.F) {
 		var e failure.Body
 		_ = json.Unmarshal(body, &e) // then there is no message
 		return e.Error.Message
-	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template", "/completion", "/infill", "/v1/embeddings", "/v1/embed", "/embedding")
+	}, "/v1/chat/completions", "/v1/completions", "/v1/generate", "/tokenize", "/detokenize", "/apply-template", "/completion", "/infill", "/v1/embeddings", "/v1/embed", "/embedding", "/v1/rank", "/v1/rerank")
 }
 
 // fuzzBodies sends bodies to paths. reason returns the text of an error.

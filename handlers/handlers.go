@@ -120,6 +120,12 @@ var bodyLimits = map[string]int64{
 	"/v1/generate":         chatBodyLimit,
 	"/v1/render":           chatBodyLimit,
 	"/v1/embed":            chatBodyLimit,
+	"/v1/rank":             chatBodyLimit,
+	"/v1/rerank":           chatBodyLimit,
+	"/rerank":              chatBodyLimit,
+	"/v1/reranking":        chatBodyLimit,
+	"/reranking":           chatBodyLimit,
+	"/v2/rerank":           chatBodyLimit,
 
 	"/v1/messages/count_tokens":  chatBodyLimit,
 	"/v1/responses/input_tokens": chatBodyLimit,

@@ -125,7 +125,7 @@ func matrixRoutes(table []string) (list []matrixRoute) {
 		method, path, _ := strings.Cut(route, " ")
 		path = fill.Replace(path)
 		first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-		isAPI := strings.Contains(" v1 api chat completion completions embedding embeddings infill responses tokenize detokenize apply-template health ", " "+first+" ")
+		isAPI := strings.Contains(" v1 v2 rerank reranking api chat completion completions embedding embeddings infill responses tokenize detokenize apply-template health ", " "+first+" ")
 		list = append(list, matrixRoute{method + " " + path, "", isAPI || method == "GET" || method == "HEAD"})
 	}
 	return append(list,

@@ -50,7 +50,7 @@ var rules = map[string]rule{
 	"GET /static/*": public, "HEAD /static/*": public, "GET /s/:token": public, "HEAD /s/:token": public, "GET /s/:token/events": public,
 	"GET /s/:token/write": public, "HEAD /s/:token/write": public, "POST /s/:token/write": public,
 
-	"POST /v1/generate": anybody, "POST /v1/render": anybody, "POST /v1/embed": anybody, "POST /v1/chat/completions": anybody, "POST /v1/completions": anybody,
+	"POST /v1/generate": anybody, "POST /v1/render": anybody, "POST /v1/embed": anybody, "POST /v1/rank": anybody, "POST /v1/rerank": anybody, "POST /rerank": anybody, "POST /v1/reranking": anybody, "POST /reranking": anybody, "POST /v2/rerank": anybody, "POST /v1/chat/completions": anybody, "POST /v1/completions": anybody,
 	"POST /v1/responses": anybody, "POST /responses": anybody, "POST /v1/messages": anybody, "POST /v1/messages/count_tokens": anybody,
 	"POST /chat/completions": anybody, "POST /completions": anybody, "GET /v1/models": anybody, "HEAD /v1/models": anybody,
 	"GET /v1/models/*": anybody, "HEAD /v1/models/*": anybody, "GET /models/*": anybody, "HEAD /models/*": anybody,

@@ -25,7 +25,7 @@ type ModelInfo struct {
 	ContextTrain int                `json:"context_train,omitempty"` // positions it was trained on
 	License      string             `json:"license,omitempty"`
 	Sampling     *sample.Suggestion `json:"sampling,omitempty"`    // the sampler settings that its file suggests; nil: none
-	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it writes text
+	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it computes none
 	Ranks        bool               `json:"ranks,omitempty"`       // it scores documents for a query, and writes no text
 	Continues    bool               `json:"continues,omitempty"`   // it has no chat template, and continues text
 	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls

@@ -153,7 +153,18 @@ func (p Picker) Offers(name string) bool {
 }
 
 // Chats reports whether the model can answer in a chat.
-func (m ModelRow) Chats() bool { return m.Error == "" && !m.Embeds }
+func (m ModelRow) Chats() bool { return m.Error == "" && m.kind() == "" }
+
+// kind says in words what the model does for programs instead of writing text; empty: it writes text.
+func (m ModelRow) kind() string {
+	switch {
+	case m.Embeds:
+		return "computes embeddings for programs"
+	case m.Ranks:
+		return "ranks documents for programs"
+	}
+	return ""
+}
 
 // missing reports whether the chosen model is not on this machine, or cannot be used.
 func (p Picker) missing() bool {
@@ -185,6 +196,7 @@ type ModelRow struct {
 	Error      string // why it cannot be used, if so
 	Continues  bool   // it has no chat template, and continues text
 	Embeds     bool   // it computes embeddings for programs, and writes no text
+	Ranks      bool   // it ranks documents for programs, and writes no text
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
 	Engine   string // as that names itself
@@ -215,12 +227,9 @@ func (m ModelRow) facts() string {
 	if m.Where != "" {
 		where = "at " + m.Where
 	}
-	kind := ""
-	switch {
-	case m.Continues:
+	kind := m.kind()
+	if m.Continues {
 		kind = "continues text"
-	case m.Embeds:
-		kind = "computes embeddings for programs"
 	}
 	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind)
 }

@@ -35,6 +35,8 @@ type Engine interface {
 	Pieces(ctx context.Context, name string, ids []int32) ([]string, error)
 	// Embed returns the embeddings of texts.
 	Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
+	// Rank returns the scores of documents for a query.
+	Rank(ctx context.Context, r infer.RankRequest) (infer.Ranking, error)
 	// Render returns the prompt that a request would lead to.
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
@@ -63,6 +65,7 @@ func (api *API) Routes(e *echo.Echo) {
 	e.POST("/v1/generate", api.generateStream)
 	e.POST("/v1/render", api.renderRequest)
 	e.POST("/v1/embed", api.embedTexts)
+	e.POST("/v1/rank", api.rankDocuments)
 	for _, prefix := range []string{"/v1", ""} { // users forget the /v1 in their client's base address
 		e.POST(prefix+"/chat/completions", api.chatCompletions)
 		e.POST(prefix+"/completions", api.completions)
@@ -70,8 +73,11 @@ func (api *API) Routes(e *echo.Echo) {
 		e.POST(prefix+"/responses/input_tokens", api.responseTokens)
 		e.POST(prefix+"/responses/compact", api.compactResponse)
 		e.POST(prefix+"/embeddings", api.embeddings)
+		e.POST(prefix+"/rerank", api.rerank)
+		e.POST(prefix+"/reranking", api.rerank)
 		e.Match(getOrHead, prefix+"/models/*", api.model)
 	}
+	e.POST("/v2/rerank", api.cohereRerank)
 	e.POST("/v1/messages", api.messages)
 	e.POST("/v1/messages/count_tokens", api.countTokens)
 	e.Match(getOrHead, "/v1/status", api.status)
@@ -102,6 +108,7 @@ func (api *API) EngineRoutes(e *echo.Echo) {
 	e.GET("/v1/catalog", api.catalog)
 	e.POST("/v1/reload", api.reload)
 	e.POST("/v1/embed", api.embedTexts)
+	e.POST("/v1/rank", api.rankDocuments)
 	e.POST("/tokenize", api.tokenize)
 	e.POST("/detokenize", api.detokenize)
 }

@@ -34,7 +34,8 @@ type modelMeta struct {
 	Architecture string `json:"architecture,omitempty"`
 	Quant        string `json:"quant,omitempty"`
 	License      string `json:"license,omitempty"`
-	Embedding    int    `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it writes text
+	Embedding    int    `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it computes none
+	Ranks        bool   `json:"ranks,omitempty"`     // it scores documents for a query
 	Demo         bool   `json:"demo,omitempty"`
 	Upstream     string `json:"upstream,omitempty"` // HOST:PORT of another engine that runs it
 }
@@ -114,6 +115,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 			Quant:        info.Quant,
 			License:      info.License,
 			Embedding:    info.Embedding,
+			Ranks:        info.Ranks,
 			Demo:         info.Demo,
 			Upstream:     upstream,
 		},

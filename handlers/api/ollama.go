@@ -167,7 +167,10 @@ func ollamaListed(info infer.ModelInfo) OllamaListed {
 
 // capabilities returns Ollama's words for what a model does, as far as its name is enough to know.
 func capabilities(info infer.ModelInfo) []string {
-	if info.Embedding > 0 {
+	switch {
+	case info.Ranks:
+		return []string{"rerank"}
+	case info.Embedding > 0:
 		return []string{"embedding"}
 	}
 	list := []string{"completion"}

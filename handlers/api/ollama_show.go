@@ -56,11 +56,11 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 		License:    info.License, Details: ollamaDetails(info), ModelInfo: modelInfo(details),
 		Capabilities: capabilities(info), ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
 	}
-	if details.Template != nil && info.Embedding == 0 {
+	if details.Template != nil && info.Writes() {
 		shown.Template = details.Template.Source
 		shown.Capabilities = append(shown.Capabilities, templateCapabilities(details.Template.Source)...)
 	}
-	if info.Embedding == 0 && api.fillsIn(c.Request().Context(), info.Name) {
+	if info.Writes() && api.fillsIn(c.Request().Context(), info.Name) {
 		shown.Capabilities = append(shown.Capabilities, "insert")
 	}
 	return c.JSON(http.StatusOK, shown)

@@ -30,11 +30,12 @@ func newSchemaSet() *schemaSet {
 
 // namedSchemas are types of values that fields have as raw JSON.
 var namedSchemas = map[string]any{
-	"call":    oneCall{},
-	"choice":  choiceFields{},
-	"options": ollamaOptions{},
-	"part":    contentPart{},
-	"tool":    toolDefinition{},
+	"call":     oneCall{},
+	"choice":   choiceFields{},
+	"document": rankedText{},
+	"options":  ollamaOptions{},
+	"part":     contentPart{},
+	"tool":     toolDefinition{},
 }
 
 // hiddenFields are fields of the engine's requests that the server sets itself.

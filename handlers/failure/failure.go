@@ -203,7 +203,9 @@ func ofEngine(e *infer.Error) Failure {
 			f.advice += fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
 		}
 		f.reason = e.Message
-		f.Message = tooLongForOpenAI.of(f)
+		if f.Message = tooLongForOpenAI.of(f); f.Param == "documents" || f.Param == "query" {
+			f.Message = e.Message // says which document does not fit
+		}
 		f.Text = NothingCut + TooLong(false, larger)
 	case infer.CodeLoading:
 		f.Message = "Loading model" // as llama-server has it

@@ -19,7 +19,7 @@ var apiPrefixes = func() map[string]bool {
 	for _, name := range strings.Fields(`
 		api apply-template assistants audio batches chat completion completions detokenize embedding embeddings
 		files fine_tuning health images infill messages metrics moderations openai openapi.json props rerank reranking responses
-		slots threads tokenize tokenizer_info v1 vector_stores`) {
+		slots threads tokenize tokenizer_info v1 v2 vector_stores`) {
 		known[name] = true
 	}
 	return known
@@ -45,8 +45,6 @@ var unsupported = map[string]string{
 	"images":      "images are not supported",
 	"messages":    "Anthropic's Messages API is at /v1/messages",
 	"moderations": "moderations are not supported",
-	"rerank":      "reranking is not supported",
-	"reranking":   "reranking is not supported",
 	"responses":   "responses are not stored; send the whole conversation to POST /v1/responses",
 }
 

@@ -32,6 +32,7 @@ type FakeEngine struct {
 	OnTokenize   func(name, text string, addSpecial, parseSpecial bool) ([]int32, error)
 	OnDetokenize func(name string, ids []int32) (string, error)
 	OnRender     func(r infer.Request) (infer.Rendered, error)
+	OnRank       func(ctx context.Context, r infer.RankRequest) (infer.Ranking, error)
 	OnEmbed      func(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
 }
 
@@ -105,6 +106,21 @@ func (e *FakeEngine) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Emb
 	for _, in := range r.Inputs {
 		n := len(in.Text) + len(in.Tokens)
 		result.Vectors, result.Tokens = append(result.Vectors, infer.Vector{float32(n), 4, 0, 0}), append(result.Tokens, n)
+	}
+	return result, nil
+}
+
+// Rank returns the length of each document minus 4 as its score, and as its tokens that with the query.
+func (e *FakeEngine) Rank(ctx context.Context, r infer.RankRequest) (infer.Ranking, error) {
+	if err := r.Validate(); err != nil {
+		return infer.Ranking{}, err
+	}
+	if e.OnRank != nil {
+		return e.OnRank(ctx, r)
+	}
+	result := infer.Ranking{Model: "guide", LoadMS: 1.5}
+	for _, document := range r.Documents {
+		result.Scores, result.Tokens = append(result.Scores, float64(len(document)-4)), append(result.Tokens, len(r.Query)+len(document))
 	}
 	return result, nil
 }

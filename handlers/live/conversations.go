@@ -99,10 +99,10 @@ func (s *Service) Rename(ctx context.Context, who Principal, id, title string) e
 const maxModel = 500
 
 // loadedModel returns the name of the model that is loaded, or is being loaded; empty if
-// there is none, or it computes embeddings and writes no text.
+// there is none, or it computes embeddings or ranks documents and writes no text.
 func (s *Service) loadedModel() string {
 	status := s.engine.Status()
-	if status.State == infer.StateFailed || status.Model.Embedding > 0 {
+	if status.State == infer.StateFailed || !status.Model.Writes() {
 		return ""
 	}
 	return status.Model.Name

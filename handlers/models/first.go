@@ -16,7 +16,7 @@ func (s *Service) First(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	list = slices.DeleteFunc(list, func(m infer.ModelInfo) bool { return m.Error != "" || m.Embedding > 0 })
+	list = slices.DeleteFunc(list, func(m infer.ModelInfo) bool { return m.Error != "" || !m.Writes() })
 	if len(list) == 0 {
 		return ""
 	}

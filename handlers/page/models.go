@@ -233,7 +233,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
 		Name: info.Name, Label: web.DisplayName(info.Name), Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
-		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0,
+		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks,
 	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
@@ -345,7 +345,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	}
 	template := "none: the model continues text, conversations become ChatML"
 	switch {
-	case info.Embedding > 0:
+	case !info.Writes():
 		template = "" // it has no use for one
 	case info.Template != nil:
 		template = fmt.Sprintf("%s bytes, SHA-256 %.8s…", web.Thousands(info.Template.Bytes), info.Template.SHA256)

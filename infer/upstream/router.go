@@ -61,6 +61,7 @@ type Engine interface {
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 	Reload(ctx context.Context, s infer.Setup) error
 	Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error)
+	Rank(ctx context.Context, r infer.RankRequest) (infer.Ranking, error)
 	Close() error
 }
 

@@ -258,6 +258,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 				Quant        string `json:"quant"`
 				License      string `json:"license"`
 				Embedding    int    `json:"embedding"`
+				Ranks        bool   `json:"ranks"`
 				Upstream     string `json:"upstream"`
 			} `json:"meta"`
 		} `json:"data"`
@@ -278,7 +279,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 		context := max(m.MaxLen, m.Meta.Context, 0)
 		list = append(list, offered{m.ID, infer.ModelInfo{
 			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: s.short(m.Meta.Architecture), Quant: s.short(m.Meta.Quant), License: s.short(m.Meta.License),
-			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding),
+			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding), Ranks: m.Meta.Ranks,
 			Upstream: &infer.Upstream{ContextLength: context, Engine: s.short(m.OwnedBy)},
 		}})
 	}

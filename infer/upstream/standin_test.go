@@ -50,6 +50,10 @@ func (*localEngine) Pieces(context.Context, string, []int32) ([]string, error)  
 func (*localEngine) Render(context.Context, infer.Request) (infer.Rendered, error) {
 	return infer.Rendered{Prompt: "local"}, nil
 }
+func (*localEngine) Rank(context.Context, infer.RankRequest) (infer.Ranking, error) {
+	return infer.Ranking{Model: "guide"}, nil
+}
+
 func (*localEngine) Embed(context.Context, infer.EmbedRequest) (infer.Embeddings, error) {
 	return infer.Embeddings{Model: "guide"}, nil
 }
@@ -89,7 +93,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, models)
 	case extra != "":
 		io.WriteString(w, extra)
-	case r.Method == http.MethodPost && slices.Contains([]string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/generate", "/v1/embed"}, r.URL.Path):
+	case r.Method == http.MethodPost && slices.Contains([]string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/generate", "/v1/embed", "/v1/rerank", "/v1/rank"}, r.URL.Path):
 		var body map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			http.Error(w, err.Error(), 400)
