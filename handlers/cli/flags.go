@@ -220,6 +220,7 @@ commands (m40-llm COMMAND -h explains each):
   bench      measure how fast a model runs on this machine
   perplexity measure how well a model predicts a text
   embed      print the embeddings of texts
+  rerank     print the lines that fit a query best
   tokenize   print the token ids of a text
   template   print the prompt that a chat template renders
   completion print a script that completes commands and flags in a shell

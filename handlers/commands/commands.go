@@ -46,6 +46,7 @@ var commands = map[string]command{
 	"export":     exportPerson,
 	"bench":      benchmark,
 	"embed":      embed,
+	"rerank":     rerank,
 	"perplexity": measurePerplexity,
 	"tokenize":   tokenize,
 	"template":   template,
