@@ -34,7 +34,7 @@ var nomicBERTMoE = architecture{
 	layerNorm:  true,
 	encoder:    true,
 	activation: device.ExactGELU,
-	tensors:    slices.Concat(encoderEnds, attention, feedForward, mixtureOfUngatedExperts, sumNorms),
+	tensors:    slices.Concat(encoderEnds, attention, feedForward, mixtureOfUngatedExperts, sumNorms, classifierLayers),
 	read: func(m *metadata, c *Config) {
 		readTokenTypes(m, c)
 		m.expertsWithRouter(c, moeDefaults{width: wholeFFNDim})

@@ -88,6 +88,7 @@ type Layer struct {
 	SharedDim      int            // width of all shared experts together
 	SharedMean     bool           // the result is the mean of that of the routed and that of the shared experts, not their sum
 	RoPE           device.RoPE    // Dims 0: no RoPE
+	NormedInput    bool           // the layer has no norm before attention, because its input has one
 	NormAfterRoPE  bool           // queries and keys are normed after RoPE instead of before
 	NoRoPEFactors  bool           // ignore the model's RoPE factors
 	Unrotated      bool           // latent attention whose RoPE.Dims elements are not rotated

@@ -24,32 +24,47 @@ var modernBERT = architecture{
 			{slot: tokenEmbdNormBias, name: "token_embd_norm.bias", shape: shape{dim}, part: firstStage, optional: true},
 			{slot: outputNorm, name: "output_norm.weight", shape: shape{dim}, part: lastStage},
 			{slot: outputNormBias, name: "output_norm.bias", shape: shape{dim}, part: lastStage, optional: true},
-			{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}, optional: true},
+			{slot: attnNorm, name: "attn_norm.weight", shape: shape{attnNormDim}},
 			{slot: attnNormBias, name: "attn_norm.bias", shape: shape{dim}, optional: true},
 			{slot: ffnNorm, name: "ffn_norm.weight", shape: shape{dim}},
 			{slot: ffnNormBias, name: "ffn_norm.bias", shape: shape{dim}, optional: true},
 			{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}},
 		}),
 	read: func(m *metadata, c *Config) {
-		m.windowed(c, m.windowsBehindFirst("attention.sliding_window_pattern", len(c.Layers), 3))
+		m.windowsBehindFirst(c, 3)
 		m.gateActivation(c)
-		m.normsBehindFirst(c)
+		c.Layers[0].NormedInput = !m.hasTensor("blk.0.attn_norm.weight")
 	},
 }
 
-// windowsBehindFirst returns which of layers layers have a window: those that the key marks, or all but the first of each period if it is the
-// length of one. A file without the key has the period period.
-func (m *metadata) windowsBehindFirst(name string, layers, period int) []bool {
-	_, _, array, err := m.f.First(m.key(name), layers)
-	if err == nil && array {
-		return m.pattern(name, layers, period)
+// attnNormDim is the width of the model, 0 in a layer that reads the normed embeddings.
+func attnNormDim(c *Config, l *Layer) int {
+	if l.NormedInput {
+		return 0
 	}
-	period = m.optionalInteger(name, 1, maxLayers, period)
-	marks := make([]bool, layers)
-	for i := range marks {
-		marks[i] = i%period > 0
+	return c.Dim
+}
+
+// windowsBehindFirst decides which layers have a window, with the RoPE of windows: those that the file marks, or all but the first of each
+// period layers.
+func (m *metadata) windowsBehindFirst(c *Config, period int) {
+	const key = "attention.sliding_window_pattern"
+	marks := make([]bool, len(c.Layers))
+	if _, _, array, err := m.f.First(m.key(key), 1); err == nil && array {
+		marks = m.pattern(key, len(c.Layers), period)
+	} else {
+		period = m.optionalInteger(key, 1, maxLayers, period)
+		for i := range marks {
+			marks[i] = i%period > 0
+		}
 	}
-	return marks
+	m.windowed(c, marks)
+	base := m.optionalFloat("rope.freq_base_swa", 1, 1e12, 1e4)
+	for i := range c.Layers {
+		if l := &c.Layers[i]; l.Window > 0 {
+			l.RoPE.Base = base
+		}
+	}
 }
 
 // gateActivation reads the activation of the gates of feed-forward layers.
@@ -65,14 +80,5 @@ func (m *metadata) gateActivation(c *Config) {
 	}
 	for i := range c.Layers {
 		c.Layers[i].Activation = kinds[kind]
-	}
-}
-
-// normsBehindFirst fails if a layer but the first has no norm before attention. The embeddings are normed already.
-func (m *metadata) normsBehindFirst(c *Config) {
-	for i := range c.Layers {
-		if name := fmt.Sprintf("blk.%d.attn_norm.weight", i); i > 0 && !m.hasTensor(name) {
-			m.fail(fmt.Errorf("the file is incomplete: tensor %s is missing", name))
-		}
 	}
 }

@@ -169,6 +169,10 @@ var oddSizes = []struct {
 	{"nomic-bert-moe", 36, map[string]any{
 		"block_count": 4, "feed_forward_length": 20, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-5), "expert_count": 7, "expert_used_count": 3,
 	}},
+	{"modern-bert", 36, map[string]any{
+		"block_count": 4, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-5), "attention.sliding_window": 11,
+		"rope.freq_base": float32(160000), "pooling_type": 2,
+	}},
 	{"gemma-embedding", 40, map[string]any{
 		"block_count": 7, "feed_forward_length": 70, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 12, "attention.value_length": 12,
 		"attention.sliding_window": 9, "pooling_type": 1,
