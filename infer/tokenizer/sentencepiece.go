@@ -22,6 +22,7 @@ type sentencePiece struct {
 	wholeLineEnds bool             // a run of line ends that is a token is not merged
 	byteTokens    [256]int32       // token id by byte, -1 for none
 	unknown       int32            // token for bytes without a byte token, -1 to omit them
+	unknownRunes  bool             // it is the token for runes without a token, which have no byte tokens
 
 	normalizer
 	cache *pieceCache
@@ -241,7 +242,11 @@ func (m *sentencePiece) encodePiece(e *encoder, piece string) error {
 			e.ids = append(e.ids, symbols[i].id)
 			continue
 		}
-		for _, b := range []byte(piece[e.starts[i]:e.starts[symbols[i].next]]) {
+		bytes := []byte(piece[e.starts[i]:e.starts[symbols[i].next]])
+		if m.unknownRunes {
+			bytes = bytes[:1]
+		}
+		for _, b := range bytes {
 			if id := m.byteTokens[b]; id >= 0 {
 				e.ids = append(e.ids, id)
 			} else if m.unknown >= 0 {

@@ -1,8 +1,8 @@
 // Package tokenizer converts text to the token ids of a model and back, as the model's
 // GGUF file specifies: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2", with
 // the pre-tokenizers listed in preTokenizers), SentencePiece's byte-pair encoding
-// ("llama"), SentencePiece with a list of merges ("gemma4"), SentencePiece's unigram model
-// ("t5") and BERT's WordPiece ("bert").
+// ("llama"), SentencePiece with a list of merges ("gemma4"), byte-pair encoding of words
+// ("whitespace"), SentencePiece's unigram model ("t5") and BERT's WordPiece ("bert").
 //
 // The ids equal those of the model family's own tokenizer, except for normalisation that
 // the GGUF file does not contain. The file is untrusted: New rejects inconsistent
@@ -112,7 +112,7 @@ func Check(md Metadata) error {
 		_, splits := preTokenizers[pre]
 		supported = splits || spacedBytePairs[pre] != nil
 	}
-	hasMerges := md.Has(keyMerges) || model != "gpt2" && model != gemma4
+	hasMerges := md.Has(keyMerges) || model != "gpt2" && model != gemma4 && model != whitespace
 	if supported && md.Has(keyTokens) && hasMerges {
 		return nil
 	}
@@ -123,11 +123,12 @@ func Check(md Metadata) error {
 // algorithms maps each value of tokenizer.ggml.model to the function that loads the rest
 // of a Tokenizer.
 var algorithms = map[string]func(*Tokenizer, Metadata) error{
-	"gpt2":  loadBytePair,
-	"llama": loadSentencePiece,
-	"bert":  loadWordPiece,
-	"t5":    loadUnigram,
-	gemma4:  loadGemma4,
+	"gpt2":     loadBytePair,
+	"llama":    loadSentencePiece,
+	"bert":     loadWordPiece,
+	"t5":       loadUnigram,
+	gemma4:     loadGemma4,
+	whitespace: loadSpacedWords,
 }
 
 // Options controls how Encode treats special tokens.
