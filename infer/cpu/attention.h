@@ -1,5 +1,5 @@
 // Attention of one row over its own sequence, for the query heads that share a
-// kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), y = Σ softmax(score)[j] · v[j].
+// kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), minus slope · |position - j| with ALiBi, y = Σ softmax(score)[j] · v[j].
 //
 // Positions are processed in splits of SPLIT positions, each aligned to a multiple of SPLIT. A split
 // has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, accumulated in ascending
@@ -84,12 +84,31 @@ INLINE void weigh(const int type, int heads, const float *p, const uint8_t *v, i
 	}
 }
 
+// The slope of a head with ALiBi: see device.Attention.Slope.
+static float slope_of(const struct op *op, int head)
+{
+	int n = 1;
+	while (2 * n <= op->heads)
+		n *= 2;
+	return head < n ? exp2f(-op->max_bias / (float)n * (float)(head + 1)) : exp2f(-op->max_bias / (float)(2 * n) * (float)(2 * (head - n) + 1));
+}
+
+// score[j] -= slope · |distance|, where distance - j is that of the row's position to the position of score[j]. score: (n)
+static void add_biases(float *score, int n, float slope, int distance)
+{
+	for (int j = 0; j < n; j++)
+		score[j] -= slope * (float)(distance < j ? j - distance : distance - j);
+}
+
 // Replaces the products q·k first … last-1 of one head by weights e^(score - m), where m is the
-// largest score; l is the sum of the weights. Other lanes of the same vectors become 0. p: (SPLIT)
-static void soften(float *p, int first, int last, float scale, float cap, float *m, float *l)
+// largest score; l is the sum of the weights. Other lanes of the same vectors become 0. With ALiBi, slope is not 0 and distance is that
+// from the first position of the split to the row's. p: (SPLIT)
+static void soften(float *p, int first, int last, float scale, float cap, float slope, int distance, float *m, float *l)
 {
 	int begin = first / LANES * LANES, end = (last + LANES - 1) / LANES * LANES;
 	scale_row(p + begin, end - begin, scale, cap);
+	if (slope > 0)
+		add_biases(p + first, last - first, slope, distance - first);
 	for (int j = begin; j < first; j++)
 		p[j] = -INFINITY;
 	for (int j = last; j < end; j++)
@@ -140,7 +159,7 @@ static void merge(struct partial a, struct partial b, int dim)
 struct attended {
 	const struct op *op;
 	const int32_t *table;
-	int kv_head, low, high; // positions low … high
+	int kv_head, pos, low, high; // pos: the row's own; it attends to low … high
 };
 
 enum {
@@ -191,7 +210,8 @@ INLINE void attend_split(const int type, const struct attended *a, const float *
 		j = end;
 	}
 	for (int h = 0; h < group; h++)
-		soften(p + h * SPLIT, first, last, op->scale, op->cap, part.max + h, part.weight + h);
+		soften(p + h * SPLIT, first, last, op->scale, op->cap, op->max_bias > 0 ? slope_of(op, a->kv_head * group + h) : 0, a->pos - split,
+		       part.max + h, part.weight + h);
 	memset(part.sum, 0, sizeof(float) * (size_t)(group * values));
 	for (int b = 0, j = first; b < blocks; b++) {
 		const int end = (begin + b + 1) * BLOCK < last ? (begin + b + 1) * BLOCK : last;
@@ -227,7 +247,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
 	const int pos = r->batch->pos[row], end = r->batch->last[row];
 	const struct attended a = {
-		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head,
+		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head, .pos = pos,
 		.low = pos > op->before ? pos - op->before : 0,
 		.high = end - pos > op->after ? pos + op->after : end,
 	};

@@ -316,7 +316,7 @@ func (l *lowering) attend(c C.struct_op, op device.Op) error {
 		return err
 	}
 	c.heads, c.scale = C.int32_t(op.Attention.Heads), C.float(op.Attention.Scale)
-	c.cap = C.float(op.Attention.Cap)
+	c.cap, c.max_bias = C.float(op.Attention.Cap), C.float(op.Attention.MaxBias)
 	before, after := op.Attention.Reach()
 	c.before, c.after = C.int32_t(before), C.int32_t(after)
 	l.attention = max(l.attention, attentionFloats(op))

@@ -85,6 +85,7 @@ struct op {
 	int32_t own;       // OP_MATMUL: a row of x has cols values for each of its experts
 	int32_t normalize; // OP_ROUTE: divide the weights by their sum
 	int32_t sigmoid;   // OP_ROUTE: scores are sigmoids of logits instead of their softmax
+	float max_bias;    // OP_ATTENTION: device.Attention.MaxBias
 	float margin;      // OP_ROUTE: device.SparseMixerMargin if scores are those of device.ScoreSparseMixer, else 0
 	int32_t by_logits; // OP_ROUTE: rank experts by logits, which gives the same order as scores
 	int32_t groups, groups_used;  // OP_ROUTE: choose only from the groups_used best of groups; 0: from all

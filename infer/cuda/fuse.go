@@ -92,6 +92,9 @@ func fuse(p *device.Program, canNormalize func(product device.Op, rows int) bool
 		case device.OpGatherRows:
 			rows = p.Out
 		case device.OpAttention:
+			if op.Attention.MaxBias > 0 {
+				break // its kernel neither stores keys nor writes images
+			}
 			if n := len(fused); n > 0 && isStoreFor(fused[n-1], op, ops[i+1:], rows) {
 				o.stores = &operation{}
 				*o.stores, fused = fused[n-1], fused[:n-1]

@@ -32,6 +32,7 @@ type kernels struct {
 	images     map[string]*cudakern.Activation // by the kind of image that they write
 	stores     map[bool]*cudakern.StoreKV
 	attentions map[attentionKey]*cudakern.Attention
+	alibis     map[bool]*cudakern.ALiBi
 }
 
 // attentionKey selects the attention kernels.
@@ -50,6 +51,7 @@ func newKernels(c *cudakern.Context) kernels {
 		images:     map[string]*cudakern.Activation{},
 		stores:     map[bool]*cudakern.StoreKV{},
 		attentions: map[attentionKey]*cudakern.Attention{},
+		alibis:     map[bool]*cudakern.ALiBi{},
 	}
 }
 
@@ -111,6 +113,9 @@ func (k *kernels) needs(op device.Op) []need {
 		return []need{{fmt.Sprint("store ", half), func() error { return errorOf(k.storeKV(half)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
+		if half := l.Type == gguf.F16; op.Attention.MaxBias > 0 {
+			return []need{{fmt.Sprint("ALiBi ", half), func() error { return errorOf(k.alibi(half)) }}}
+		}
 		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
 		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
@@ -178,6 +183,10 @@ func (k *kernels) activation(image string) (*cudakern.Activation, error) {
 
 func (k *kernels) storeKV(half bool) (*cudakern.StoreKV, error) {
 	return once(k.stores, half, func() (*cudakern.StoreKV, error) { return cudakern.NewStoreKV(k.context, half) })
+}
+
+func (k *kernels) alibi(half bool) (*cudakern.ALiBi, error) {
+	return once(k.alibis, half, func() (*cudakern.ALiBi, error) { return cudakern.NewALiBi(k.context, half) })
 }
 
 func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {

@@ -142,7 +142,11 @@ func check(op device.Op) (err error) {
 		_, err = gateOf(op)
 	case device.OpAttention:
 		l := op.KV.Layout
-		err = cudakern.CheckAttention(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
+		checks := cudakern.CheckAttention
+		if op.Attention.MaxBias > 0 {
+			checks = cudakern.CheckALiBi
+		}
+		err = checks(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
 	case device.OpRoute:
 		if op.Routing.Experts > cudakern.MaxExperts {
 			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
@@ -569,6 +573,9 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
+	if a.MaxBias > 0 {
+		return l.alibi(op, at, cache)
+	}
 	sinks, err := l.vector(a.Sinks)
 	if err != nil {
 		return err
@@ -601,6 +608,16 @@ func (l *lowering) attention(op operation, at operands) error {
 		enqueue = attend.Enqueue // half of the warps by heads would have none
 	}
 	return enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
+}
+
+func (l *lowering) alibi(op operation, at operands, cache cudakern.Cache) error {
+	attend, err := l.device.kernels.alibi(cache.Half)
+	if err != nil {
+		return err
+	}
+	a := op.Attention
+	before, after := a.Reach()
+	return attend.Enqueue(&l.recording, at.dst, at.x, cache, op.Layer, a.Heads, a.Scale, a.MaxBias, before, after, l.stepOf(op.KV), l.capacity)
 }
 
 // rotation returns the keys and values that an attention stores, nil if op is nil.

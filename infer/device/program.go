@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"m40-llm/infer/gguf"
 )
@@ -88,11 +89,12 @@ func OpKinds() (kinds []OpKind) {
 // Attention are the parameters of grouped-query attention. It is causal, every row attending to
 // positions 0 … pos of its own sequence, unless Bidirectional is set.
 type Attention struct {
-	Heads  int     // query heads; a multiple of the cache's KVHeads
-	Scale  float32 // factor of the scores
-	Cap    float32 // soft cap: scaled scores s become Cap · tanh(s / Cap); 0: no cap
-	Window int     // sliding window: positions that a row attends to, its own included; 0: all
-	Sinks  Tensor  // (1, Heads) F32 attention sinks: scores of an additional position whose value is zero; or none
+	Heads   int     // query heads; a multiple of the cache's KVHeads
+	Scale   float32 // factor of the scores
+	Cap     float32 // soft cap: scaled scores s become Cap · tanh(s / Cap); 0: no cap
+	Window  int     // sliding window: positions that a row attends to, its own included; 0: all
+	MaxBias float32 // ALiBi: scores lose Slope(head) · distance, of the positions in either direction; 0: not
+	Sinks   Tensor  // (1, Heads) F32 attention sinks: scores of an additional position whose value is zero; or none
 
 	// Bidirectional lets every row attend to all positions of its sequence up to that of its last row
 	// in the batch; with Window, to those at most Window/2 away. The rows of a whole text must share
@@ -112,6 +114,16 @@ func (a Attention) Reach() (before, after int) {
 		return min(a.Window-1, all), 0
 	}
 	return all, 0
+}
+
+// Slope returns the slope of a query head with ALiBi. Of the first n heads, n the largest power of two, they fall evenly in their
+// exponents from 2^(-MaxBias/n) to 2^-MaxBias; those of the other heads lie between them.
+func (a Attention) Slope(head int) float64 {
+	n := 1 << (bits.Len(uint(a.Heads)) - 1)
+	if head < n {
+		return math.Exp2(-float64(a.MaxBias) / float64(n) * float64(head+1))
+	}
+	return math.Exp2(-float64(a.MaxBias) / float64(2*n) * float64(2*(head-n)+1))
 }
 
 // Activation is an element-wise function: of a feed-forward layer, or of gates.
@@ -293,6 +305,8 @@ func (p *Program) Attention(dst, q Tensor, kv KV, layer int, a Attention) {
 		same("q width", q.Cols, a.Heads*kv.Layout.HeadDim), same("width", dst.Cols, a.Heads*kv.Layout.ValueDim()), inCache(kv, layer),
 		check(a.Sinks.None() || vector(a.Sinks, a.Heads) == nil, "has %d sinks for %d heads", a.Sinks.Cols, a.Heads),
 		check(a.Cap >= 0 && !math.IsInf(float64(a.Cap), 0), "scores cannot be capped at %g", a.Cap),
+		check(a.MaxBias >= 0 && a.MaxBias <= 64, "biases of 2^-%g are not possible", a.MaxBias),
+		check(a.MaxBias == 0 || a.Sinks.None() && a.Cap == 0 && kv.Layout.Latent == 0, "ALiBi is not possible with sinks, caps of scores or a latent cache"),
 		check(a.Heads > 0 && a.Heads%kv.Layout.KVHeads == 0, "has %d heads over %d kv heads", a.Heads, kv.Layout.KVHeads))
 }
 

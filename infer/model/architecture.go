@@ -65,6 +65,7 @@ var architectures = map[string]architecture{
 	"hunyuan-moe":     hunyuanMoE,
 	"hy_v3":           hyV3,
 	"jamba":           jamba,
+	"jina-bert-v2":    jinaBERT2,
 	"jina-bert-v3":    jinaBERT3,
 	"kimi-linear":     kimiLinear,
 	"laguna":          laguna,
@@ -155,9 +156,13 @@ const (
 	attnOutputBias
 	attnQNorm
 	attnKNorm
+	attnQNormBias
+	attnKNormBias
 	attnPostNorm
 	attnSumNorm
 	attnSumNormBias
+	attnAgainNorm
+	attnAgainNormBias
 	attnSinks
 	attnVNorm
 	attnQA

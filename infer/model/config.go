@@ -67,6 +67,7 @@ type Layer struct {
 
 	KVHeads        int               // 0: the layer has no attention
 	Linear         bool              // the layer has a matrix in place of attention
+	SeparateGate   bool              // the file has the gates of the feed-forward layer as a tensor of their own, where that differs between files
 	GatedAttention bool              // queries come with gates of the result
 	GateDim        int               // width of gates of the result with weights of their own, one for each element or for each head; 0: there are none
 	GateActivation device.Activation // of those gates; 0: sigmoid

@@ -138,6 +138,11 @@ func (r *recording) mixer(i int) (n device.Tensor) {
 	l, w, x := &r.m.config.Layers[r.s.first+i], &r.s.layers[i], r.s.buffers.X
 
 	n = r.norm(x, w[attnNorm], w[attnNormBias])
+	var again device.Tensor
+	if !w[attnAgainNorm].None() {
+		again = r.buffer("input", x.Cols)
+		r.Copy(again, x, device.Columns{Parts: 1, Width: x.Cols})
+	}
 	if l.Recurs() {
 		r.add(x, r.recurrent(i, n), device.Tensor{})
 	}
@@ -149,6 +154,10 @@ func (r *recording) mixer(i int) (n device.Tensor) {
 	}
 	r.laurel(w, x, n)
 	r.normInPlace(x, w[attnSumNorm], w[attnSumNormBias])
+	if !again.None() {
+		r.Add(x, again)
+		r.normInPlace(x, w[attnAgainNorm], w[attnAgainNormBias])
+	}
 	return n
 }
 
@@ -234,9 +243,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	}
 	norms := func(wanted bool) {
 		if wanted {
-			r.normInPlace(q, w[attnQNorm], device.Tensor{})
+			r.normInPlace(q, w[attnQNorm], w[attnQNormBias])
 			if !k.None() {
-				r.normInPlace(k, w[attnKNorm], device.Tensor{})
+				r.normInPlace(k, w[attnKNorm], w[attnKNormBias])
 			}
 		}
 	}

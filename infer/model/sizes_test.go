@@ -64,7 +64,7 @@ func random(t *testing.T, architecture string, keys map[string]any, dim, vocab i
 		return f
 	}
 	write(b, "token_embd.weight", []int{dim, vocab})
-	if architecture == "bert" || strings.HasPrefix(architecture, "nomic-bert") {
+	if architecture == "bert" || strings.HasPrefix(architecture, "nomic-bert") || architecture == "jina-bert-v2" {
 		write(b, "token_types.weight", []int{dim, 3})
 	}
 	if architecture == "nomic-bert-moe" { // the layers with a router have experts
@@ -172,6 +172,9 @@ var oddSizes = []struct {
 	{"modern-bert", 36, map[string]any{
 		"block_count": 4, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-5), "attention.sliding_window": 11,
 		"rope.freq_base": float32(160000), "pooling_type": 2,
+	}},
+	{"jina-bert-v2", 36, map[string]any{
+		"block_count": 2, "feed_forward_length": 20, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12),
 	}},
 	{"gemma-embedding", 40, map[string]any{
 		"block_count": 7, "feed_forward_length": 70, "attention.head_count": 5, "attention.head_count_kv": 1, "attention.key_length": 12, "attention.value_length": 12,

@@ -86,8 +86,8 @@ func (c *cache) round(x float32) float32 {
 }
 
 // attend: dst = softmax(capped(q·kᵀ·scale)) · v for every query head, over the positions from first
-// to last. sinks has a score for each head, or is nil.
-func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, first, last int) {
+// to last; the row's own is pos. sinks has a score for each head, or is nil.
+func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, table []int32, first, last, pos int) {
 	weights := make([]float64, last+1)
 	for h := range a.Heads {
 		kvHead := h / (a.Heads / c.KVHeads)
@@ -99,6 +99,9 @@ func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, t
 		}
 		for p := first; p <= last; p++ {
 			weights[p] = capped(dot(query, c.at(layer, keys, kvHead, table, p))*float64(a.Scale), float64(a.Cap))
+			if a.MaxBias > 0 {
+				weights[p] -= a.Slope(h) * math.Abs(float64(pos-p))
+			}
 			top = max(top, weights[p])
 		}
 		sum := 0.0

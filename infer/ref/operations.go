@@ -115,7 +115,7 @@ func (d *Device) attention(op device.Op, b *device.Batch, rows int) {
 	for r := range rows {
 		pos := int(b.Pos[r])
 		first, last := max(0, pos-before), min(int(ends[r]), pos+after)
-		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[c.Group][b.Seq[r]], first, last)
+		c.attend(d.row(op.Dst, r), d.row(op.X, r), d.vector(op.Attention.Sinks), op.Layer, op.Attention, b.Tables[c.Group][b.Seq[r]], first, last, int(b.Pos[r]))
 	}
 }
 

@@ -351,51 +351,53 @@ func (s Suite) bidirectional(t *testing.T) {
 	lengths := []int{1, 33, 97, 2, 130, 64}
 	for _, typ := range []gguf.Type{gguf.F32, gguf.F16} {
 		for _, window := range []int{0, 1, 16, 33, 140} {
-			t.Run(fmt.Sprintf("%s cache, window %d", typ, window), func(t *testing.T) {
-				batch := &device.Batch{Tables: [][][]int32{{}}}
-				for seq, length := range lengths {
-					var table []int32
-					for b := range (length + device.BlockSize - 1) / device.BlockSize {
-						table = append(table, int32((7*seq+3*b)%41)) // no block twice
-					}
-					batch.Tables[0] = append(batch.Tables[0], table)
-					for pos := range length {
-						batch.Tokens = append(batch.Tokens, int32(len(batch.Tokens)))
-						batch.Pos, batch.Seq = append(batch.Pos, int32(pos)), append(batch.Seq, int32(seq))
-					}
-				}
-				rows := len(batch.Tokens)
-				a := device.Attention{Heads: 6, Scale: 0.25, Window: window, Bidirectional: true}
-				record := func(r *rig) (device.Executable, device.Tensor) {
-					kv := r.kv(device.KVLayout{Type: typ, Blocks: 41, Layers: 1, KVHeads: 2, HeadDim: 16})
-					q, k, v := r.random(96, 1), r.random(32, 1), r.random(32, 1)
-					r.p.StoreKV(kv, 0, k, v)
-					out := r.alloc(96)
-					r.p.Attention(out, q, kv, 0, a)
-					return r.compile(), out
-				}
-				want, got := newRig(t, open(t, openRef), rows), newRig(t, open(t, s.Open[0]), rows)
-				wantX, wantOut := record(want)
-				gotX, gotOut := record(got)
-				want.run(wantX, batch)
-				got.run(gotX, batch)
-				var together [][]float32
-				for r := range rows {
-					together = append(together, got.read(gotOut, r))
-					near(t, fmt.Sprintf("row %d", r), together[r], want.read(wantOut, r), func(int) float64 { return 6e-6 })
-				}
-				first := 0
-				for seq, length := range lengths {
-					own := &device.Batch{Tokens: batch.Tokens[first : first+length], Pos: batch.Pos[first : first+length], Seq: make([]int32, length), Tables: [][][]int32{batch.Tables[0][seq : seq+1]}}
-					got.run(gotX, own)
-					for r := range length {
-						if !slices.Equal(got.read(gotOut, r), together[first+r]) {
-							t.Fatalf("text %d alone, row %d: other bits than among others", seq, r)
+			for _, bias := range []float32{0, 8} {
+				t.Run(fmt.Sprintf("%s cache, window %d, ALiBi %g", typ, window, bias), func(t *testing.T) {
+					batch := &device.Batch{Tables: [][][]int32{{}}}
+					for seq, length := range lengths {
+						var table []int32
+						for b := range (length + device.BlockSize - 1) / device.BlockSize {
+							table = append(table, int32((7*seq+3*b)%41)) // no block twice
+						}
+						batch.Tables[0] = append(batch.Tables[0], table)
+						for pos := range length {
+							batch.Tokens = append(batch.Tokens, int32(len(batch.Tokens)))
+							batch.Pos, batch.Seq = append(batch.Pos, int32(pos)), append(batch.Seq, int32(seq))
 						}
 					}
-					first += length
-				}
-			})
+					rows := len(batch.Tokens)
+					a := device.Attention{Heads: 6, Scale: 0.25, Window: window, Bidirectional: true, MaxBias: bias}
+					record := func(r *rig) (device.Executable, device.Tensor) {
+						kv := r.kv(device.KVLayout{Type: typ, Blocks: 41, Layers: 1, KVHeads: 2, HeadDim: 16})
+						q, k, v := r.random(96, 1), r.random(32, 1), r.random(32, 1)
+						r.p.StoreKV(kv, 0, k, v)
+						out := r.alloc(96)
+						r.p.Attention(out, q, kv, 0, a)
+						return r.compile(), out
+					}
+					want, got := newRig(t, open(t, openRef), rows), newRig(t, open(t, s.Open[0]), rows)
+					wantX, wantOut := record(want)
+					gotX, gotOut := record(got)
+					want.run(wantX, batch)
+					got.run(gotX, batch)
+					var together [][]float32
+					for r := range rows {
+						together = append(together, got.read(gotOut, r))
+						near(t, fmt.Sprintf("row %d", r), together[r], want.read(wantOut, r), func(int) float64 { return 6e-6 })
+					}
+					first := 0
+					for seq, length := range lengths {
+						own := &device.Batch{Tokens: batch.Tokens[first : first+length], Pos: batch.Pos[first : first+length], Seq: make([]int32, length), Tables: [][][]int32{batch.Tables[0][seq : seq+1]}}
+						got.run(gotX, own)
+						for r := range length {
+							if !slices.Equal(got.read(gotOut, r), together[first+r]) {
+								t.Fatalf("text %d alone, row %d: other bits than among others", seq, r)
+							}
+						}
+						first += length
+					}
+				})
+			}
 		}
 	}
 }
