@@ -104,7 +104,7 @@ func otherEngine(t *testing.T, url string) string {
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/v1/models", "/openapi.json", "/v1/chat/completions", "/v1/completions", "/v1/embeddings":
+		case "/v1/models", "/openapi.json", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank":
 			r.Host = to.Host
 			proxy.ServeHTTP(w, r)
 		default:
@@ -283,6 +283,45 @@ func TestEmbeddingsOfAnEngineWithOpenAIsRoutes(t *testing.T) {
 		t.Fatalf("the upstream is taken for another one of this program: %+v", m)
 	}
 	embedThere(t, front, far, false)
+}
+
+func TestAnUpstreamRanksAsItDoesWhenItIsAskedItself(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tiny-ranker.gguf"), gguftest.TinyBERT(gguftest.BERT{Context: 32, Ranks: true}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	far := startChild(t, "--models", dir)
+	eventually(t, "the model there is loaded", func() bool { return far.status().State == infer.StateReady })
+	const request = `{"model":"tiny-ranker","query":"what?","documents":["one text","another","the third"],"return_documents":true`
+	_, want := far.post("/v1/rerank", request+`}`)
+	for name, url := range map[string]string{"another m40-llm": far.url, "an engine with OpenAI's routes": otherEngine(t, far.url)} {
+		t.Run(name, func(t *testing.T) {
+			front := startServer(t, t.TempDir(), "--upstream", url)
+			var ranker *infer.ModelInfo
+			eventually(t, "the model of the upstream", func() bool {
+				s := front.status()
+				ranker = s.RemoteModel("tiny-ranker")
+				return ranker != nil
+			})
+			exact := ranker.Upstream.Exact
+			if !ranker.Ranks || exact != (url == far.url) {
+				t.Errorf("the model is %+v", ranker)
+			}
+			if status, got := front.post("/v1/rerank", request+`}`); status != http.StatusOK || withoutNames(t, got) != withoutNames(t, want) {
+				t.Errorf("got %d %s, want %s", status, got, want)
+			}
+			status, got := front.post("/v1/rerank", request+`,"normalize":true}`)
+			if exact && status != http.StatusOK || !exact && (status != http.StatusBadRequest || !strings.Contains(got, "leave normalize out")) {
+				t.Errorf("probabilities: %d %s", status, got)
+			}
+			if status, got := front.post("/v1/rerank", strings.Replace(request, "the third", strings.Repeat("long ", 40), 1)+`}`); status != http.StatusBadRequest || !strings.Contains(got, "maximum context length is 32 tokens") || exact && !strings.Contains(got, "document 3 with the query has") {
+				t.Errorf("a long document: %d %s", status, got)
+			}
+			if page := front.page("/"); strings.Contains(page, `value="tiny-ranker"`) {
+				t.Error("the menu of models has a ranker")
+			}
+		})
+	}
 }
 
 // withoutNames returns a JSON body without what names the server, the request and the time.

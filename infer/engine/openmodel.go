@@ -165,7 +165,10 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 
 // notices returns what a user should know of the model.
 func (m *openModel) notices() string {
-	notices := []string{m.format.Notice(), m.tokenizer.Notice()}
+	notices := []string{m.tokenizer.Notice()}
+	if !m.config.Embeds() { // else it has no conversations
+		notices = slices.Insert(notices, 0, m.format.Notice())
+	}
 	if model.IsTextOnly(m.file) {
 		notices = append(notices, "text only: the file's encoders of images and audio are not used")
 	}

@@ -111,6 +111,9 @@ func TestRank_ADocumentHasTheSameScoreWhateverSharesItsSteps(t *testing.T) {
 			t.Errorf("document %d alone has the score %v, among others %v: %v", i, alone.Scores, together.Scores[i], err)
 		}
 	}
+	if notice := b.Status().Notice; notice != "" {
+		t.Errorf("the notice of a model that has no conversations is %q", notice)
+	}
 	if s := b.Status(); s.Running != 0 || s.Queued != 0 {
 		t.Errorf("%d pairs run and %d wait", s.Running, s.Queued)
 	}

@@ -301,10 +301,13 @@ func TestARequestThatAnotherM40CannotAnswerSaysNothingAboutThatServer(t *testing
 		}
 	})
 	s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
-	s.models = `{"data":[{"id":"m","meta":{"embedding":64}}]}`
+	s.models = `{"data":[{"id":"m","meta":{"embedding":64}},{"id":"n","meta":{"ranks":true}}]}`
 	r := routerTo(t, s)
 	if m := r.Status().Remote[0]; m.Embedding != 64 || !m.Upstream.Exact {
 		t.Errorf("the model is %+v", m)
+	}
+	if m := r.Status().Remote[1]; !m.Ranks || m.Writes() {
+		t.Errorf("the model that ranks is %+v", m)
 	}
 	for _, c := range []struct {
 		prompt   string
