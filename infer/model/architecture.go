@@ -30,6 +30,7 @@ var architectures = map[string]architecture{
 	"afmoe":           afmoe,
 	"apertus":         apertus,
 	"arcee":           arcee,
+	"baichuan":        baichuan,
 	"bailingmoe2":     bailingMoE2,
 	"bailingmoe3":     bailingMoE3,
 	"bert":            bert,
@@ -64,6 +65,7 @@ var architectures = map[string]architecture{
 	"hunyuan-dense":   hunyuanDense,
 	"hunyuan-moe":     hunyuanMoE,
 	"hy_v3":           hyV3,
+	"internlm2":       internLM2,
 	"jamba":           jamba,
 	"jina-bert-v2":    jinaBERT2,
 	"jina-bert-v3":    jinaBERT3,
@@ -88,6 +90,7 @@ var architectures = map[string]architecture{
 	"nomic-bert-moe":  nomicBERTMoE,
 	"olmo2":           olmo2,
 	"olmoe":           olmoe,
+	"orion":           orion,
 	"phi2":            phi2,
 	"phi3":            phi3,
 	"phimoe":          phiMoE,
@@ -106,6 +109,7 @@ var architectures = map[string]architecture{
 	"smollm3":         smollm3,
 	"stablelm":        stableLM,
 	"starcoder2":      starCoder2,
+	"xverse":          xverse,
 }
 
 // otherNames are the names that files of some converters have for an architecture. Their keys begin with

@@ -227,3 +227,20 @@ func TestLayersOfSmallThinkerRotateWhereTheyHaveAWindowIfAnyHas(t *testing.T) {
 		})
 	}
 }
+
+func TestTheBaichuanOf40LayersHasALiBiInPlaceOfRoPE(t *testing.T) {
+	for layers, want := range map[int]struct {
+		bias   float32
+		rotate int
+	}{32: {0, 12}, 40: {8, 0}} {
+		got, err := configOf(t, "baichuan", map[string]any{"block_count": layers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range got.Layers {
+			if l.MaxBias != want.bias || l.RoPE.Dims != want.rotate {
+				t.Errorf("layer %d of %d has biases of %g and rotates %d elements, want %g and %d", i, layers, l.MaxBias, l.RoPE.Dims, want.bias, want.rotate)
+			}
+		}
+	}
+}

@@ -159,6 +159,7 @@ var oddSizes = []struct {
 		"block_count": 3, "feed_forward_length": 20, "attention.head_count": 9, "attention.head_count_kv": 3, "attention.sliding_window": 7, "expert_count": 7, "expert_used_count": 3,
 		"expert_gating_func": 2,
 	}},
+	{"baichuan", 18, map[string]any{"block_count": 40, "feed_forward_length": 12, "attention.head_count": 3, "attention.head_count_kv": 3}}, // the one with ALiBi
 	{"apertus", 28, map[string]any{"block_count": 2, "feed_forward_length": 39, "attention.head_count": 7, "attention.head_count_kv": 7}},
 	{"bert", 33, map[string]any{
 		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,
