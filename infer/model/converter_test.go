@@ -97,6 +97,7 @@ var otherTensors = regexp.MustCompile(strings.Join([]string{
 	`^nemotron_h_moe ffn_(up|down)\.`,                              // of the family without experts
 	`^nemotron_h(_moe)? (ffn_latent|post_attention_norm|ffn_norm)`, // of Nemotron 3 Super
 	`^bailingmoe[23] layer_output_norm`,                            // of a multi-token prediction block
+	`^mpt ffn\.act\.scales$`,                                       // the converter writes none any more
 	`^qwen3next ssm_in`,                                            // of the first files, whose values have another order
 }, "|"))
 

@@ -13,7 +13,7 @@ var jinaBERT2 = architecture{
 	positions:  true,
 	encoder:    true,
 	activation: device.ExactGELU,
-	tensors: slices.Concat(encoderEnds, attention, sumNorms,
+	tensors: slices.Concat(encoderEnds, attention, rowLayerNorms, sumNorms,
 		fused("ffn_up.weight", tensor{slot: ffnGate, shape: shape{fusedGateDim, dim}}, tensor{slot: ffnUp, shape: shape{fusedGateDim, dim}}),
 		fused("ffn_up.bias", tensor{slot: ffnGateBias, shape: shape{fusedGateDim}, optional: true}, tensor{slot: ffnUpBias, shape: shape{fusedGateDim}, optional: true}),
 		[]tensor{
@@ -22,10 +22,6 @@ var jinaBERT2 = architecture{
 			{slot: ffnUpBias, name: "ffn_up.bias", shape: shape{separateGateDim}, optional: true},
 			{slot: ffnDown, name: "ffn_down.weight", shape: shape{dim, ffnDim}},
 			{slot: ffnDownBias, name: "ffn_down.bias", shape: shape{dim}, optional: true},
-			{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{queryDim}, optional: true},
-			{slot: attnQNormBias, name: "attn_q_norm.bias", shape: shape{queryDim}, optional: true},
-			{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvDim}, optional: true},
-			{slot: attnKNormBias, name: "attn_k_norm.bias", shape: shape{kvDim}, optional: true},
 			{slot: attnAgainNorm, name: "attn_norm_2.weight", shape: shape{dim}, optional: true},
 			{slot: attnAgainNormBias, name: "attn_norm_2.bias", shape: shape{dim}, optional: true},
 		}),
@@ -37,6 +33,14 @@ var jinaBERT2 = architecture{
 			c.Layers[i].SeparateGate = separate
 		}
 	},
+}
+
+// rowLayerNorms are LayerNorms of the queries of all heads and of the keys, which some models of a family have.
+var rowLayerNorms = []tensor{
+	{slot: attnQNorm, name: "attn_q_norm.weight", shape: shape{queryDim}, optional: true},
+	{slot: attnQNormBias, name: "attn_q_norm.bias", shape: shape{queryDim}, optional: true},
+	{slot: attnKNorm, name: "attn_k_norm.weight", shape: shape{kvDim}, optional: true},
+	{slot: attnKNormBias, name: "attn_k_norm.bias", shape: shape{kvDim}, optional: true},
 }
 
 func fusedGateDim(_ *Config, l *Layer) int {

@@ -160,6 +160,10 @@ var oddSizes = []struct {
 		"expert_gating_func": 2,
 	}},
 	{"baichuan", 18, map[string]any{"block_count": 40, "feed_forward_length": 12, "attention.head_count": 3, "attention.head_count_kv": 3}}, // the one with ALiBi
+	{"mpt", 42, map[string]any{
+		"block_count": 2, "feed_forward_length": 30, "attention.head_count": 7, "attention.head_count_kv": 7, "attention.layer_norm_epsilon": float32(1e-5),
+		"attention.max_alibi_bias": float32(4),
+	}},
 	{"apertus", 28, map[string]any{"block_count": 2, "feed_forward_length": 39, "attention.head_count": 7, "attention.head_count_kv": 7}},
 	{"bert", 33, map[string]any{
 		"block_count": 1, "feed_forward_length": 50, "attention.head_count": 3, "attention.layer_norm_epsilon": float32(1e-12), "pooling_type": 2,
