@@ -7,7 +7,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check check-added test-race test-arm64 flakes lint fidelity fidelity-logits clients fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check check-added test-race test-arm64 flakes lint fidelity fidelity-logits clients world fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -169,6 +169,12 @@ clients:
 	M40_LLM_CLIENTS=$(CURDIR)/.ci/clients/node_modules M40_LLM_CLIENTS_GO=$(CURDIR)/bin/clients \
 		M40_LLM_CLIENT_PROGRAMS=$(CURDIR)/.ci/clients/programs/node_modules \
 		go test -count 1 -v -run '^TestClients$$|^TestClientPrograms$$' ./handlers
+
+# Real weights, published clients in Python and llama-server where the user's cache folder has it: installs them in that
+# folder, runs all, and writes docs/compatibility.md. What cannot be installed is named and skipped. M40_LLM_MINILM names
+# an all-MiniLM-L6-v2 in F16; the reference values are in M40_LLM_FIXTURES.
+world:
+	M40_LLM_WORLD=$$(world/install) M40_LLM_COMPATIBILITY=$(CURDIR)/docs/compatibility.md go test -count 1 -v -timeout 20m ./world
 
 # Each fuzz target for FUZZTIME. Go spends up to a minute on making one interesting input smaller,
 # in which it tries nothing else: here it gets 1,000 tries.
