@@ -139,13 +139,8 @@ func (p Picker) loads() string {
 	return "It is loaded when the first message is sent."
 }
 
-// and is loads as the end of a sentence.
-func (p Picker) and() string {
-	if where := p.where(); where != "" {
-		return ", and runs at " + where + "."
-	}
-	return ", and is loaded when the first message is sent."
-}
+// good says what the chosen model is good at.
+func (p Picker) good() string { return p.row().Good }
 
 // Offers reports whether a model of this name can be chosen.
 func (p Picker) Offers(name string) bool {
@@ -197,6 +192,7 @@ type ModelRow struct {
 	Continues  bool   // it has no chat template, and continues text
 	Embeds     bool   // it computes embeddings for programs, and writes no text
 	Ranks      bool   // it ranks documents for programs, and writes no text
+	Good       string // what it is good at, in a sentence; empty: not known
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
 	Engine   string // as that names itself

@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -123,6 +124,15 @@ func (r Rail) newest(rows []ConversationRow) []ConversationRow {
 func FolderAddress(name string) string { return "/?" + folderView(name) }
 
 func folderView(name string) string { return url.Values{"folder": {name}}.Encode() }
+
+// recent returns the three chats that were used last; none of a part of the list.
+func (r Rail) recent() []ConversationRow {
+	if r.view() != "" || r.Query != "" || r.Later {
+		return nil
+	}
+	rows := slices.SortedStableFunc(slices.Values(r.Rows), func(a, b ConversationRow) int { return b.At.Compare(a.At) })
+	return rows[:min(3, len(rows))]
+}
 
 // view is the query that asks for this list, without what was searched for.
 func (r Rail) view() string {

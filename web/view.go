@@ -182,18 +182,17 @@ type Engine struct {
 	// which weights the device has in another format than the file.
 	DeviceNotice string `json:"device_notice"`
 
-	Queue    string  `json:"queue"`   // "2 waiting, 1 running"
-	Cache    string  `json:"cache"`   // "35.7 MB of 4.83 GB used": memory of the KV cache; empty while nothing is loaded
-	Saves    int     `json:"saves"`   // changes when the KV cache of a chat was stored
-	Rate     string  `json:"rate"`    // tokens per second, "38.2"; empty while nothing is generated
-	Summary  string  `json:"summary"` // one line for small screens
-	Line     string  `json:"line"`    // of an empty chat, if the server has other chats
-	Ready    string  `json:"ready"`   // first line of an empty chat, if it is the first chat
-	Headline string  `json:"headline"`
-	Intro    string  `json:"intro"`
-	Context  int     `json:"context"` // positions one answer can use; 0: not known yet
-	Loading  float64 `json:"loading"` // percent
-	Amount   string  `json:"amount"`  // "3.2 of 4.9 GB"
+	Queue    string  `json:"queue"`    // "2 waiting, 1 running"
+	Cache    string  `json:"cache"`    // "35.7 MB of 4.83 GB used": memory of the KV cache; empty while nothing is loaded
+	Saves    int     `json:"saves"`    // changes when the KV cache of a chat was stored
+	Rate     string  `json:"rate"`     // tokens per second, "38.2"; empty while nothing is generated
+	Summary  string  `json:"summary"`  // one line for small screens
+	Ready    string  `json:"ready"`    // of an empty chat: whether the model can answer
+	Headline string  `json:"headline"` // of an empty chat: the model, or what becomes of it
+	Intro    string  `json:"intro"`    // what it is good at
+	Context  int     `json:"context"`  // positions one answer can use; 0: not known yet
+	Loading  float64 `json:"loading"`  // percent
+	Amount   string  `json:"amount"`   // "3.2 of 4.9 GB"
 	Notice   string  `json:"notice"`
 	Error    string  `json:"error"`   // why the engine failed, and what to do
 	Trouble  string  `json:"trouble"` // last failure of the engine, and how the server reacted
@@ -366,16 +365,17 @@ func (t Turn) label() string {
 }
 
 // kept is the text in an empty chat about where chats are stored.
-const kept = "Chats are kept in one file on the machine of this server."
+const kept = "Chats are kept on this server."
 
-// suggestion is a suggested question in an empty chat.
-type suggestion struct{ text, shows string }
+// lesson is a prompt in an empty chat. When its answer is there, the page opens a view of it: its tokens, a contact
+// sheet, or its tokens and the slider of a setting.
+type lesson struct{ title, prompt, opens, shows string }
 
-var suggestions = []suggestion{
-	{"Tell me a short story about a lighthouse", "shows streaming and the stop button"},
-	{"What does temperature do?", "then move the slider and ask again"},
-	{"Write a poem about the sea", "ask twice: the seed changes it"},
-	{"Count the animals: a fox, two hens", "small models get this wrong"},
+// lessons have prompts to which even the built-in model gives other answers with other seeds.
+var lessons = []lesson{
+	{"See how sure it was of each word", "Tell me a short story about a lighthouse", "tokens", "Opens the tokens of the answer"},
+	{"Twelve answers at once", "Tell me a joke", "sheet", "Opens the contact sheet"},
+	{"Move top-p and watch words disappear", "Tell me a story about a fox", "top_p", "Opens the tokens beside the slider"},
 }
 
 // shortcut is a line in the list of keyboard shortcuts.

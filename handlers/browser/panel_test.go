@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -231,15 +232,14 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	server, chats := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
 	b.open("/")
-	b.until("document.querySelector('#empty').innerText.includes('tiny model') && document.querySelector('[data-suggestion]').checkVisibility()")
+	b.until("document.querySelector('#empty').innerText.includes('tiny model') && document.querySelector('#empty .real').checkVisibility() && !document.querySelector('#recent')")
 	b.ask(engine, "Hello", "Hi.")
-	calm := "Guide is ready."
 	b.open("/")
-	if got := strings.TrimSpace(b.text("#empty")); got != calm {
-		t.Errorf("with a chat, the first screen says %q", got)
+	if got := b.value("[...document.querySelectorAll('#recent li a .cut-text, #empty .real')].map(el => el.innerText).join()"); got != "Hello" {
+		t.Errorf("with a chat, the first screen has %q", got)
 	}
 	b.click("[data-temporary]")
-	b.until("document.querySelector('#empty').innerText.trim() === 'Guide is ready. This chat will not be stored.'")
+	b.until("document.querySelector('#empty').innerText.includes('This chat will not be stored.')")
 	b.click("[data-temporary]")
 	for _, size := range []int64{390, 820, 1440} {
 		b.size(size, 844, size < 1000)
@@ -251,7 +251,7 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	engine.Set(func(s *infer.Status) {
 		s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
 	})
-	b.until("document.querySelector('#empty').innerText.includes('Loading Guide.') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
+	b.until("document.querySelector('#empty').innerText.includes('Loading Guide') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
 
 	// The archive counts: who has one knows the page.
 	list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 9})
@@ -261,6 +261,34 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	handlerstest.PostForm(t, server, "/c/"+list[0].ID+"/archive", "value=true")
 	b.open("/")
 	b.until("document.querySelector('#empty .calm').checkVisibility()")
+	b.clean()
+}
+
+func TestALessonOpensWhatItIsAbout(t *testing.T) {
+	t.Parallel()
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	b := openBrowser(t, server)
+	for opens, focused := range map[string]string{"tokens": "textarea", "top_p": "top_p"} {
+		b.open("/")
+		b.click("[data-lesson=" + opens + "]")
+		answer := engine.Next(t)
+		answer.WriteSampled(t, rand.New(rand.NewPCG(7, 8)), "Once ", "there ", "was.")
+		answer.Finish()
+		b.until(idle + " && document.querySelectorAll('.toks .tok').length === 3")
+		b.until("(document.activeElement.closest('[data-param]')?.dataset.param ?? document.activeElement.localName) === '" + focused + "'")
+	}
+	b.open("/")
+	b.click("[data-lesson=sheet]")
+	first := engine.Next(t)
+	for range 11 {
+		engine.Next(t).Finish()
+	}
+	first.Finish()
+	b.until("location.pathname.endsWith('/sheet') && document.querySelector('[data-states]')?.textContent.includes('12 done')")
+	if got := b.value("location.search.includes('start')"); got != "false" {
+		t.Error("loaded again, the sheet would begin anew")
+	}
 	b.clean()
 }
 

@@ -71,15 +71,12 @@ func Engine(s infer.Status) web.Engine {
 	case infer.StateLoading:
 		describeLoading(&e, s.Loading)
 	case infer.StateRestarting:
-		e.Line = "The engine is being restarted."
 		e.StateText, e.Ready, e.Headline = "restarting", "The engine is being restarted.", name+" will be back in a moment"
 		e.Intro = "A message sent now is kept, and answered as soon as the engine is there."
 	case infer.StateUnloaded:
-		e.Line = name + " is not in memory."
 		e.StateText, e.Ready, e.Headline = "not in memory", "It is loaded with the next message.", name+" is loaded with the next message"
 		e.Intro = "Nobody had used it for a while, so its memory was freed."
 	case infer.StateFailed:
-		e.Line = "No model is loaded."
 		e.StateText, e.Ready, e.Headline = "failed", "Not ready.", "No model is loaded"
 		e.Intro = "Choose another one, or download one. Until then nothing can be answered."
 		if s.Error != nil {
@@ -138,12 +135,11 @@ func describeLoading(e *web.Engine, l infer.Loading) {
 	}
 	e.Ready = "Loading the model."
 	e.Headline = "Loading " + e.Name
-	e.Line = e.Headline + "."
 	e.Intro = "A message sent now is kept, and answered as soon as the model is there."
 }
 
 func describeReady(e *web.Engine, s infer.Status) {
-	e.StateText, e.Ready, e.Line = "ready", "Ready.", e.Name+" is ready."
+	e.StateText, e.Ready, e.Headline = "ready", "Ready.", e.Name
 	if s.LoadMS > 0 {
 		e.Ready = fmt.Sprintf("Ready in %.1f s.", max(0.1, s.LoadMS/1000))
 	}
@@ -153,16 +149,30 @@ func describeReady(e *web.Engine, s infer.Status) {
 			e.Rate = units.TokenRate(s.Decode)
 		}
 	}
-	if !s.Model.Demo {
-		e.Headline = e.Name + " is ready"
-		e.Intro = "It runs on this machine and nowhere else. Ask something, move a slider, ask again and compare."
-		return
+	e.Intro = GoodAt(s.Model)
+	if s.Model.Demo {
+		e.Ready += " No download needed."
 	}
-	e.Ready += " No download needed."
-	e.Headline = e.Name + " is a tiny model. It is here so that you can try the controls."
-	e.Intro = "It is often wrong. Ask it for small things, move a slider, and ask again."
-	if n := s.Model.Parameters; n >= 1e6 {
-		e.Intro = fmt.Sprintf("It has %.0f million parameters and is often wrong. Ask it for small things, move a slider, and ask again.", float64(n)/1e6)
+}
+
+// GoodAt says in a sentence or two what a model is good at, as far as its size and template tell.
+func GoodAt(m infer.ModelInfo) string {
+	const million, billion = 1e6, 1e9
+	switch n := float64(m.Parameters); {
+	case m.Demo && n >= million:
+		return fmt.Sprintf("A tiny model with %.0f million parameters, here so that you can try the controls. It is good at short stories and jokes, and often wrong about facts.", n/million)
+	case m.Demo:
+		return "A tiny model, here so that you can try the controls. It is often wrong."
+	case m.Continues:
+		return "Continues a text. It was not trained to answer questions: begin a sentence and let it go on."
+	case n == 0:
+		return ""
+	case n < 3*billion:
+		return "Quick. Good at rewriting and short texts; often wrong about facts and sums."
+	case n < 12*billion:
+		return "Good at explaining, rewriting and short code. Check its facts and long sums."
+	default:
+		return "Good at explaining, longer texts and code. Check its facts."
 	}
 }
 

@@ -14,7 +14,7 @@ func engine() web.Engine {
 	return web.Engine{
 		State: "ready", StateText: "ready", ID: "guide", Name: "Guide", Tag: "demo", Demo: true, Model: "Guide, 14 M parameters, Q8_0",
 		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "empty", Cache: "0.9 MB of 67.1 MB used", Rate: "31.2", Summary: "Guide · ready", Context: 1024,
-		Line: "Guide is ready on this machine.", Ready: "The built-in model is ready.", Headline: "Ask something.", Intro: "Guide is a small model for trying the controls.",
+		Ready: "Ready in 0.2 s. No download needed.", Headline: "Guide", Intro: "A tiny model with 14 million parameters, here so that you can try the controls. It is good at short stories and jokes, and often wrong about facts.",
 		TooLongFirst: "Shorten the message, or choose a model with a longer context.", TooLong: "Shorten the message, or fork the chat further up.",
 	}
 }
@@ -75,9 +75,11 @@ func rendered() []State {
 		{Name: "chat-empty", Component: web.Playground(empty(func(*web.Page) {}))},
 		{Name: "chat-empty-loading", Component: web.Playground(empty(func(p *web.Page) {
 			p.Engine.State, p.Engine.StateText, p.Engine.Loading, p.Engine.Amount = "loading", "loading, 65 %", 65, "3.2 of 4.9 GB"
+			p.Engine.Ready, p.Engine.Headline, p.Engine.Intro = "Loading the model.", "Loading Guide", "A message sent now is kept, and answered as soon as the model is there."
 		}))},
 		{Name: "chat-empty-failed", Component: web.Playground(empty(func(p *web.Page) {
 			p.Engine.State, p.Engine.StateText, p.Engine.Error = "failed", "failed", "The model needs 5.0 GB of memory, and 3.1 GB are free. Choose a smaller one, or close other programs."
+			p.Engine.Ready, p.Engine.Headline, p.Engine.Intro = "Not ready.", "No model is loaded", "Choose another one, or download one. Until then nothing can be answered."
 		}))},
 		{Name: "chat-warnings", Component: web.Playground(empty(func(p *web.Page) {
 			p.Space, p.Engine.Trouble, p.Engine.Notice, p.Picker.Chosen = "Only 212 MB of the disk are free: new messages are refused at 64 MB.", "The engine ended and was started again.", "This model has no chat template.", "gone-8b"

@@ -47,6 +47,7 @@ let turning = null // the version that was requested and has not arrived
 let systemTimer = 0 // delays counting the tokens of the system prompt
 let inspected = null // {candidates, name} of the selected token
 let writeOn = false // continue the answer once its edited text is saved
+let lesson = '' // what opens when the answer of a lesson is there: tokens, or the key of a setting
 
 const panel = new Panel({
   system: () => system.value,
@@ -232,7 +233,10 @@ function noticeEvent(e) {
   if (e.type === 'branch' && turning) turned()
   if (e.type === 'model') picker.choose(e.text)
   if (e.type === 'panel') panel.follow(e)
-  if (e.type === 'end' && chat.turns.has(e.id)) measured([chat.turns.get(e.id)])
+  if (e.type === 'end' && chat.turns.has(e.id)) {
+    measured([chat.turns.get(e.id)])
+    if (lesson) opened(chat.turns.get(e.id))
+  }
 }
 
 // speeds are the measured speeds of each model in this browser, in tokens per second.
@@ -253,7 +257,6 @@ function refresh() {
   tokens.replaced()
   const empty = chat.empty && !link.chat
   $('#empty').hidden = !empty
-  if (!chat.empty) $('#empty').removeAttribute('data-newcomer')
   chat.el.hidden = empty
   chat.el.toggleAttribute('data-running', Boolean(running))
   $('#older').hidden = !chat.more
@@ -552,10 +555,35 @@ async function send(typedText, unanswered = false) {
 }
 
 // openContactSheet opens the page of the contact sheet of a question, or of that of an answer; without
-// a turn, of the last question.
-function openContactSheet(turn, id = link.chat) {
+// a turn, of the last question. more is added to the address.
+function openContactSheet(turn, id = link.chat, more = '') {
   panel.flush()
-  location.assign(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}`)
+  location.assign(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}${more}`)
+}
+
+// learn sends the prompt of a lesson. When the answer is there, opened shows the view that the lesson is about.
+async function learn(opens, prompt) {
+  if (opens === 'sheet') {
+    const id = await send(prompt, true)
+    if (id) openContactSheet(null, id, '&start')
+  } else {
+    lesson = opens
+    if (!await send(prompt)) lesson = ''
+  }
+}
+
+// opened shows the tokens of the answer to a lesson, and the slider that it is about if there is one.
+async function opened(answer) {
+  const opens = lesson
+  lesson = ''
+  if (answer.info.state !== 'done') return
+  await tokens.toggle(answer)
+  if (!tokens.shows(answer)) return
+  following = false
+  answer.el.scrollIntoView({ block: 'start' })
+  if (opens === 'tokens') return
+  if (phone.matches) drawer('sheet')
+  $(`[data-param="${opens}"] input[type=range]`).focus()
 }
 
 // sendForSheet sends the message without an answer, and opens its contact sheet.
@@ -673,7 +701,7 @@ function setDraft(text) {
   if (!temporary || !text) keepDraft(link.chat, text)
 }
 $('[data-stop]').addEventListener('click', e => { if (isFirst(e)) stop() })
-for (const card of $$('[data-suggestion]')) card.addEventListener('click', () => send(card.dataset.suggestion))
+for (const card of $$('[data-lesson]')) card.addEventListener('click', () => learn(card.dataset.lesson, card.dataset.prompt))
 
 const copyAt = async (button, text, shown) => reply(button, await copy(text, shown))
 

@@ -107,7 +107,7 @@ export class Picker {
     const where = this.where
     for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : 'loads with the next message'
     for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : 'It is loaded when the first message is sent.'
-    for (const el of $$('[data-chosen-and]')) el.textContent = where ? `, and runs at ${where}.` : ', and is loaded when the first message is sent.'
+    for (const el of $$('[data-chosen-good]')) el.textContent = this.button?.dataset.good ?? ''
     for (const el of $$('[data-here]')) el.hidden = where !== ''
     for (const el of $$('[data-there]')) el.hidden = where === ''
     for (const [at, text] of Object.entries({ server: where, engine: this.button?.dataset.engineName, context: this.button?.dataset.contextLength })) {

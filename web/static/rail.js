@@ -139,6 +139,7 @@ export class Rail {
     this.rove()
     this.focusLike(had)
     this.mark()
+    if (!this.view && !words) for (const row of $$('[data-recent]')) row.hidden = !this.row(row.dataset.recent) // it was deleted or archived
   }
 
   // focusLike focuses the counterpart of had, the focused element of the previous list.

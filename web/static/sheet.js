@@ -253,3 +253,7 @@ function follow() {
 }
 
 if ('shown' in document.body.dataset) follow()
+else if (new URLSearchParams(location.search).has('start')) {
+  history.replaceState(null, '', `${location.pathname}?question=${question}`) // loaded again, the page does not start again
+  form.requestSubmit()
+}
