@@ -143,10 +143,10 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 				"the answer has a rate":            "document.querySelector('.answer [data-f=rate]').checkVisibility()",
 				"the engine has a rate":            "!document.querySelector('[data-rate]').matches('[data-idle]')",
 				"the engine writes":                "document.querySelector('[data-engine=state_text]').innerText !== 'not connected'",
-				"the answer's connection is there": "document.querySelector('.answer .why').innerText !== 'connection lost'",
+				"the answer's connection is there": "document.querySelector('.answer .why [data-end]').innerText !== 'connection lost'",
 				"the answer can be stopped":        "!document.querySelector('[data-stop]').disabled",
 			}
-			if c.signal == syscall.SIGTERM && b.text(".answer .why") == "the server stopped here" { // it may say so before it closes
+			if c.signal == syscall.SIGTERM && b.text(".answer .why [data-end]") == "the server stopped here" { // it may say so before it closes
 				delete(untrue, "the answer has a rate")
 				delete(untrue, "the answer's connection is there")
 			}
@@ -182,7 +182,7 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 				t.Errorf("%s: %q was shown, and %q is saved", c.name, shown, saved)
 			}
 			b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-			if got := b.text(".answer .why"); got != "the server stopped here" {
+			if got := b.text(".answer .why [data-end]"); got != "the server stopped here" {
 				t.Errorf("%s: the answer says %q", c.name, got)
 			}
 		}
