@@ -199,6 +199,7 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 	})
 
 	run("the lock pins the seed of the last answer in view, which the field shows", func(t *testing.T) {
+		b.frames() // the page takes a scroll that comes with a new size for the size's
 		b.script(`document.querySelector('#scroll').scrollTop = 0`)
 		b.until("document.querySelector('#n-seed').value === '8842'")
 		if got := b.value("document.querySelector('[data-pin]').ariaLabel"); got != "Pin 8842, the seed of the answer in view" {
