@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"infer/record":      {"infer/sample"},
 	"infer/picture":     {"infer/gguf", "infer/units"},
 	"infer/placement":   {"infer/device", "infer/gguf", "infer/model", "infer/sample", "infer/units"},
-	"infer/model":       {"infer/device", "infer/gguf"},
+	"infer/model":       {"infer/device", "infer/gguf", "infer/picture"},
 	"infer/device":      {"infer/gguf"},
 	"infer/ref":         {"infer/device", "infer/gguf"},
 	"infer/cpu":         {"infer/cpu/host", "infer/device", "infer/gguf"},

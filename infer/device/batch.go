@@ -13,6 +13,13 @@ type Batch struct {
 	Seq    []int32 // (rows) sequence of the row, an index into the tables of each cache group
 	Out    []int32 // rows whose logits are computed, ascending
 
+	// Ends has for each row the last position that it attends to, in programs whose attention has Spans: its own, or that of
+	// the last row of the batch in a span whose rows see each other. Other programs do not read it.
+	Ends []int32
+
+	// Inputs replace the embeddings of the tokens of some rows. Only package model reads them.
+	Inputs []Input
+
 	// Tables are the block tables by cache group and sequence: the KV blocks of positions 0-31, 32-63, ….
 	// A block that is behind the windows of all rows has no effect on results, whatever it holds.
 	Tables [][][]int32
@@ -25,8 +32,17 @@ type Batch struct {
 	Ahead bool
 }
 
-// LastPos appends, for each row, the last position that its sequence has in the batch, to list.
+// Input is what rows of a batch have in place of the embeddings of their tokens.
+type Input struct {
+	Row    int       // the first of them
+	Values []float32 // whole rows, as wide as the embeddings
+}
+
+// LastPos appends, for each row, Ends or, without these, the last position that its sequence has in the batch, to list.
 func (b *Batch) LastPos(list []int32) []int32 {
+	if len(b.Ends) > 0 {
+		return append(list, b.Ends...)
+	}
 	last := make([]int32, len(b.Tables[0]))
 	for i, s := range b.Seq {
 		last[s] = max(last[s], b.Pos[i])
@@ -57,6 +73,9 @@ func (b *Batch) Check(l Limits) error {
 			return fmt.Errorf("row %d: position %d is outside the embedding table of %d positions", i, b.Pos[i], l.Positions)
 		}
 	}
+	if err := b.checkEnds(l); err != nil {
+		return err
+	}
 	if err := b.checkStates(l); err != nil {
 		return err
 	}
@@ -77,6 +96,23 @@ func (b *Batch) Check(l Limits) error {
 			return fmt.Errorf("output row %d is out of order or outside the batch of %d rows", r, n)
 		}
 		last = r
+	}
+	return nil
+}
+
+// checkEnds returns an error unless each row of a program with Spans has an end, which is a row of the batch.
+func (b *Batch) checkEnds(l Limits) error {
+	if !l.Spans && len(b.Ends) == 0 {
+		return nil
+	}
+	if len(b.Ends) != len(b.Pos) {
+		return fmt.Errorf("batch has %d ends of spans for %d rows", len(b.Ends), len(b.Pos))
+	}
+	for i, end := range b.Ends {
+		ahead := i + int(end) - int(b.Pos[i])
+		if end < b.Pos[i] || ahead >= len(b.Pos) || b.Seq[ahead] != b.Seq[i] || b.Pos[ahead] != end {
+			return fmt.Errorf("row %d: position %d, the end of its span, is not in the batch", i, end)
+		}
 	}
 	return nil
 }

@@ -100,6 +100,10 @@ type Attention struct {
 	// in the batch; with Window, to those at most Window/2 away. The rows of a whole text must share
 	// a batch, or be stored before.
 	Bidirectional bool
+
+	// Spans lets every row attend to the positions of its sequence up to the one that Batch.Ends has for it; with Window,
+	// to those less than Window before it.
+	Spans bool
 }
 
 // Reach returns how far before and after its own position a row attends, in positions.
@@ -111,9 +115,14 @@ func (a Attention) Reach() (before, after int) {
 	case a.Bidirectional:
 		return all, all
 	case a.Window > 0:
-		return min(a.Window-1, all), 0
+		before = min(a.Window-1, all)
+	default:
+		before = all
 	}
-	return all, 0
+	if a.Spans {
+		after = all
+	}
+	return before, after
 }
 
 // Slope returns the slope of a query head with ALiBi. Of the first n heads, n the largest power of two, they fall evenly in their
@@ -206,6 +215,7 @@ type Limits struct {
 	Vocab     int   // rows of its smallest token embedding table
 	Positions int   // rows of its smallest position embedding table
 	States    int   // slots of its recurrent state; 0: it has none
+	Spans     bool  // it has attention with Spans
 }
 
 // Limits returns the limits of p's batches.
@@ -228,6 +238,7 @@ func (p *Program) Limits() Limits {
 		case OpConv, OpScan:
 			l.States = op.State.Layout.Slots
 		}
+		l.Spans = l.Spans || op.Attention.Spans
 	}
 	return l
 }

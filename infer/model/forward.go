@@ -10,13 +10,21 @@ import (
 // recording records the forward pass of a stage in a program.
 type recording struct {
 	*device.Program
-	m *Model
-	s *stage
+	m        *Model
+	s        *stage
+	pictures bool // of steps with pictures, whose embeddings are not recorded
 }
 
 // program records the forward pass of stage s for batches of up to rows rows.
-func (m *Model) program(s *stage, rows int) *device.Program {
-	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s}
+func (m *Model) program(s *stage, rows int) *device.Program { return m.programFor(s, rows, false) }
+
+// programFor is program, or with pictures the forward pass behind the embeddings.
+func (m *Model) programFor(s *stage, rows int, pictures bool) *device.Program {
+	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s, pictures}
+	s.buffers.X = r.buffer("x", m.config.Dim)
+	if s.embeds && !pictures {
+		r.embed()
+	}
 	r.record()
 	r.Results = s.buffers.handedOver
 	if s.outputs && m.config.Embeds() {
@@ -27,23 +35,26 @@ func (m *Model) program(s *stage, rows int) *device.Program {
 	return r.Program
 }
 
+// embed records the embeddings of the tokens.
+func (r *recording) embed() {
+	c, w, b := &r.m.config, &r.s.weights, &r.s.buffers
+	r.Embed(b.X, w[tokenEmbd])
+	r.scale(b.X, c.EmbeddingScale, 0)
+	if !w[tokenTypes].None() {
+		r.AddBias(b.X, w[tokenTypes])
+	}
+	if !w[positionEmbd].None() {
+		positions := r.buffer("positions", c.Dim)
+		r.EmbedPositions(positions, w[positionEmbd])
+		r.Add(b.X, positions)
+	}
+	r.normInPlace(b.X, w[tokenEmbdNorm], w[tokenEmbdNormBias])
+}
+
+// record records the layers, and the output of the last stage.
 func (r *recording) record() {
 	c, w, b := &r.m.config, &r.s.weights, &r.s.buffers
 
-	b.X = r.buffer("x", c.Dim)
-	if r.s.embeds {
-		r.Embed(b.X, w[tokenEmbd])
-		r.scale(b.X, c.EmbeddingScale, 0)
-		if !w[tokenTypes].None() {
-			r.AddBias(b.X, w[tokenTypes])
-		}
-		if !w[positionEmbd].None() {
-			positions := r.buffer("positions", c.Dim)
-			r.EmbedPositions(positions, w[positionEmbd])
-			r.Add(b.X, positions)
-		}
-		r.normInPlace(b.X, w[tokenEmbdNorm], w[tokenEmbdNormBias])
-	}
 	var perLayer device.Tensor
 	if c.PerLayerDim > 0 {
 		perLayer = r.buffer("per layer", len(c.Layers)*c.PerLayerDim)
@@ -269,6 +280,7 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	att := r.buffer("att", q.Cols)
 	parameters := l.Attention
 	parameters.Sinks = w[attnSinks]
+	parameters.Spans = r.pictures && r.m.options.Pictures.Attend
 	r.Attention(att, q, kv, layer, parameters)
 	if !gate.None() {
 		r.gateAttention(l, w, att, gate)

@@ -33,6 +33,8 @@ type Options struct {
 	// are slower, and begin earlier.
 	PackLater bool
 
+	Pictures Pictures // what steps with pictures need; zero: there are none
+
 	Progress func(Progress) // if set, called with the progress of Load
 }
 
@@ -94,6 +96,7 @@ type stage struct {
 	alloc       func(rows, cols int) (device.Tensor, error)
 	*common
 	programs map[int]device.Executable // by row bucket
+	pictures pictureSteps
 }
 
 // common is what stages on one device have in common.
@@ -348,7 +351,7 @@ func (m *Model) compute(b *device.Batch) error {
 				return err
 			}
 		}
-		if err := s.executable(len(b.Tokens), m.options.MaxRows).Run(b); err != nil {
+		if err := m.runStage(s, b); err != nil {
 			return err
 		}
 	}
@@ -464,7 +467,7 @@ func (m *Model) compile(s *stage, read *int64) error {
 		}
 		s.programs[rows] = x
 	}
-	return nil
+	return m.compilePictures(s)
 }
 
 // buckets returns the row counts of programs for batches of up to most rows: the powers of two

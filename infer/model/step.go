@@ -47,7 +47,7 @@ func (m *Model) Submit(b *device.Batch) (Ticket, error) {
 	if len(m.submitted) >= m.Depth() {
 		return 0, fmt.Errorf("step %d has not been collected yet", m.submitted[0].ticket)
 	}
-	if d := m.pipelined(); d != nil {
+	if d := m.pipelined(); d != nil && !hasPictures(b) {
 		m.out = 0
 		if err := d.Start(m.stages[0].executable(len(b.Tokens), m.options.MaxRows), b); err != nil {
 			return 0, err
@@ -68,7 +68,7 @@ func (m *Model) Collect(t Ticket) ([]Result, error) {
 	}
 	b := m.submitted[0].batch
 	m.submitted = slices.Delete(m.submitted, 0, 1)
-	if d := m.pipelined(); d != nil {
+	if d := m.pipelined(); d != nil && !hasPictures(b) {
 		m.out = 0
 		if err := d.Wait(); err != nil {
 			return nil, err
