@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 
 	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
 	"infer/gguf":        {"infer/units"},
-	"infer/engine":      {"infer", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
+	"infer/engine":      {"infer", "infer/picture", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":        {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record":      {"infer/sample"},
 	"infer/picture":     {"infer/gguf", "infer/units"},

@@ -212,11 +212,17 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 	if !known {
 		return chat.Message{}, failure.Invalid(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
 	}
-	read := parseContent
-	if role == "tool" {
-		read = parseResult
+	var content string
+	var pictures [][]byte
+	var err error
+	switch role {
+	case "tool":
+		content, err = parseResult(m.Content, param+".content")
+	case "user":
+		content, pictures, err = parseSeen(m.Content, param+".content")
+	default:
+		content, err = parseContent(m.Content, param+".content")
 	}
-	content, err := read(m.Content, param+".content")
 	if err != nil {
 		return chat.Message{}, err
 	}
@@ -229,6 +235,7 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 		ReasoningContent: cmp.Or(m.ReasoningContent, m.Reasoning),
 		Name:             m.Name,
 		ToolCallID:       m.ToolCallID,
+		Pictures:         pictures,
 	}
 	if m.Role == "function" {
 		parsed.ToolCallID = functionCallID(m.Name)

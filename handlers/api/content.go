@@ -2,12 +2,14 @@ package api
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/chat"
 )
 
 // This file reads the content of messages, which is text in several forms.
@@ -52,6 +54,79 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 		}
 		return cmp.Or(p.Text, p.Refusal), nil
 	})
+}
+
+// imagePart is a part of a content array with a picture.
+type imagePart struct {
+	Type     string          `json:"type"`
+	ImageURL json.RawMessage `json:"image_url"` // {"url":"…"}, or the string alone
+}
+
+// parseSeen reads the content of a message that may have pictures, which have marks in the text.
+func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]byte, err error) {
+	var parts []json.RawMessage
+	if firstByte(raw) == '[' {
+		if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
+			return "", nil, err
+		}
+	}
+	var b strings.Builder
+	text := false // the last part is text
+	for i, part := range parts {
+		where := fmt.Sprintf("%s[%d]", param, i)
+		var p imagePart
+		if json.Unmarshal(part, &p) == nil && p.Type == "image_url" {
+			data, err := p.data(where + ".image_url")
+			if err != nil {
+				return "", nil, err
+			}
+			pictures, text = append(pictures, data), false
+			b.WriteString(chat.PictureMark)
+			continue
+		}
+		s, err := parseContent(json.RawMessage("["+string(part)+"]"), param)
+		if err != nil {
+			return "", nil, err
+		}
+		if text {
+			b.WriteByte('\n')
+		}
+		b.WriteString(strings.ReplaceAll(s, chat.PictureMark, "\uFFFD"))
+		text = true
+	}
+	if len(pictures) == 0 {
+		content, err = parseContent(raw, param)
+		return content, nil, err
+	}
+	return b.String(), pictures, nil
+}
+
+// data returns the file of the picture.
+func (p *imagePart) data(param string) ([]byte, error) {
+	var url string
+	if firstByte(p.ImageURL) == '{' {
+		var object struct {
+			URL string `json:"url"`
+		}
+		if err := httpio.DecodeJSON(p.ImageURL, param, &object); err != nil {
+			return nil, err
+		}
+		url, param = object.URL, param+".url"
+	} else if err := httpio.DecodeJSON(p.ImageURL, param, &url); err != nil {
+		return nil, err
+	}
+	head, encoded, ok := strings.Cut(url, ",")
+	switch {
+	case !strings.HasPrefix(head, "data:"):
+		return nil, failure.Invalid(param, "%s must be a data: URL with the picture itself; this server does not fetch pictures from other addresses", param)
+	case !ok || !strings.HasSuffix(head, ";base64"):
+		return nil, failure.Invalid(param, "%s must have the picture in base64: data:image/png;base64,…", param)
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, failure.Invalid(param, "%s is not valid base64: %s", param, err)
+	}
+	return data, nil
 }
 
 // parseResult reads the result of a call. A program made it, so parts of other types are not refused: they become

@@ -229,6 +229,9 @@ func (m Message) value(i int, nullContent bool, reasoning ReasoningForm) (value,
 	d := newDict()
 	d.setName("role", callerText(m.Role))
 	d.setName("content", marked(validText(m.Content), fromMessage(i)))
+	if len(m.Pictures) > 0 {
+		d.setName("content", m.parts(fromMessage(i)))
+	}
 	if nullContent && m.Content == "" && len(m.ToolCalls) > 0 {
 		d.setName("content", nil)
 	}

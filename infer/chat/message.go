@@ -14,6 +14,28 @@ type Message struct {
 	Name             string          `json:"name,omitempty"`
 	ToolCallID       string          `json:"tool_call_id,omitempty"`
 	ToolCalls        json.RawMessage `json:"tool_calls,omitempty"` // array; the order of keys is kept
+
+	// Pictures are files of pictures. Each stands where Content has a PictureMark, in this order.
+	Pictures [][]byte `json:"pictures,omitempty"`
+}
+
+// PictureMark stands in Content for a picture: U+FFFC, the object replacement character.
+const PictureMark = "\uFFFC"
+
+// parts returns the content of m, whose texts are from the origin o, as a list of texts and pictures.
+func (m Message) parts(o origin) *list {
+	parts := &list{}
+	for i, s := range strings.Split(m.Content, PictureMark) {
+		if i > 0 {
+			d := newDict()
+			d.setName("type", literal("image"))
+			parts.items = append(parts.items, d)
+		}
+		if s != "" {
+			parts.items = append(parts.items, contentPart("text", marked(validText(s), o)))
+		}
+	}
+	return parts
 }
 
 // IsSystem reports whether m is a system prompt.

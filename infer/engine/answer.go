@@ -69,7 +69,7 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		mail:       newMailbox(),
 		notes:      p.notes,
 	}
-	a.client, a.sibling = r.Client, r.Sibling
+	a.client, a.sibling, a.pictures = r.Client, r.Sibling, p.pictures
 	a.audience = audience{scope: r.CacheScope, public: p.public}
 	if form != nil && len(form.ignored) > 0 {
 		a.mail.put(infer.Event{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: form.ignored}})

@@ -251,7 +251,9 @@ func (l *loop) contextOf(m *openModel) int {
 // limitsOf returns the limits of steps of m.
 func (l *loop) limitsOf(m *openModel) limits {
 	if !m.config.Embeds() {
-		return limits(placement.StepLimitsOf(l.options.Parallel, l.options.ChunkRows))
+		s := limits(placement.StepLimitsOf(l.options.Parallel, l.options.ChunkRows))
+		s.Rows = max(s.Rows, m.pictureRows()+l.options.Parallel)
+		return s
 	}
 	whole := 0
 	if m.config.IsBidirectional() {

@@ -43,6 +43,9 @@ type Options struct {
 	// loads another.
 	OpenDevice func(*gguf.File) (device.Device, error)
 
+	// OpenTower opens the device that encodes pictures for a companion file; nil: models read no pictures.
+	OpenTower func(*gguf.File) (device.Device, error)
+
 	// MoreDevices, if set, yields further devices in order of preference, the one that
 	// computes in main memory last. The engine opens one after the other until the model
 	// fits.
@@ -141,7 +144,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
-		models:  &openModels{catalog: o.Catalog, log: o.Logger, open: map[openName]*openModel{}},
+		models:  &openModels{catalog: o.Catalog, log: o.Logger, openTower: o.OpenTower, pictures: newSeenPictures(), open: map[openName]*openModel{}},
 		inbox:   newInbox(o.Parallel + o.QueueLimit),
 		status:  newStatus(),
 		cancel:  cancel,
@@ -292,6 +295,9 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 		r.Params = m.info.Sampling.Apply(r.Params, r.Unset)
 		p, err := m.prompt(ctx, r, submitted)
 		if err != nil {
+			return err
+		}
+		if p.pictures, err = m.look(ctx, r, p.tokens, e.models.pictures); err != nil {
 			return err
 		}
 		a, err := newAnswer(ctx, r, m, p, e.options.Logger)

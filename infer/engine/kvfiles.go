@@ -109,7 +109,7 @@ func (k *kvFiles) active() bool { return k.current != nil || len(k.queue) > 0 }
 // save queues a save of the first blocks of an answer that ends.
 func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := min(len(q.table.chain), q.computed/b.size)
-	if k.dir == nil || id.Key == "" || n == 0 {
+	if k.dir == nil || id.Key == "" || n == 0 || len(q.pictures) > 0 { // numbers of pictures have no meaning in a file
 		return
 	}
 	var worth []int
@@ -130,7 +130,7 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := q.reusable() / b.size
 	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
-	if k.dir == nil || id.Key == "" || n == 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size], q.audience.scope), q.audience.scope) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+	if k.dir == nil || id.Key == "" || n == 0 || len(q.pictures) > 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size], q.audience.scope), q.audience.scope) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
 		return
 	}
 	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)

@@ -509,6 +509,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		GroupBlocks: p.plan.GroupBlocks(),
 		Experts:     p.experts,
 		PackLater:   l.packsLater(m, p),
+		Pictures:    m.sees(),
 
 		Progress: func(p model.Progress) { l.progress(m, p) },
 	})

@@ -171,7 +171,7 @@ func (s *scheduler) accept(q *sequence, n int) {
 	if q.computed += n; q.computed > len(q.tokens) {
 		return
 	}
-	s.blocks.commit(&q.table, q.tokens[:q.computed])
+	s.blocks.commit(&q.table, q.ids(q.computed))
 	s.blocks.cut(&q.table, len(q.tokens))
 	s.blocks.reserve(&q.table, len(q.tokens)) // what was taken for the draft instead
 }

@@ -409,6 +409,9 @@ func (l *loop) fill(f *flight) {
 		b.States = append(b.States, q.slot)
 	}
 	b.Ahead, b.Draws = f.ahead, l.draws(b.Draws[:0], plan)
+	if fillPictures(b, plan); len(b.Inputs) > 0 {
+		b.Draws = b.Draws[:0] // nothing is computed ahead of such a step
+	}
 }
 
 // deliver gives an answer its results of the step, whose last rows are those of draft. It returns the

@@ -15,6 +15,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/talk"
@@ -35,6 +36,8 @@ type openModel struct {
 	constraints *constraints
 	classifier  *model.Classifier // of a model that ranks documents; else nil
 	rankParts   []rankPart        // of its template for a query and a document; nil: it has none
+	vision      *vision // nil: it cannot read pictures
+	blind       string  // why its companion file cannot be used; empty: it can, or there is none
 
 	hash string // SHA-256 of the file's header and size
 
@@ -64,6 +67,9 @@ type openModels struct {
 	catalog infer.Catalog
 	log     *slog.Logger
 
+	openTower func(*gguf.File) (device.Device, error) // see Options.OpenTower
+	pictures  *seenPictures
+
 	mu   sync.Mutex
 	open map[openName]*openModel // by the requested name, and by the model's own
 }
@@ -83,7 +89,13 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 	m.users++
 	l.mu.Unlock()
 	if !ok {
-		m.err = contain(l.log, func() error { return m.read(l.catalog) })
+		m.err = contain(l.log, func() error {
+			if err := m.read(l.catalog); err != nil {
+				return err
+			}
+			m.openVision(l.openTower)
+			return nil
+		})
 		l.publish(m)
 	}
 	select {
@@ -128,6 +140,7 @@ func (l *openModels) release(m *openModel) {
 		return
 	}
 	l.withdraw(m)
+	m.vision.close()
 	if m.file != nil {
 		m.file.Close()
 	}
@@ -169,6 +182,9 @@ func (m *openModel) notices() string {
 	if !m.config.Embeds() { // else it has no conversations
 		notices = slices.Insert(notices, 0, m.format.Notice())
 	}
+	if m.blind != "" {
+		notices = append(notices, "pictures are not read: "+m.blind)
+	}
 	if model.IsTextOnly(m.file) {
 		notices = append(notices, "text only: the file's encoders of images and audio are not used")
 	}
@@ -192,6 +208,8 @@ type prompt struct {
 	notes  []string // how it differs from the conversation
 	begun  *reader  // after the tokens of the answer that is continued; nil: a new answer
 	public int      // leading tokens that say nothing of the request; see publicTokens
+
+	pictures []pictureSpan
 }
 
 // prompt returns the tokens of the input of r.
@@ -245,10 +263,14 @@ func (m *openModel) stops(r infer.Request) []string {
 
 // conversation renders and encodes the messages of r.
 func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
+	pictures, err := m.picturesOf(&r)
+	if err != nil {
+		return talk.Prompt{}, err
+	}
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
 	}
-	prompt, err := m.formatOf(r).Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now})
+	prompt, err := m.formatOf(r).Prompt(ctx, chat.Input{Messages: r.Messages, Tools: r.Tools, Continue: r.Continue, Vars: r.TemplateVars, Now: now}, pictures)
 	return prompt, conversationError(err)
 }
 

@@ -105,13 +105,13 @@ func (s *scheduler) release(q *sequence, keep bool) {
 		return
 	}
 	if keep && !q.unshared {
-		s.blocks.close(&q.table, q.tokens[:q.computed])
+		s.blocks.close(&q.table, q.ids(q.computed))
 	} else {
 		s.blocks.discard(&q.table)
 	}
 	if s.states != nil {
 		if !keep {
-			s.states.discard(q.tokens, q.audience.scope)
+			s.states.discard(q.ids(len(q.tokens)), q.audience.scope)
 		}
 		s.states.release(q.slot)
 		q.slot = noSlot
@@ -130,7 +130,7 @@ func (s *scheduler) rewind(q *sequence) {
 		return
 	}
 	for limit := len(q.tokens) - 1; ; {
-		snapshot, n := s.states.snapshot(q.tokens[:limit], q.audience.scope)
+		snapshot, n := s.states.snapshot(q.ids(limit), q.audience.scope)
 		if q.computed = s.blocks.truncate(&q.table, n); q.computed == n {
 			s.states.restore(q.slot, snapshot)
 			return
@@ -228,7 +228,7 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 			s.blocks.trim(&part.seq.table, part.seq.computed)
 		} else {
 			s.saveState(part.seq)
-			s.blocks.commit(&part.seq.table, part.seq.tokens[:part.seq.computed])
+			s.blocks.commit(&part.seq.table, part.seq.ids(part.seq.computed))
 		}
 	}
 	if decode == 0 && prefill > 0 {
@@ -243,7 +243,7 @@ func (s *scheduler) saveState(q *sequence) {
 		return
 	}
 	if passing := q.missing() == 0; passing || q.computed%s.states.every == 0 || q.computed == s.states.last(len(q.tokens)) {
-		s.states.save(q.slot, q.tokens[:q.computed], q.audience, passing)
+		s.states.save(q.slot, q.ids(q.computed), q.audience, passing)
 	}
 }
 
@@ -367,18 +367,18 @@ func (s *scheduler) open(q *sequence, reclaim bool) bool {
 func (s *scheduler) allocate(q *sequence) bool {
 	reusable, snapshot := q.reusable(), int32(noSlot)
 	if s.states != nil {
-		snapshot, reusable = s.cachedState(q.tokens[:reusable], q.audience.scope)
+		snapshot, reusable = s.cachedState(q.ids(reusable), q.audience.scope)
 		if snapshot == noSlot && s.states.free() == noSlot {
 			return false
 		}
 	}
-	table, cached, ok := s.blocks.open(q.tokens, reusable, q.audience)
+	table, cached, ok := s.blocks.open(q.ids(len(q.tokens)), reusable, q.audience)
 	if !ok {
 		return false
 	}
 	if s.states != nil {
 		if cached < reusable { // a part of the prefix made room for the rest
-			s.blocks.close(&table, q.tokens[:cached])
+			s.blocks.close(&table, q.ids(cached))
 			return false
 		}
 		q.slot = s.states.take(snapshot)
@@ -473,7 +473,7 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 		if r.missing() == 1 {
 			continue
 		}
-		common := commonPrefix(r.tokens, q.tokens[:q.reusable()])
+		common := commonPrefix(r.ids(len(r.tokens)), q.ids(q.reusable()))
 		if r.audience.scope != q.audience.scope {
 			common = min(common, r.audience.public)
 		}
@@ -482,7 +482,7 @@ func (s *scheduler) prefixUnderway(q *sequence) bool {
 			continue
 		}
 		if have < 0 {
-			have = s.blocks.cachedBlocks(q.tokens[:q.reusable()], q.audience.scope)
+			have = s.blocks.cachedBlocks(q.ids(q.reusable()), q.audience.scope)
 		}
 		if common > have {
 			return true
@@ -517,6 +517,7 @@ func (s *scheduler) divide() []scheduled {
 		left = min(s.beside.rows, s.limits.Rows) - decoding
 	}
 	left = max(len(prefill), left)
+	room := s.limits.Rows - len(plan) // for more than one row each
 	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, part := range prefill {
 		part.rows = min(part.seq.missing(), left/(len(prefill)-i))
@@ -526,9 +527,11 @@ func (s *scheduler) divide() []scheduled {
 		if s.states != nil {
 			part.rows = min(part.rows, s.states.until(part.seq.computed, len(part.seq.tokens))-part.seq.computed)
 		}
+		part.rows = part.seq.withWholePictures(part.rows, room+1)
 		left -= part.rows
+		room -= max(0, part.rows-1)
 	}
-	return plan
+	return slices.DeleteFunc(plan, func(part scheduled) bool { return part.rows == 0 })
 }
 
 // repeats reports whether the step behind plan, and behind n-1 others with the same sequences, has these sequences, too.

@@ -6,6 +6,7 @@ type sequence struct {
 	modelKey string  // openModel.key of the model it needs
 	tokens   []int32 // the prompt, then the answer so far
 	prompt   int     // tokens of the prompt
+	pictures []pictureSpan
 
 	client   string // who requested it
 	sibling  int    // its number among the answers requested together

@@ -11,7 +11,13 @@ import (
 // gemma3Tower is the SigLIP tower of Gemma 3. Its patches are averaged in squares, and the tokens of a picture see each
 // other in the language model.
 var gemma3Tower = towerFamily{
-	attend: true,
+	see: Pictures{
+		Attend:      true,
+		Placeholder: "<start_of_image>",
+		Token:       "<image_soft_token>",
+		Before:      "\n\n<start_of_image>",
+		After:       "<end_of_image>\n\n",
+	},
 	pool:   4,
 	record: recordSigLIP,
 	join:   averagePatches,

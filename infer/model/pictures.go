@@ -14,6 +14,10 @@ import (
 type Pictures struct {
 	Rows   int  // the most rows of a picture; 0: the model reads no pictures
 	Attend bool // the rows of a picture see each other: device.Batch.Ends says how far
+
+	// Placeholder is what chat templates write for a picture. The model reads Before, the text of Token for each row, and
+	// After in its place.
+	Placeholder, Token, Before, After string
 }
 
 // pictureSteps are the programs of a stage for steps with pictures.

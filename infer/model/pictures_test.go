@@ -76,7 +76,7 @@ func openSeeing(t *testing.T, name, companion string, openDevice func() (device.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.see, err = model.ReadTower(vision, c.Dim); err != nil {
+	if s.see, err = model.ReadTower(vision, &c); err != nil {
 		t.Fatal(err)
 	}
 	if s.tower, err = model.LoadTower(vision, towerDevice); err != nil {

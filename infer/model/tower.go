@@ -40,8 +40,8 @@ type towerConfig struct {
 
 // towerFamily is what the families of towers differ in.
 type towerFamily struct {
-	attend  bool // the tokens of a picture see each other in the language model
-	pool    int  // the published towerConfig.pool
+	see     Pictures // but Rows
+	pool    int      // the published towerConfig.pool
 	record  func(r *towerRecording, x device.Tensor)
 	join    func(c *towerConfig, features []float32) []float32 // the input of the projector, of the result of the tower
 	project func(r *towerRecording, joined device.Tensor) device.Tensor
@@ -54,17 +54,22 @@ var towerFamilies = map[string]*towerFamily{
 	"gemma3": &gemma3Tower,
 }
 
-// ReadTower returns the options for steps of a language model of width dim with the pictures of a companion file, or why
-// the two do not fit together.
-func ReadTower(f *gguf.File, dim int) (Pictures, error) {
+// ReadTower returns the options for steps of the language model of with the pictures of a companion file, or why the two do
+// not fit together.
+func ReadTower(f *gguf.File, of *Config) (Pictures, error) {
 	c, err := readTower(f)
 	if err != nil {
 		return Pictures{}, err
 	}
-	if c.text != dim {
-		return Pictures{}, fmt.Errorf("its vectors have %d elements, the model's %d: it belongs to another model", c.text, dim)
+	if !of.ReadsPictures() {
+		return Pictures{}, fmt.Errorf("models of the architecture %s read no pictures yet", of.Architecture)
 	}
-	return Pictures{Rows: c.tokens(), Attend: c.family.attend}, nil
+	if c.text != of.Dim {
+		return Pictures{}, fmt.Errorf("its vectors have %d elements, those of the model %d: it belongs to another model", c.text, of.Dim)
+	}
+	see := c.family.see
+	see.Rows = c.tokens()
+	return see, nil
 }
 
 func readTower(f *gguf.File) (c towerConfig, err error) {

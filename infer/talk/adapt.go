@@ -258,6 +258,7 @@ func joinNeighbours(in chat.Input) (list []chat.Message) {
 		}
 		last := &list[n]
 		last.Content = joined(last.Content, m.Content)
+		last.Pictures = slices.Concat(last.Pictures, m.Pictures)
 		last.ReasoningContent = joined(last.ReasoningContent, m.ReasoningContent)
 		last.ToolCalls = joinCalls(last.ToolCalls, m.ToolCalls)
 		if last.Name != m.Name {
@@ -285,6 +286,7 @@ func textIntoResult(in chat.Input) (list []chat.Message) {
 	for _, m := range in.Messages {
 		if n := len(list) - 1; n >= 0 && m.Role == "user" && list[n].Role == "tool" {
 			list[n].Content = joined(list[n].Content, m.Content)
+			list[n].Pictures = slices.Concat(list[n].Pictures, m.Pictures)
 			continue
 		}
 		list = append(list, m)

@@ -3,6 +3,7 @@ package talk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -39,16 +40,52 @@ type Prompt struct {
 	Notes  []string // what was changed of the conversation because the template requires it; see adapt
 }
 
+// Pictures is how a prompt shows the pictures of a conversation.
+type Pictures struct {
+	Placeholder string   // what templates write for a picture
+	Texts       []string // what the model reads in its place, for each picture
+}
+
+// expand replaces the placeholders that the template wrote.
+func (p Pictures) expand(prompt chat.Prompt) (chat.Prompt, error) {
+	if len(p.Texts) == 0 {
+		return prompt, nil
+	}
+	prompt, shown := slices.Clone(prompt), 0
+	for i, span := range prompt {
+		if span.Content {
+			continue
+		}
+		var b strings.Builder
+		for k, text := range strings.Split(span.Text, p.Placeholder) {
+			if k > 0 {
+				if shown++; shown <= len(p.Texts) {
+					b.WriteString(p.Texts[shown-1])
+				}
+			}
+			b.WriteString(text)
+		}
+		prompt[i].Text = b.String()
+	}
+	if shown != len(p.Texts) {
+		return nil, &TemplateError{fmt.Errorf("the chat template shows %d of %d pictures", shown, len(p.Texts))}
+	}
+	return prompt, nil
+}
+
 // Prompt renders and encodes a conversation. The text of messages is data: only the template's
 // own text can become special tokens. The caller sets Messages, Tools, Continue, Vars and Now
 // of in; Prompt sets the other fields.
-func (f *Format) Prompt(ctx context.Context, in chat.Input) (Prompt, error) {
+func (f *Format) Prompt(ctx context.Context, in chat.Input, pictures Pictures) (Prompt, error) {
 	rendered, err := f.conversation(ctx, in)
 	if err != nil {
 		return Prompt{}, err
 	}
 	if f.chosen() {
 		rendered.notes = slices.Insert(rendered.notes, 0, NoTemplate)
+	}
+	if rendered.prompt, err = pictures.expand(rendered.prompt); err != nil {
+		return Prompt{}, err
 	}
 	tokens, err := f.encode(ctx, rendered.prompt)
 	return Prompt{rendered.prompt.String(), tokens, rendered.notes}, err
