@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 )
 
@@ -62,6 +63,11 @@ func (r *Request) Validate() error {
 		return Invalid("banned_ends", "banned_ends must have at most %d places in the answer, each 0 or more", maxBannedEnds)
 	case len(r.Stop) > maxStops:
 		return Invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
+	}
+	for i, m := range r.Messages {
+		if n := strings.Count(m.Content, chat.PictureMark); len(m.Pictures) > 0 && n != len(m.Pictures) {
+			return Invalid("messages", "message %d has %d pictures and %d marks (U+FFFC) of where they stand", i+1, len(m.Pictures), n)
+		}
 	}
 	r.Tools = orNone(r.Tools)
 	if err := r.validateForm(); err != nil {

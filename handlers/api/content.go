@@ -19,6 +19,8 @@ type contentPart struct {
 	Type    string `json:"type"`
 	Text    string `json:"text"`
 	Refusal string `json:"refusal"`
+
+	ImageURL json.RawMessage `json:"image_url" schema:"string|object"` // {"url":"data:…"}, or the URL alone
 }
 
 // textParts are the kinds of content that are text, those of the Responses API included.
@@ -56,12 +58,6 @@ func parseContent(raw json.RawMessage, param string) (string, error) {
 	})
 }
 
-// imagePart is a part of a content array with a picture.
-type imagePart struct {
-	Type     string          `json:"type"`
-	ImageURL json.RawMessage `json:"image_url"` // {"url":"…"}, or the string alone
-}
-
 // parseSeen reads the content of a message that may have pictures, which have marks in the text.
 func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]byte, err error) {
 	var parts []json.RawMessage
@@ -74,9 +70,9 @@ func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]
 	text := false // the last part is text
 	for i, part := range parts {
 		where := fmt.Sprintf("%s[%d]", param, i)
-		var p imagePart
+		var p contentPart
 		if json.Unmarshal(part, &p) == nil && p.Type == "image_url" {
-			data, err := p.data(where + ".image_url")
+			data, err := p.picture(where + ".image_url")
 			if err != nil {
 				return "", nil, err
 			}
@@ -101,8 +97,8 @@ func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]
 	return b.String(), pictures, nil
 }
 
-// data returns the file of the picture.
-func (p *imagePart) data(param string) ([]byte, error) {
+// picture returns the file of the picture of an image_url.
+func (p *contentPart) picture(param string) ([]byte, error) {
 	var url string
 	if firstByte(p.ImageURL) == '{' {
 		var object struct {

@@ -27,6 +27,7 @@ type Chat struct {
 	Request  infer.Request // model and settings of every answer
 	System   string        // system prompt; "": none
 	Raw      bool          // write answers unfiltered, for files and pipes
+	Pictures [][]byte      // files of pictures before the first message
 	Continue bool          // the model continues text: it has no chat template
 	Terminal *Terminal
 
@@ -43,8 +44,18 @@ func (c *Chat) Once(ctx context.Context, prompt string) error {
 	if strings.TrimSpace(prompt) == "" {
 		return Usagef("the prompt is empty; see m40-llm run -h")
 	}
-	_, err := c.answer(ctx, append(c.start(), chat.Message{Role: "user", Content: validText(prompt)}))
+	_, err := c.answer(ctx, append(c.start(), c.question(prompt, true)))
 	return err
+}
+
+// question returns a message of the person, the first one with the pictures.
+func (c *Chat) question(text string, first bool) chat.Message {
+	m := chat.Message{Role: "user", Content: validText(text)}
+	if first && len(c.Pictures) > 0 {
+		m.Pictures = c.Pictures
+		m.Content = strings.Repeat(chat.PictureMark, len(c.Pictures)) + strings.ReplaceAll(m.Content, chat.PictureMark, "\uFFFD")
+	}
+	return m
 }
 
 const chatHelp = `Ctrl-C stops an answer, Ctrl-D, /bye or Ctrl-C twice ends the chat, /clear starts a new one. """ begins and ends a message of several lines.`
@@ -97,7 +108,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 		case line == "":
 			continue
 		}
-		asked := append(messages, chat.Message{Role: "user", Content: validText(line)})
+		asked := append(messages, c.question(line, len(messages) == len(c.start())))
 		answer, err := c.answer(ctx, asked)
 		switch {
 		case err == nil || errors.Is(err, errStopped) && answer.Content+answer.ReasoningContent != "":

@@ -40,6 +40,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 		row("memory", d.Fit.String())
 		row("runs on", d.Fit.On)
 	}
+	row("pictures", d.Companion)
 	row("license", d.License)
 	template := "none"
 	if d.Template != nil {

@@ -118,6 +118,7 @@ type engineFlags struct {
 	deviceFlags
 	ctx      *int
 	template *string // nil: the command has no such flag
+	mmproj   *string // nil: the command has no such flag
 	lookup   *string
 	ahead    *string
 }
@@ -127,6 +128,7 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		deviceFlags: addDeviceFlags(f),
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
+		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that beside a model, such as mmproj-NAME.gguf"),
 		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU and on GPUs where it was measured to gain"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
@@ -146,6 +148,12 @@ func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 		return nil, err
 	}
 	catalog, err := f.catalog(t, kind.types)
+	if err == nil && f.mmproj != nil && *f.mmproj != "" {
+		if _, statErr := os.Stat(*f.mmproj); statErr != nil && *f.mmproj != hub.NoCompanion {
+			return nil, cli.Usagef("--mmproj %s cannot be used: %v", *f.mmproj, statErr)
+		}
+		catalog.SetCompanion(*f.mmproj)
+	}
 	if err != nil || f.template == nil || *f.template == "" {
 		return catalog, err
 	}
@@ -181,6 +189,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 	o := engine.Options{
 		Catalog:       catalog,
 		OpenDevice:    func(file *gguf.File) (device.Device, error) { return kind.open(file, host, logger) },
+		OpenTower:     func(*gguf.File) (device.Device, error) { return cpu.OpenWith(host) },
 		Threads:       host.Threads,
 		SetThreads:    func(n int) { host.Threads = n },
 		Model:         name,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"unicode"
 
@@ -23,6 +24,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	flags := addEngineFlags(f)
 	readRequest := addRequestFlags(f)
 	system := f.String("system", "", "TEXT", "system prompt")
+	image := f.String("image", "", "FILE", "picture that the first message is about: PNG, JPEG, WebP, GIF or BMP; the model needs a companion file, see --mmproj")
 	raw := f.Bool("raw", "write the answer unfiltered, with any escape sequences in it; for files and pipes only")
 	rest, err := f.Parse(t, args, 2)
 	if err != nil {
@@ -34,6 +36,10 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	}
 	if *raw && cli.IsTerminal(t.Out) {
 		return cli.Usagef("--raw writes to files and pipes only: on a terminal, a model could send it escape sequences")
+	}
+	pictures, err := readPictures(*image)
+	if err != nil {
+		return err
 	}
 	catalog, err := flags.models(t)
 	if err != nil {
@@ -58,7 +64,10 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
+	if details.Continues && len(pictures) > 0 {
+		return cli.Usagef("--image needs a model with a chat template, and %s has none", options.Model)
+	}
+	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Pictures: pictures, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
 	if !once {
 		return conversation.Loop(ctx)
 	}
@@ -67,6 +76,18 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return cli.Usagef("%s; see m40-llm run -h", e.Message)
 	}
 	return err
+}
+
+// readPictures reads the picture of --image, none if file is empty.
+func readPictures(file string) ([][]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, cli.Usagef("--image %s cannot be read: %v", file, err)
+	}
+	return [][]byte{data}, nil
 }
 
 // addRequestFlags declares the flags of a request. Once they are parsed, read returns a

@@ -521,6 +521,9 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	}
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
 	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
+	if m.vision != nil && info.Kind == "cuda" {
+		info.Notice = strings.TrimPrefix(info.Notice+"; pictures are encoded on the CPU", "; ")
+	}
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
 	if r.packing.missing, err = forward.Pack(0); err != nil {
 		return nil, err

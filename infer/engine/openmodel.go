@@ -36,8 +36,8 @@ type openModel struct {
 	constraints *constraints
 	classifier  *model.Classifier // of a model that ranks documents; else nil
 	rankParts   []rankPart        // of its template for a query and a document; nil: it has none
-	vision      *vision // nil: it cannot read pictures
-	blind       string  // why its companion file cannot be used; empty: it can, or there is none
+	vision      *vision           // nil: it cannot read pictures
+	blind       string            // why its companion file cannot be used; empty: it can, or there is none
 
 	hash string // SHA-256 of the file's header and size
 

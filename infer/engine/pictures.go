@@ -116,17 +116,18 @@ func (m *openModel) openVision(open func(*gguf.File) (device.Device, error)) {
 	m.vision = v
 }
 
-func (m *openModel) readVision(path string) (v *vision, err error) {
-	v = &vision{}
-	if v.file, err = gguf.Open(path); err != nil {
+func (m *openModel) readVision(path string) (_ *vision, err error) {
+	file, err := gguf.Open(path)
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("the companion file %s cannot be used: %w", filepath.Base(path), err)
-			v.file.Close()
+			file.Close()
 		}
 	}()
+	v := &vision{file: file}
 	v.hash = headerHash(v.file)
 	if v.prepare, err = picture.NewPreprocessor(v.file, picture.Options{}); err != nil {
 		return nil, err

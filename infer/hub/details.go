@@ -25,6 +25,7 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 		return infer.ModelDetails{}, err
 	}
 	d := infer.ModelDetails{ModelInfo: h.fit(h.info(e))[0], Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
+	d.Companion = h.companionOf(e)
 	f, err := e.open()
 	if err != nil {
 		return infer.ModelDetails{}, unusable("model %q cannot be read: %s", name, e.reason(err))

@@ -41,7 +41,8 @@ type Hub struct {
 	types   []gguf.Type
 	machine func() placement.Machine // nil: unknown
 
-	template string // see SetTemplate
+	template  string // see SetTemplate
+	companion string // see SetCompanion
 
 	mu      sync.Mutex
 	allowed []string              // absolute paths, from AllowPath
@@ -155,6 +156,7 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	if info.ChatTemplate, _, err = h.ownTemplate(e); err != nil {
 		return broken(fmt.Sprintf("its chat template cannot be read: %s", err))
 	}
+	info.Companion = h.companionOf(e)
 	f, err := e.open()
 	if err != nil {
 		return broken(e.reason(err))

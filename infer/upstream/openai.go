@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
+	"strings"
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
@@ -268,9 +271,27 @@ func (c *call) addTemplateVars(k *kind, r *infer.Request) {
 	}
 }
 
+// contentParts returns the texts and pictures of a message as parts.
+func contentParts(m chat.Message) (parts []map[string]any) {
+	for i, text := range strings.Split(m.Content, chat.PictureMark) {
+		if i > 0 && i <= len(m.Pictures) {
+			data := m.Pictures[i-1]
+			url := "data:" + http.DetectContentType(data) + ";base64," + base64.StdEncoding.EncodeToString(data)
+			parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
+		}
+		if text != "" {
+			parts = append(parts, map[string]any{"type": "text", "text": text})
+		}
+	}
+	return parts
+}
+
 // message returns a message in OpenAI's form.
 func message(m chat.Message, reasoning bool) map[string]any {
 	out := map[string]any{"role": m.Role, "content": m.Content}
+	if len(m.Pictures) > 0 {
+		out["content"] = contentParts(m)
+	}
 	if len(m.ToolCalls) > 0 {
 		out["tool_calls"] = json.RawMessage(m.ToolCalls)
 		if m.Content == "" {

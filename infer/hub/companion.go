@@ -1,0 +1,71 @@
+package hub
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"m40-llm/infer/gguf"
+)
+
+// NoCompanion makes models read no pictures; see SetCompanion.
+const NoCompanion = "off"
+
+// SetCompanion makes models in files read pictures with the companion file at path instead of one beside them, or read none if
+// path is NoCompanion. It must be called before other methods.
+func (h *Hub) SetCompanion(path string) { h.companion = path }
+
+// companionOf returns the path of the file with which a model reads pictures, "" if there is none. It is beside the model, has mmproj
+// in its name, and apart from that and its number format the beginning of the model's name, or no name.
+func (h *Hub) companionOf(e entry) string {
+	switch {
+	case e.path == "" || h.companion == NoCompanion:
+		return ""
+	case h.companion != "":
+		return h.companion
+	}
+	dir := filepath.Dir(e.path)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	model := plainName(filepath.Base(e.path))
+	best, length, rank := "", -1, 0
+	for _, file := range files {
+		stem, ok := companionStem(file.Name())
+		if !ok || !strings.HasPrefix(model, stem) {
+			continue
+		}
+		if r := formatRank(file.Name()); len(stem) > length || len(stem) == length && r < rank {
+			best, length, rank = filepath.Join(dir, file.Name()), len(stem), r
+		}
+	}
+	return best
+}
+
+var (
+	numberFormat = regexp.MustCompile(`[-_.]?(bf16|fp?16|f32|i?q[0-9][a-z0-9_]*)$`)
+	separators   = strings.NewReplacer("-", "", "_", "", ".", "", " ", "")
+)
+
+// companionStem returns the name of the model of a companion file, empty if its name does not say, and whether the file is one.
+func companionStem(file string) (stem string, ok bool) {
+	name := strings.ToLower(gguf.ModelName(file))
+	if !strings.EqualFold(filepath.Ext(file), ".gguf") || !strings.Contains(name, "mmproj") {
+		return "", false
+	}
+	stem = separators.Replace(strings.Replace(numberFormat.ReplaceAllString(name, ""), "mmproj", "", 1))
+	return strings.TrimSuffix(stem, "model"), true
+}
+
+func plainName(file string) string {
+	return separators.Replace(strings.ToLower(gguf.ModelName(file)))
+}
+
+// formatRank orders companions of one model: F16 is as exact as published ones are, and others are larger, or newer.
+func formatRank(file string) int {
+	name := strings.ToLower(file)
+	return slices.IndexFunc([]string{"-f16", "_f16", ".f16", "bf16", "q8", ""}, func(s string) bool { return strings.Contains(name, s) })
+}
