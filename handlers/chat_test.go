@@ -437,8 +437,6 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"messages that are no array", `{"messages":"hi"}`, "messages", "an array"},
 		{"an unknown role", `{"messages":[{"role":"user","content":"a"},{"role":"robot","content":"b"}]}`, "messages[1].role", `"robot"`},
 		{"content that is a number", `{"messages":[{"role":"user","content":5}]}`, "messages[0].content", "a string"},
-		{"an image", `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}]}`, "messages", "cannot see pictures: it has no companion file"},
-		{"an image as plain string", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":"data:image/png;base64,aGk="}]}]}`, "messages", "cannot see pictures"},
 		{"an image elsewhere", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}]}`, "messages[0].content[0].image_url.url", "does not fetch pictures"},
 		{"an image that is not in base64", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png,a"}}]}]}`, "messages[0].content[0].image_url.url", "base64"},
 		{"an image of the assistant", `{"messages":[{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}]}`, "messages[0].content[0]", "the model cannot see images"},

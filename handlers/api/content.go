@@ -43,19 +43,22 @@ var unsupportedParts = map[string]string{
 // parseContent reads a message's content: a string, null, or an array of text
 // parts, which become lines.
 func parseContent(raw json.RawMessage, param string) (string, error) {
-	return joinParts(raw, param, func(part json.RawMessage, where string) (string, error) {
-		var p contentPart
-		if err := httpio.DecodeJSON(part, where, &p); err != nil {
-			return "", err
-		}
-		if what, ok := unsupportedParts[p.Type]; ok {
-			return "", failure.Invalid(where, "the model cannot %s: remove %s", what, where)
-		}
-		if !textParts[p.Type] {
-			return "", failure.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(p.Type))
-		}
-		return cmp.Or(p.Text, p.Refusal), nil
-	})
+	return joinParts(raw, param, plainPart)
+}
+
+// plainPart returns the text of a part that must be text.
+func plainPart(part json.RawMessage, where string) (string, error) {
+	var p contentPart
+	if err := httpio.DecodeJSON(part, where, &p); err != nil {
+		return "", err
+	}
+	if what, ok := unsupportedParts[p.Type]; ok {
+		return "", failure.Invalid(where, "the model cannot %s: remove %s", what, where)
+	}
+	if !textParts[p.Type] {
+		return "", failure.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(p.Type))
+	}
+	return cmp.Or(p.Text, p.Refusal), nil
 }
 
 // parseSeen reads the content of a message that may have pictures, which have marks in the text.
@@ -80,7 +83,7 @@ func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]
 			b.WriteString(chat.PictureMark)
 			continue
 		}
-		s, err := parseContent(json.RawMessage("["+string(part)+"]"), param)
+		s, err := plainPart(part, where)
 		if err != nil {
 			return "", nil, err
 		}

@@ -68,7 +68,7 @@ func TestATemplateGetsTheVariablesThatItExpects(t *testing.T) {
 		{"variables that no template needs are not defined", "{{ tools | length }}{{ date_string is defined }}{{ today is defined }}", "1FalseFalse"},
 	} {
 		f := read(t, gguftest.Llama{Template: c.template + "{# {{ tools }} #}{% if tools %}{% for tool in tools %}{{ '' if tool.function.name else '' }}{% endfor %}{% endif %}{{ messages[0].content if messages[0].content.startswith('probe') }}{{ tools[0].function.name if tools and tools[0].function.name.startswith('probe') }}"}, "")
-		got, err := f.Prompt(t.Context(), chat.Input{Messages: []chat.Message{{Role: "user", Content: "hi"}}, Tools: tools, Now: now}, talk.Pictures{})
+		got, err := f.Prompt(t.Context(), chat.Input{Messages: []chat.Message{{Role: "user", Content: "hi"}}, Tools: tools, Now: now}, Pictures{})
 		if err != nil || got.Text != c.want {
 			t.Errorf("%s: got %q, %v, want %q", c.name, got.Text, err, c.want)
 		}
@@ -77,7 +77,7 @@ func TestATemplateGetsTheVariablesThatItExpects(t *testing.T) {
 
 func TestAGivenVariableReplacesAnExpectedOne(t *testing.T) {
 	f := read(t, gguftest.Llama{Template: "{{ datetime }}"}, "")
-	got, err := f.Prompt(t.Context(), chat.Input{Messages: []chat.Message{{Role: "user", Content: "hi"}}, Vars: map[string]json.RawMessage{"datetime": json.RawMessage(`"today"`)}}, talk.Pictures{})
+	got, err := f.Prompt(t.Context(), chat.Input{Messages: []chat.Message{{Role: "user", Content: "hi"}}, Vars: map[string]json.RawMessage{"datetime": json.RawMessage(`"today"`)}}, Pictures{})
 	if err != nil || got.Text != "today" {
 		t.Errorf("got %q, %v", got.Text, err)
 	}
