@@ -345,9 +345,16 @@ func (s Suite) attention(t *testing.T) {
 	}
 }
 
-// bidirectional compares attention to whole texts with the reference, and a text that shares a batch
+// bidirectional compares attention to whole texts, or to spans of them, with the reference, and a text that shares a batch
 // with others with the text alone, bit for bit.
 func (s Suite) bidirectional(t *testing.T) {
+	for _, spans := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spans %t", spans), func(t *testing.T) { s.ahead(t, spans) })
+	}
+}
+
+func (s Suite) ahead(t *testing.T, spans bool) {
+	const spanFrom, spanTo = 20, 51 // of each text
 	lengths := []int{1, 33, 97, 2, 130, 64}
 	for _, typ := range []gguf.Type{gguf.F32, gguf.F16} {
 		for _, window := range []int{0, 1, 16, 33, 140} {
@@ -363,10 +370,17 @@ func (s Suite) bidirectional(t *testing.T) {
 						for pos := range length {
 							batch.Tokens = append(batch.Tokens, int32(len(batch.Tokens)))
 							batch.Pos, batch.Seq = append(batch.Pos, int32(pos)), append(batch.Seq, int32(seq))
+							end := pos
+							if spanFrom <= pos && pos < spanTo {
+								end = min(spanTo, length) - 1
+							}
+							if spans {
+								batch.Ends = append(batch.Ends, int32(end))
+							}
 						}
 					}
 					rows := len(batch.Tokens)
-					a := device.Attention{Heads: 6, Scale: 0.25, Window: window, Bidirectional: true, MaxBias: bias}
+					a := device.Attention{Heads: 6, Scale: 0.25, Window: window, Bidirectional: !spans, Spans: spans, MaxBias: bias}
 					record := func(r *rig) (device.Executable, device.Tensor) {
 						kv := r.kv(device.KVLayout{Type: typ, Blocks: 41, Layers: 1, KVHeads: 2, HeadDim: 16})
 						q, k, v := r.random(96, 1), r.random(32, 1), r.random(32, 1)
@@ -388,6 +402,9 @@ func (s Suite) bidirectional(t *testing.T) {
 					first := 0
 					for seq, length := range lengths {
 						own := &device.Batch{Tokens: batch.Tokens[first : first+length], Pos: batch.Pos[first : first+length], Seq: make([]int32, length), Tables: [][][]int32{batch.Tables[0][seq : seq+1]}}
+						if spans {
+							own.Ends = batch.Ends[first : first+length]
+						}
 						got.run(gotX, own)
 						for r := range length {
 							if !slices.Equal(got.read(gotOut, r), together[first+r]) {
