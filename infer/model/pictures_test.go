@@ -160,7 +160,7 @@ func (s *seeing) run(t *testing.T, b *device.Batch) [][]float32 {
 
 func TestPicturesEqualTheReference(t *testing.T) {
 	for _, name := range []string{"gemma3"} {
-		for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU} {
+		for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU, "cuda": cudaOpener(t)} {
 			t.Run(name+" on "+kind, func(t *testing.T) {
 				s := openSeeing(t, name, "mmproj.gguf", openDevice)
 				vectors := map[string][]float32{}
@@ -226,7 +226,7 @@ func TestPicturesEqualTheReference(t *testing.T) {
 }
 
 func TestRowsOfPicturesHaveTheSameBitsInEveryStep(t *testing.T) {
-	for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU} {
+	for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU, "cuda": cudaOpener(t)} {
 		t.Run(kind, func(t *testing.T) {
 			s := openSeeing(t, "gemma3", "mmproj-f16.gguf", openDevice)
 			c := s.Cases[slices.IndexFunc(s.Cases, func(c pictureCase) bool {
