@@ -54,10 +54,14 @@ static const struct path {
 #if defined(__x86_64__)
 	{"avx512vbmi", &kernels_avx512vbmi},
 	{"avx512vnni", &kernels_avx512},
+	{"avx512bw", &kernels_avx512bw},
 #if defined(HAVE_AVXVNNI)
 	{"avxvnni", &kernels_avxvnni},
 #endif
 	{"avx2", &kernels_avx2},
+	{"f16c", &kernels_f16c},
+	{"avx", &kernels_avx},
+	{"sse41", &kernels_sse41},
 #elif defined(__aarch64__)
 	{"neon", &kernels_neon},
 #endif
@@ -73,19 +77,28 @@ static bool usable(const char *name)
 #if defined(__x86_64__)
 	unsigned a, b, c, d;
 	__builtin_cpu_init();
-	bool f16c = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+	if (strcmp(name, "sse41") == 0)
+		return __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.1");
+	bool avx = __builtin_cpu_supports("avx");
+	if (strcmp(name, "avx") == 0)
+		return avx;
+	bool f16c = avx && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+	if (strcmp(name, "f16c") == 0)
+		return f16c;
 	bool avx2 = f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 	if (strcmp(name, "avx2") == 0)
 		return avx2;
 	if (strcmp(name, "avxvnni") == 0)
 		return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1 << 4;
 	bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-	              __builtin_cpu_supports("avx512vnni");
-	if (strcmp(name, "avx512vnni") == 0)
+	              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+	if (strcmp(name, "avx512bw") == 0)
 		return avx512;
+	bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+	if (strcmp(name, "avx512vnni") == 0)
+		return vnni;
 	if (strcmp(name, "avx512vbmi") == 0)
-		return avx512 && __builtin_cpu_supports("avx512vbmi");
+		return vnni && __builtin_cpu_supports("avx512vbmi");
 #elif defined(__aarch64__)
 	if (strcmp(name, "neon") == 0)
 		return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;

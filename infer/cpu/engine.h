@@ -248,7 +248,7 @@ struct kernels {
 
 extern const struct kernels kernels_portable;
 #if defined(__x86_64__)
-extern const struct kernels kernels_avx2, kernels_avx512, kernels_avx512vbmi;
+extern const struct kernels kernels_sse41, kernels_avx, kernels_f16c, kernels_avx2, kernels_avx512bw, kernels_avx512, kernels_avx512vbmi;
 #if __has_include(<avxvnniintrin.h>) // GCC 11, Clang 12
 #define HAVE_AVXVNNI
 extern const struct kernels kernels_avxvnni;

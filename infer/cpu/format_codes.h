@@ -77,7 +77,7 @@ INLINE void look_up_sixes(struct panel_block *w, struct block_at at, const int v
 		w->q[j] = vb_lookup_bits(at.codes->values, sixes[j / 2], -3 * (j % 2), 7);
 }
 
-INLINE vf unit_of(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(at.codes->factor)); }
+INLINE vf unit_of(struct block_at at, const int v) { return vf_mul(unit(at, 0, v), vf_set(at.codes->factor)); }
 
 INLINE float code_value(const struct codes *codes, int code) { return (float)(codes->values[code] - codes->bias); }
 
@@ -113,7 +113,7 @@ INLINE struct panel_block load_CODES_32(struct block_at at, const int v)
 // Adds a block that has one scale. start: Σ -bias · q_x
 INLINE vf add_one(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, vi start)
 {
-	return vf_fma(vb_dot(bits, 8, w->q, x->q, start), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return vf_fma(vb_dot(bits, 0, 8, w->q, x, start), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
 
 // The same for codes with a bias.
@@ -165,7 +165,7 @@ INLINE struct panel_block load_CODES_16(struct block_at at, const int v)
 {
 	struct panel_block w;
 	UNROLL for (int h = 0; h < 2; h++)
-		w.d[h] = vf_load_h(at.units + 2 * PANEL * h + v * 2 * LANES);
+		w.d[h] = unit(at, h, v);
 	load_values(4, &w, at.q + v * 4 * LANES);
 	look_up(&w, at);
 	return w;
@@ -395,7 +395,7 @@ INLINE void load_ternary(struct panel_block *w, struct block_at at, const int v)
 		w->q[j] = vb_bits(vb_load(at.q + v * 4 * LANES + j / 4 * QUAD), 3 - j % 4 * 2, 0x18);
 }
 
-INLINE vf ternary_unit(struct block_at at, const int v) { return vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_set(0.125f)); }
+INLINE vf ternary_unit(struct block_at at, const int v) { return vf_mul(unit(at, 0, v), vf_set(0.125f)); }
 
 INLINE float ternary_value(struct block_at at, int o, int k, uint32_t s, uint32_t raised)
 {

@@ -47,15 +47,15 @@ INLINE void pack_k(const int kind, const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_k(const int bits, struct block_at at, const int v)
 {
 	struct panel_block w;
-	w.m[0] = vf_mul(vf_load_h(at.units + 2 * PANEL + v * 2 * LANES), vf_bytes(at.scales + PANEL + v * LANES));
-	w.d[0] = vf_mul(vf_load_h(at.units + v * 2 * LANES), vf_bytes(at.scales + v * LANES));
+	w.m[0] = vf_mul(unit(at, 1, v), vf_bytes(at.scales + PANEL + v * LANES));
+	w.d[0] = vf_mul(unit(at, 0, v), vf_bytes(at.scales + v * LANES));
 	load_values(bits, &w, at.q + v * 4 * LANES);
 	return w;
 }
 
 INLINE vf add_k(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	acc = vf_fma(vb_dot(bits, 8, w->q, x->q, vi_set(0)), vf_mul(w->d[0], vf_set(x->d)), acc);
+	acc = vf_fma(vb_dot(bits, 0, 8, w->q, x, vi_set(0)), vf_mul(w->d[0], vf_set(x->d)), acc);
 	return vf_fma(w->m[0], vf_set(x->offset), acc);
 }
 
@@ -131,9 +131,9 @@ INLINE void pack_Q3_K(const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_halves(const int bits, struct block_at at, const int v)
 {
 	struct panel_block w;
-	vf unit = vf_load_h(at.units + v * 2 * LANES);
-	w.d[0] = vf_mul(unit, vf_int8(at.scales + v * LANES));
-	w.d[1] = vf_mul(unit, vf_int8(at.scales + PANEL + v * LANES));
+	const vf d = unit(at, 0, v);
+	w.d[0] = vf_mul(d, vf_int8(at.scales + v * LANES));
+	w.d[1] = vf_mul(d, vf_int8(at.scales + PANEL + v * LANES));
 	load_values(bits, &w, at.q + v * 4 * LANES);
 	return w;
 }
@@ -141,8 +141,8 @@ INLINE struct panel_block load_halves(const int bits, struct block_at at, const 
 // Adds the two halves of the block, then multiplies by x's scale. start: Σ -bias · q_x of each half
 INLINE vf add_two(const int bits, vf acc, const struct panel_block *w, const struct quant_block *x, const vi start[2])
 {
-	vf first = vb_dot(bits, 4, w->q, x->q, start[0]);
-	vf second = vb_dot(bits, 4, w->q + 4, x->q + BLOCK / 2, start[1]);
+	vf first = vb_dot(bits, 0, 4, w->q, x, start[0]);
+	vf second = vb_dot(bits, 4, 4, w->q + 4, x, start[1]);
 	return vf_fma(vf_fma(second, w->d[1], vf_mul(first, w->d[0])), vf_set(x->d), acc);
 }
 
@@ -225,10 +225,10 @@ INLINE void pack_TQ1_0(const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_Q2_K(struct block_at at, const int v)
 {
 	struct panel_block w;
-	vf unit = vf_load_h(at.units + v * 2 * LANES), offset = vf_load_h(at.units + 2 * PANEL + v * 2 * LANES);
+	const vf d = unit(at, 0, v), m = unit(at, 1, v);
 	UNROLL for (int h = 0; h < 2; h++) {
-		w.d[h] = vf_mul(unit, vf_bits(at.scales + h * PANEL + v * LANES, 0, 15));
-		w.m[h] = vf_mul(offset, vf_bits(at.scales + h * PANEL + v * LANES, 4, 15));
+		w.d[h] = vf_mul(d, vf_bits(at.scales + h * PANEL + v * LANES, 0, 15));
+		w.m[h] = vf_mul(m, vf_bits(at.scales + h * PANEL + v * LANES, 4, 15));
 	}
 	load_values(2, &w, at.q + v * 4 * LANES);
 	return w;
@@ -238,8 +238,8 @@ INLINE vf add_Q2_K(vf acc, const struct panel_block *w, const struct quant_block
 {
 	vf sum = vf_mul(w->m[0], vf_set((float)x->half[0]));
 	sum = vf_fma(w->m[1], vf_set((float)x->half[1]), sum);
-	sum = vf_fma(vb_dot(2, 4, w->q, x->q, vi_set(0)), w->d[0], sum);
-	sum = vf_fma(vb_dot(2, 4, w->q + 4, x->q + BLOCK / 2, vi_set(0)), w->d[1], sum);
+	sum = vf_fma(vb_dot(2, 0, 4, w->q, x, vi_set(0)), w->d[0], sum);
+	sum = vf_fma(vb_dot(2, 4, 4, w->q + 4, x, vi_set(0)), w->d[1], sum);
 	return vf_fma(sum, vf_set(x->d), acc);
 }
 

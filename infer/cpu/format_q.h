@@ -11,7 +11,7 @@ INLINE void pack_Q8_0(const uint8_t *w, uint8_t *to)
 INLINE struct panel_block load_Q8_0(struct block_at at, const int v)
 {
 	struct panel_block w;
-	w.d[0] = vf_load_h(at.units + v * 2 * LANES);
+	w.d[0] = unit(at, 0, v);
 	UNROLL for (int j = 0; j < 8; j++)
 		w.q[j] = vb_load(at.q + v * 4 * LANES + j * QUAD);
 	return w;
@@ -19,7 +19,7 @@ INLINE struct panel_block load_Q8_0(struct block_at at, const int v)
 
 INLINE vf add_Q8_0(vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	return vf_fma(vb_dot(8, 8, w->q, x->q, vi_set(x->sum * 128)), vf_mul(w->d[0], vf_set(x->d)), acc);
+	return vf_fma(vb_dot(8, 0, 8, w->q, x, vi_set(x->sum * 128)), vf_mul(w->d[0], vf_set(x->d)), acc);
 }
 
 INLINE void unpack_Q8_0(struct block_at at, int o, float *y)
@@ -56,16 +56,16 @@ INLINE void pack_q(const int bits, const int units, const uint8_t *w, uint8_t *t
 INLINE struct panel_block load_q(const int bits, const int units, struct block_at at, const int v)
 {
 	struct panel_block w;
-	w.d[0] = vf_load_h(at.units + v * 2 * LANES);
+	w.d[0] = unit(at, 0, v);
 	if (units == 2)
-		w.m[0] = vf_load_h(at.units + 2 * PANEL + v * 2 * LANES);
+		w.m[0] = unit(at, 1, v);
 	load_values(bits, &w, at.q + v * 4 * LANES);
 	return w;
 }
 
 INLINE vf add_q(const int bits, const int units, vf acc, const struct panel_block *w, const struct quant_block *x)
 {
-	vf dot = vb_dot(bits, 8, w->q, x->q, vi_set(units == 2 ? 0 : x->sum << (bits - 1)));
+	vf dot = vb_dot(bits, 0, 8, w->q, x, vi_set(units == 2 ? 0 : x->sum << (bits - 1)));
 	acc = vf_fma(dot, vf_mul(w->d[0], vf_set(x->d)), acc);
 	return units == 2 ? vf_fma(w->m[0], vf_set(-x->offset), acc) : acc;
 }

@@ -8,6 +8,13 @@
 
 enum { VECTORS = PANEL / LANES };
 
+// A loop over the vectors of a panel, unrolled so that their sums stay in registers. With ROLL_VECTORS there are more sums than registers.
+#if defined(ROLL_VECTORS)
+#define EACH_VECTOR for (int v = 0; v < VECTORS; v++)
+#else
+#define EACH_VECTOR UNROLL for (int v = 0; v < VECTORS; v++)
+#endif
+
 INLINE struct panel_block load_block(const int kind, struct block_at at, const int v)
 {
 	switch (kind) {
@@ -60,13 +67,28 @@ INLINE void panel_tile(const int kind, const int rows, const struct quant_block 
 			acc[r][v] = vf_zero();
 	for (int b = 0; b < blocks; panel += group) {
 		struct block_at at = group_at(kind, panel, codes);
+#if defined(UNITS_AHEAD)
+		float units[4 * PANEL];
+		UNROLL for (int k = 0; k < panel_of(kind).units * PANEL; k += LANES)
+			vf_store(units + k, vf_load_h(at.units + 2 * k));
+		at.floats = units;
+#endif
 		const uint8_t *next = panel; // in the order of memory, unlike a block and its scales
 		for (int i = 0; i < together; i++, b++, at = next_block(kind, at), next += block) {
 			fetch_block(next, block);
-			UNROLL for (int v = 0; v < VECTORS; v++) {
+			const struct quant_block *in[PANEL_ROWS];
+#if defined(SPREAD)
+			struct spread room[PANEL_ROWS];
+			UNROLL for (int r = 0; r < rows; r++)
+				in[r] = spread_block(&room[r], x[r] + b);
+#else
+			UNROLL for (int r = 0; r < rows; r++)
+				in[r] = x[r] + b;
+#endif
+			EACH_VECTOR {
 				const struct panel_block w = load_block(kind, at, v);
 				UNROLL for (int r = 0; r < rows; r++)
-					acc[r][v] = add_block(kind, acc[r][v], &w, FEW_REGISTERS ? reloaded(x[r] + b) : x[r] + b);
+					acc[r][v] = add_block(kind, acc[r][v], &w, FEW_REGISTERS ? reloaded(in[r]) : in[r]);
 			}
 		}
 	}

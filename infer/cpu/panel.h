@@ -31,6 +31,7 @@ enum { QUAD = 4 * PANEL, NIBBLES = 4 * QUAD, PAIRS = 2 * QUAD };
 // The location of a block, and the meaning of its codes.
 struct block_at {
 	const uint8_t *units, *scales, *q;
+	const float *floats; // UNITS_AHEAD: the units, converted
 	int shift; // first bit of the block in words of scales
 	const struct codes *codes;
 };
@@ -49,6 +50,16 @@ struct panel_block {
 	vf m[2]; // offsets
 	vi bias[2]; // pairs of 16 bits: biases of halves, or of each eight values
 };
+
+// Vector v of unit u of a block.
+INLINE vf unit(struct block_at at, const int u, const int v)
+{
+#if defined(UNITS_AHEAD)
+	return vf_load(at.floats + u * PANEL + v * LANES);
+#else
+	return vf_load_h(at.units + 2 * (u * PANEL + v * LANES));
+#endif
+}
 
 INLINE void store_u32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
@@ -360,7 +371,7 @@ INLINE struct block_at group_at(const int kind, const uint8_t *group, const stru
 {
 	const struct panel p = panel_of(kind);
 	const uint8_t *scales = group + 2 * PANEL * p.units;
-	return (struct block_at){group, scales, scales + p.values / BLOCK * p.scales / 8 * PANEL, 0, codes};
+	return (struct block_at){group, scales, scales + p.values / BLOCK * p.scales / 8 * PANEL, NULL, 0, codes};
 }
 
 INLINE struct block_at next_block(const int kind, struct block_at at)
@@ -370,8 +381,11 @@ INLINE struct block_at next_block(const int kind, struct block_at at)
 		at.shift += 4;
 	else
 		at.scales += p.scales / 8 * PANEL;
-	if (p.scales == 0)
-		at.units += 2 * PANEL * (p.units * BLOCK / p.values);
+	if (p.scales == 0) {
+		const int units = PANEL * (p.units * BLOCK / p.values);
+		at.units += 2 * units;
+		at.floats += units;
+	}
 	at.q += p.bits * QUAD;
 	return at;
 }

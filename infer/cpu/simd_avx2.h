@@ -185,51 +185,37 @@ INLINE vi vi_dot_pairs(vi w, const int16_t *x)
 	return _mm256_madd_epi16(w, _mm256_set1_epi32(two));
 }
 
-INLINE __m256i four_bytes(const int8_t *x)
+// Quad j of a block in each lane.
+INLINE vi vi_quad(const struct quant_block *x, const int j)
 {
 	int32_t four;
-	memcpy(&four, x, sizeof four);
+	memcpy(&four, x->q + 4 * j, sizeof four);
 	return _mm256_set1_epi32(four);
 }
 
 #if defined(DOT_VNNI)
-// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
+// In each lane, start + Σ w[j] · x[first + j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes of a quad. The sum is exact. For 8 bits, start is -128 · Σ x.
+INLINE vf vb_dot(const int bits, const int first, const int quads, const vb *w, const struct quant_block *x, vi start)
 {
 	(void)bits;
 	__m256i sum = start;
 	UNROLL for (int j = 0; j < quads; j++)
-		sum = _mm256_dpbusd_avx_epi32(sum, w[j], four_bytes(x + 4 * j));
+		sum = _mm256_dpbusd_avx_epi32(sum, w[j], vi_quad(x, first + j));
 	return _mm256_cvtepi32_ps(sum);
 }
 #else
-// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j, above -128. The sum is exact.
-//
-// VPMADDUBSW multiplies unsigned by signed bytes and adds pairs with saturation at 2^15. For weights
-// below 2^bits, 2^(7-bits) of its results can be added before they are widened. Eight-bit weights
-// would saturate: they are replaced by |w - 128| and x gets the sign of w - 128, since
-// 2 · 128 · 127 < 2^15. start must then be -128 · Σ x, which this computation already includes.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
+// For dot_pairs.h: products of bytes, added to pairs of 16 bits.
+INLINE vi vi_multiply(vb w, vi x) { return _mm256_maddubs_epi16(w, x); }
+INLINE vi vi_multiply_signed(vb w, vi x) // w - 128
 {
-	const __m256i ones = _mm256_set1_epi16(1);
-	__m256i sum = bits == 8 ? _mm256_setzero_si256() : start;
-	const int most = bits == 8 ? 1 : 1 << (7 - bits), together = most < quads ? most : quads;
-	UNROLL for (int j = 0; j < quads; j += together) {
-		__m256i pairs = _mm256_setzero_si256();
-		UNROLL for (int k = j; k < j + together; k++) {
-			__m256i q = w[k], a = four_bytes(x + 4 * k);
-			if (bits == 8) {
-				q = _mm256_xor_si256(q, _mm256_set1_epi8((char)0x80));
-				a = _mm256_sign_epi8(a, q);
-				q = _mm256_abs_epi8(q);
-			}
-			pairs = k == j ? _mm256_maddubs_epi16(q, a) : _mm256_add_epi16(pairs, _mm256_maddubs_epi16(q, a));
-			__asm__ volatile("" : "+x"(pairs)); // in this order: GCC would load all of x first, and unpack weights again for want of registers
-		}
-		sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-	}
-	return _mm256_cvtepi32_ps(sum);
+	w = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
+	return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
+INLINE vi vi_add_pairs(vi a, vi b) { return _mm256_add_epi16(a, b); }
+INLINE vi vi_widen(vi pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
+INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+INLINE vf vf_of(vi a) { return _mm256_cvtepi32_ps(a); }
+
+#include "dot_pairs.h"
 #endif

@@ -1,4 +1,4 @@
-// Vectors of 16 floats, and int8 products with VPDPBUSD.
+// Vectors of 16 floats, and int8 products with VPDPBUSD, or with VPMADDUBSW if DOT_PAIRS is defined.
 
 #define LANES 16
 #define TILE_ROWS 4
@@ -186,17 +186,38 @@ INLINE vi vi_dot_pairs(vi w, const int16_t *x)
 	return _mm512_madd_epi16(w, _mm512_set1_epi32(two));
 }
 
-// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x. Quads 4 to 7 are
+// Quad j of a block in each lane.
+INLINE vi vi_quad(const struct quant_block *x, const int j)
+{
+	int32_t four;
+	memcpy(&four, x->q + 4 * j, sizeof four);
+	return _mm512_set1_epi32(four);
+}
+
+#if defined(DOT_PAIRS)
+// For dot_pairs.h: products of bytes, added to pairs of 16 bits.
+INLINE vi vi_multiply(vb w, vi x) { return _mm512_maddubs_epi16(w, x); }
+INLINE vi vi_multiply_signed(vb w, vi x) // w - 128
+{
+	w = _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+	return _mm512_maddubs_epi16(_mm512_abs_epi8(w), _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x));
+}
+INLINE vi vi_add_pairs(vi a, vi b) { return _mm512_add_epi16(a, b); }
+INLINE vi vi_widen(vi pairs) { return _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)); }
+INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+INLINE vf vf_of(vi a) { return _mm512_cvtepi32_ps(a); }
+
+#include "dot_pairs.h"
+#else
+// In each lane, start + Σ w[j] · x[first + j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes of a quad. The sum is exact. For 8 bits, start is -128 · Σ x. Quads 4 to 7 are
 // added separately, so that two chains of additions overlap.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
+INLINE vf vb_dot(const int bits, const int first, const int quads, const vb *w, const struct quant_block *x, vi start)
 {
 	(void)bits;
 	__m512i sums[2] = {start, _mm512_setzero_si512()};
-	UNROLL for (int j = 0; j < quads; j++) {
-		int32_t four;
-		memcpy(&four, x + 4 * j, sizeof four);
-		sums[j / 4] = _mm512_dpbusd_epi32(sums[j / 4], w[j], _mm512_set1_epi32(four));
-	}
+	UNROLL for (int j = 0; j < quads; j++)
+		sums[j / 4] = _mm512_dpbusd_epi32(sums[j / 4], w[j], vi_quad(x, first + j));
 	return _mm512_cvtepi32_ps(quads > 4 ? _mm512_add_epi32(sums[0], sums[1]) : sums[0]);
 }
+#endif

@@ -155,16 +155,16 @@ INLINE vi vi_dot_pairs(vi w, const int16_t *x)
 	return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b));
 }
 
-// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact.
+// In each lane, start + Σ w[j] · x[first + j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes of a quad. The sum is exact.
 //
 // SDOT multiplies signed bytes. Eight-bit weights are replaced by w - 128; start must then be
 // -128 · Σ x, which this computation already includes.
-INLINE vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
+INLINE vf vb_dot(const int bits, const int first, const int quads, const vb *w, const struct quant_block *x, vi start)
 {
 	int32x4_t sum = bits == 8 ? vdupq_n_s32(0) : start;
 	UNROLL for (int j = 0; j < quads; j += 4) {
-		const int8x16_t a = vld1q_s8(x + 4 * j);
+		const int8x16_t a = vld1q_s8(x->q + 4 * (first + j));
 		int8x16_t q[4];
 		UNROLL for (int k = 0; k < 4; k++)
 			q[k] = vreinterpretq_s8_u8(bits == 8 ? veorq_u8(w[j + k], vdupq_n_u8(0x80)) : w[j + k]);

@@ -37,29 +37,7 @@ INLINE uint16_t float_to_half(float x)
 	return h;
 }
 #else
-// Shifts exponent and mantissa to their positions in a float; the multiplication by 2^112 corrects
-// the bias and turns denormal halves into normal floats.
-INLINE float half_to_float(uint16_t h)
-{
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
-	uint32_t rest = (uint32_t)(h & 0x7fff) << 13;
-	if (rest >= 0x0f800000) // infinity, NaN
-		return float_of(sign | rest | 0x70000000);
-	return float_of(sign | bits_of(float_of(rest) * 0x1p112f));
-}
-
-// Rounds to the nearest half, ties to even.
-INLINE uint16_t float_to_half(float x)
-{
-	uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-	if (rest > 0x7f800000)
-		return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x1ff)); // NaN
-	if (rest >= 0x477ff000)
-		return (uint16_t)(sign | 0x7c00); // rounds to 2^16 or more
-	if (rest < 0x38800000) // denormal half: adding 1/2 leaves x in units of 2^-24
-		return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - 0x3f000000));
-	return (uint16_t)(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
-}
+#include "half.h"
 #endif
 
 INLINE float load_half(const uint8_t *p) { return half_to_float(load_u16(p)); }
@@ -226,15 +204,15 @@ INLINE vi vi_dot_pairs(vi w, const int16_t *x)
 #undef UNROLL
 #define UNROLL
 
-// In each lane, start + Σ w[j] · x[j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
-// the four bytes at x + 4j. The sum is exact. For 8 bits, start is -128 · Σ x.
-static __attribute__((noinline)) vf vb_dot(const int bits, const int quads, const vb *w, const int8_t *x, vi start)
+// In each lane, start + Σ w[j] · x[first + j] over quads j = 0 … quads-1, w unsigned and below 2^bits, x
+// the four bytes of a quad. The sum is exact. For 8 bits, start is -128 · Σ x.
+static __attribute__((noinline)) vf vb_dot(const int bits, const int first, const int quads, const vb *w, const struct quant_block *x, vi start)
 {
 	(void)bits;
 	vi sum = start;
 	for (int j = 0; j < quads; j++)
 		for (int l = 0; l < LANES; l++)
 			for (int t = 0; t < 4; t++)
-				sum[l] += w[j][4 * l + t] * x[4 * j + t];
+				sum[l] += w[j][4 * l + t] * x->q[4 * (first + j) + t];
 	return (vf){(float)sum[0], (float)sum[1], (float)sum[2], (float)sum[3]};
 }
