@@ -7,7 +7,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 FUZZTIME ?= 30s
 TORTURE ?= 1
 
-.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check check-added test-race test-arm64 flakes lint fidelity fidelity-logits clients world fuzz torture bench microbench
+.PHONY: run build dev generate pictures states emu emu-sanitize kernels sass gpu release test check check-added test-race test-arm64 test-x86 flakes lint fidelity fidelity-logits clients world fuzz torture bench microbench
 
 run: build
 	./m40-llm
@@ -103,7 +103,7 @@ test: lint
 check: export M40_LLM_CHECK = 1
 check: test check-added
 
-check-added: test-race test-arm64
+check-added: test-race test-arm64 test-x86
 
 # Where goroutines share what they use. Elsewhere the race detector finds nothing and makes tests several times slower.
 RACE = ./infer/engine ./infer/worker ./infer/upstream ./infer/client ./infer/hub ./infer/kvfile ./store ./handlers \
@@ -130,6 +130,19 @@ QEMU_CPU ?= max
 test-arm64:
 	GOOS=linux GOARCH=arm64 CGO_ENABLED=1 CC=aarch64-linux-gnu-gcc go test -c -o bin/cpu-arm64.test ./infer/cpu
 	cd infer/cpu && qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $(QEMU_CPU) ../../bin/cpu-arm64.test -test.timeout 40m -test.run '$(ARM64_RUN)'
+
+# infer/cpu on emulated x86-64 processors without AVX2, and one with it: that each has its path, which is near the reference
+# and has the bits of the portable one, and that the program writes an answer on the oldest. An instruction that a processor
+# does not have would end it. Needs qemu-user 7.2.
+X86_RUN ?= TheFastestPath|EveryHalf|SuperBlocks|Rounded|TestDeviceContract/.*/operations/.*matmul|OddSizes/.*/(Q4_0|Q6_K|IQ2_XXS)_weights_of_about_1_
+
+test-x86:
+	go test -c -o bin/cpu-x86.test ./infer/cpu
+	go build -o bin/m40-llm-x86 .
+	@set -e; cd infer/cpu; for cpu in Nehalem=sse41 SandyBridge=avx IvyBridge=f16c Haswell=avx2; do \
+		echo $$cpu; M40_LLM_FASTEST_PATH=$${cpu#*=} qemu-x86_64 -cpu $${cpu%=*} ../../bin/cpu-x86.test -test.timeout 20m -test.run '$(X86_RUN)'; \
+	done
+	qemu-x86_64 -cpu Nehalem bin/m40-llm-x86 run --device cpu --threads 1 --max-tokens 2 guide hello
 
 # vet has all compiled that a package imports, C too; the tests find it compiled.
 lint:

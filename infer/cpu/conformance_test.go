@@ -18,15 +18,31 @@ var samePanel = []gguf.Type{gguf.IQ2_S, gguf.IQ3_S, gguf.IQ4_XS, gguf.MXFP4}
 // commonTypes have one of each way to unpack weights: make test tries the rows of these in many batches.
 var commonTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q5_1, gguf.Q4_K, gguf.Q6_K, gguf.IQ4_NL}
 
-// twins are paths that have the bits of another one: the same order of additions with other
+// sameOrder are groups of paths that have the same bits: the same order of additions with other
 // instructions.
-var twins = map[string]string{"avx512vnni": "avx512vbmi", "avxvnni": "avx2", "portable": "neon"}
+var sameOrder = [][]string{
+	{"avx512vbmi", "avx512vnni", "avx512bw"},
+	{"avxvnni", "avx2"},
+	{"f16c", "avx", "sse41", "portable"},
+	{"neon", "portable"},
+}
+
+// twins returns the paths of this machine that have the bits of path: itself and others, fastest first.
+func twins(path string) []string {
+	for _, group := range sameOrder {
+		own := slices.DeleteFunc(cpu.Paths(), func(p string) bool { return !slices.Contains(group, p) })
+		if slices.Contains(own, path) && len(own) > 1 {
+			return own
+		}
+	}
+	return []string{path}
+}
 
 // On every path of this machine: results near the reference's, and the same bits
 // for other numbers of threads, on its twin, and with weights that stay in the file or are packed later.
 func TestDeviceContract(t *testing.T) {
 	for _, path := range cpu.Paths() {
-		if slices.Contains(cpu.Paths(), twins[path]) {
+		if twins(path)[0] != path {
 			continue // compared bit for bit with that path
 		}
 		t.Run(path, func(t *testing.T) {
@@ -39,10 +55,8 @@ func TestDeviceContract(t *testing.T) {
 					return cpu.OpenWith(cpu.Options{Threads: 2, Path: path, NoRepack: "the test says so"})
 				}, func() (device.Device, error) { return openPackingLater(2, path) })
 			}
-			for twin, of := range twins {
-				if of == path && slices.Contains(cpu.Paths(), twin) {
-					variants = append(variants, with(2, twin))
-				}
+			for _, twin := range twins(path)[1:] {
+				variants = append(variants, with(2, twin))
 			}
 			types := cpu.WeightTypes()
 			if !fixtures.Torture() {

@@ -13,8 +13,8 @@
 // exact integers. All other sums are float32, in an order that depends only on the shapes of the
 // weights, and for attention on positions: see the comments at the top of matmul_float.h,
 // matmul_panel.h and attention.h. The order differs between instruction sets, so results depend on
-// Info().Path, except that avx512vbmi has the bits of avx512vnni, avxvnni those of avx2, and on ARM
-// portable those of neon. They do not depend on the number of threads.
+// Info().Path, except for paths with the same order: avx512vbmi, avx512vnni and avx512bw;
+// avxvnni and avx2; f16c, avx, sse41 and on x86-64 portable; neon and on ARM portable. They do not depend on the number of threads.
 package cpu
 
 /*
@@ -119,7 +119,9 @@ func OpenPath(threads int, path string) (device.Device, error) {
 }
 
 // Paths lists the number paths that this processor supports, fastest first. A number path is a set
-// of kernels that determines the bits of results: avx512vbmi, avx512vnni, avxvnni, avx2, neon or portable.
+// of kernels that determines the bits of results: avx512vbmi, avx512vnni, avx512bw, avxvnni, avx2, f16c, avx, sse41, neon or portable. avx512bw is for
+// processors with AVX-512 without VNNI (Skylake-X), f16c for those with AVX and F16C (Ivy Bridge), avx for those with AVX alone (Sandy
+// Bridge), and sse41 for those before (Nehalem, late Core 2).
 func Paths() []string {
 	var paths []string
 	for i := C.int(0); ; i++ {

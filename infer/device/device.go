@@ -111,7 +111,7 @@ type KV struct {
 type Info struct {
 	Kind    string `json:"kind"`            // cpu, cuda, ref
 	Name    string `json:"name"`            // "AMD EPYC, 2 threads"
-	Path    string `json:"path"`            // number path: the kernels that determine the bits of results; recorded with each answer: avx512vbmi, avx512vnni, avxvnni, avx2, neon, portable, go
+	Path    string `json:"path"`            // number path: the kernels that determine the bits of results; recorded with each answer: avx512vbmi, avx512vnni, avx512bw, avxvnni, avx2, f16c, avx, sse41, neon, portable, go
 	Units   string `json:"units,omitempty"` // the instructions that compute products on this path, if there are several with the same bits
 	Threads int    `json:"threads"`         // 0: not applicable
 	Memory  int64  `json:"memory"`          // bytes that were free when the device was opened; 0: unknown
