@@ -283,10 +283,13 @@ func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures) (*
 	var vectors []float32
 	err = readable(v.file, func() (err error) {
 		if err = v.load(); err == nil {
-			vectors, err = v.tower.Encode(pixels)
+			vectors, err = v.tower.Encode(ctx, pixels)
 		}
 		return err
 	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, infer.AsError(infer.CodeDevice, err)
 	}

@@ -45,33 +45,40 @@ var gemma3Tower = towerFamily{
 	},
 }
 
-// recordSigLIP records the layers of SigLIP over the patches x.
-func recordSigLIP(r *towerRecording, x device.Tensor) {
+// recordSigLIP returns the stages of SigLIP over the patches x: the embedding of patches, and each layer.
+func recordSigLIP(r *towerRecording, x device.Tensor) []func() {
 	t := r.t
 	h, n, wide := t.features, r.buffer(t.dim), r.buffer(t.ffn)
 	q, k, v, att := r.buffer(t.dim), r.buffer(t.dim), r.buffer(t.dim), r.buffer(t.dim)
-
-	r.linear(h, "v.patch_embd", x)
-	r.EmbedPositions(n, r.matrix("v.position_embd.weight", r.rows, t.dim))
-	r.Add(h, n)
 	attention := device.Attention{Heads: t.heads, Scale: float32(1 / math.Sqrt(float64(t.dim/t.heads))), Bidirectional: true}
+
+	stages := []func(){func() {
+		r.linear(h, "v.patch_embd", x)
+		r.EmbedPositions(n, r.matrix("v.position_embd.weight", r.rows, t.dim))
+		r.Add(h, n)
+	}}
 	for i := range t.layers {
 		name := func(s string) string { return fmt.Sprintf("v.blk.%d.%s", i, s) }
-		r.norm(n, h, name("ln1"))
-		r.linear(q, name("attn_q"), n)
-		r.linear(k, name("attn_k"), n)
-		r.linear(v, name("attn_v"), n)
-		r.StoreKV(t.kv, 0, k, v)
-		r.Attention(att, q, t.kv, 0, attention)
-		r.linear(n, name("attn_out"), att)
-		r.Add(h, n)
-		r.norm(n, h, name("ln2"))
-		r.linear(wide, name("ffn_up"), n)
-		r.Activate(wide, wide, device.GELU)
-		r.linear(n, name("ffn_down"), wide)
-		r.Add(h, n)
+		stages = append(stages, func() {
+			r.norm(n, h, name("ln1"))
+			r.linear(q, name("attn_q"), n)
+			r.linear(k, name("attn_k"), n)
+			r.linear(v, name("attn_v"), n)
+			r.StoreKV(t.kv, 0, k, v)
+			r.Attention(att, q, t.kv, 0, attention)
+			r.linear(n, name("attn_out"), att)
+			r.Add(h, n)
+			r.norm(n, h, name("ln2"))
+			r.linear(wide, name("ffn_up"), n)
+			r.Activate(wide, wide, device.GELU)
+			r.linear(n, name("ffn_down"), wide)
+			r.Add(h, n)
+			if i == t.layers-1 {
+				r.norm(h, h, "v.post_ln")
+			}
+		})
 	}
-	r.norm(h, h, "v.post_ln")
+	return stages
 }
 
 // averagePatches returns the means of the squares of patches that become tokens.

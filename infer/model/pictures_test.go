@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"path/filepath"
@@ -102,11 +103,39 @@ func (s *seeing) encode(t *testing.T, file string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vectors, err := s.tower.Encode(pixels)
+	vectors, err := s.tower.Encode(t.Context(), pixels)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return vectors
+}
+
+// endsAfter is a context that ends when it has been asked for its error so often.
+type endsAfter struct {
+	context.Context
+	left int
+}
+
+func (c *endsAfter) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestAnEncodingOfWhichNobodyWaitsForTheResultEndsAfterALayer(t *testing.T) {
+	s := openSeeing(t, "gemma3", "mmproj.gguf", func() (device.Device, error) { return ref.New(), nil })
+	pixels, err := s.pre.Prepare(&picture.Image{Width: 2, Height: 1, Pix: []byte{255, 0, 0, 0, 255, 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := &endsAfter{t.Context(), 2}
+	if vectors, err := s.tower.Encode(ctx, pixels); vectors != nil || err != context.Canceled || ctx.left != -1 {
+		t.Errorf("got %d values and the error %v after %d more looks at the context", len(vectors), err, -1-ctx.left)
+	}
+	if vectors, err := s.tower.Encode(t.Context(), pixels); err != nil || len(vectors) == 0 {
+		t.Errorf("the next encoding has %d values and the error %v", len(vectors), err)
+	}
 }
 
 // seenText is a sequence with pictures.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -16,11 +17,11 @@ type Tower struct {
 	dev      device.Device
 	kv       device.KV
 	weights  map[string]device.Tensor
-	patches  device.Tensor // (patches, 3 · patch · patch) input of tower
-	features device.Tensor // (patches, dim) its result
-	joined   device.Tensor // (tokens, …) input of projector
-	vectors  device.Tensor // (tokens, text) its result
-	tower    device.Executable
+	patches  device.Tensor       // (patches, 3 · patch · patch) input of tower
+	features device.Tensor       // (patches, dim) its result
+	joined   device.Tensor       // (tokens, …) input of projector
+	vectors  device.Tensor       // (tokens, text) its result
+	tower    []device.Executable // one after the other
 	projects device.Executable
 }
 
@@ -40,9 +41,9 @@ type towerConfig struct {
 
 // towerFamily is what the families of towers differ in.
 type towerFamily struct {
-	see     Pictures // but Rows
-	pool    int      // the published towerConfig.pool
-	record  func(r *towerRecording, x device.Tensor)
+	see     Pictures                                           // but Rows
+	pool    int                                                // the published towerConfig.pool
+	record  func(r *towerRecording, x device.Tensor) []func()  // the stages of the tower, each recorded into r.Program
 	join    func(c *towerConfig, features []float32) []float32 // the input of the projector, of the result of the tower
 	project func(r *towerRecording, joined device.Tensor) device.Tensor
 	joined  func(c *towerConfig) int // width of what join returns
@@ -126,12 +127,17 @@ func LoadTower(f *gguf.File, dev device.Device) (*Tower, error) {
 	if t.kv, err = dev.AllocKV(layout); err != nil {
 		return nil, err
 	}
-	r := &towerRecording{Program: device.NewProgram(n, n), t: t, f: f, rows: n}
+	r := &towerRecording{t: t, f: f, rows: n}
 	t.patches, t.features = r.buffer(3*c.patch*c.patch), r.buffer(c.dim)
-	c.family.record(r, t.patches)
-	r.Results = []device.Tensor{t.features}
-	if t.tower, err = r.compile(); err != nil {
-		return nil, err
+	for _, record := range c.family.record(r, t.patches) {
+		r.Program = device.NewProgram(n, n)
+		record()
+		r.Results = []device.Tensor{t.features}
+		stage, err := r.compile()
+		if err != nil {
+			return nil, err
+		}
+		t.tower = append(t.tower, stage)
 	}
 	r = &towerRecording{Program: device.NewProgram(c.tokens(), c.tokens()), t: t, f: f, rows: c.tokens()}
 	t.joined = r.buffer(c.family.joined(&c))
@@ -141,15 +147,16 @@ func LoadTower(f *gguf.File, dev device.Device) (*Tower, error) {
 	return t, err
 }
 
-// Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens.
-func (t *Tower) Encode(p *picture.Pixels) ([]float32, error) {
+// Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens. It ends after the layer
+// in which ctx does.
+func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error) {
 	var vectors []float32
 	plane := 3 * p.Width * p.Height
 	if p.Width != t.side || p.Height != t.side || len(p.Data) != p.Tiles*plane {
 		return nil, fmt.Errorf("the picture has %d tiles of %d x %d pixels, the tower reads %d x %d", p.Tiles, p.Width, p.Height, t.side, t.side)
 	}
 	for i := range p.Tiles {
-		features, err := t.encodeTile(p.Data[i*plane:][:plane])
+		features, err := t.encodeTile(ctx, p.Data[i*plane:][:plane])
 		if err != nil {
 			return nil, err
 		}
@@ -170,13 +177,19 @@ func (t *Tower) Encode(p *picture.Pixels) ([]float32, error) {
 }
 
 // encodeTile returns the result of the tower for a picture of planes of red, green and blue.
-func (t *Tower) encodeTile(pixels []float32) ([]float32, error) {
+func (t *Tower) encodeTile(ctx context.Context, pixels []float32) ([]float32, error) {
 	n := t.grid() * t.grid()
 	if err := t.dev.Write(t.patches, 0, t.unfold(pixels)); err != nil {
 		return nil, err
 	}
-	if err := t.tower.Run(t.batch(n)); err != nil {
-		return nil, err
+	batch := t.batch(n)
+	for _, stage := range t.tower {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := stage.Run(batch); err != nil {
+			return nil, err
+		}
 	}
 	features := make([]float32, n*t.dim)
 	return features, t.dev.Read(features, t.features, 0)
