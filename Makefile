@@ -134,7 +134,7 @@ test-arm64:
 # infer/cpu on emulated x86-64 processors without AVX2, and one with it: that each has its path, which is near the reference
 # and has the bits of the portable one, and that the program writes an answer on the oldest. An instruction that a processor
 # does not have would end it. Needs qemu-user 7.2.
-X86_RUN ?= TheFastestPath|EveryHalf|SuperBlocks|Rounded|TestDeviceContract/.*/operations/^MatMul$$|OddSizes/.*/(Q4_0|Q6_K|IQ2_XXS)_weights_of_about_1_
+X86_RUN ?= TheFastestPath|EveryHalf|SuperBlocks|Rounded|OddSizes|F16Cache|GLUAt|TestDeviceContract/.*/operations/(RMSNorm|GatherRows)
 X86_WITHOUT = x2apic=off,tsc-deadline=off,pcid=off,invpcid=off,hle=off,rtm=off
 
 test-x86:

@@ -24,8 +24,8 @@ func TestPathsOfTheSameOrderMultiplyOddSizesToTheSameBits(t *testing.T) {
 			for _, typ := range cpu.WeightTypes() {
 				for _, scale := range []float64{1, 1e-6} { // units of blocks are normal or denormal halves
 					t.Run(fmt.Sprintf("%s weights of about %g as on %s", typ, scale, slowest), func(t *testing.T) {
-						for _, outs := range []int{1, 17, 35} {
-							for _, rows := range []int{1, 2, 3, 7} {
+						for _, outs := range []int{1, 35} {
+							for _, rows := range []int{1, 7} {
 								got, want := product(t, path, typ, rows, outs, scale), product(t, slowest, typ, rows, outs, scale)
 								if !sameBits(got, want) {
 									t.Fatalf("%d rows of %d outputs differ: %v, on %s %v", rows, outs, got, slowest, want)
