@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"m40-llm/infer/model"
@@ -34,8 +35,7 @@ func (p *Puller) unsupported(ctx context.Context, r registry, n name) error {
 			Architecture string `json:"architecture"`
 		} `json:"gguf"`
 	}
-	const projector = "clip" // encoders of images, in a repository that has a model too
-	if json.Unmarshal(body, &details) != nil || details.GGUF.Architecture == "" || details.GGUF.Architecture == projector {
+	if json.Unmarshal(body, &details) != nil || slices.Contains([]string{"", model.Companion}, details.GGUF.Architecture) {
 		return nil
 	}
 	return model.CheckArchitecture(details.GGUF.Architecture)

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -19,8 +20,17 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("architecture %.80q is not supported%s; docs/models.md lists those that are", e.Architecture, nearest)
 }
 
-// CheckArchitecture returns an *UnsupportedError unless name is a supported value of general.architecture.
+// Companion is the architecture of files (mmproj) with which the model beside them reads pictures.
+const Companion = "clip"
+
+var errCompanion = errors.New("it is no model of its own: with it the model beside it reads pictures; choose that one")
+
+// CheckArchitecture returns nil if name is a supported value of general.architecture. Its error is an *UnsupportedError, but for
+// Companion.
 func CheckArchitecture(name string) error {
+	if name == Companion {
+		return errCompanion
+	}
 	if _, ok := architectures[nameOf(name)]; ok {
 		return nil
 	}

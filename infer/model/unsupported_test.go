@@ -27,6 +27,9 @@ func TestAnUnsupportedArchitectureIsNamedWithTheNearestSupportedOne(t *testing.T
 			t.Error(err)
 		}
 	}
+	if err := CheckArchitecture(Companion); err == nil || !strings.Contains(err.Error(), "the model beside it reads pictures") {
+		t.Errorf("a companion file: got %v", err)
+	}
 }
 
 func TestTheDocumentationListsAllSupportedArchitectures(t *testing.T) {
