@@ -77,7 +77,7 @@ var rules = map[string]rule{
 	"GET /c/:id/export.json": ofChat, "GET /c/:id/export.md": ofChat, "GET /c/:id/code/:answer": ofChat,
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
 	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
-	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/last": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
+	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/unsure": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
 	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
 	"GET /c/:id/tree": ofChat, "GET /c/:id/cache": ofChat, "POST /c/:id/cache/remove": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 	"GET /c/:id/sheet": ofChat, "HEAD /c/:id/sheet": ofChat, "POST /c/:id/sheet": ofChat, "POST /c/:id/sheet/stop": ofChat, "POST /c/:id/sheet/keep": ofChat, "GET /c/:id/sheet/events": ofChat,
@@ -408,7 +408,7 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 
 // mayLack are routes about a part of an object, which the object here does not have.
 var mayLack = map[string]bool{
-	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/last": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
+	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/unsure": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
 	"GET /c/:id/tokens/:answer/:index/stages": true, "POST /c/:id/tokens/:answer/:index/stages": true,
 	"POST /c/:id/share/end": true, "POST /c/:id/share/requests": true, "POST /c/:id/share/writers": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,

@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer"
 	"m40-llm/store"
 )
 
@@ -46,4 +47,28 @@ func TestRealEngine_InTheBrowser(t *testing.T) {
 	for _, trouble := range b.seen() {
 		t.Errorf("the page had trouble: %s", trouble)
 	}
+}
+
+func TestANoticeThatIsClosedComesBackWhenItSaysSomethingElse(t *testing.T) {
+	t.Parallel()
+	engine := handlerstest.NewScript()
+	b := openBrowser(t, handlerstest.Serve(t, engine))
+	b.open("/")
+	trouble := func(text string) { engine.Set(func(s *infer.Status) { s.Trouble = text }) }
+	says := func(text string) {
+		t.Helper()
+		b.until(fmt.Sprintf("(e => e.checkVisibility() && e.innerText.includes(%q))(document.querySelector('.main [data-trouble]'))", text))
+	}
+	trouble("the CPU took over: the GPU failed twice")
+	says("took over")
+	b.click(".main [data-trouble] [data-close-note]")
+	b.until("!document.querySelector('.main [data-trouble]').checkVisibility() && document.activeElement.id === 'message'")
+	engine.Set(func(s *infer.Status) { s.Packing = infer.Packing{Done: 1, Total: 2} })
+	b.until("!document.querySelector('.notes [data-packing]').hidden")
+	if b.value("document.querySelector('.main [data-trouble]').checkVisibility()") != "false" {
+		t.Error("the notice came back with the same words")
+	}
+	trouble("the GPU is used again")
+	says("used again")
+	b.clean()
 }

@@ -58,17 +58,31 @@ func (c *Chat) describe(ctx context.Context, a *storedAnswer, first, end, top in
 	return list, nil
 }
 
-// LastRow returns what the samplers that remove candidates got for the last token of an answer; nil if
-// that is not stored.
-func (c *Chat) LastRow(ctx context.Context, who Principal, answer int64) ([]byte, error) {
+// LeastCertain returns the token of an answer with the largest entropy of those that have a row, and how many tokens the
+// answer has. Without any row, Choice is nil.
+func (c *Chat) LeastCertain(ctx context.Context, who Principal, answer int64) (least Token, total int, err error) {
 	if err := c.may(who, access.ActionRead); err != nil {
-		return nil, err
+		return Token{}, 0, err
 	}
 	a, err := c.storedTokens(ctx, answer)
-	if err != nil || len(a.rows) == 0 {
-		return nil, err
+	if err != nil {
+		return Token{}, 0, err
 	}
-	return cutRow(a.rows[len(a.rows)-1]), nil
+	for i, id := range a.ids {
+		t := describeToken(id, a.rows[i], 0)
+		if t.Choice != nil && (least.Choice == nil || t.Choice.Entropy > least.Choice.Entropy) {
+			least = t
+		}
+	}
+	if least.Choice == nil {
+		return Token{}, len(a.ids), nil
+	}
+	pieces, err := c.service.engine.Pieces(ctx, a.model, []int32{least.ID})
+	if err != nil {
+		return Token{}, 0, err
+	}
+	least.Text = pieces[0]
+	return least, len(a.ids), nil
 }
 
 // storedAnswer is what is stored of the tokens of an answer. Nobody changes it.

@@ -53,7 +53,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.GET("/c/:id/code/:answer", h.answerCode)
 	e.GET("/c/:id/tree", h.chatTree)
 	e.GET("/c/:id/tokens/:answer", h.answerTokens)
-	e.GET("/c/:id/tokens/:answer/last", h.lastCandidates)
+	e.GET("/c/:id/tokens/:answer/unsure", h.leastCertain)
 	e.GET("/c/:id/tokens/:answer/:index", h.answerToken)
 	e.GET("/c/:id/tokens/:answer/:index/stages", h.tokenStages)
 	e.POST("/c/:id/tokens/:answer/:index/stages", h.tokenStages)

@@ -39,18 +39,18 @@ func (h *Handlers) answerTokens(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"tokens": tokens, "total": total})
 }
 
-// lastCandidates answers GET /c/:id/tokens/:answer/last: what the samplers that remove candidates got for
-// the last token; null if that is not stored.
-func (h *Handlers) lastCandidates(c echo.Context) error {
+// leastCertain answers GET /c/:id/tokens/:answer/unsure: what the samplers that remove candidates got for
+// the token with the largest entropy; its candidates are null if none are stored.
+func (h *Handlers) leastCertain(c echo.Context) error {
 	chat, answer, err := h.answerOf(c)
 	if err != nil {
 		return err
 	}
-	row, err := chat.LastRow(c.Request().Context(), principal(c), answer)
+	least, total, err := chat.LeastCertain(c.Request().Context(), principal(c), answer)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, map[string]any{"candidates": view.CandidatesOf(row)})
+	return c.JSON(http.StatusOK, map[string]any{"text": view.TokenOf(&least).Text, "total": total, "candidates": view.CandidatesOf(least.Row)})
 }
 
 // answerToken answers GET /c/:id/tokens/:answer/:index: one token, 0 being the first, with the candidates

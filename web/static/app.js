@@ -22,7 +22,7 @@ import { request } from './request.js'
 import { openShare } from './share.js'
 import { Link } from './socket.js'
 import './toggle.js'
-import { Tokens } from './tokens.js'
+import { Tokens, visible } from './tokens.js'
 import { typed } from './typing.js'
 
 const $ = q => document.querySelector(q)
@@ -104,7 +104,7 @@ const link = new Link(document.body.dataset.chat, {
       keyboard: () => showKeyboard(f.keyboard),
       space: () => {
         $('[data-space] span').textContent = f.space ?? ''
-        $('[data-space]').hidden = !f.space
+        $('[data-space]').hidden = !f.space || $('[data-space]').dataset.closed === f.space
       },
     }[f.type]
     apply?.()
@@ -310,7 +310,8 @@ function drawSoon(ms = 0) {
   }, ms)
 }
 
-// showInView shows the seed of the last answer in the viewport, and the candidates of its last token.
+// showInView shows the seed of the last answer in the viewport, and the candidates of its least certain token; while it
+// is written, those of its last one.
 function showInView() {
   const { top, bottom } = scroller.getBoundingClientRect()
   const seeded = chat.answers.filter(a => !a.info.edited).reverse()
@@ -319,17 +320,20 @@ function showInView() {
     return r.top < bottom && r.bottom > top
   }) ?? seeded[0]
   if (inView) params.view(inView.info.settings.seed)
-  if (inView && !inView.running && inView.info.tokens && inView.info.candidates === undefined) fetchCandidates(inView)
-  const { candidates, name } = inspected ?? { candidates: inView?.info.candidates }
+  if (inView && !inView.running && inView.info.tokens && inView.info.unsure === undefined) fetchUnsure(inView)
+  if (!inspected && inView?.info.asked) return // the bars stay until the answer's own come
+  const { candidates, name } = inspected ?? inView?.info.unsure ?? { candidates: inView?.info.candidates }
   params.strips.show(candidates, name)
 }
 
-// fetchCandidates gets the candidates of the last token of an answer, if the server has stored them.
-async function fetchCandidates({ id, info }) {
-  info.candidates = null
-  const last = await request(`/c/${link.chat}/tokens/${id}/last`, null, () => {})
-  info.candidates = last?.candidates ?? null
-  if (last) showInView()
+// fetchUnsure gets the candidates of the least certain token of an answer, if the server has stored them.
+async function fetchUnsure({ id, info }) {
+  info.unsure = null
+  info.asked = true
+  const least = await request(`/c/${link.chat}/tokens/${id}/unsure`, null, () => {})
+  info.asked = false
+  if (least?.candidates) info.unsure = { candidates: least.candidates, name: `${visible(least.text)}, least certain of ${least.total === 1 ? '1 token' : `${count(least.total)} tokens`}` }
+  showInView()
 }
 
 // setTemporary sets whether this chat is temporary. Temporary chats are not stored.
@@ -701,6 +705,12 @@ function setDraft(text) {
   if (!temporary || !text) keepDraft(link.chat, text)
 }
 $('[data-stop]').addEventListener('click', e => { if (isFirst(e)) stop() })
+for (const button of $$('[data-close-note]')) button.addEventListener('click', () => {
+  const note = button.closest('.note')
+  note.dataset.closed = note.querySelector('span').textContent // it comes back when it says something else
+  note.hidden = true
+  message.focus()
+})
 for (const card of $$('[data-lesson]')) card.addEventListener('click', () => learn(card.dataset.lesson, card.dataset.prompt))
 
 const copyAt = async (button, text, shown) => reply(button, await copy(text, shown))

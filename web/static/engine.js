@@ -13,7 +13,7 @@ export function showEngine(e) {
   for (const el of all('[data-loading] [role=progressbar]')) el.setAttribute('aria-valuenow', Math.round(e.loading))
   for (const el of all('[data-failed]')) el.hidden = e.state !== 'failed'
   for (const el of all('[data-device-notice]')) el.hidden = !e.device_notice
-  for (const el of all('[data-trouble]')) el.hidden = !e.trouble
+  for (const el of all('[data-trouble]')) el.hidden = !e.trouble || el.dataset.closed === e.trouble
   for (const el of all('[data-recurrent]')) el.hidden = !e.recurrent_state
   for (const el of all('[data-packing]')) el.hidden = !e.packing
   for (const el of all('[data-decode]')) el.hidden = !e.decode

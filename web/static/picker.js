@@ -102,7 +102,7 @@ export class Picker {
     for (const el of $$('[data-loaded]')) el.hidden = other
     for (const el of $$('[data-chosen]')) el.hidden = !other
     for (const el of $$('[data-model-gone]')) el.hidden = !this.missing
-    for (const el of $$('[data-notice]')) el.hidden = other || !this.engine.notice // it is about the loaded model
+    for (const el of $$('[data-notice]')) el.hidden = other || !this.engine.notice || el.dataset.closed === this.engine.notice // it is about the loaded model
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
     const where = this.where
     for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : 'loads with the next message'

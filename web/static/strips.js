@@ -5,6 +5,7 @@ import { count } from './format.js'
 
 const ns = 'http://www.w3.org/2000/svg'
 const width = 1000, height = 15 // of the drawing; the strip stretches it
+const waiting = 'Bars appear with the first answer'
 const rarest = 1e-4 // the probability whose bar has no height
 
 const wholePercent = x => `${Math.floor(100 * x + 1e-9)} %`
@@ -138,7 +139,7 @@ export class Strips {
   show(candidates = null, name = 'the last token') {
     if (candidates === this.shown) return
     this.shown = candidates
-    this.caption.textContent = `Bars: candidates of ${name}. Grey is cut.`
+    this.caption.textContent = candidates ? `Bars: ${name}` : waiting
     this.pool = candidates && decode(candidates)
     this.draw()
   }
@@ -147,6 +148,5 @@ export class Strips {
     const order = this.params.byKey.samplers
     const steps = this.pool ? run(this.pool, this.params.values(), order.on) : {}
     for (const strip of this.strips) strip.show(steps[strip.param.key])
-    this.caption.hidden = !this.pool
   }
 }

@@ -18,7 +18,7 @@ export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 
 const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
 
 // visible returns the text of a token with its white space made visible.
-const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
+export const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
 
 // List is a list of tokens, each a button. at is the address of one of them without its number; forks says
 // whether an answer can go on with another token in the place of one.
