@@ -2,12 +2,10 @@ package commands
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
-	"m40-llm/infer/engine"
 )
 
 // embedBatch is how many lines are embedded at a time, so that those of a long input are printed soon.
@@ -36,17 +34,13 @@ piped in. The vectors have length 1.`)
 	if err != nil {
 		return err
 	}
-	options, err := flags.options(catalog, *model, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	e, err := engine.Open(options)
+	e, name, err := flags.open(catalog, *model)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
 	compute := func(texts []string) ([]infer.Vector, error) {
-		r := infer.EmbedRequest{Model: options.Model, Truncate: *truncate}
+		r := infer.EmbedRequest{Model: name, Truncate: *truncate}
 		for _, text := range texts {
 			r.Inputs = append(r.Inputs, infer.EmbedInput{Text: text})
 		}

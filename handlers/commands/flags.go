@@ -171,6 +171,17 @@ func (f engineFlags) models(t *cli.Terminal) (*hub.Hub, error) {
 	return catalog, nil
 }
 
+// open opens an engine in this process with the model of catalog that has the name or path model, for requests of the
+// command itself. It returns the name for these requests, too.
+func (f engineFlags) open(catalog *hub.Hub, model string) (e *engine.Engine, name string, err error) {
+	options, err := f.options(catalog, model, 1, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, "", err
+	}
+	e, err = engine.Open(options)
+	return e, options.Model, err
+}
+
 // options returns the options of an engine that loads the model of catalog with the name or
 // path model.
 func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logger *slog.Logger) (engine.Options, error) {

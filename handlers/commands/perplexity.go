@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"m40-llm/handlers/cli"
-	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/perplexity"
 	"m40-llm/infer/readtext"
@@ -44,18 +42,14 @@ of --ctx tokens is predicted from its middle on, a text that fits into one windo
 	if err != nil {
 		return err
 	}
-	options, err := flags.options(catalog, *model, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	e, err := engine.Open(options)
+	e, name, err := flags.open(catalog, *model)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
 	show, end := cli.PerplexityProgress(t)
 	defer end()
-	result, err := perplexity.Measure(ctx, e, options.Model, text, *flags.ctx, show)
+	result, err := perplexity.Measure(ctx, e, name, text, *flags.ctx, show)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,10 @@ package commands
 import (
 	"context"
 	"io"
-	"log/slog"
 	"os"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
-	"m40-llm/infer/engine"
 )
 
 // rerankBatch is how many lines are ranked at a time.
@@ -46,17 +44,13 @@ model that ranks documents, the number of the line, and the line, with tabs betw
 	if err != nil {
 		return err
 	}
-	options, err := flags.options(catalog, rest[0], 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	e, err := engine.Open(options)
+	e, model, err := flags.open(catalog, rest[0])
 	if err != nil {
 		return err
 	}
 	defer e.Close()
 	return cli.RerankLines(in, t.Results(), *top, rerankBatch, func(documents []string) ([]float64, error) {
-		result, err := e.Rank(ctx, infer.RankRequest{Model: options.Model, Query: rest[1], Documents: documents, Truncate: *truncate})
+		result, err := e.Rank(ctx, infer.RankRequest{Model: model, Query: rest[1], Documents: documents, Truncate: *truncate})
 		if err != nil || !*normalize {
 			return result.Scores, err
 		}

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"unicode"
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
-	"m40-llm/infer/engine"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/readtext"
 )
@@ -50,22 +48,18 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	options, err := flags.options(catalog, model, 1, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	engine, err := engine.Open(options)
+	engine, model, err := flags.open(catalog, model)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	request.Model = options.Model
-	details, err := catalog.Details(options.Model)
+	request.Model = model
+	details, err := catalog.Details(model)
 	if err != nil {
 		return err
 	}
 	if details.Continues && len(pictures) > 0 {
-		return cli.Usagef("--image needs a model with a chat template, and %s has none", options.Model)
+		return cli.Usagef("--image needs a model with a chat template, and %s has none", model)
 	}
 	conversation := &cli.Chat{Engine: engine, Request: request, System: *system, Raw: *raw, Pictures: pictures, Continue: details.Continues, Terminal: t, Notice: func() string { return engine.Status().Notice }}
 	if !once {
