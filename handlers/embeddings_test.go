@@ -104,17 +104,25 @@ func TestEmbeddings_BadInputIsRefusedWithTheField(t *testing.T) {
 	}
 }
 
-// openEmbedder starts an engine on a folder with a small embedding model and the built-in name of none.
+// openEmbedder returns the engine of a small model that computes embeddings.
 func openEmbedder(t *testing.T) *engine.Engine {
 	t.Helper()
+	return openModels(t, "tiny-embed", map[string][]byte{"tiny-embed": gguftest.TinyBERT(gguftest.BERT{})})
+}
+
+// openModels starts an engine on a folder with the files of models by their names, one of which it loads.
+func openModels(t *testing.T, loaded string, files map[string][]byte) *engine.Engine {
+	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tiny-embed.gguf"), gguftest.TinyBERT(gguftest.BERT{}), 0o600); err != nil {
-		t.Fatal(err)
+	for name, file := range files {
+		if err := os.WriteFile(filepath.Join(dir, name+".gguf"), file, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	e, err := engine.Open(engine.Options{
 		Catalog:    hub.New(hub.Options{Dir: dir}),
 		OpenDevice: func(*gguf.File) (device.Device, error) { return ref.New(), nil },
-		Model:      "tiny-embed",
+		Model:      loaded,
 	})
 	if err != nil {
 		t.Fatal(err)

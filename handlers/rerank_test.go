@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,12 +12,8 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
-	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
-	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
-	"m40-llm/infer/hub"
-	"m40-llm/infer/ref"
 )
 
 func TestRerank_EachAPIGetsItsShape(t *testing.T) {
@@ -103,25 +97,10 @@ func TestRerank_WhatIsInvalidIsRefusedByItsField(t *testing.T) {
 // openRanker returns the engine of a small model that ranks documents, beside one that computes embeddings.
 func openRanker(t *testing.T) *engine.Engine {
 	t.Helper()
-	dir := t.TempDir()
-	for name, file := range map[string][]byte{
+	return openModels(t, "ranker", map[string][]byte{
 		"ranker":   gguftest.TinyBERT(gguftest.BERT{Dim: 16, FFN: 16, Layers: 1, Context: 32, Ranks: true}),
 		"embedder": gguftest.TinyBERT(gguftest.BERT{Dim: 16, FFN: 16, Layers: 1, Context: 32}),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name+".gguf"), file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	catalog := hub.New(hub.Options{Dir: dir})
-	e, err := engine.Open(engine.Options{Catalog: catalog, Model: "ranker", OpenDevice: func(*gguf.File) (device.Device, error) { return ref.New(), nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	if err := e.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return e
+	})
 }
 
 func TestRerank_ARankerIsOneWhereverModelsAreListed(t *testing.T) {

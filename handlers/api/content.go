@@ -90,7 +90,7 @@ func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]
 		if text {
 			b.WriteByte('\n')
 		}
-		b.WriteString(strings.ReplaceAll(s, chat.PictureMark, "\uFFFD"))
+		b.WriteString(chat.WithoutPictureMarks(s))
 		text = true
 	}
 	if len(pictures) == 0 {

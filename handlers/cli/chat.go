@@ -53,7 +53,7 @@ func (c *Chat) question(text string, first bool) chat.Message {
 	m := chat.Message{Role: "user", Content: validText(text)}
 	if first && len(c.Pictures) > 0 {
 		m.Pictures = c.Pictures
-		m.Content = strings.Repeat(chat.PictureMark, len(c.Pictures)) + strings.ReplaceAll(m.Content, chat.PictureMark, "\uFFFD")
+		m.Content = strings.Repeat(chat.PictureMark, len(c.Pictures)) + chat.WithoutPictureMarks(m.Content)
 	}
 	return m
 }

@@ -22,6 +22,9 @@ type Message struct {
 // PictureMark stands in Content for a picture: U+FFFC, the object replacement character.
 const PictureMark = "\uFFFC"
 
+// WithoutPictureMarks returns a text with U+FFFD for each PictureMark that it has, which then stands for no picture.
+func WithoutPictureMarks(text string) string { return strings.ReplaceAll(text, PictureMark, "\uFFFD") }
+
 // parts returns the content of m, whose texts are from the origin o, as a list of texts and pictures.
 func (m Message) parts(o origin) *list {
 	parts := &list{}

@@ -193,7 +193,7 @@ func (m *openModel) picturesOf(r *infer.Request) (talk.Pictures, error) {
 	for i := range r.Messages {
 		message := &r.Messages[i]
 		if len(message.Pictures) == 0 {
-			message.Content = strings.ReplaceAll(message.Content, chat.PictureMark, "\uFFFD")
+			message.Content = chat.WithoutPictureMarks(message.Content)
 			continue
 		}
 		for _, data := range message.Pictures {

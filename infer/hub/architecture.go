@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"m40-llm/infer/model"
@@ -35,7 +34,7 @@ func (p *Puller) unsupported(ctx context.Context, r registry, n name) error {
 			Architecture string `json:"architecture"`
 		} `json:"gguf"`
 	}
-	if json.Unmarshal(body, &details) != nil || slices.Contains([]string{"", model.Companion}, details.GGUF.Architecture) {
+	if json.Unmarshal(body, &details) != nil || details.GGUF.Architecture == "" || details.GGUF.Architecture == model.Companion {
 		return nil
 	}
 	return model.CheckArchitecture(details.GGUF.Architecture)

@@ -23,7 +23,7 @@ func (e *UnsupportedError) Error() string {
 // Companion is the architecture of files (mmproj) with which the model beside them reads pictures.
 const Companion = "clip"
 
-var errCompanion = errors.New("it is no model of its own: with it the model beside it reads pictures; choose that one")
+var errCompanion = errors.New("this file is not a model: the model beside it reads pictures with it; choose that model")
 
 // CheckArchitecture returns nil if name is a supported value of general.architecture. Its error is an *UnsupportedError, but for
 // Companion.
