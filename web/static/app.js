@@ -7,7 +7,7 @@ import { copy } from './copy.js'
 import { draftOf, keepDraft } from './drafts.js'
 import { edit } from './edit.js'
 import { composing, enterSends, explain, sends, setEnterSends } from './enter.js'
-import { count } from './format.js'
+import { count, plural } from './format.js'
 import { showEngine } from './engine.js'
 import { keyboard, shared, showKeyboard } from './keyboard.js'
 import { KVCache } from './kvcache.js'
@@ -332,7 +332,7 @@ async function fetchUnsure({ id, info }) {
   info.asked = true
   const least = await request(`/c/${link.chat}/tokens/${id}/unsure`, null, () => {})
   info.asked = false
-  if (least?.candidates) info.unsure = { candidates: least.candidates, name: `${visible(least.text)}, least certain of ${least.total === 1 ? '1 token' : `${count(least.total)} tokens`}` }
+  if (least?.candidates) info.unsure = { candidates: least.candidates, name: `${visible(least.text)}, least certain of ${plural(least.total, 'token')}` }
   showInView()
 }
 
@@ -810,7 +810,7 @@ async function countSystem() {
   if (text !== system.value) return
   const n = counted ? counted.tokens.length : 0
   $('[data-system-count]').textContent = n ? count(n) : ''
-  $('[data-system-tokens]').textContent = n ? `${count(n)} ${n === 1 ? 'token' : 'tokens'}` : ''
+  $('[data-system-tokens]').textContent = n ? plural(n, 'token') : ''
 }
 systemButton.addEventListener('click', () => {
   showSystem($('#sysbox').hidden)

@@ -2,7 +2,7 @@
 // is complete, its rendered HTML replaces that text within the same frame, without flicker.
 import { show } from './attach.js'
 import { advice } from './context.js'
-import { clock, count, duration, bytes, ordinal, percent, rate, roughly } from './format.js'
+import { clock, count, duration, bytes, ordinal, percent, plural, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
 import { lookup, reads, timeline } from './pace.js'
 import { showReplay } from './receipt.js'
@@ -39,10 +39,6 @@ function ending([, , text, code], probability) {
 
 // raised returns the DRY multiplier to try where one did not prevent a repetition.
 export const raised = multiplier => multiplier ? Math.min(4, Math.round(30 * multiplier) / 20) : 0.8
-
-const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
-
-const words = n => n === 1 ? '1 word' : `${count(n)} words`
 
 // Turn is the element of a message, with its position in the branch and its versions.
 class Turn {
@@ -170,7 +166,7 @@ class Answer extends Turn {
     this.el.querySelector('.made').hidden = !tokens
     this.put('rate', speed && !this.lost && rate(speed))
     this.put('first', t.first_ms && duration(t.first_ms))
-    this.put('prompt', read && (cached ? `${plural(read)}, ${count(cached)} of them cached` : plural(read)))
+    this.put('prompt', read && (cached ? `${plural(read, 'token')}, ${count(cached)} of them cached` : plural(read, 'token')))
     this.put('tokens', tokens && count(tokens))
     const limit = this.info.settings.max_tokens
     this.foot['tokens-label'].textContent = this.running && limit > 0 ? `of up to ${count(limit)} tokens` : tokens === 1 ? 'token' : 'tokens'
@@ -289,7 +285,7 @@ class Answer extends Turn {
     node.appendData(shown)
     thought.words.add(shown)
     el.hidden = node.length === 0
-    el.firstChild.textContent = `Thinking, ${words(thought.words.count)}`
+    el.firstChild.textContent = `Thinking, ${plural(thought.words.count, 'word')}`
   }
 
   // renderReasoning replaces the plain text of the reasoning by its rendered HTML.
@@ -404,8 +400,8 @@ class Answer extends Turn {
     const { repeated, edited, settings } = this.info, box = this.el.querySelector('.loop')
     box.hidden = !repeated || Boolean(edited)
     if (box.hidden) return
-    box.querySelector('[data-loop]').textContent = `The last ${plural(repeated)} repeat those before them.`
-    box.querySelector('[data-rewind]').textContent = `Rewind ${plural(repeated)} and raise DRY to ${raised(settings.dry_multiplier)}`
+    box.querySelector('[data-loop]').textContent = `The last ${plural(repeated, 'token')} repeat those before them.`
+    box.querySelector('[data-rewind]').textContent = `Rewind ${plural(repeated, 'token')} and raise DRY to ${raised(settings.dry_multiplier)}`
   }
 
   // showCall asks for the result of the call with which the answer ended.

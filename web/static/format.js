@@ -1,6 +1,9 @@
 // Formats numbers, durations and sizes for display.
 export const count = n => Math.round(n).toLocaleString('en')
 
+// plural is a number of things: "1 token", "2 tokens".
+export const plural = (n, what) => `${count(n)} ${what}${n === 1 ? '' : 's'}`
+
 export const rate = v => v.toFixed(v >= 99.95 ? 0 : 1)
 
 export function duration(ms) {

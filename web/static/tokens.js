@@ -1,6 +1,6 @@
 // The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
 import { copyOf } from './html.js'
-import { bytes, count, percent } from './format.js'
+import { bytes, count, percent, plural } from './format.js'
 import { request } from './request.js'
 
 // scales have for each way of colouring the bounds of the five steps, and which side of them a token
@@ -14,8 +14,6 @@ const scales = {
 
 // inPercent returns a probability in percent with two or three digits.
 export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : p >= 0.0000095 ? (100 * p).toPrecision(1) : '<0.001'
-
-const plural = n => n === 1 ? '1 token' : `${count(n)} tokens`
 
 // visible returns the text of a token with its white space made visible.
 export const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
@@ -167,7 +165,7 @@ class View extends List {
   // sum shows the figures of all tokens.
   sum() {
     const known = this.tokens.filter(t => t.known)
-    const facts = [plural(this.tokens.length)]
+    const facts = [plural(this.tokens.length, 'token')]
     if (known.length) {
       const perplexity = Math.exp(-known.reduce((sum, t) => sum + Math.log(t.p), 0) / known.length)
       const least = known.reduce((a, b) => a.p < b.p ? a : b)

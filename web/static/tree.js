@@ -1,10 +1,8 @@
 // The branches of a chat: all messages with their versions, to show one or to delete it.
-import { count } from './format.js'
+import { plural } from './format.js'
 import { copyOf } from './html.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
-
-const plural = (n, what) => `${count(n)} ${what}${n === 1 ? '' : 's'}`
 
 export class Tree {
   // on: {chat, command(type, fields), failed(error)}
