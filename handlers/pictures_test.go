@@ -11,6 +11,7 @@ import (
 
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -61,5 +62,17 @@ func TestChat_AModelThatCannotSeeRefusesPictures(t *testing.T) {
 	e := parseError(t, got)
 	if got.Status != http.StatusBadRequest || e.Param == nil || *e.Param != "messages" || !strings.Contains(e.Message, "cannot see pictures") {
 		t.Errorf("got %d: %s", got.Status, got.Body)
+	}
+}
+
+func TestStatus_DoesNotTellWhereTheCompanionFileOfTheModelLies(t *testing.T) {
+	engine := handlerstest.NewScript()
+	engine.Set(func(s *infer.Status) { s.Model.Companion = "/home/anna/models/mmproj.gguf" })
+	engine.List(infer.ModelInfo{Name: "guide", Companion: "/home/anna/models/mmproj.gguf"})
+	server := handlerstest.Server(t, engine)
+	for _, path := range []string{"/v1/status", "/v1/models", "/api/ps", "/api/tags", "/props"} {
+		if got := handlerstest.Call(t, server, http.MethodGet, path, ""); got.Status != http.StatusOK || strings.Contains(got.Body, "mmproj") {
+			t.Errorf("%s: got %d: %s", path, got.Status, got.Body)
+		}
 	}
 }

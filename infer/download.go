@@ -98,6 +98,8 @@ type ModelDetails struct {
 	Types    []TensorType `json:"types"`              // of its tensors, those with most bytes first
 	Template *Template    `json:"template,omitempty"` // its chat template, if it has one
 	Metadata []Metadata   `json:"metadata"`           // in the file's order
+
+	Companion string `json:"companion,omitempty"` // as in ModelInfo, for the owner
 }
 
 // TensorType counts the tensors of one element format.

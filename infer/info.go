@@ -27,7 +27,7 @@ type ModelInfo struct {
 	Sampling     *sample.Suggestion `json:"sampling,omitempty"`    // the sampler settings that its file suggests; nil: none
 	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it computes none
 	Ranks        bool               `json:"ranks,omitempty"`       // it scores documents for a query, and writes no text
-	Companion    string             `json:"companion,omitempty"`   // path of the file with which it reads pictures; empty: none
+	Companion    string             `json:"-"`                     // path of the file with which it reads pictures, which no client learns; empty: none
 	Continues    bool               `json:"continues,omitempty"`   // it has no chat template, and continues text
 	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls
 	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
