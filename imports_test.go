@@ -18,27 +18,28 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/compare", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
 	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/ratelimit", "infer", "store"},
 
 	"handlers/account": {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web"},
-	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
+	"handlers":         {"handlers/account", "handlers/activity", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/compare", "handlers/live", "handlers/metrics", "handlers/models", "web/states"},
 	"web/states":       {"web"},
 	"handlers/live":    {"handlers/access", "handlers/activity", "handlers/ratelimit", "store", "infer", "infer/chat", "infer/grammar", "infer/kvfile", "infer/perplexity", "infer/record", "infer/reply", "infer/sample"},
+	"handlers/compare": {"handlers/access", "handlers/activity", "handlers/live", "infer", "infer/sample", "store"},
 	"handlers/metrics": {"infer"},
 	"handlers/models":  {"infer", "infer/suggest"},
 	"handlers/cli":     {"infer", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/readtext", "infer/sample", "infer/units"},
 	"store":            {"migrations", "infer/record", "infer/sample"},
 
-	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/readtext", "infer/sample", "infer/units", "store", "web"},
+	"handlers/page":     {"handlers/access", "handlers/activity", "handlers/compare", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer", "infer/readtext", "infer/sample", "infer/units", "store", "web"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web"},
 	"handlers/stream":   {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/models", "handlers/view", "infer/record", "store", "web"},
 	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/chat", "infer/readtext", "infer/record", "infer/reply", "infer/sample"},
-	"handlers/view":     {"handlers/activity", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
+	"handlers/view":     {"handlers/activity", "handlers/compare", "handlers/failure", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "web"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/mathml", "web"},
 	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer", "infer/units", "web"},
 	"handlers/httpio":   {"handlers/failure", "infer/readtext"},
@@ -74,7 +75,7 @@ var mayImport = map[string][]string{
 	"infer/hub/hubtest":              {},
 	"cudakern/emutest":               {"infer/fixtures"},
 	"infer/device/devicetest":        {"infer/device", "infer/fixtures", "infer/gguf", "infer/ref"},
-	"handlers/handlerstest":          {"handlers", "handlers/access", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
+	"handlers/handlerstest":          {"handlers", "handlers/access", "handlers/compare", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or
@@ -223,6 +224,7 @@ func TestImportRules(t *testing.T) {
 		{"the chat templates are a leaf", "infer/chat/chat.go", "m40-llm/infer/gguf", false},
 		{"one file alone knows the websocket package", "handlers/page/page.go", "nhooyr.io/websocket/wsjson", false},
 		{"chats know no HTTP routes", "handlers/live/chat.go", "m40-llm/handlers", false},
+		{"chats do not know what compares their answers", "handlers/live/chat.go", "m40-llm/handlers/compare", false},
 		{"the rest of the stream does not know the websocket package", "handlers/stream/session.go", "nhooyr.io/websocket", false},
 		{"the pages do not know the stream", "handlers/page/page.go", "m40-llm/handlers/stream", false},
 		{"the gate does not know chats", "handlers/gate/gate.go", "m40-llm/handlers/live", false},

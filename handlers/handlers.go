@@ -5,6 +5,7 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	compare   answers to one question beside each other: contact sheets, blind pairs
 //	metrics   what is counted for Prometheus
 //	activity  the answers that are generated at this moment, and who asked for them
 //	people    who may log in; account has their pages, access the one rule of who may do what
@@ -38,6 +39,7 @@ import (
 	"m40-llm/handlers/account"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/metrics"
@@ -56,6 +58,7 @@ type Config struct {
 	Engine   Engine
 	Activity *activity.Service // the answers of Engine and Live; default: none are listed
 	Live     *live.Service     // the chats of the page; default: new ones on Engine
+	Compare  *compare.Service  // answers to the questions of Live that are compared; default: new ones, whose votes are not stored
 	Models   *models.Service   // default: those of Engine, and none can be downloaded
 	Logger   *slog.Logger      // default: slog.Default
 	Reach    *share.Reach      // where other machines reach shared chats; default: nowhere
@@ -153,6 +156,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.Live == nil {
 		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
 	}
+	if cfg.Compare == nil {
+		cfg.Compare = compare.New(cfg.Live, nil)
+	}
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
@@ -196,7 +202,7 @@ func New(cfg Config) *echo.Echo {
 		BodyTimeout:    cfg.BodyTimeout,
 	})
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
-	people := &page.Handlers{Live: cfg.Live, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
+	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
 	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()

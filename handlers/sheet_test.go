@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/device"
@@ -18,16 +19,16 @@ import (
 )
 
 // cellsOf reads a sheet until enough holds for its cells, and returns them.
-func cellsOf(t *testing.T, s *live.Sheet, enough func(cells []live.Cell) bool) []live.Cell {
+func cellsOf(t *testing.T, s *compare.Sheet, enough func(cells []compare.Cell) bool) []compare.Cell {
 	t.Helper()
 	r := s.Read()
 	defer r.Close()
-	var cells []live.Cell
+	var cells []compare.Cell
 	for {
 		list, changed := r.Take()
 		for _, c := range list {
 			for len(cells) <= c.Index {
-				cells = append(cells, live.Cell{})
+				cells = append(cells, compare.Cell{})
 			}
 			cells[c.Index] = c
 		}
@@ -38,10 +39,10 @@ func cellsOf(t *testing.T, s *live.Sheet, enough func(cells []live.Cell) bool) [
 	}
 }
 
-func never([]live.Cell) bool { return false }
+func never([]compare.Cell) bool { return false }
 
 // inState counts the cells in a state.
-func inState(cells []live.Cell, state live.AnswerState) (n int) {
+func inState(cells []compare.Cell, state live.AnswerState) (n int) {
 	for _, c := range cells {
 		if c.Answer.State == state {
 			n++
@@ -55,18 +56,19 @@ func inState(cells []live.Cell, state live.AnswerState) (n int) {
 func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
 	chats := live.New(handlerstest.OpenGuide(t), live.Options{Store: db})
+	comparing := compare.New(chats, db)
 	chat, question := handlerstest.Asked(t, chats, access.Local, "Here is a list of words: "+strings.Repeat("stone river lamp ", 40)+"Tell me a story with one of them.")
-	sheet, err := chats.StartSheet(t.Context(), access.Local, chat.ID(), live.NewSheet{
+	sheet, err := comparing.StartSheet(t.Context(), access.Local, chat.ID(), compare.NewSheet{
 		Question: question, MaxTokens: 8,
-		Across: live.Axis{Key: "temperature", Values: "0 0.7 1.2 1.6"},
-		Down:   live.Axis{Key: "min_p", Values: "0 0.05"},
+		Across: compare.Axis{Key: "temperature", Values: "0 0.7 1.2 1.6"},
+		Down:   compare.Axis{Key: "min_p", Values: "0 0.05"},
 		Seeds:  "1 2 3 4 5 6 7 8",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cells := cellsOf(t, sheet, never)
-	if len(cells) != live.MaxCells || inState(cells, live.Done) != live.MaxCells {
+	if len(cells) != compare.MaxCells || inState(cells, live.Done) != compare.MaxCells {
 		t.Fatalf("%d of %d answers are done", inState(cells, live.Done), len(cells))
 	}
 
@@ -87,11 +89,11 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	}
 	t.Logf("a prompt of %d tokens: %d computed for 64 answers, %d if each had read it alone", prompt, computed, 64*prompt)
 
-	kept, err := chats.Keep(t.Context(), access.Local, chat.ID(), 5)
+	kept, err := comparing.Keep(t.Context(), access.Local, chat.ID(), 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := chats.Keep(t.Context(), access.Local, chat.ID(), 5)
+	again, err := comparing.Keep(t.Context(), access.Local, chat.ID(), 5)
 	if err != nil || again != kept {
 		t.Errorf("kept twice, the answer is message %d and %d, %v", kept, again, err)
 	}
@@ -151,6 +153,7 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
 	engine := handlerstest.OpenGuide(t)
 	chats := live.New(engine, live.Options{Store: db})
+	comparing := compare.New(chats, db)
 	t.Cleanup(chats.Close)
 	person, err := db.AddPerson(t.Context(), "Ben")
 	if err != nil {
@@ -158,11 +161,11 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 	}
 	ben := access.Of(person)
 	chat, question := handlerstest.Asked(t, chats, access.Local, "Tell me a story about a fox.")
-	sheet, err := chats.StartSheet(t.Context(), access.Local, chat.ID(), live.NewSheet{Question: question, MaxTokens: 256, Across: live.Axis{Key: "temperature", Values: "5 6 7 8"}, Seeds: "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"})
+	sheet, err := comparing.StartSheet(t.Context(), access.Local, chat.ID(), compare.NewSheet{Question: question, MaxTokens: 256, Across: compare.Axis{Key: "temperature", Values: "5 6 7 8"}, Seeds: "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cellsOf(t, sheet, func(cells []live.Cell) bool { return inState(cells, live.Writing) > 8 })
+	cellsOf(t, sheet, func(cells []compare.Cell) bool { return inState(cells, live.Writing) > 8 })
 
 	settings := live.DefaultSettings()
 	settings.MaxTokens = 12
@@ -174,16 +177,16 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 		if m := lastOf(t, other, who); m.Answer.State != live.Done {
 			t.Errorf("the answer for %q is %s", who.Owner, m.Answer.State)
 		}
-		cells := cellsOf(t, sheet, func([]live.Cell) bool { return true })
+		cells := cellsOf(t, sheet, func([]compare.Cell) bool { return true })
 		if waiting := inState(cells, live.Waiting); waiting == 0 {
 			t.Errorf("the answer for %q waited for the sheet", who.Owner)
 		}
 	}
-	if err := chats.StopSheet(t.Context(), access.Local, chat.ID(), -1); err != nil {
+	if err := comparing.StopSheet(t.Context(), access.Local, chat.ID(), -1); err != nil {
 		t.Fatal(err)
 	}
 	cells := cellsOf(t, sheet, never)
-	if inState(cells, live.Stopped)+inState(cells, live.Done) != live.MaxCells || inState(cells, live.Stopped) == 0 {
+	if inState(cells, live.Stopped)+inState(cells, live.Done) != compare.MaxCells || inState(cells, live.Stopped) == 0 {
 		t.Errorf("%d answers are stopped and %d done", inState(cells, live.Stopped), inState(cells, live.Done))
 	}
 }
@@ -191,7 +194,7 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 // What is wrong with a request for a sheet is said with the field; none is made.
 func TestSheetsThatAreRefused(t *testing.T) {
 	engine := handlerstest.NewScript()
-	server, chats := handlerstest.ServeStored(t, engine)
+	server, chats, comparing := handlerstest.ServeComparing(t, engine)
 	chat, question := handlerstest.Asked(t, chats, access.Local, "Why?")
 	address := "/c/" + chat.ID() + "/sheet"
 	many := strings.Join(slices.Repeat([]string{"1"}, 600), " ")
@@ -237,7 +240,7 @@ func TestSheetsThatAreRefused(t *testing.T) {
 	if got := handlerstest.Call(t, server, http.MethodGet, address+"/events", ""); got.Status != http.StatusNoContent {
 		t.Errorf("the events of no sheet: %d %s", got.Status, got.Body)
 	}
-	if sheet, err := chats.Sheet(t.Context(), access.Local, chat.ID()); sheet != nil || err != nil {
+	if sheet, err := comparing.Sheet(t.Context(), access.Local, chat.ID()); sheet != nil || err != nil {
 		t.Errorf("a sheet was made: %v, %v", sheet, err)
 	}
 	page := handlerstest.Call(t, server, http.MethodGet, address, "", "Accept", "text/html")
@@ -250,7 +253,7 @@ func TestSheetsThatAreRefused(t *testing.T) {
 // be kept when they have ended alone.
 func TestTheLifeOfASheet(t *testing.T) {
 	engine := handlerstest.NewScript()
-	server, chats := handlerstest.ServeStored(t, engine)
+	server, chats, comparing := handlerstest.ServeComparing(t, engine)
 	chat, question := handlerstest.Asked(t, chats, access.Local, "Why?")
 	address := "/c/" + chat.ID() + "/sheet"
 	body := fmt.Sprintf(`{"question":%d,"max_tokens":8,"seeds":"1 2"}`, question)
@@ -274,30 +277,30 @@ func TestTheLifeOfASheet(t *testing.T) {
 	send("/keep", `{"cell":2}`, http.StatusBadRequest, "cell is 2, but there are 2")
 	send("/stop", `{"cell":64}`, http.StatusBadRequest, "cell is 64")
 
-	sheet, err := chats.Sheet(t.Context(), access.Local, chat.ID())
+	sheet, err := comparing.Sheet(t.Context(), access.Local, chat.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, text := range []string{"one ", "two ", "three"} {
 		answers[1].Send(handlerstest.WordEvent(int32(id), text))
 	}
-	cells := cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[0].Text == "one two three" })
+	cells := cellsOf(t, sheet, func(cells []compare.Cell) bool { return cells[0].Text == "one two three" })
 	if cells[1].Differs || cells[1].Same != 0 {
 		t.Errorf("an answer without a token is %+v", cells[1])
 	}
 	answers[2].Send(handlerstest.WordEvent(0, "one "))
 	answers[2].Send(handlerstest.WordEvent(1, "two "))
-	cells = cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[1].Same == 2 })
+	cells = cellsOf(t, sheet, func(cells []compare.Cell) bool { return cells[1].Same == 2 })
 	if cells[1].Differs || cells[1].SameText != len("one two ") {
 		t.Errorf("an answer that has begun like the first is %+v", cells[1])
 	}
 	answers[2].Send(handlerstest.WordEvent(9, "four"))
-	cells = cellsOf(t, sheet, func(cells []live.Cell) bool { return cells[1].Differs })
+	cells = cellsOf(t, sheet, func(cells []compare.Cell) bool { return cells[1].Differs })
 	if cells[1].Same != 2 || cells[1].SameText != len("one two ") {
 		t.Errorf("an answer whose third token is another one is %+v", cells[1])
 	}
 	answers[1].Finish()
-	cellsOf(t, sheet, func(cells []live.Cell) bool { return inState(cells, live.Done) == 1 })
+	cellsOf(t, sheet, func(cells []compare.Cell) bool { return inState(cells, live.Done) == 1 })
 	send("/keep", `{"cell":0}`, http.StatusOK, `"message":`)
 	send("/stop", `{"cell":1}`, http.StatusNoContent, "")
 	cells = cellsOf(t, sheet, never)
@@ -311,7 +314,7 @@ func TestTheLifeOfASheet(t *testing.T) {
 	send("", body, http.StatusNoContent, "") // the old one has ended
 	engine.Next(t)
 	engine.Next(t)
-	if sheet, err = chats.Sheet(t.Context(), access.Local, chat.ID()); err != nil {
+	if sheet, err = comparing.Sheet(t.Context(), access.Local, chat.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if err := chats.Delete(context.WithoutCancel(t.Context()), access.Local, chat.ID()); err != nil {

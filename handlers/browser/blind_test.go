@@ -24,7 +24,7 @@ func TestABlindComparison(t *testing.T) {
 	source := axe(t)
 	engine := handlerstest.NewScript()
 	engine.List(infer.ModelInfo{Name: "guide"}, infer.ModelInfo{Name: "other"})
-	server, chats := handlerstest.ServeStored(t, engine)
+	server, _, comparing := handlerstest.ServeComparing(t, engine)
 	b := openBrowser(t, server)
 	run := steps(t, b)
 	b.do(chromedp.Navigate(server.URL + "/presets?id=precise"))
@@ -122,7 +122,7 @@ func TestABlindComparison(t *testing.T) {
 		b.click(".clear-votes summary")
 		b.click(".clear-votes .danger")
 		b.until("document.querySelector('.board').innerText.includes('None yet')")
-		if board, votes, err := chats.Leaderboard(t.Context(), access.Local); len(board)+len(votes) != 0 || err != nil {
+		if board, votes, err := comparing.Leaderboard(t.Context(), access.Local); len(board)+len(votes) != 0 || err != nil {
 			t.Errorf("after the reset there are %v and %v, %v", board, votes, err)
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/cli"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/mdns"
@@ -134,6 +135,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Engine:      s.engine,
 		Activity:    s.activity,
 		Live:        s.chats,
+		Compare:     s.compare,
 		Models:      s.models,
 		Metrics:     s.metrics,
 		Logger:      logger,
@@ -281,6 +283,7 @@ type services struct {
 	models   *models.Service
 	people   *people.Service
 	chats    *live.Service
+	compare  *compare.Service
 	activity *activity.Service
 	metrics  *metrics.Service
 
@@ -352,6 +355,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.models = models.New(listing)
 	chatting.FirstModel = s.models.First
 	s.chats = live.New(s.engine, chatting)
+	s.compare = compare.New(s.chats, s.db)
 	return s, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"m40-llm/handlers"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/infer/cpu"
@@ -94,7 +95,7 @@ func ServeModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 		Suggest: func() ([]suggest.Suggestion, error) {
 			return suggest.For(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: s.Memory.Load()}}})
 		}})
-	cfg := handlers.Config{Engine: engine, Live: chats, Models: onDisk, Logger: log}
+	cfg := handlers.Config{Engine: engine, Live: chats, Compare: compare.New(chats, kept), Models: onDisk, Logger: log}
 	for _, f := range change {
 		f(&cfg)
 	}

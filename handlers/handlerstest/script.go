@@ -15,6 +15,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
@@ -270,8 +271,8 @@ func (a *ScriptedAnswer) WriteSampled(t testing.TB, random *rand.Rand, texts ...
 	return choices
 }
 
-// ServeStored starts a server that keeps its chats.
-func ServeStored(t testing.TB, engine handlers.Engine) (*httptest.Server, *live.Service) {
+// ServeStored starts a server that keeps its chats, with settings that change may change.
+func ServeStored(t testing.TB, engine handlers.Engine, change ...func(*handlers.Config)) (*httptest.Server, *live.Service) {
 	t.Helper()
 	kept, err := store.Open(context.Background(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
 	if err != nil {
@@ -279,15 +280,26 @@ func ServeStored(t testing.TB, engine handlers.Engine) (*httptest.Server, *live.
 	}
 	t.Cleanup(func() { _ = kept.Close() })
 	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), Store: kept})
-	server := ServeChats(t, engine, chats)
+	server := ServeChats(t, engine, chats, append([]func(*handlers.Config){func(c *handlers.Config) { c.Compare = compare.New(chats, kept) }}, change...)...)
 	t.Cleanup(chats.Close)
 	return server, chats
 }
 
-// ServeChats starts a server for chats.
-func ServeChats(t testing.TB, engine handlers.Engine, chats *live.Service) *httptest.Server {
+// ServeComparing is ServeStored, and returns what compares answers too.
+func ServeComparing(t testing.TB, engine handlers.Engine) (server *httptest.Server, chats *live.Service, comparing *compare.Service) {
 	t.Helper()
-	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}))
+	server, chats = ServeStored(t, engine, func(c *handlers.Config) { comparing = c.Compare })
+	return server, chats, comparing
+}
+
+// ServeChats starts a server for chats, with settings that change may change.
+func ServeChats(t testing.TB, engine handlers.Engine, chats *live.Service, change ...func(*handlers.Config)) *httptest.Server {
+	t.Helper()
+	cfg := handlers.Config{Engine: engine, Live: chats, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	server := httptest.NewServer(handlers.New(cfg))
 	t.Cleanup(server.Close)
 	return server
 }

@@ -434,7 +434,7 @@ func (c *Chat) settleEnding() error {
 		c.answer.unsaved = nil
 		return nil
 	}
-	return storeError(err)
+	return StoreError(err)
 }
 
 // changed notifies those who show the list of chats that it has changed.

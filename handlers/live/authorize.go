@@ -5,10 +5,10 @@ import "m40-llm/handlers/access"
 // Principal is on whose behalf a use case runs.
 type Principal = access.Principal
 
-// authorize returns nil if who may do what to an object; else ErrNotFound, as for an object
+// Authorize returns nil if who may do what to an object; else ErrNotFound, as for an object
 // that does not exist: who may not see a thing does not learn that it is there. Every use
 // case comes through here first.
-func authorize(who Principal, action access.Action, what access.Object) error {
+func Authorize(who Principal, action access.Action, what access.Object) error {
 	if access.Authorize(who, action, what) != nil {
 		return ErrNotFound
 	}
@@ -17,10 +17,10 @@ func authorize(who Principal, action access.Action, what access.Object) error {
 
 // may authorizes what who does with things of its own.
 func may(who Principal, what access.Action, kind access.Kind) error {
-	return authorize(who, what, access.Object{Kind: kind, Owner: who.Owner})
+	return Authorize(who, what, access.Object{Kind: kind, Owner: who.Owner})
 }
 
 // may authorizes what who does with the chat.
 func (c *Chat) may(who Principal, what access.Action) error {
-	return authorize(who, what, access.Object{Kind: access.KindChat, Owner: c.owner, ID: c.id})
+	return Authorize(who, what, access.Object{Kind: access.KindChat, Owner: c.owner, ID: c.id})
 }

@@ -35,7 +35,7 @@ func (q Question) validate() error {
 	if err := checkText(q.Text); err != nil {
 		return err
 	}
-	if err := checkModel(q.Model); err != nil {
+	if err := CheckModel(q.Model); err != nil {
 		return err
 	}
 	return Panel{q.Settings, q.Preset}.validate(q.System)
@@ -196,7 +196,7 @@ func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s
 		return err
 	})
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	c.setPanel(panel, system)
 	c.place(t, added)
@@ -227,7 +227,7 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 		return err
 	})
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	c.add(fromStore(added))
 	return nil
@@ -267,7 +267,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 	}
 	tokens, err := c.tokens(ctx, old)
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	panel := Panel{s, c.panel.Preset}
 	change := c.panelChange(panel, c.metadata.System)
@@ -301,7 +301,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, record)
 	})
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	c.setPanel(panel, c.metadata.System)
 	old.Answer, old.ids = a, tokens
@@ -362,7 +362,7 @@ func (c *Chat) Select(ctx context.Context, who Principal, message int64, version
 			return c.absent(err, "message")
 		}
 		if stored, err = c.messages.Branch(ctx, c.owner, c.id); err != nil {
-			return storeError(err)
+			return StoreError(err)
 		}
 		return nil
 	})
@@ -443,7 +443,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	first := c.metadata
 	if !c.started {
 		first.Title, first.Opening, first.System, first.Settings = title(q.Text), q.Opening, q.System, panel.record()
-		first.Model = cmp.Or(q.Model, c.service.loadedModel())
+		first.Model = cmp.Or(q.Model, c.service.LoadedModel())
 		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
 	}
 	t := c.newAnswer(q.System, q.Settings)
@@ -468,7 +468,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 		return err
 	})
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	if !q.Unanswered || !started { // else the panel is not stored with it
 		c.setPanel(panel, q.System)
@@ -501,6 +501,17 @@ func (c *Chat) place(t *turn, added store.Message) {
 	c.begin(t)
 }
 
+// CheckQuestion returns an error if text cannot be a question of its own: it is empty, no text, or longer than a chat.
+func CheckQuestion(text string) error {
+	if err := checkText(text); err != nil {
+		return err
+	}
+	if len(text) > maxText {
+		return invalid("text", "the text has %d KiB, and at most %d fit", len(text)>>10, maxText>>10)
+	}
+	return nil
+}
+
 func checkText(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return invalid("text", "the message is empty")
@@ -515,16 +526,16 @@ func checkUTF8(name, text string) error {
 	return nil
 }
 
-// absent is storeError for a message that a command named.
+// absent is StoreError for a message that a command named.
 func (c *Chat) absent(err error, param string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return invalid(param, "this chat has no such message")
 	}
-	return storeError(err)
+	return StoreError(err)
 }
 
-// storeError says in this package's words what the store said.
-func storeError(err error) error {
+// StoreError says in this package's words what the store said.
+func StoreError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return ErrNotFound

@@ -36,7 +36,7 @@ func (s *Service) Conversation(ctx context.Context, who Principal, id string) (s
 	}
 	conversation, err := c.messages.Conversation(ctx, who.Owner, id)
 	if err != nil {
-		return store.Conversation{}, storeError(err)
+		return store.Conversation{}, StoreError(err)
 	}
 	return conversation, nil
 }
@@ -98,9 +98,9 @@ func (s *Service) Rename(ctx context.Context, who Principal, id, title string) e
 // maxModel is how many bytes the name of a model can have.
 const maxModel = 500
 
-// loadedModel returns the name of the model that is loaded, or is being loaded; empty if
+// LoadedModel returns the name of the model that is loaded, or is being loaded; empty if
 // there is none, or it computes embeddings or ranks documents and writes no text.
-func (s *Service) loadedModel() string {
+func (s *Service) LoadedModel() string {
 	status := s.engine.Status()
 	if status.State == infer.StateFailed || !status.Model.Writes() {
 		return ""
@@ -140,7 +140,7 @@ func (s *Service) ChosenModel(ctx context.Context, who Principal) (model string,
 		err = json.Unmarshal(value, &model)
 	}
 	if err != nil {
-		return "", storeError(err)
+		return "", StoreError(err)
 	}
 	return model, nil
 }
@@ -185,11 +185,11 @@ func (s *Service) choose(ctx context.Context, who Principal, model string) {
 // SetModel names the model of a chat's answers to come; empty: the one that is loaded now. An
 // answer that is being written keeps its own.
 func (s *Service) SetModel(ctx context.Context, who Principal, id, model string) error {
-	if err := checkModel(model); err != nil {
+	if err := CheckModel(model); err != nil {
 		return err
 	}
 	if model == "" {
-		if model = s.loadedModel(); model == "" {
+		if model = s.LoadedModel(); model == "" {
 			return &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded; choose one by its name"}
 		}
 	}
@@ -212,7 +212,8 @@ func (s *Service) SetModel(ctx context.Context, who Principal, id, model string)
 	return nil
 }
 
-func checkModel(model string) error {
+// CheckModel returns an error if model cannot be the name of one.
+func CheckModel(model string) error {
 	if len(model) > maxModel {
 		return invalid("model", "the model's name has %d bytes, and at most %d are stored", len(model), maxModel)
 	}
@@ -265,7 +266,7 @@ func (s *Service) RenameFolder(ctx context.Context, who Principal, from, name st
 	case errors.Is(err, store.ErrNotFound):
 		return "", errNoFolder
 	case err != nil:
-		return "", storeError(err)
+		return "", StoreError(err)
 	}
 	s.renames.add(who.Owner, from, name)
 	s.notify(who.Owner)
@@ -339,7 +340,7 @@ func (s *Service) change(ctx context.Context, who Principal, id string, change s
 		return ErrNotFound
 	}
 	if _, err := s.opt.Store.UpdateConversation(ctx, who.Owner, id, change); err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	s.notify(who.Owner)
 	return nil
@@ -364,11 +365,11 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 	}
 	if stored {
 		if err := s.opt.Store.DeleteConversation(ctx, who.Owner, id); err != nil {
-			return storeError(err)
+			return StoreError(err)
 		}
 	}
 	s.dropKVFile(id)
-	s.endGroups(func(g *group) bool { return g.chat == id })
+	s.callWith(id, func(h Hooks) func(string) { return h.ChatDeleted })
 	if c != nil {
 		if err := s.end(c); err != nil {
 			return err
@@ -397,7 +398,7 @@ func (s *Service) end(c *Chat) error {
 // Forget ends the chats of a person who was removed: their answers are stopped, and what these still
 // have to say is stored nowhere.
 func (s *Service) Forget(owner string) {
-	s.endGroups(func(g *group) bool { return g.owner == owner })
+	s.callWith(owner, func(h Hooks) func(string) { return h.PersonRemoved })
 	for _, c := range s.inMemory() {
 		if c.owner == owner {
 			if err := s.end(c); err != nil && !errors.Is(err, ErrNotFound) {
@@ -422,7 +423,7 @@ func (s *Service) Restore(ctx context.Context, who Principal, id string) error {
 	}
 	defer s.loading.lock(id)()
 	if err := s.opt.Store.RestoreConversation(ctx, who.Owner, id); err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	s.notify(who.Owner)
 	s.shares.notify()
@@ -437,12 +438,12 @@ func (s *Service) Tree(ctx context.Context, who Principal, id string) (store.Con
 	}
 	conversation, err := c.messages.Conversation(ctx, who.Owner, id)
 	if err != nil {
-		return store.Conversation{}, nil, storeError(err)
+		return store.Conversation{}, nil, StoreError(err)
 	}
 	var list []store.Message
 	for m, err := range c.tree(ctx) {
 		if err != nil {
-			return store.Conversation{}, nil, storeError(err)
+			return store.Conversation{}, nil, StoreError(err)
 		}
 		list = append(list, m)
 	}
@@ -516,7 +517,7 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 		}
 		n.Title = cmp.Or(n.Title, first)
 		if err == nil {
-			err = checkModel(n.Model)
+			err = CheckModel(n.Model)
 		}
 		if err != nil {
 			yield(store.Message{}, err)
@@ -541,7 +542,7 @@ func (s *Service) importInto(ctx context.Context, owner string, target messages,
 	defer func() { <-s.importing }()
 	c, err := target.Import(ctx, owner, list, about)
 	if err != nil {
-		return store.Conversation{}, storeError(err)
+		return store.Conversation{}, StoreError(err)
 	}
 	return c, nil
 }

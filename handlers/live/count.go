@@ -52,7 +52,7 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 		}
 		return c.count(ctx, d)
 	}
-	if err := checkModel(d.Model); err != nil {
+	if err := CheckModel(d.Model); err != nil {
 		return Count{}, err
 	}
 	c := s.newChat(who.Owner, "", true)

@@ -47,7 +47,7 @@ func (s *Service) Seat(ctx context.Context, who Principal) (*Seat, error) {
 	// A link that was ended after who got it, and before the reader was listed, has not ended it.
 	if _, err := s.opt.Store.SharedBy(ctx, seat.share.ID); err != nil {
 		seat.Close()
-		return nil, notShared(storeError(err))
+		return nil, notShared(StoreError(err))
 	}
 	return seat, nil
 }
@@ -70,7 +70,7 @@ func mayFollow(who Principal) error {
 	if who.Share == nil {
 		return ErrNotShared
 	}
-	return notShared(authorize(who, access.ActionFollow, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}))
+	return notShared(Authorize(who, access.ActionFollow, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}))
 }
 
 // Following reads what a link shows: the events of its chat, without what the link does not show.
@@ -116,7 +116,7 @@ func (f *Following) begin(ctx context.Context, before int64) (*SharedChat, error
 	if f.share.Last != 0 {
 		stored, err := f.service.opt.Store.BranchTo(ctx, f.share.Owner, f.share.Conversation, f.share.Last)
 		if err != nil {
-			return nil, storeError(err)
+			return nil, StoreError(err)
 		}
 		f.cut(&stored[len(stored)-1])
 		turns = storedBranch(stored)

@@ -15,7 +15,7 @@ func (s *Service) RowLimits(ctx context.Context, who Principal) (limits store.Ro
 	}
 	limits, used, err = s.opt.Store.RowLimits(ctx)
 	if err != nil {
-		return limits, 0, storeError(err)
+		return limits, 0, StoreError(err)
 	}
 	return limits, used, nil
 }
@@ -26,7 +26,7 @@ func (s *Service) SetRowLimits(ctx context.Context, limits store.RowLimits) erro
 		return ErrNotFound
 	}
 	if err := s.opt.Store.SetRowLimits(context.WithoutCancel(ctx), limits); err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	return nil
 }

@@ -402,7 +402,7 @@ func (s *Service) AskToWrite(ctx context.Context, who Principal, name, secret st
 	// A link that was ended after who got it, and before the request was listed, has not ended it.
 	if _, err := s.opt.Store.SharedBy(ctx, share.ID); err != nil {
 		s.keyboards.endLink(share.ID)
-		return "", notShared(storeError(err))
+		return "", notShared(StoreError(err))
 	}
 	return fresh, nil
 }
@@ -583,7 +583,7 @@ func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string
 		return ErrNotShared
 	}
 	if err := s.opt.Store.AcceptRequests(ctx, who.Owner, share, accept); err != nil {
-		return notShared(storeError(err))
+		return notShared(StoreError(err))
 	}
 	k := &s.keyboards
 	k.mu.Lock()
@@ -604,7 +604,7 @@ func mayWrite(who Principal) error {
 	if err := mayFollow(who); err != nil {
 		return err
 	}
-	if authorize(who, access.ActionWrite, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}) != nil {
+	if Authorize(who, access.ActionWrite, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}) != nil {
 		return ErrNoKeyboard
 	}
 	return nil

@@ -131,7 +131,7 @@ func (s *Service) SetKVLimit(ctx context.Context, megabytes int) error {
 		err = s.opt.Store.SetSetting(context.WithoutCancel(ctx), store.OwnerID, kvSetting, value)
 	}
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	s.kvLimit.Store(int64(megabytes))
 	if megabytes == 0 { // empty files too, so that no running answer stores what is not wanted any more
@@ -148,7 +148,7 @@ func (s *Service) PruneKVCaches(ctx context.Context) error {
 	}
 	ids, err := s.opt.Store.ConversationIDs(ctx)
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	exists := map[string]bool{}
 	for _, id := range ids {

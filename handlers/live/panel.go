@@ -65,7 +65,7 @@ func (c *Chat) storePanel(ctx context.Context, p Panel, system string) (seq int6
 			return err
 		})
 		if err != nil {
-			return 0, storeError(err)
+			return 0, StoreError(err)
 		}
 	}
 	c.setPanel(p, system)

@@ -461,5 +461,5 @@ func presetError(err error, name string) error {
 	case errors.Is(err, store.ErrConflict):
 		return &TakenError{"preset", name}
 	}
-	return storeError(err)
+	return StoreError(err)
 }

@@ -78,7 +78,7 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64) error {
 	}
 	tokens, err := c.tokens(ctx, t)
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	if len(tokens) == 0 {
 		return invalid("answer", "message %d has no tokens that could be compared", t.ID)

@@ -105,7 +105,7 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 		return err
 	})
 	if err != nil {
-		return storeError(err)
+		return StoreError(err)
 	}
 	c.setPanel(panel, c.metadata.System)
 	c.place(t, version)

@@ -36,7 +36,7 @@ func (c *Chat) Score(ctx context.Context, who Principal, answer int64, other Oth
 	if err := c.may(who, access.ActionAsk); err != nil {
 		return nil, err
 	}
-	if err := checkModel(other.Model); err != nil {
+	if err := CheckModel(other.Model); err != nil {
 		return nil, err
 	}
 	a, err := c.storedTokens(ctx, answer)

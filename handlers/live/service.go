@@ -131,8 +131,6 @@ type Service struct {
 	rows      rowsCache
 	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
-	sheets    groups[*Sheet]
-	pairs     groups[*Pair]
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
@@ -140,8 +138,9 @@ type Service struct {
 	// command slot of one chat are taken: no chat waits for a lock of another.
 	loading locks
 
-	mu     sync.Mutex // of the map alone; no other lock is taken with it
+	mu     sync.Mutex // of these alone; no other lock is taken with it
 	chats  map[string]*Chat
+	hooks  []Hooks
 	closed bool
 
 	chosenMu sync.Mutex
@@ -313,6 +312,15 @@ func (s *Service) Start(ctx context.Context, who Principal, q Question, temporar
 // Closing is closed when the server begins to shut down.
 func (s *Service) Closing() <-chan struct{} { return s.ctx.Done() }
 
+// Context ends when the server begins to shut down.
+func (s *Service) Context() context.Context { return s.ctx }
+
+// Now returns the time by the clock of the Service.
+func (s *Service) Now() time.Time { return s.opt.Now() }
+
+// DrawSeed draws a seed.
+func (s *Service) DrawSeed() int64 { return s.opt.Seed() }
+
 // Chat returns the chat called id, or ErrNotFound.
 func (s *Service) Chat(ctx context.Context, who Principal, id string) (*Chat, error) {
 	if err := may(who, access.ActionRead, access.KindChat); err != nil {
@@ -344,7 +352,7 @@ func (s *Service) load(ctx context.Context, owner, id string) (*Chat, error) {
 		if s.ctx.Err() != nil {
 			return nil, ErrClosed
 		}
-		return nil, storeError(err)
+		return nil, StoreError(err)
 	}
 	return c, s.add(c)
 }
@@ -404,9 +412,9 @@ func (s *Service) unwatched() (n int) {
 	return n
 }
 
-// unload takes chats out of memory that are stored and that nobody has used for long, and groups.
+// unload takes chats out of memory that are stored and that nobody has used for long.
 func (s *Service) unload() {
-	s.unloadGroups()
+	s.call(func(h Hooks) func() { return h.Tick })
 	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
 		if !busy && !read && !c.temporary && s.opt.Now().Sub(used) >= s.opt.UnloadAfter {
@@ -429,7 +437,7 @@ func (s *Service) Close() {
 	s.closed = true
 	s.cancel()
 	s.mu.Unlock()
-	s.endGroups(func(*group) bool { return true }) // a barrier too
+	s.call(func(h Hooks) func() { return h.Closed })
 	for _, c := range s.inMemory() {
 		c.mustExclude()() // a barrier: a command that began before the cancel has counted its answer after this
 	}

@@ -83,7 +83,7 @@ func (s *Service) Share(ctx context.Context, who Principal, chat string, n NewSh
 	}
 	token := strings.ToLower(rand.Text())
 	if share, err = s.opt.Store.AddShare(ctx, who.Owner, share, tokenHash(token)); err != nil {
-		return Share{}, storeError(err)
+		return Share{}, StoreError(err)
 	}
 	s.shares.mu.Lock()
 	s.shares.tokens[share.ID] = token
@@ -129,7 +129,7 @@ func (s *Service) Shares(ctx context.Context, who Principal, chat string) (list 
 	}
 	all, err := s.opt.Store.Shares(ctx)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, StoreError(err)
 	}
 	s.shares.mu.Lock()
 	defer s.shares.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 		return ErrNotShared
 	}
 	if err := s.opt.Store.EndShare(ctx, who.Owner, id); err != nil && !errors.Is(err, store.ErrNotFound) {
-		return storeError(err)
+		return StoreError(err)
 	}
 	s.shares.mu.Lock()
 	delete(s.shares.tokens, id)
@@ -194,7 +194,7 @@ func (s *Service) Shared(ctx context.Context) (any bool, expires time.Time, err 
 	}
 	list, err := s.opt.Store.Shares(ctx)
 	if err != nil {
-		return false, time.Time{}, storeError(err)
+		return false, time.Time{}, StoreError(err)
 	}
 	for _, share := range list {
 		if !share.Expires.IsZero() && (expires.IsZero() || share.Expires.Before(expires)) {

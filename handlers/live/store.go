@@ -65,9 +65,6 @@ type Store interface {
 	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
 	RowLimits(ctx context.Context) (limits store.RowLimits, used int64, err error)
 	SetRowLimits(ctx context.Context, limits store.RowLimits) error
-	AddVote(ctx context.Context, person string, v store.Vote) error
-	Votes(ctx context.Context, person string) ([]store.Vote, error)
-	DeleteVotes(ctx context.Context, person string) error
 	Present() error
 	Free() (bytes int64, enough bool, err error)
 	ConversationIDs(ctx context.Context) ([]string, error)

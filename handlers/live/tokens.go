@@ -116,12 +116,12 @@ func (c *Chat) storedTokens(ctx context.Context, answer int64) (*storedAnswer, e
 	}
 	if a.ids == nil {
 		if a.ids, err = c.messages.Tokens(ctx, c.owner, c.id, id); err != nil {
-			return nil, storeError(err)
+			return nil, StoreError(err)
 		}
 	}
 	chunks, err := c.messages.TokenRows(ctx, c.owner, c.id, id)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, StoreError(err)
 	}
 	a.rows = make([]store.TokenRow, len(a.ids))
 	for _, chunk := range append(chunks, unsaved) {

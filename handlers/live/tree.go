@@ -40,7 +40,7 @@ func (c *Chat) Tree(ctx context.Context, who Principal) (nodes []Node, more bool
 	last := map[int64]string{} // text of the version read last, by parent
 	for m, err := range c.tree(ctx) {
 		if err != nil {
-			return nil, false, storeError(err)
+			return nil, false, StoreError(err)
 		}
 		if len(nodes) == maxNodes {
 			return nodes, true, nil
@@ -99,7 +99,7 @@ func (c *Chat) Prune(ctx context.Context, who Principal, message int64) error {
 			return c.absent(err, "message")
 		}
 		if stored, err = c.messages.Branch(ctx, c.owner, c.id); err != nil {
-			return storeError(err)
+			return StoreError(err)
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
@@ -28,15 +29,15 @@ func (h *Handlers) blindPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	board, votes, err := h.Live.Leaderboard(ctx, who)
+	board, votes, err := h.Compare.Leaderboard(ctx, who)
 	if err != nil {
 		return err
 	}
-	pair, err := h.Live.Pair(who)
+	pair, err := h.Compare.Pair(who)
 	if err != nil {
 		return err
 	}
-	p := web.Blind{Presets: make([]web.Preset, len(presets)), Models: usable(h.picker(c, "").Rows), First: c.QueryParam("first"), Votes: len(votes), MaxTokens: 256, Limit: live.MaxPairTokens}
+	p := web.Blind{Presets: make([]web.Preset, len(presets)), Models: usable(h.picker(c, "").Rows), First: c.QueryParam("first"), Votes: len(votes), MaxTokens: 256, Limit: compare.MaxPairTokens}
 	for i, preset := range presets {
 		p.Presets[i] = web.Preset{ID: preset.ID, Name: preset.Name}
 	}
@@ -49,7 +50,7 @@ func (h *Handlers) blindPage(c echo.Context) error {
 	return httpio.Render(c, http.StatusOK, web.BlindPage(p))
 }
 
-func standingView(s live.Standing) web.Standing {
+func standingView(s compare.Standing) web.Standing {
 	percent := func(v float64) string { return strconv.Itoa(int(math.Round(100 * v))) }
 	v := web.Standing{Name: s.Name, Won: s.Won, Lost: s.Lost, Tied: s.Tied, Share: "–", Low: s.Low, High: s.High, At: s.Share}
 	if s.Won+s.Lost > 0 {
@@ -58,13 +59,13 @@ func standingView(s live.Standing) web.Standing {
 	return v
 }
 
-// startPair answers POST /blind, whose body is a live.NewPair.
+// startPair answers POST /blind, whose body is a compare.NewPair.
 func (h *Handlers) startPair(c echo.Context) error {
-	var n live.NewPair
+	var n compare.NewPair
 	if err := httpio.ReadStrictJSON(c, &n); err != nil {
 		return err
 	}
-	if err := h.Live.StartPair(c.Request().Context(), principal(c), n); err != nil {
+	if err := h.Compare.StartPair(c.Request().Context(), principal(c), n); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
@@ -72,7 +73,7 @@ func (h *Handlers) startPair(c echo.Context) error {
 
 // stopPair answers POST /blind/stop.
 func (h *Handlers) stopPair(c echo.Context) error {
-	if err := h.Live.StopPair(principal(c)); err != nil {
+	if err := h.Compare.StopPair(principal(c)); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
@@ -81,12 +82,12 @@ func (h *Handlers) stopPair(c echo.Context) error {
 // vote answers POST /blind/vote, whose body has a vote, with the names of both answers.
 func (h *Handlers) vote(c echo.Context) error {
 	var body struct {
-		Vote live.Side `json:"vote"`
+		Vote compare.Side `json:"vote"`
 	}
 	if err := httpio.ReadStrictJSON(c, &body); err != nil {
 		return err
 	}
-	pair, err := h.Live.Vote(c.Request().Context(), principal(c), body.Vote)
+	pair, err := h.Compare.Vote(c.Request().Context(), principal(c), body.Vote)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (h *Handlers) vote(c echo.Context) error {
 
 // resetVotes answers POST /blind/reset.
 func (h *Handlers) resetVotes(c echo.Context) error {
-	if err := h.Live.ResetVotes(c.Request().Context(), principal(c)); err != nil {
+	if err := h.Compare.ResetVotes(c.Request().Context(), principal(c)); err != nil {
 		return err
 	}
 	return c.Redirect(http.StatusSeeOther, "/blind")
@@ -112,7 +113,7 @@ type exportedVote struct {
 
 // exportVotes answers GET /blind/export.json with the votes of the person and what they add up to.
 func (h *Handlers) exportVotes(c echo.Context) error {
-	board, votes, err := h.Live.Leaderboard(c.Request().Context(), principal(c))
+	board, votes, err := h.Compare.Leaderboard(c.Request().Context(), principal(c))
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ type blindCell struct {
 // answers, and {"over":{"a","b","vote"}} when both have ended, with the names if the person has voted. Answers
 // of two models are sent when both have ended. Without a pair it has no content.
 func (h *Handlers) pairEvents(c echo.Context) error {
-	pair, err := h.Live.Pair(principal(c))
+	pair, err := h.Compare.Pair(principal(c))
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	feed := cellFeed{cells: make([]live.Cell, 2)}
-	latest := map[int]live.Cell{} // that are not sent yet
+	feed := cellFeed{cells: make([]compare.Cell, 2)}
+	latest := map[int]compare.Cell{} // that are not sent yet
 	if pair.OneByOne {
 		const note = "Both are shown when both are written."
 		if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", note}, {1, live.Waiting, "", note}}}); err != nil {

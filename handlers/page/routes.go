@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -20,6 +21,7 @@ import (
 // Handlers serves the pages. All fields must be set.
 type Handlers struct {
 	Live         *live.Service
+	Compare      *compare.Service
 	Models       *models.Service
 	Activity     *activity.Service
 	Gate         *gate.Gate

@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
@@ -36,7 +37,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	sheet, err := h.Live.Sheet(ctx, who, chat.ID())
+	sheet, err := h.Compare.Sheet(ctx, who, chat.ID())
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 
 // sheetTokens returns the limit that the form suggests for each answer: with it, the largest sheet fits.
 func sheetTokens(panel live.Settings) int {
-	const most = live.MaxSheetTokens / live.MaxCells
+	const most = compare.MaxSheetTokens / compare.MaxCells
 	if panel.MaxTokens < 1 {
 		return most
 	}
@@ -113,17 +114,17 @@ func settingLabel(key string) string {
 	return key
 }
 
-// startSheet answers POST /c/:id/sheet, whose body is a live.NewSheet.
+// startSheet answers POST /c/:id/sheet, whose body is a compare.NewSheet.
 func (h *Handlers) startSheet(c echo.Context) error {
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	var n live.NewSheet
+	var n compare.NewSheet
 	if err := httpio.ReadStrictJSON(c, &n); err != nil {
 		return err
 	}
-	if _, err := h.Live.StartSheet(c.Request().Context(), principal(c), chat.ID(), n); err != nil {
+	if _, err := h.Compare.StartSheet(c.Request().Context(), principal(c), chat.ID(), n); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
@@ -135,7 +136,7 @@ func (h *Handlers) stopSheet(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Live.StopSheet(c.Request().Context(), principal(c), c.Param("id"), cell); err != nil {
+	if err := h.Compare.StopSheet(c.Request().Context(), principal(c), c.Param("id"), cell); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
@@ -147,7 +148,7 @@ func (h *Handlers) keepCell(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	message, err := h.Live.Keep(c.Request().Context(), principal(c), c.Param("id"), cell)
+	message, err := h.Compare.Keep(c.Request().Context(), principal(c), c.Param("id"), cell)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func (h *Handlers) cellOf(c echo.Context) (int, error) {
 // sheet has no content, which ends the tries of a browser to connect again.
 func (h *Handlers) sheetEvents(c echo.Context) error {
 	ctx := c.Request().Context()
-	sheet, err := h.Live.Sheet(ctx, principal(c), c.Param("id"))
+	sheet, err := h.Compare.Sheet(ctx, principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (h *Handlers) sheetEvents(c echo.Context) error {
 	if err := sse.Send(map[string]any{"sheet": view.SheetOf(sheet, settingLabel)}); err != nil {
 		return err
 	}
-	feed := cellFeed{cells: make([]live.Cell, len(sheet.Columns)*len(sheet.Rows))}
+	feed := cellFeed{cells: make([]compare.Cell, len(sheet.Columns)*len(sheet.Rows))}
 	for {
 		changed, running := reader.Take()
 		if list := feed.take(changed); len(list) > 0 {
@@ -232,10 +233,10 @@ func (h *Handlers) waitForCells(ctx context.Context, sse httpio.SSE, changed <-c
 }
 
 // cellFeed is what a reader of a group was sent last.
-type cellFeed struct{ cells []live.Cell }
+type cellFeed struct{ cells []compare.Cell }
 
 // take notes cells that have changed, and returns what the reader is sent of them.
-func (f *cellFeed) take(changed []live.Cell) (list []view.Cell) {
+func (f *cellFeed) take(changed []compare.Cell) (list []view.Cell) {
 	had := make([]int, len(changed))
 	for i, c := range changed {
 		had[i] = len(f.cells[c.Index].Text)

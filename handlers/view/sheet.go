@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"m40-llm/handlers/compare"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -33,8 +34,8 @@ type HeadingValue struct {
 }
 
 // SheetOf describes a sheet. label returns the name of a setting for people.
-func SheetOf(s *live.Sheet, label func(key string) string) Sheet {
-	headings := func(places [][]live.SheetValue) (list []Heading) {
+func SheetOf(s *compare.Sheet, label func(key string) string) Sheet {
+	headings := func(places [][]compare.SheetValue) (list []Heading) {
 		for _, place := range places {
 			h := Heading{}
 			for _, v := range place {
@@ -47,7 +48,7 @@ func SheetOf(s *live.Sheet, label func(key string) string) Sheet {
 	return Sheet{Question: s.Question, Columns: headings(s.Columns), Rows: headings(s.Rows)}
 }
 
-func panelHas(panel live.Settings, v live.SheetValue) bool {
+func panelHas(panel live.Settings, v compare.SheetValue) bool {
 	for _, n := range sample.Numbers() {
 		if n.Name == v.Key {
 			return n.Get(&panel.Params) == v.Value
@@ -73,7 +74,7 @@ type Cell struct {
 
 // CellOf describes a cell to a reader who has had the first had bytes of its text. first is the first
 // answer of the group.
-func CellOf(c live.Cell, had int, first *live.Cell) Cell {
+func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 	a := &c.Answer
 	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Kept: c.Kept}
 	if a.Scored > 0 {
@@ -93,7 +94,7 @@ func CellOf(c live.Cell, had int, first *live.Cell) Cell {
 }
 
 // note returns what a cell waits for, or why it failed.
-func note(c live.Cell) string {
+func note(c compare.Cell) string {
 	a := &c.Answer
 	switch p := a.Progress; {
 	case a.Error != nil:
@@ -124,7 +125,7 @@ type SheetFigures struct {
 }
 
 // FiguresOf sums up the cells of a sheet.
-func FiguresOf(cells []live.Cell) SheetFigures {
+func FiguresOf(cells []compare.Cell) SheetFigures {
 	var done, writing, waiting, begun, prompt, computed, whole int
 	for _, c := range cells {
 		switch c.Answer.State {

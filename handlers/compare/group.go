@@ -1,4 +1,4 @@
-package live
+package compare
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 )
 
@@ -14,12 +15,12 @@ import (
 // memory only. The answers are requested like those of chats: the engine reads the beginning that their
 // prompts share once, and is fair to the other clients.
 type group struct {
-	service *Service
 	owner   string
-	chat    string // whose question is answered
+	chat    string           // whose question is answered
+	now     func() time.Time // set by start, as stopAll
 	stopAll context.CancelFunc
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards what follows, and the attempts
 	cells   []*cell
 	changed chan struct{} // closed by the next change; nil: nobody waits for it
 	readers int
@@ -28,61 +29,57 @@ type group struct {
 
 // cell is one answer of a group.
 type cell struct {
-	run     *run
-	request infer.Request
-	begun   bool  // it was requested
+	*live.Attempt
 	version int   // rises with every change
 	ends    []int // bytes of text that the answer had after each of its tokens
 	same    int   // leading tokens that are those of the first cell too
 	differs bool  // what comes next is known to differ
-	kept    int64 // message that it became; 0: none
+}
+
+// isEmpty reports whether the model has written nothing.
+func (c *cell) isEmpty() bool {
+	text, reasoning := c.Text()
+	return text+reasoning == ""
 }
 
 // groupPlaces is how many answers of a group are requested at the same time. The others wait here rather
 // than in the queue of the engine, where they would take the places of other clients.
 const groupPlaces = 16
 
-// add adds an answer that is to be written. request is complete but for what the settings of the answer say.
-func (g *group) add(t *turn, request infer.Request) {
-	t.Answer.Settings.ask(&request)
-	request.Rows, request.Sibling = true, len(g.cells)
-	g.cells = append(g.cells, &cell{run: &run{turn: t}, request: request})
+// add adds answers that are to be written.
+func (g *group) add(attempts ...*live.Attempt) {
+	for _, a := range attempts {
+		g.cells = append(g.cells, &cell{Attempt: a})
+	}
 }
 
-// start begins to write the answers.
-func (g *group) start() {
-	ctx, cancel := context.WithCancel(activity.With(g.service.ctx, activity.Origin{Person: g.owner, Chat: g.chat, Compared: true}))
-	g.stopAll, g.used = cancel, g.service.opt.Now()
-	contexts := make([]context.Context, len(g.cells))
-	for i, c := range g.cells {
-		var stop context.CancelFunc
-		contexts[i], stop = context.WithCancel(ctx)
-		c.run = g.service.newRun(c.run.turn, func(Event) { g.grew(c) }, stop)
+// start begins to write the answers, on behalf of s.
+func (g *group) start(s *Service) {
+	ctx, cancel := context.WithCancel(activity.With(s.chats.Context(), activity.Origin{Person: g.owner, Chat: g.chat, Compared: true}))
+	g.stopAll, g.now, g.used = cancel, s.chats.Now, s.chats.Now()
+	for _, c := range g.cells {
+		c.Begin(ctx, &g.mu, func() { g.grew(c) })
 	}
-	g.service.wg.Go(func() {
+	s.writing.Go(func() {
 		defer cancel()
-		g.write(contexts)
+		g.write(ctx)
 	})
 }
 
 // write writes the answers, groupPlaces at a time, and returns when all have ended.
-func (g *group) write(contexts []context.Context) {
+func (g *group) write(ctx context.Context) {
 	var writing sync.WaitGroup
 	places := make(chan struct{}, groupPlaces)
-	for i, c := range g.cells {
-		ctx := contexts[i]
+	for _, c := range g.cells {
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
-			g.finish(c, ctx.Err())
+			c.Abandon()
 			continue
 		}
-		g.mu.Lock()
-		c.begun = true
-		g.mu.Unlock()
 		writing.Go(func() {
 			defer func() { <-places }()
-			g.finish(c, c.run.generate(ctx, &g.mu, c.request))
+			c.Write()
 		})
 	}
 	writing.Wait()
@@ -91,11 +88,12 @@ func (g *group) write(contexts []context.Context) {
 // grew notes a change of a cell; the caller has mu.
 func (g *group) grew(c *cell) {
 	c.version++
-	for len(c.ends) < len(c.run.turn.ids) {
+	for len(c.ends) < len(c.IDs()) {
 		c.ends = append(c.ends, 0)
 	}
 	if n := len(c.ends); n > 0 {
-		c.ends[n-1] = c.run.turn.text.Len()
+		text, _ := c.Text()
+		c.ends[n-1] = len(text)
 	}
 	if g.changed != nil {
 		close(g.changed)
@@ -103,41 +101,16 @@ func (g *group) grew(c *cell) {
 	}
 }
 
-// finish ends a cell as the engine did.
-func (g *group) finish(c *cell, err error) {
-	c.run.cancel()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.end(c, err)
-}
-
-// end is finish for who has mu. A cell that has ended stays as it is.
-func (g *group) end(c *cell, err error) {
-	a := c.run.turn.Answer
-	if !a.State.Running() {
-		return
-	}
-	if len(c.run.pace.Tokens) > 0 {
-		a.Pace = &c.run.pace
-	}
-	a.State, a.Error = c.run.verdict(err)
-	a.Progress, a.Thinking = nil, false
-	g.grew(c)
-}
-
 // stop ends a cell, or all of them if cell is negative. Those that have ended stay as they are.
 func (g *group) stop(cell int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if cell >= len(g.cells) {
-		return invalid("cell", "cell is %d, but there are %d", cell, len(g.cells))
+		return infer.Invalid("cell", "cell is %d, but there are %d", cell, len(g.cells))
 	}
 	for i, c := range g.cells {
-		if (cell < 0 || cell == i) && c.run.turn.Answer.State.Running() {
-			c.run.stop()
-			if !c.begun {
-				g.end(c, context.Canceled)
-			}
+		if cell < 0 || cell == i {
+			c.Stop()
 		}
 	}
 	return nil
@@ -145,7 +118,7 @@ func (g *group) stop(cell int) error {
 
 // running reports whether an answer is being written or waits; the caller has mu.
 func (g *group) running() bool {
-	return slices.ContainsFunc(g.cells, func(c *cell) bool { return c.run.turn.Answer.State.Running() })
+	return slices.ContainsFunc(g.cells, func(c *cell) bool { return c.Running() })
 }
 
 // busy reports whether an answer is being written or waits.
@@ -164,19 +137,20 @@ func (g *group) idle() (since time.Time, idle bool) {
 
 // compare counts the tokens that each cell has in common with the first one; the caller has mu.
 func (g *group) compare() {
-	first := g.cells[0].run.turn
+	first := g.cells[0]
+	firstIDs := first.IDs()
 	for _, c := range g.cells[1:] {
-		t, same, differed := c.run.turn, c.same, c.differs
-		for c.same < min(len(t.ids), len(first.ids)) && t.ids[c.same] == first.ids[c.same] {
+		ids, same, differed := c.IDs(), c.same, c.differs
+		for c.same < min(len(ids), len(firstIDs)) && ids[c.same] == firstIDs[c.same] {
 			c.same++
 		}
 		switch n := c.same; {
-		case n < len(t.ids) && n < len(first.ids):
+		case n < len(ids) && n < len(firstIDs):
 			c.differs = true
-		case n < len(first.ids):
-			c.differs = t.Answer.State == Done // it ends here, and the first one goes on
-		case n < len(t.ids):
-			c.differs = first.Answer.State == Done
+		case n < len(firstIDs):
+			c.differs = c.Answer().State == live.Done // it ends here, and the first one goes on
+		case n < len(ids):
+			c.differs = first.Answer().State == live.Done
 		}
 		if c.same != same || c.differs != differed {
 			c.version++
@@ -187,7 +161,7 @@ func (g *group) compare() {
 // Cell is an answer of a group as a reader gets it.
 type Cell struct {
 	Index     int
-	Answer    Answer
+	Answer    live.Answer
 	Text      string // all of it
 	Reasoning string
 	Same      int   // leading tokens that are those of the first cell too
@@ -199,13 +173,13 @@ type Cell struct {
 // cell returns what readers get of cell i; the caller has mu.
 func (g *group) cell(i int) Cell {
 	c := g.cells[i]
-	t := c.run.turn
-	a := *t.Answer
-	shown := Cell{Index: i, Answer: a, Text: t.text.String(), Reasoning: t.reasoning.String(), Same: c.same, Differs: c.differs, Kept: c.kept}
+	text, reasoning := c.Text()
+	shown := Cell{Index: i, Answer: c.Answer(), Text: text, Reasoning: reasoning, Same: c.same, Differs: c.differs, Kept: c.Kept()}
 	if c.same > 0 {
 		shown.SameText = c.ends[c.same-1]
-		if c.same == len(t.ids) { // the end of its text came behind the last token
-			shown.SameText = min(t.text.Len(), len(commonText(shown.Text, g.cells[0].run.turn.text.String())))
+		if c.same == len(c.IDs()) { // the end of its text came behind the last token
+			first, _ := g.cells[0].Text()
+			shown.SameText = min(len(text), len(commonText(text, first)))
 		}
 	}
 	return shown
@@ -239,7 +213,7 @@ func (r *CellReader) Close() {
 	r.group.mu.Lock()
 	defer r.group.mu.Unlock()
 	r.group.readers--
-	r.group.used = r.group.service.opt.Now()
+	r.group.used = r.group.now()
 }
 
 // Take returns the cells that have changed since the last call, and what is closed at the next change; nil

@@ -1,9 +1,10 @@
-package live
+package compare
 
 import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 )
 
@@ -21,18 +22,18 @@ var errTooManyGroups = infer.Errorf(infer.CodeQueueFull, "%d others are comparin
 
 func (g *group) base() *group { return g }
 
-// put makes t the group of its owner and begins to write it, unless another one of theirs is being written.
+// put makes t the group of its owner in l and begins to write it, unless another one of theirs is being written.
 // command names that in the error.
-func (l *groups[T]) put(t T, command string) error {
+func put[T interface{ base() *group }](s *Service, l *groups[T], t T, command string) error {
 	g := t.base()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g.service.ctx.Err() != nil {
-		return ErrClosed
+	if s.chats.Context().Err() != nil {
+		return live.ErrClosed
 	}
 	old, replaces := l.byOwner[g.owner]
 	if replaces && old.base().busy() {
-		return &Conflict{Command: command, State: WritingGroup}
+		return &live.Conflict{Command: command, State: live.WritingGroup}
 	}
 	if l.byOwner == nil {
 		l.byOwner = map[string]T{}
@@ -41,7 +42,7 @@ func (l *groups[T]) put(t T, command string) error {
 		return errTooManyGroups
 	}
 	l.byOwner[g.owner] = t
-	g.start()
+	g.start(s)
 	return nil
 }
 
@@ -78,8 +79,8 @@ func (l *groups[T]) end(meant func(*group) bool) {
 	}
 }
 
-// endGroups drops the groups of all kinds that are meant, and stops their answers.
-func (s *Service) endGroups(meant func(*group) bool) {
+// end drops the groups of all kinds that are meant, and stops their answers.
+func (s *Service) end(meant func(*group) bool) {
 	s.sheets.end(meant)
 	s.pairs.end(meant)
 }
@@ -87,10 +88,10 @@ func (s *Service) endGroups(meant func(*group) bool) {
 // groupLife is how long a group that has ended is there for who comes back to it.
 const groupLife = time.Hour
 
-// unloadGroups drops the groups that have ended and that nobody has read for groupLife.
-func (s *Service) unloadGroups() {
-	now := s.opt.Now()
-	s.endGroups(func(g *group) bool {
+// unload drops the groups that have ended and that nobody has read for groupLife.
+func (s *Service) unload() {
+	now := s.chats.Now()
+	s.end(func(g *group) bool {
 		used, idle := g.idle()
 		return idle && now.Sub(used) >= groupLife
 	})

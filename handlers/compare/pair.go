@@ -1,12 +1,12 @@
-package live
+package compare
 
 import (
 	"context"
 	"strings"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
-	"m40-llm/infer/chat"
 	"m40-llm/store"
 )
 
@@ -63,56 +63,56 @@ func (p *Pair) Names() (a, b string, vote Side) {
 	return p.names[0], p.names[1], p.vote
 }
 
-// StartPair begins to write a pair. It takes the place of the last one of who, and fails with a *Conflict
+// StartPair begins to write a pair. It takes the place of the last one of who, and fails with a *live.Conflict
 // while that is being written.
-func (s *Service) StartPair(ctx context.Context, who Principal, n NewPair) error {
-	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
+func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) error {
+	if err := live.Authorize(who, access.ActionAsk, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
 		return err
 	}
 	if err := n.validate(); err != nil {
 		return err
 	}
-	draw := s.opt.Seed()
-	p := &Pair{group: group{service: s, owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
-	var turns [2]*turn
-	var requests [2]infer.Request
-	for i, contestant := range []Contestant{n.First, n.Second} {
-		preset, err := s.Preset(ctx, who, contestant.Preset)
+	draw := s.chats.DrawSeed()
+	p := &Pair{group: group{owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
+	var settings [2]live.Settings
+	var systems [2]string
+	contestants := [2]Contestant{n.First, n.Second}
+	for i := range contestants {
+		contestant := &contestants[i]
+		preset, err := s.chats.Preset(ctx, who, contestant.Preset)
 		if err != nil {
 			return err
 		}
-		if contestant.Model, err = s.contestantModel(contestant, n); err != nil {
+		if contestant.Model, err = s.contestantModel(*contestant, n); err != nil {
 			return err
 		}
 		p.names[i] = strings.TrimSuffix(preset.Name+" · "+contestant.Model, " · ")
-		settings := preset.Settings
-		settings.MaxTokens, settings.Seed = n.MaxTokens, draw
-		c := s.newChat(who.Owner, "", true) // never listed: it makes the request as every chat does
-		c.metadata.Model = contestant.Model
-		question := &turn{Message: Message{Role: RoleUser, Text: n.Text}}
-		turns[i], requests[i] = c.newAnswer(preset.System, settings), c.request([]*turn{question}, chat.Message{}, preset.System)
+		systems[i], settings[i] = preset.System, preset.Settings
+		settings[i].MaxTokens, settings[i].Seed = n.MaxTokens, draw
 	}
 	if p.names[0] == p.names[1] {
-		return invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
+		return infer.Invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
 	}
-	for i := range 2 {
+	for place := range 2 {
+		i := place
 		if p.swapped {
 			i = 1 - i
 		}
-		p.add(turns[i], requests[i])
+		attempt, err := s.chats.Attempt(who, n.Text, contestants[i].Model, systems[i], settings[i], place)
+		if err != nil {
+			return err
+		}
+		p.add(attempt)
 	}
-	return s.pairs.put(p, "compare two answers")
+	return put(s, &s.pairs, p, "compare two answers")
 }
 
 func (n NewPair) validate() error {
-	if err := checkText(n.Text); err != nil {
+	if err := live.CheckQuestion(n.Text); err != nil {
 		return err
 	}
-	switch {
-	case len(n.Text) > maxText:
-		return invalid("text", "the text has %d KiB, and at most %d fit", len(n.Text)>>10, maxText>>10)
-	case n.MaxTokens < 1 || n.MaxTokens > MaxPairTokens:
-		return invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
+	if n.MaxTokens < 1 || n.MaxTokens > MaxPairTokens {
+		return infer.Invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
 	}
 	return nil
 }
@@ -120,32 +120,32 @@ func (n NewPair) validate() error {
 // contestantModel returns the model that writes a contestant's answer; empty: the same one for both, whichever
 // is loaded.
 func (s *Service) contestantModel(c Contestant, n NewPair) (string, error) {
-	if err := checkModel(c.Model); err != nil {
+	if err := live.CheckModel(c.Model); err != nil {
 		return "", err
 	}
 	if c.Model != "" || n.First.Model == n.Second.Model {
 		return c.Model, nil
 	}
-	model := s.loadedModel()
+	model := s.chats.LoadedModel()
 	if model == "" {
-		return "", invalid("model", "no model is loaded; choose one by its name")
+		return "", infer.Invalid("model", "no model is loaded; choose one by its name")
 	}
 	return model, nil
 }
 
 // Pair returns the pair that who has; nil if there is none.
-func (s *Service) Pair(who Principal) (*Pair, error) {
-	if err := may(who, access.ActionRead, access.KindChat); err != nil {
+func (s *Service) Pair(who live.Principal) (*Pair, error) {
+	if err := live.Authorize(who, access.ActionRead, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
 		return nil, err
 	}
 	p, _ := s.pairs.of(who.Owner)
 	return p, nil
 }
 
-var errNoPair = invalid("", "there are no two answers to vote on any more; write them again")
+var errNoPair = infer.Invalid("", "there are no two answers to vote on any more; write them again")
 
 // StopPair ends the answers of the pair of who.
-func (s *Service) StopPair(who Principal) error {
+func (s *Service) StopPair(who live.Principal) error {
 	p, err := s.Pair(who)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (s *Service) StopPair(who Principal) error {
 }
 
 // Vote stores which answer of the pair of who is better. It returns the pair, whose names can be read then.
-func (s *Service) Vote(ctx context.Context, who Principal, side Side) (*Pair, error) {
+func (s *Service) Vote(ctx context.Context, who live.Principal, side Side) (*Pair, error) {
 	p, err := s.Pair(who)
 	if err != nil {
 		return nil, err
@@ -169,13 +169,13 @@ func (s *Service) Vote(ctx context.Context, who Principal, side Side) (*Pair, er
 	if err != nil {
 		return nil, err
 	}
-	if s.opt.Store == nil {
+	if s.votes == nil {
 		return p, nil
 	}
-	err = s.opt.Store.AddVote(ctx, who.Owner, store.Vote{First: p.names[0], Second: p.names[1], Result: result})
+	err = s.votes.AddVote(ctx, who.Owner, store.Vote{First: p.names[0], Second: p.names[1], Result: result})
 	if err != nil {
 		p.unchoose()
-		return nil, storeError(err)
+		return nil, live.StoreError(err)
 	}
 	return p, nil
 }
@@ -186,15 +186,15 @@ func (p *Pair) choose(side Side) (store.VoteResult, error) {
 	defer p.mu.Unlock()
 	switch {
 	case side != SideA && side != SideB && side != SideTie:
-		return "", invalid("vote", "vote is %q, but it must be a, b or tie", shortened(string(side)))
+		return "", infer.Invalid("vote", "vote is %q, but it must be a, b or tie", shortened(string(side)))
 	case p.running():
-		return "", invalid("vote", "an answer is still being written: wait until both have ended")
+		return "", infer.Invalid("vote", "an answer is still being written: wait until both have ended")
 	case p.vote != "":
-		return "", invalid("vote", "you have voted on these answers; write others to vote again")
+		return "", infer.Invalid("vote", "you have voted on these answers; write others to vote again")
 	}
 	for _, c := range p.cells {
-		if c.run.turn.length() == 0 {
-			return "", invalid("vote", "one of the answers has no text: write them again")
+		if c.isEmpty() {
+			return "", infer.Invalid("vote", "one of the answers has no text: write them again")
 		}
 	}
 	p.vote = side

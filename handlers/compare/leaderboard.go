@@ -1,4 +1,4 @@
-package live
+package compare
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
 
@@ -22,30 +23,30 @@ type Standing struct {
 }
 
 // Leaderboard returns how the contestants of who fare, the best first, and the votes.
-func (s *Service) Leaderboard(ctx context.Context, who Principal) ([]Standing, []store.Vote, error) {
-	if err := may(who, access.ActionRead, access.KindSetting); err != nil {
+func (s *Service) Leaderboard(ctx context.Context, who live.Principal) ([]Standing, []store.Vote, error) {
+	if err := live.Authorize(who, access.ActionRead, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
 		return nil, nil, err
 	}
-	if s.opt.Store == nil {
+	if s.votes == nil {
 		return nil, nil, nil
 	}
-	votes, err := s.opt.Store.Votes(ctx, who.Owner)
+	votes, err := s.votes.Votes(ctx, who.Owner)
 	if err != nil {
-		return nil, nil, storeError(err)
+		return nil, nil, live.StoreError(err)
 	}
 	return standings(votes), votes, nil
 }
 
 // ResetVotes deletes the votes of who.
-func (s *Service) ResetVotes(ctx context.Context, who Principal) error {
-	if err := may(who, access.ActionChange, access.KindSetting); err != nil {
+func (s *Service) ResetVotes(ctx context.Context, who live.Principal) error {
+	if err := live.Authorize(who, access.ActionChange, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
 		return err
 	}
-	if s.opt.Store == nil {
+	if s.votes == nil {
 		return nil
 	}
-	if err := s.opt.Store.DeleteVotes(ctx, who.Owner); err != nil {
-		return storeError(err)
+	if err := s.votes.DeleteVotes(ctx, who.Owner); err != nil {
+		return live.StoreError(err)
 	}
 	return nil
 }
