@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"cudakern":          {"cudakern/fatbin"},
 	"cudakern/nvcc":     {"cudakern/fatbin"},
 	"cudakern/sass":     {"cudakern/fatbin"},
-	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/readtext", "infer/sample", "infer/tokenizer", "infer/units"},
+	"infer/hub":         {"infer", "infer/gguf", "infer/model", "infer/placement", "infer/readtext", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/bench":       {"infer/device", "infer/gguf", "infer/model", "infer/placement", "infer/sample"},
 	"infer/bench/table": {"infer/bench"},
 	"infer/suggest":     {"infer/bench", "infer/gguf", "infer/model", "infer/placement"},

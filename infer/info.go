@@ -33,6 +33,8 @@ type ModelInfo struct {
 	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
 	Unsupported  bool               `json:"unsupported,omitempty"` // Error is that Architecture is not supported
 
+	TemplateProblem string `json:"template_problem,omitempty"` // why a chat template of the file cannot be used, as a sentence; empty: all can, or it has none
+
 	Upstream *Upstream `json:"upstream,omitempty"` // where it runs, if another engine runs it; nil: this one does
 
 	ChatTemplate string `json:"-"` // replaces the templates of the file, in this process; empty: it has none

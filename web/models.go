@@ -196,7 +196,7 @@ type ModelRow struct {
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
 	Engine   string // as that names itself
-	Problem  string // why that cannot be asked now; empty: it can
+	Problem  string // why that cannot be asked now, or, of a model here, why its chat template cannot be used; empty: it can
 	Thinking string // as in Engine, of a model that another engine runs
 	Lacks    int    // of Picker.Lacks, counted from 1; 0: it lacks nothing
 }

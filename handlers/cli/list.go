@@ -11,12 +11,13 @@ import (
 	"m40-llm/infer/units"
 )
 
-// List prints models as a table, or as a JSON array.
+// List prints models as a table with the problems of their chat templates below it, or as a JSON array.
 func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, models)
 	}
 	var rows [][]string
+	var problems []string
 	row := func(cells ...string) {
 		for i, c := range cells {
 			cells[i] = Line(c)
@@ -37,9 +38,16 @@ func List(w io.Writer, models []infer.ModelInfo, asJSON bool) error {
 		if m.Experts > 0 {
 			family += ", " + m.ExpertsInWords()
 		}
+		if m.TemplateProblem != "" {
+			problems = append(problems, Line(m.Name)+": "+Line(m.TemplateProblem))
+		}
 		row(m.Name, units.ByteSize(m.Size), family, units.Quantity(m.Parameters), m.Quant, fmt.Sprint(m.ContextTrain), fits(m.Fit), runsOn(m.Fit), m.License)
 	}
-	return writeColumns(w, rows)
+	if err := writeColumns(w, rows); err != nil || len(problems) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(problems, "\n"))
+	return err
 }
 
 // Names prints the names of models, one a line.

@@ -50,6 +50,7 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 		}
 	}
 	row("chat template", template)
+	row("", d.TemplateProblem)
 	if err := table.Flush(); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ func TestList(t *testing.T) {
 		{Name: "new", Size: 9_000_000_000, Architecture: "muse-spark", Unsupported: true, Error: `architecture "muse-spark" is not supported; docs/models.md lists those that are`},
 		{Name: "big", Size: 4_920_000_000, Architecture: "qwen3moe", Experts: 128, ExpertsUsed: 8, Quant: "Q4_K", Parameters: 8_030_000_000, ContextTrain: 131072, Fit: &placement.Fit{Context: 8192, Trained: 131072, Free: 8e9, On: "a GPU, 20 of 48 layers and CPU, 28 of 48 layers"}},
 		{Name: "huge", Size: 40_000_000_000, ContextTrain: 4096, Fit: &placement.Fit{Trained: 4096, Free: 8e9}},
+		{Name: "broken", Size: 1_000_000, ContextTrain: 4096, TemplateProblem: "the model's chat template cannot be used (line 3)"},
 		{Name: "small", Size: 1_000_000, ContextTrain: 4096, Fit: &placement.Fit{Context: 4096, Trained: 4096, Free: 8e9, On: "CPU"}, License: "MIT"},
 	}
 	t.Run("the table has one line for each model and steers no terminal", func(t *testing.T) {
@@ -33,7 +34,10 @@ evil name  12 B     cannot be used: not a GGUF file: starts with "
 new        9.0 GB   not supported: muse-spark
 big        4.9 GB   qwen3moe, 8 of 128 experts     8.0 B       Q4_K   131072   8192 a GPU, 20 of 48 layers and CPU, 28 of 48 layers
 huge 40.0 GB  0 4096 no
+broken 1.0 MB 0 4096
 small 1.0 MB  0 4096 yes CPU MIT
+
+broken: the model's chat template cannot be used (line 3)
 `
 		if got := out.String(); squeeze(got) != squeeze(want) {
 			t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -37,7 +37,7 @@ func compareForChat(a, b infer.ModelInfo, loaded string) int {
 		prefer(a, b, func(m infer.ModelInfo) bool { return m.Fit == nil || m.Fit.Context > 0 }),
 		prefer(a, b, func(m infer.ModelInfo) bool { return m.Upstream == nil || m.Upstream.Problem == "" }),
 		prefer(a, b, func(m infer.ModelInfo) bool { return !m.Demo }),
-		prefer(a, b, func(m infer.ModelInfo) bool { return !m.Continues }),
+		prefer(a, b, func(m infer.ModelInfo) bool { return !m.Continues && m.TemplateProblem == "" }),
 		prefer(a, b, func(m infer.ModelInfo) bool { return m.Fit == nil || !m.Fit.InFile }),
 		cmp.Compare(a.Parameters, b.Parameters),
 		prefer(a, b, func(m infer.ModelInfo) bool { return m.Name == loaded }),

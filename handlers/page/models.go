@@ -235,6 +235,9 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		Name: info.Name, Label: web.DisplayName(info.Name), Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks, Good: view.GoodAt(info),
 	}
+	if info.TemplateProblem != "" {
+		row.Problem = failure.Sentence(info.TemplateProblem)
+	}
 	if info.ContextTrain > 0 {
 		row.Context = web.Thousands(info.ContextTrain)
 	}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -27,6 +29,9 @@ type entry struct {
 	path      string // absolute, of the first file; empty for a built-in model
 	data      []byte // the file of a built-in model
 }
+
+// key identifies the model among all others of a Hub.
+func (e entry) key() string { return cmp.Or(e.path, e.name) }
 
 func newEntry(path, qualified string) entry {
 	return entry{
@@ -100,8 +105,11 @@ type fileState struct {
 	modified int64 // nanoseconds, of the file that changed last
 }
 
-// stat returns the state of the model's files, or an error if none of them is there.
+// stat returns the state of the model's files, zero for a built-in model, or an error if none of them is there.
 func (e entry) stat() (state fileState, err error) {
+	if e.path == "" {
+		return fileState{}, nil
+	}
 	there := false
 	for _, file := range e.files() {
 		stat, statErr := os.Stat(file)
@@ -186,11 +194,14 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	case config.Embeds():
 		info.Embedding = config.VectorDim()
 	}
-	info.Continues = !config.Embeds() && !slices.ContainsFunc(f.Keys(), isTemplate)
+	if info.Writes() {
+		info.Continues = !slices.ContainsFunc(f.Keys(), isTemplate)
+		info.TemplateProblem = talk.TemplateProblem(f, "")
+	}
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err
 	}
-	if err := tokenizer.Check(f); err != nil {
+	if _, err := tokenizer.New(f); err != nil {
 		return err
 	}
 	info.Shape, err = placement.ShapeOf(f, config)

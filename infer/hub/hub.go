@@ -15,16 +15,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/talk"
 )
 
 // Options configures a Hub.
@@ -46,7 +51,7 @@ type Hub struct {
 
 	mu      sync.Mutex
 	allowed []string              // absolute paths, from AllowPath
-	cache   map[string]cachedFile // descriptions of models by path
+	cache   map[string]cachedFile // descriptions of models by entry.key
 }
 
 type cachedFile struct {
@@ -106,12 +111,20 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	models := make([]infer.ModelInfo, 0, len(entries))
-	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		models = append(models, h.info(e))
+	models := make([]infer.ModelInfo, len(entries))
+	var reads errgroup.Group
+	reads.SetLimit(runtime.GOMAXPROCS(0)) // checking a large vocabulary takes about a tenth of a second
+	for i, e := range entries {
+		reads.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			models[i] = h.info(e)
+			return nil
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, err
 	}
 	h.pruneCache(entries)
 	return h.fit(models...), nil
@@ -153,9 +166,6 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	if info.Error != "" {
 		return broken(info.Error)
 	}
-	if info.ChatTemplate, _, err = h.ownTemplate(e); err != nil {
-		return broken(fmt.Sprintf("its chat template cannot be read: %s", err))
-	}
 	info.Companion = h.companionOf(e)
 	f, err := e.open()
 	if err != nil {
@@ -166,43 +176,44 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 
 // info describes a model. It reads a file only if it changed since the last call.
 func (h *Hub) info(e entry) infer.ModelInfo {
-	if e.path == "" {
-		return e.describe(fileState{}, h.types)
-	}
 	state, err := e.stat()
 	if err != nil {
 		return infer.ModelInfo{Name: e.name, Path: e.path, Error: e.reason(err)}
 	}
 	h.mu.Lock()
-	known, ok := h.cache[e.path]
+	known, ok := h.cache[e.key()]
 	h.mu.Unlock()
 	if !ok || known.state != state {
 		known = cachedFile{state, e.describe(state, h.types)}
 		h.mu.Lock()
-		h.cache[e.path] = known
+		h.cache[e.key()] = known
 		h.mu.Unlock()
 	}
-	known.info.Name = e.name // a new file may have made the short name ambiguous
-	if known.info.Continues {
-		source, _, err := h.ownTemplate(e) // which may be new too
-		known.info.Continues = source == "" && err == nil
+	info := known.info
+	info.Name = e.name                 // a new file may have made the short name ambiguous
+	source, _, err := h.ownTemplate(e) // which may be new too
+	switch {
+	case info.Error != "":
+	case err != nil:
+		info.Error = fmt.Sprintf("its chat template cannot be read: %s", err)
+	case source != "":
+		info.ChatTemplate, info.Continues, info.TemplateProblem = source, false, ""
+		if info.Writes() {
+			info.TemplateProblem = talk.TemplateProblem(nil, source)
+		}
 	}
-	return known.info
+	return info
 }
 
 // pruneCache removes files that are not in entries from the cache.
 func (h *Hub) pruneCache(entries []entry) {
 	there := map[string]bool{}
 	for _, e := range entries {
-		there[e.path] = true
+		there[e.key()] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for path := range h.cache {
-		if !there[path] {
-			delete(h.cache, path)
-		}
-	}
+	maps.DeleteFunc(h.cache, func(key string, _ cachedFile) bool { return !there[key] })
 }
 
 // find returns the entry called name. A name with its folder is accepted even if the short

@@ -510,9 +510,11 @@ func TestModelsWhoseVocabularyCannotBeUsedSaySo(t *testing.T) {
 		"merges.gguf": broken("tokenizer.ggml.merges", "tokenizer.ggml.nerges"),
 		"pre.gguf":    broken("tokenizer.ggml.model\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00gpt2", "tokenizer.ggml.model\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00gpt9"),
 		"tokens.gguf": broken("tokenizer.ggml.tokens", "tokenizer.ggml.tokenz"),
+		"twice.gguf":  gguftest.TinyLlama(gguftest.Llama{Controls: []string{"<|twice|>", "<|twice|>"}}),
+		"far.gguf":    gguftest.TinyLlama(gguftest.Llama{Keys: map[string]any{"tokenizer.ggml.eot_token_id": 320}}),
 	})
 	h := hub.New(hub.Options{Dir: dir})
-	for name, want := range map[string]string{"merges": "merges", "pre": "gpt9", "tokens": "vocabulary"} {
+	for name, want := range map[string]string{"merges": "merges", "pre": "gpt9", "tokens": "vocabulary", "twice": "are both", "far": "eot_token_id is 320"} {
 		_, _, err := h.Open(name)
 		var e *infer.Error
 		if !errors.As(err, &e) || e.Code != infer.CodeModelFile || !strings.Contains(e.Message, want) {

@@ -87,3 +87,37 @@ func TestAChatTemplateThatCannotBeReadIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestModelsSayWhyTheirChatTemplatesCannotBeUsed(t *testing.T) {
+	model := func(template string, keys map[string]any) []byte {
+		return gguftest.TinyLlama(gguftest.Llama{Template: template, Keys: keys})
+	}
+	dir := folder(t, map[string][]byte{
+		"good.gguf":        model("", nil),
+		"unclosed.gguf":    model("{% for m in messages %}", nil),
+		"operator.gguf":    model("{{ 1 + }}", nil),
+		"tools.gguf":       model("", map[string]any{"tokenizer.chat_template.tool_use": "{% if %}"}),
+		"bare.gguf":        gguftest.TinyLlama(gguftest.Llama{NoTemplate: true}),
+		"mended.gguf":      model("{% for m in messages %}", nil),
+		"mended.jinja":     []byte("{{ messages[0].content }}"),
+		"worsened.gguf":    model("", nil),
+		"worsened.jinja":   []byte("{% endif %}"),
+		"unreadable.gguf":  model("", nil),
+		"unreadable.jinja": []byte("\xff\xfe\xff"),
+	})
+	problems, errors := map[string]string{}, map[string]string{}
+	for _, m := range models(t, hub.New(hub.Options{Dir: dir})) {
+		problems[m.Name], errors[m.Name] = m.TemplateProblem, m.Error
+	}
+	for name, want := range map[string]string{
+		"good": "", "bare": "", "mended": "", "unreadable": "",
+		"unclosed": "cannot be used", "operator": "cannot be used", "tools": "tool_use: ", "worsened": "endif",
+	} {
+		if got := problems[name]; (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: the problem of its template is %q, want %q in it", name, got, want)
+		}
+	}
+	if got := errors["unreadable"]; !strings.Contains(got, "template cannot be read") {
+		t.Errorf("a template that cannot be read: the list says %q", got)
+	}
+}

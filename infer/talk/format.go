@@ -43,26 +43,58 @@ const (
 // need none: Notice reports it.
 func Read(file *gguf.File, t *tokenizer.Tokenizer, source string) *Format {
 	v := readVocabulary(t)
+	first, others := templates(file, source)
+	f := v.format(first)
+	for _, other := range others {
+		if format := v.format(other.source); format.probe.template != nil {
+			f.named[other.name] = format
+		} else {
+			f.notice = withNotice(f.notice, other.name, format.notice)
+		}
+	}
+	return f
+}
+
+// TemplateProblem returns why a template of the model in file cannot be used, or "". source is as for Read.
+func TemplateProblem(file *gguf.File, source string) string {
+	first, others := templates(file, source)
+	problem := ""
+	if first != "" {
+		_, _, problem = parseTemplate(first)
+	}
+	for _, other := range others {
+		if _, _, notice := parseTemplate(other.source); notice != "" {
+			problem = withNotice(problem, other.name, notice)
+		}
+	}
+	return problem
+}
+
+// namedTemplate is a template for one kind of conversations.
+type namedTemplate struct{ name, source string }
+
+// templates returns the template for most conversations, "" if there is none, and the others of the file.
+// source replaces all of them, unless it is empty.
+func templates(file *gguf.File, source string) (first string, others []namedTemplate) {
 	if source != "" {
-		return v.format(source)
+		return source, nil
 	}
 	text := func(name string) string {
 		source, _ := file.Str("tokenizer.chat_template" + name) // a key of another type is as missing
 		return source
 	}
-	f := v.format(cmp.Or(text(""), text(".default"), text("."+toolUse), text("."+rag)))
+	first = cmp.Or(text(""), text(".default"), text("."+toolUse), text("."+rag))
 	for _, name := range []string{toolUse, rag} {
-		source := text("." + name)
-		if source == "" || source == f.probe.source {
-			continue
-		}
-		if other := v.format(source); other.probe.template != nil {
-			f.named[name] = other
-		} else {
-			f.notice = strings.TrimPrefix(f.notice+"; "+name+": "+other.notice, "; ")
+		if source := text("." + name); source != "" && source != first {
+			others = append(others, namedTemplate{name, source})
 		}
 	}
-	return f
+	return first, others
+}
+
+// withNotice adds the notice of the template called name to notices.
+func withNotice(notices, name, notice string) string {
+	return strings.TrimPrefix(notices+"; "+name+": "+notice, "; ")
 }
 
 // For returns the format of conversations that have tools, calls or results, or that have documents,

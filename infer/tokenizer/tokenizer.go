@@ -102,24 +102,6 @@ func New(md Metadata) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Check returns the error of New for a file that lacks a vocabulary, or has one of a kind that is not supported. New alone
-// checks the vocabulary itself, which takes about a tenth of a second.
-func Check(md Metadata) error {
-	model, _ := md.Str(keyModel)
-	_, supported := algorithms[model]
-	if model == "gpt2" && md.Has(keyPre) {
-		pre, _ := md.Str(keyPre)
-		_, splits := preTokenizers[pre]
-		supported = splits || spacedBytePairs[pre] != nil
-	}
-	hasMerges := md.Has(keyMerges) || model != "gpt2" && model != gemma4 && model != whitespace
-	if supported && md.Has(keyTokens) && hasMerges {
-		return nil
-	}
-	_, err := New(md)
-	return err
-}
-
 // algorithms maps each value of tokenizer.ggml.model to the function that loads the rest
 // of a Tokenizer.
 var algorithms = map[string]func(*Tokenizer, Metadata) error{

@@ -195,35 +195,6 @@ func TestNewRejectsInconsistentVocabularies(t *testing.T) {
 	}
 }
 
-func TestCheckReturnsTheErrorOfNewForKeysThatAreMissingOrNotSupported(t *testing.T) {
-	bpe := byteLevelFile()
-	for name, c := range map[string]struct {
-		file  metadata
-		fails bool
-	}{
-		"a file without a tokenizer":                    {metadata{}, true},
-		"an unknown kind of tokenizer":                  {bpe.with(keyModel, "rwkv"), true},
-		"an unknown pre-tokenizer":                      {bpe.with(keyPre, "gpt-9"), true},
-		"a pre-tokenizer that is not a string":          {bpe.with(keyPre, uint64(1)), true},
-		"no list of tokens":                             {bpe.with(keyTokens, nil), true},
-		"no merges":                                     {bpe.with(keyMerges, nil), true},
-		"no merges of Gemma 4":                          {gemma4File().with(keyMerges, nil), true},
-		"a file with all of it":                         {bpe, false},
-		"no pre-tokenizer":                              {bpe.with(keyPre, nil), false},
-		"a pre-tokenizer whose merges are of runes":     {bpe.with(keyPre, "sarvam-moe"), false},
-		"a vocabulary without merges":                   {sentencePieceFile(), false},
-		"a mistake that is in the vocabulary, not here": {bpe.with(keyMerges, []string{"x"}), false},
-	} {
-		err := Check(c.file)
-		if (err != nil) != c.fails {
-			t.Errorf("%s: Check returned %v", name, err)
-		}
-		if _, want := New(c.file); err != nil && (want == nil || err.Error() != want.Error()) {
-			t.Errorf("%s: Check returned %v, New %v", name, err, want)
-		}
-	}
-}
-
 func TestNewAcceptsFilesWithoutOptionalKeys(t *testing.T) {
 	for name, md := range map[string]metadata{
 		"a file without a pre-tokenizer":                          byteLevelFile().with(keyPre, nil),
