@@ -86,6 +86,10 @@ type Catalog interface {
 	// unknown name, and with CodeModelFile for a file that cannot be used. The caller closes
 	// the file; it may open the model again before.
 	Open(name string) (*gguf.File, ModelInfo, error)
+
+	// OwnTemplate returns the chat template that a model that was opened would have as ModelInfo.ChatTemplate if it
+	// were opened now. It is called for each request.
+	OwnTemplate(m ModelInfo) (source string, err error)
 }
 
 // State is the state of the engine's model.

@@ -39,6 +39,7 @@ type Request struct {
 	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
 	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; otherwise the name of the tool to call
 	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // additional template variables
+	ChatTemplate string                     `json:"chat_template,omitempty"` // replaces the templates of the model, in a preview: Engine.Render alone takes it
 
 	// ParseReply separates reasoning and calls of Tools from the content: the Text of events is
 	// then content alone.

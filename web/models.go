@@ -250,6 +250,7 @@ type ModelDetails struct {
 	Facts    []Fact
 	Types    []TensorType
 	Metadata []Fact
+	Template bool   // its chat template can be previewed and edited
 	Kept     string // why it cannot be deleted; empty: it can
 	Deleting bool   // the person is asked whether to delete it
 

@@ -11,7 +11,8 @@ import (
 )
 
 type templateRequest struct {
-	Model string `json:"model"`
+	Model        string `json:"model"`
+	ChatTemplate string `json:"chat_template"` // instead of the model's
 	chatFields
 }
 
@@ -38,6 +39,7 @@ func (api *API) applyTemplate(c echo.Context) error {
 	if err := body.fill(&r); err != nil {
 		return err
 	}
+	r.ChatTemplate = body.ChatTemplate
 	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return err

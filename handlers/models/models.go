@@ -34,6 +34,8 @@ type Files interface {
 	Remove(name string) error
 	// Copy gives the model called name another name as well.
 	Copy(ctx context.Context, name, as string) (infer.ModelInfo, error)
+	// WriteTemplate gives a model a chat template of its own, or with an empty source takes that away.
+	WriteTemplate(name, source string) error
 	// Partials lists the downloads that are not complete.
 	Partials() ([]infer.Download, error)
 	// Discard deletes what is here of the download of a file.
@@ -218,6 +220,22 @@ func (s *Service) Delete(name string) error {
 	}
 	if s.opt.Deleted != nil {
 		s.opt.Deleted(info.Name)
+	}
+	s.changed()
+	return nil
+}
+
+// WriteTemplate gives the model called name a chat template of its own; with an empty source that of its file again. The
+// next request to the model uses it.
+func (s *Service) WriteTemplate(name, source string) error {
+	if s.opt.Files == nil {
+		return errNoFiles
+	}
+	if err := s.opt.Files.WriteTemplate(name, source); err != nil {
+		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code != infer.CodeModelFile {
+			return err
+		}
+		return conflict("%v", err)
 	}
 	s.changed()
 	return nil

@@ -112,6 +112,8 @@ func (w *world) Partials() (list []infer.Download, err error) {
 	return list, nil
 }
 
+func (w *world) WriteTemplate(string, string) error { return nil }
+
 func (w *world) Copy(context.Context, string, string) (infer.ModelInfo, error) {
 	return infer.ModelInfo{}, nil
 }

@@ -56,6 +56,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	h.showDetails(&m, name)
 	if m.Shown != nil {
 		m.Shown.Deleting = c.QueryParam("delete") != ""
+		m.Shown.Template = m.Manages && m.Shown.Error == "" && !m.Shown.Embeds && !m.Shown.Ranks
 		if !m.Manages {
 			m.Shown.Kept = "Only the owner of this server can delete it."
 		}

@@ -85,6 +85,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/models/resume", managesModels(h.resumeDownload))
 	e.POST("/models/cancel", managesModels(h.cancelDownload))
 	e.POST("/models/setup", managesModels(h.setUpModels))
+	e.Match(getOrHead, "/models/template", managesModels(h.templatePage))
+	e.POST("/models/template", managesModels(h.changeTemplate))
 	e.POST("/models/delete", managesModels(h.deleteModel))
 
 	e.Match(getOrHead, "/blind", h.blindPage)

@@ -237,6 +237,8 @@ func (c oneModel) Models(context.Context) ([]infer.ModelInfo, error) {
 	return []infer.ModelInfo{{Name: "tiny"}}, nil
 }
 
+func (c oneModel) OwnTemplate(m infer.ModelInfo) (string, error) { return m.ChatTemplate, nil }
+
 func (c oneModel) Open(string) (*gguf.File, infer.ModelInfo, error) {
 	f, err := gguf.Parse(c.data)
 	return f, infer.ModelInfo{Name: "tiny"}, err

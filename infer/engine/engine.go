@@ -285,6 +285,9 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
+	if r.ChatTemplate != "" {
+		return nil, infer.Invalid("chat_template", "a request cannot replace the model's chat template: put it beside the model's file")
+	}
 	if err := e.inbox.enter(r.Client); err != nil {
 		return nil, err
 	}
@@ -382,6 +385,11 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 		return infer.Rendered{}, err
 	}
 	err = e.use(ctx, r.Model, func(m *openModel) (err error) {
+		if r.ChatTemplate != "" {
+			if m, err = m.withTemplate(r.ChatTemplate); err != nil {
+				return err
+			}
+		}
 		view.Notice = m.notices()
 		p, err := m.prompt(ctx, r, e.options.Now())
 		view.Prompt, view.Tokens, view.Notes = p.text, p.tokens, p.notes

@@ -108,6 +108,8 @@ type diskCatalog string
 
 func (c diskCatalog) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
+func (c diskCatalog) OwnTemplate(m infer.ModelInfo) (string, error) { return m.ChatTemplate, nil }
+
 func (c diskCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	f, err := gguf.Open(string(c))
 	return f, infer.ModelInfo{Name: name}, err

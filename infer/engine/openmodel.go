@@ -82,6 +82,10 @@ type openName struct{ name, device string }
 func (l *openModels) acquire(ctx context.Context, name, device string) (*openModel, error) {
 	l.mu.Lock()
 	m, ok := l.open[openName{name, device}]
+	if ok && l.templateChanged(m) {
+		l.withdraw(m) // those who use it go on
+		ok = false
+	}
 	if !ok {
 		m = &openModel{name: name, device: device, ready: make(chan struct{})}
 		l.open[openName{name, device}] = m
@@ -110,6 +114,20 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 		return nil, err
 	}
 	return m, nil
+}
+
+// templateChanged reports whether another chat template was put beside an open model since it was opened.
+func (l *openModels) templateChanged(m *openModel) bool {
+	select {
+	case <-m.ready:
+	default:
+		return false
+	}
+	if m.err != nil {
+		return false
+	}
+	source, err := l.catalog.OwnTemplate(m.info)
+	return err != nil || source != m.info.ChatTemplate
 }
 
 // publish wakes those who wait for m. The model is found under its own name too, unless that is
@@ -174,6 +192,16 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 	m.constraints = newConstraints(m)
 	m.format = talk.Read(m.file, m.tokenizer, m.info.ChatTemplate)
 	return nil
+}
+
+// withTemplate returns the model with another chat template, for a preview. The model must have a user as long as that
+// is used.
+func (m *openModel) withTemplate(source string) (*openModel, error) {
+	format := talk.Read(m.file, m.tokenizer, source)
+	if format.TemplateHash() == "" {
+		return nil, infer.Invalid("chat_template", "%s", format.Notice())
+	}
+	return &openModel{name: m.name, info: m.info, file: m.file, config: m.config, tokenizer: m.tokenizer, format: format, vision: m.vision, blind: m.blind}, nil
 }
 
 // notices returns what a user should know of the model.

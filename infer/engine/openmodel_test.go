@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -35,6 +36,10 @@ func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error)
 	f, err := gguf.Parse(c.file)
 	c.info.Name = "m"
 	return f, c.info, err
+}
+
+func (c *countingCatalog) OwnTemplate(infer.ModelInfo) (string, error) {
+	return c.info.ChatTemplate, nil
 }
 
 func newSources(c infer.Catalog) *openModels {
@@ -190,5 +195,71 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestSources_AChatTemplateThatWasPutBesideAnOpenModelIsUsedByTheNextRequest(t *testing.T) {
+	c := &countingCatalog{file: gguftest.TinyLlama(gguftest.Llama{})}
+	l := newSources(c)
+	acquire := func() *openModel {
+		t.Helper()
+		m, err := l.acquire(t.Context(), "m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	rendered := func(m *openModel) string {
+		t.Helper()
+		p, err := m.prompt(t.Context(), infer.Request{Messages: []chat.Message{{Role: "user", Content: "hello"}}}, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.text
+	}
+	first := acquire()
+	before := rendered(first)
+	c.info.ChatTemplate = "own: {{ messages[0].content }}"
+	second := acquire()
+	if again := acquire(); again != second || second == first || c.opens.Load() != 2 {
+		t.Errorf("after a change of the template: opened %d times, want 2, and then the same model for all", c.opens.Load())
+	}
+	if got := rendered(second); got != "own: hello" || second.key() == first.key() {
+		t.Errorf("with another template: the prompt is %q", got)
+	}
+	if got := rendered(first); got != before {
+		t.Errorf("a request that was there before the change: the prompt is %q, want %q", got, before)
+	}
+	c.info.ChatTemplate = ""
+	if got := rendered(acquire()); got != before {
+		t.Errorf("after the template was taken away: the prompt is %q, want %q", got, before)
+	}
+}
+
+func TestRenderPreviewsAnotherChatTemplate(t *testing.T) {
+	e := newBench(t, nil)
+	r := infer.DefaultRequest()
+	r.Messages = []chat.Message{{Role: "user", Content: "hello"}}
+	before, err := e.Render(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ChatTemplate = "<{{ messages[0].content }}>"
+	if got, err := e.Render(t.Context(), r); err != nil || got.Prompt != "<hello>" || len(got.Tokens) == 0 {
+		t.Errorf("the preview is %q with %d tokens, %v", got.Prompt, len(got.Tokens), err)
+	}
+	r.ChatTemplate = "{% if %}"
+	_, err = e.Render(t.Context(), r)
+	if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != infer.CodeInvalid || known.Param != "chat_template" {
+		t.Errorf("a template that cannot be parsed: %v", err)
+	}
+	for _, err := range e.Generate(t.Context(), r) {
+		if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != infer.CodeInvalid || known.Param != "chat_template" {
+			t.Errorf("an answer with a template of its own: %v", err)
+		}
+	}
+	r.ChatTemplate = ""
+	if got, err := e.Render(t.Context(), r); err != nil || got.Prompt != before.Prompt {
+		t.Errorf("after the preview: %q, %v", got.Prompt, err)
 	}
 }

@@ -251,6 +251,8 @@ type fileCatalog string
 
 func (c fileCatalog) Models(context.Context) ([]infer.ModelInfo, error) { return nil, nil }
 
+func (c fileCatalog) OwnTemplate(m infer.ModelInfo) (string, error) { return m.ChatTemplate, nil }
+
 func (c fileCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	f, err := gguf.Open(string(c))
 	return f, infer.ModelInfo{Name: name}, err

@@ -24,6 +24,8 @@ type seeingCatalog struct {
 	companion string
 }
 
+func (c seeingCatalog) OwnTemplate(m infer.ModelInfo) (string, error) { return m.ChatTemplate, nil }
+
 func (c seeingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	f, info, err := c.catalog.Open(name)
 	info.Companion = c.companion

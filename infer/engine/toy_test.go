@@ -355,6 +355,8 @@ func (d *toyReader) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 // catalog serves the files of a bench.
 type catalog struct{ *bench }
 
+func (c catalog) OwnTemplate(m infer.ModelInfo) (string, error) { return m.ChatTemplate, nil }
+
 func (c catalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	c.mu.Lock()
 	c.reads++

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -25,7 +24,7 @@ func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
 	return infer.ModelInfo{Name: e.qualified, Path: e.path, Size: state.size, ModifiedUnix: state.modified / 1e9}, nil
 }
 
-// Remove deletes the files of the model called name, or an incomplete download of that name,
+// Remove deletes the files of the model called name with its own chat template, or an incomplete download of that name,
 // and the folders that become empty. It deletes inside the models folder only.
 func (h *Hub) Remove(name string) error {
 	e, err := h.removable(name)
@@ -53,6 +52,11 @@ func (h *Hub) Remove(name string) error {
 			return err
 		}
 	}
+	if file, err := filepath.Rel(h.dir, templateFile(e.path)); err == nil {
+		if err := removeIfExists(root, file); err != nil {
+			return fmt.Errorf("failed to remove the chat template of the model: %w", err)
+		}
+	}
 	if file, err := filepath.Rel(h.dir, e.path); err == nil {
 		removeEmpty(root, filepath.ToSlash(filepath.Dir(file)))
 	}
@@ -78,21 +82,29 @@ func (h *Hub) removable(name string) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	e, err := find(entries, name)
-	var missing *infer.Error
-	if errors.As(err, &missing) {
+	if _, err := find(entries, name); err != nil {
 		if p, ok := h.findPartial(name); ok {
 			return p, nil
 		}
 	}
+	return h.inFolder(name)
+}
+
+// inFolder returns the model called name, which must be in the models folder.
+func (h *Hub) inFolder(name string) (entry, error) {
+	entries, err := h.entries()
+	if err != nil {
+		return entry{}, err
+	}
+	e, err := find(entries, name)
 	inside := h.dir != "" && strings.HasPrefix(e.path, h.dir+string(filepath.Separator))
 	switch {
 	case err != nil:
 		return entry{}, err
 	case e.path == "":
-		return entry{}, unusable("%q is built into the program and cannot be removed", name)
+		return entry{}, unusable("%q is built into the program and cannot be changed", name)
 	case !inside:
-		return entry{}, unusable("%s is outside the models folder, where models cannot be removed; delete the file yourself", e.path)
+		return entry{}, unusable("%s is outside the models folder, where models cannot be changed; do it yourself", e.path)
 	}
 	return e, nil
 }

@@ -121,3 +121,17 @@ func TestModelsSayWhyTheirChatTemplatesCannotBeUsed(t *testing.T) {
 		t.Errorf("a template that cannot be read: the list says %q", got)
 	}
 }
+
+func TestAModelIsRemovedWithItsOwnChatTemplate(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{})
+	dir := folder(t, map[string][]byte{"mine.gguf": file, "mine.jinja": []byte("x"), "other.gguf": file, "other.jinja": []byte("y")})
+	h := hub.New(hub.Options{Dir: dir})
+	if err := h.Remove("mine"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"mine.gguf": false, "mine.jinja": false, "other.gguf": true, "other.jinja": true} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s is there: %t, want %t", name, err == nil, want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package live
+
+import (
+	"context"
+
+	"m40-llm/handlers/access"
+	"m40-llm/infer"
+	"m40-llm/infer/chat"
+)
+
+// sampleConversation is what a chat template is tried on without a chat.
+var sampleConversation = []chat.Message{
+	{Role: "system", Content: "You are a helpful assistant."},
+	{Role: "user", Content: "What is the capital of France?"},
+	{Role: "assistant", Content: "Paris."},
+	{Role: "user", Content: "And of Italy?"},
+}
+
+// PreviewTemplate returns the prompt that a chat template makes of the chat called id, for the next answer of model; of
+// a short conversation if id is empty. An empty template is the model's own.
+func (s *Service) PreviewTemplate(ctx context.Context, who Principal, id, model, template string) (infer.Rendered, error) {
+	if err := access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindModel}); err != nil {
+		return infer.Rendered{}, err
+	}
+	messages := sampleConversation
+	if id != "" {
+		c, err := s.Chat(ctx, who, id)
+		if err != nil {
+			return infer.Rendered{}, err
+		}
+		c.mu.Lock()
+		turns := c.branch
+		if n := len(turns); n > 0 && turns[n-1].Role == RoleModel && turns[n-1].length() == 0 {
+			turns = turns[:n-1] // the answer that is waited for
+		}
+		messages = history(turns, c.metadata.System)
+		c.mu.Unlock()
+	}
+	r := infer.DefaultRequest()
+	r.Model, r.Messages, r.ChatTemplate = model, messages, template
+	return s.engine.Render(ctx, r)
+}
