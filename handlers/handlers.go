@@ -5,6 +5,7 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	inspect   how an answer's tokens came about, and whether it can be made again
 //	compare   answers to one question beside each other: contact sheets, blind pairs
 //	metrics   what is counted for Prometheus
 //	activity  the answers that are generated at this moment, and who asked for them
@@ -41,6 +42,7 @@ import (
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/metrics"
 	"m40-llm/handlers/models"
@@ -202,8 +204,9 @@ func New(cfg Config) *echo.Echo {
 		BodyTimeout:    cfg.BodyTimeout,
 	})
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
-	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
-	streams := &stream.Handlers{Live: cfg.Live, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
+	looking := inspect.New(cfg.Live)
+	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
+	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
@@ -97,7 +98,7 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	if err != nil || again != kept {
 		t.Errorf("kept twice, the answer is message %d and %d, %v", kept, again, err)
 	}
-	tokens, total, err := chat.Tokens(t.Context(), access.Local, kept, 0, 100, 0)
+	tokens, total, err := inspect.New(chats).Tokens(t.Context(), access.Local, chat, kept, 0, 100, 0)
 	if err != nil || total != cells[5].Answer.Usage.CompletionTokens || tokens[0].Row == nil {
 		t.Errorf("the answer that was kept has %d tokens, %v", total, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
@@ -32,7 +32,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 	if fixtures.Torture() {
 		answers = 500
 	}
-	sources, tokens := map[live.Source]int{}, 0
+	sources, tokens := map[inspect.Source]int{}, 0
 	for n := range answers {
 		settings := drawCuts(random)
 		delete(settings, "banned_strings")
@@ -53,7 +53,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 				if ask && i%8 != 0 {
 					continue
 				}
-				m, err := chat.Microscope(t.Context(), access.Local, c.Branch[2*n+1], i, ask)
+				m, err := inspect.New(chats).Microscope(t.Context(), access.Local, chat, c.Branch[2*n+1], i, ask)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -75,7 +75,7 @@ func TestStagesOfATokenAreThoseThatTheSamplerReported(t *testing.T) {
 		}
 	}
 	t.Logf("%d tokens, from %v", tokens, sources)
-	if sources[live.SourceStored] == 0 || sources[live.SourceModel] == 0 || sources[""] == 0 {
+	if sources[inspect.SourceStored] == 0 || sources[inspect.SourceModel] == 0 || sources[""] == 0 {
 		t.Error("the test needs tokens of each source, and some whose stored candidates do not suffice")
 	}
 }
@@ -128,7 +128,7 @@ func TestStagesOfATokenSayWhyTheyAreNotKnown(t *testing.T) {
 		_ = json.Unmarshal([]byte(r.Body), &v)
 		return r.Status, v, r.Body
 	}
-	if status, v, body := get("0"); status != http.StatusOK || v.Source != live.SourceStored || len(v.Stages) != 2 || v.Tokens[0].P[0] <= 0 || v.Drawn == nil {
+	if status, v, body := get("0"); status != http.StatusOK || v.Source != inspect.SourceStored || len(v.Stages) != 2 || v.Tokens[0].P[0] <= 0 || v.Drawn == nil {
 		t.Errorf("token 0: status %d: %s", status, body)
 	}
 	if status, v, body := get("1"); status != http.StatusOK || v.Source != "" || !v.Ask || !strings.Contains(v.Reason, "not stored") {

@@ -12,7 +12,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/infer/fixtures"
 )
 
@@ -50,7 +50,7 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := func(answer int64) (ids []int32) {
-		list, _, err := chat.Tokens(t.Context(), access.Local, answer, 0, 1000, 0)
+		list, _, err := inspect.New(chats).Tokens(t.Context(), access.Local, chat, answer, 0, 1000, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestVerdicts_NameTheTokenThatAnotherAnswerDiffersIn(t *testing.T) {
 		if r.Status != http.StatusOK {
 			t.Fatalf("status %d: %s", r.Status, r.Body)
 		}
-		var v live.Verdict
+		var v inspect.Verdict
 		if err := json.Unmarshal([]byte(r.Body), &v); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
@@ -59,8 +59,8 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scored := func(other live.Other) *live.Scored {
-		s, err := chat.Score(t.Context(), access.Local, number, other, func(infer.Event) {})
+	scored := func(other inspect.Other) *inspect.Scored {
+		s, err := inspect.New(chats).Score(t.Context(), access.Local, chat, number, other, func(infer.Event) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 	run("the tokens of the prompt are coloured and open their candidates", func(t *testing.T) {
 		b.click("[data-score]")
 		b.until("document.querySelector('.toks.prompt .tok')")
-		want := scored(live.Other{})
+		want := scored(inspect.Other{})
 		if n := b.value("document.querySelectorAll('.toks.prompt .tok').length"); n != strconv.Itoa(want.Prompt) || len(want.Tokens) != want.Prompt {
 			t.Fatalf("%s tokens are shown, want %d", n, want.Prompt)
 		}
@@ -125,7 +125,7 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 		b.until("document.querySelector('#against')?.selectedOptions[0]?.value.trim() === 'changed'") // the other model
 		b.click(".scorebox form button")
 		b.until("document.querySelector('.klsum')?.hidden === false")
-		want := view.ScoredOf(scored(live.Other{Model: "changed"}))
+		want := view.ScoredOf(scored(inspect.Other{Model: "changed"}))
 		sum, worst := 0.0, 1
 		for i, token := range want.Tokens[1:] {
 			sum += token.Compared.KL

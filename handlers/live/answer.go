@@ -177,7 +177,7 @@ func history(turns []*turn, system string) []chat.Message {
 // generate applies the engine's events, each with the lock of what has the answer. A panic on the way
 // ends this answer, not the server.
 func (r *run) generate(ctx context.Context, lock sync.Locker, request infer.Request) error {
-	return r.service.contain(func() error {
+	return r.service.Contain(func() error {
 		for e, err := range r.service.engine.Generate(ctx, request) {
 			if err != nil {
 				return err
@@ -194,8 +194,8 @@ func (r *run) take(lock sync.Locker, e infer.Event) {
 	r.apply(e)
 }
 
-// contain turns a panic of f into an error.
-func (s *Service) contain(f func() error) (err error) {
+// Contain turns a panic of f into an error.
+func (s *Service) Contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))

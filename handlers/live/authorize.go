@@ -20,7 +20,10 @@ func may(who Principal, what access.Action, kind access.Kind) error {
 	return Authorize(who, what, access.Object{Kind: kind, Owner: who.Owner})
 }
 
-// may authorizes what who does with the chat.
-func (c *Chat) may(who Principal, what access.Action) error {
-	return Authorize(who, what, access.Object{Kind: access.KindChat, Owner: c.owner, ID: c.id})
+// Object returns the chat as what a use case is about.
+func (c *Chat) Object() access.Object {
+	return access.Object{Kind: access.KindChat, Owner: c.owner, ID: c.id}
 }
+
+// may authorizes what who does with the chat.
+func (c *Chat) may(who Principal, what access.Action) error { return Authorize(who, what, c.Object()) }

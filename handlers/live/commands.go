@@ -317,7 +317,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 // returns the text that it has then: with the stop string that ended it, if one did.
 func (c *Chat) passEnd(ctx context.Context, at int, a *Answer, tokens []int32) (chat.Message, error) {
 	t := c.branch[at]
-	if !endedByModel(t.Answer) {
+	if !t.Answer.EndedByModel() {
 		return chat.Message{}, invalid("past_end", "message %d was not ended by the model or a stop string: it is continued without past_end", t.ID)
 	}
 	if t.Answer.StopString == "" {
@@ -404,7 +404,7 @@ func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.replays.running; r != nil && (answer == 0 || answer == r.Answer) {
+	if r := c.replays.running; r != nil && (answer == 0 || answer == r.state.Answer) {
 		r.cancel()
 		return nil
 	}
@@ -429,7 +429,7 @@ func (c *Chat) free(command string) error {
 	case c.answer.run != nil:
 		return c.answer.run.conflict(command)
 	case c.replays.running != nil:
-		return &Conflict{Command: command, State: Replaying, Answer: c.replays.running.Answer}
+		return &Conflict{Command: command, State: Replaying, Answer: c.replays.running.state.Answer}
 	}
 	return c.settleEnding()
 }

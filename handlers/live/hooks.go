@@ -3,8 +3,10 @@ package live
 import "slices"
 
 // Hooks are functions of a package that has something about the chats of a Service in memory. The
-// Service calls them when that ends; nil: nothing is called. None of them may wait for a command of a chat.
+// Service calls them when that ends; nil: nothing is called. None of them may wait for a
+// command of a chat, or call one of its methods.
 type Hooks struct {
+	DropCaches    func(chat string)  // it left the memory, or messages of it were deleted
 	ChatDeleted   func(chat string)  // it went to the trash, or was a temporary one and is gone
 	PersonRemoved func(owner string) // whose chats have ended
 	Tick          func()             // some time has passed; it is called where chats are stored

@@ -335,7 +335,6 @@ func TestAWriterWritesAndNothingElse(t *testing.T) {
 		"rewind":     c.Rewind(ctx, ada, last.ID, 0, Next{}, DefaultSettings()),
 		"select":     c.Select(ctx, ada, list[0].ID, 0),
 		"stop":       c.Stop(ctx, ada, 0),
-		"replay":     c.Replay(ctx, ada, last.ID),
 		"panel":      second(c.SetPanel(ctx, ada, Panel{Settings: DefaultSettings()}, "")),
 		"fork":       second(s.Fork(ctx, ada, c, last.ID)),
 		"share":      second(s.Share(ctx, ada, c.ID(), NewShare{})),

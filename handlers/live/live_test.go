@@ -186,7 +186,7 @@ func start(t testing.TB, s *Service, engine *script, text string) (*Chat, *answe
 
 func lastMessage(t testing.TB, c *Chat) Message {
 	t.Helper()
-	_, snapshot, err := c.Subscribe(context.Background(), me, 0)
+	snapshot, err := c.Snapshot(context.Background(), me, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func TestARawChatIsOneText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, snapshot, err := c.Subscribe(context.Background(), me, 0); err != nil || !snapshot.Raw {
+	if snapshot, err := c.Snapshot(context.Background(), me, 0); err != nil || !snapshot.Raw {
 		t.Errorf("loaded again it is %+v, %v", snapshot, err)
 	}
 	copied, err := s.Fork(context.Background(), me, c, lastMessage(t, c).ID)

@@ -107,14 +107,38 @@ func (c *Chat) subscribe(ctx context.Context, who Principal, since, message int6
 		return nil, nil, err
 	}
 	sub, snapshot, err := c.register(since, message)
-	if snapshot == nil || snapshot.Origin == "" {
-		return sub, snapshot, err
-	}
-	origin, missing := c.messages.Conversation(ctx, c.owner, snapshot.Origin)
-	if snapshot.OriginTitle = origin.Title; missing != nil {
-		snapshot.Origin = ""
+	if snapshot != nil {
+		c.nameOrigin(ctx, snapshot)
 	}
 	return sub, snapshot, err
+}
+
+// Snapshot returns the chat as it is, around a message; at the end of the branch if the message is not in
+// it, or 0.
+func (c *Chat) Snapshot(ctx context.Context, who Principal, message int64) (*Snapshot, error) {
+	if err := c.may(who, access.ActionRead); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	gone := c.dropped
+	snapshot := c.snapshot(message)
+	c.mu.Unlock()
+	if gone {
+		return nil, ErrNotFound
+	}
+	c.nameOrigin(ctx, snapshot)
+	return snapshot, nil
+}
+
+// nameOrigin adds the title of the chat that this one was forked from, or removes it if that is gone.
+func (c *Chat) nameOrigin(ctx context.Context, s *Snapshot) {
+	if s.Origin == "" {
+		return
+	}
+	origin, missing := c.messages.Conversation(ctx, c.owner, s.Origin)
+	if s.OriginTitle = origin.Title; missing != nil {
+		s.Origin = ""
+	}
 }
 
 func (c *Chat) register(since, message int64) (*Subscription, *Snapshot, error) {

@@ -59,11 +59,11 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	if err := c.stopAnswer(ctx, who, answer); err != nil {
 		return err
 	}
-	stored, err := c.storedTokens(ctx, answer)
+	stored, err := c.StoredTokens(ctx, who, answer, nil)
 	if err != nil {
 		return err
 	}
-	added, err := next.tokens(ctx, c.service.engine, stored.model)
+	added, err := next.tokens(ctx, c.service.engine, stored.Model)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 		return err
 	}
 	old := c.branch[at]
-	if keep < 0 || keep >= len(stored.ids) {
-		return invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.ids))
+	if keep < 0 || keep >= len(stored.IDs) {
+		return invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.IDs))
 	}
 	if s.Seed < 0 {
 		s.Seed = old.Answer.Settings.Seed
@@ -86,17 +86,17 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	panel := Panel{s, c.panel.Preset}
 	panel.Seed = c.panel.Seed
 	t := c.newAnswer(old.Answer.System, s)
-	if len(added) > 0 && t.Answer.Receipt.Model != stored.model {
-		return invalid("token", "message %d was written by %s, and the next answer is written by %s: choose that model to go on with another of its tokens", old.ID, stored.model, t.Answer.Receipt.Model)
+	if len(added) > 0 && t.Answer.Receipt.Model != stored.Model {
+		return invalid("token", "message %d was written by %s, and the next answer is written by %s: choose that model to go on with another of its tokens", old.ID, stored.Model, t.Answer.Receipt.Model)
 	}
-	t.ids = append(slices.Clone(stored.ids[:keep]), added...)
-	begun, err := c.spell(ctx, at, t.ids, added, stored.ids[keep:], s)
+	t.ids = append(slices.Clone(stored.IDs[:keep]), added...)
+	begun, err := c.spell(ctx, at, t.ids, added, stored.IDs[keep:], s)
 	if err != nil {
 		return err
 	}
 	t.inherit(old, begun)
 	if len(t.ids) > 0 {
-		t.inheritRows(stored.rows, len(added))
+		t.inheritRows(stored.Rows, len(added))
 	}
 	record := store.NewAnswer{Parent: old.Parent, Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: c.panelChange(panel, c.metadata.System)}
 	var version store.Message
@@ -122,8 +122,8 @@ func (t *turn) inheritRows(rows []store.TokenRow, added int) {
 	}
 	a := t.Answer
 	for i, id := range t.ids {
-		if token := describeToken(id, t.rows.list[i], 0); token.Choice != nil {
-			a.LogProb += token.Choice.LogProb
+		if choice, _ := ScoreToken(id, t.rows.list[i], 0); choice != nil {
+			a.LogProb += choice.LogProb
 			a.Scored++
 		}
 	}

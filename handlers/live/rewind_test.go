@@ -68,7 +68,7 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 		if want := append(count(1, 60), count(201, 210)...); m.Text != spellIDs(want) || m.Version != 2 || m.Answer.Settings.DryMultiplier != 0.8 {
 			t.Errorf("version %d of the answer is %q", m.Version, m.Text)
 		}
-		if _, snapshot, _ := c.Subscribe(context.Background(), me, 0); snapshot.Panel.DryMultiplier != 0.8 || snapshot.Panel.Seed != -1 {
+		if snapshot := snapshotOf(c); snapshot.Panel.DryMultiplier != 0.8 || snapshot.Panel.Seed != -1 {
 			t.Errorf("the panel has DRY %g and seed %d", snapshot.Panel.DryMultiplier, snapshot.Panel.Seed)
 		}
 		if stored {
@@ -76,13 +76,13 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 			c, err = s.Chat(context.Background(), me, c.ID())
 			must(t, err)
 		}
-		tokens, err := c.storedTokens(context.Background(), m.ID)
+		tokens, err := c.StoredTokens(context.Background(), me, m.ID, nil)
 		must(t, err)
-		if want := append(count(1, 60), count(201, 210)...); !slices.Equal(tokens.ids, want) {
-			t.Fatalf("its tokens are %d", tokens.ids)
+		if want := append(count(1, 60), count(201, 210)...); !slices.Equal(tokens.IDs, want) {
+			t.Fatalf("its tokens are %d", tokens.IDs)
 		}
-		for i, id := range tokens.ids {
-			if row := tokens.rows[i].Row; len(row) != 1 || row[0] != byte(id) {
+		for i, id := range tokens.IDs {
+			if row := tokens.Rows[i].Row; len(row) != 1 || row[0] != byte(id) {
 				t.Errorf("the row of token %d is %d, want that of %d", i, row, id)
 			}
 		}
@@ -164,7 +164,7 @@ func TestAnAnswerGoesOnWithoutTheStopStringThatEndedIt(t *testing.T) {
 	if m := lastMessage(t, c); m.Text != "<1><2><3><4>" {
 		t.Errorf("the answer is %q", m.Text)
 	}
-	if _, snapshot, _ := c.Subscribe(context.Background(), me, 0); !slices.Equal(snapshot.Panel.Stop, q.Settings.Stop) {
+	if snapshot := snapshotOf(c); !slices.Equal(snapshot.Panel.Stop, q.Settings.Stop) {
 		t.Errorf("the next answer has the stop strings %q", snapshot.Panel.Stop)
 	}
 }

@@ -20,7 +20,7 @@ func (r *tokenRows) last() []byte {
 	if len(r.list) == 0 {
 		return nil
 	}
-	return cutRow(r.list[len(r.list)-1])
+	return CutRow(r.list[len(r.list)-1])
 }
 
 // all returns the rows that are still here.
@@ -44,4 +44,12 @@ func (r *tokenRows) saved(list []store.TokenRows) {
 		keep := min(end, len(r.list)-1)
 		r.list, r.first, r.done = r.list[keep:], r.first+keep, end-keep
 	}
+}
+
+// CutRow returns the row that the samplers that remove candidates got.
+func CutRow(r store.TokenRow) []byte {
+	if r.Changed != nil {
+		return r.Changed
+	}
+	return r.Row
 }

@@ -128,8 +128,6 @@ type Service struct {
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
-	rows      rowsCache
-	scored    rowsCache    // rows of prompts that were scored, by the answer behind them
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
 
 	// loading has a lock for each chat that is held from looking it up in the store until
@@ -280,8 +278,7 @@ func (s *Service) forget(c *Chat) {
 		delete(s.chats, c.id)
 	}
 	s.mu.Unlock()
-	s.rows.forget(c.id)
-	s.scored.forget(c.id)
+	s.callWith(c.id, func(h Hooks) func(string) { return h.DropCaches })
 	if c.temporary {
 		s.memory.forget(c.id)
 	}
@@ -317,6 +314,12 @@ func (s *Service) Context() context.Context { return s.ctx }
 
 // Now returns the time by the clock of the Service.
 func (s *Service) Now() time.Time { return s.opt.Now() }
+
+// Engine returns what answers.
+func (s *Service) Engine() Engine { return s.engine }
+
+// Log returns the log of the Service.
+func (s *Service) Log() *slog.Logger { return s.opt.Log }
 
 // DrawSeed draws a seed.
 func (s *Service) DrawSeed() int64 { return s.opt.Seed() }

@@ -262,6 +262,7 @@ func TestAFollowerMayDoNothingElse(t *testing.T) {
 	for name, do := range map[string]func() error{
 		"read the chat":       func() error { _, err := s.Chat(ctx, who, c.ID()); return err },
 		"subscribe":           func() error { _, _, err := c.Subscribe(ctx, who, 0); return err },
+		"read a snapshot":     func() error { _, err := c.Snapshot(ctx, who, 0); return err },
 		"read older messages": func() error { _, _, err := c.Older(ctx, who, 2); return err },
 		"ask":                 func() error { return c.Send(ctx, who, question) },
 		"begin a chat":        func() error { _, err := s.Start(ctx, who, question, false); return err },

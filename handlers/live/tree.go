@@ -106,7 +106,7 @@ func (c *Chat) Prune(ctx context.Context, who Principal, message int64) error {
 	if err != nil {
 		return err
 	}
-	c.service.rows.forget(c.id)
+	c.service.callWith(c.id, func(h Hooks) func(string) { return h.DropCaches })
 	c.service.dropKVFile(c.id) // it may hold what was deleted
 	same := c.branch.common(stored)
 	for i := range same {

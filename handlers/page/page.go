@@ -82,11 +82,10 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 
 // showChat adds the last messages of a chat to its page, or those around message p.At.
 func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
-	subscription, snapshot, err := chat.SubscribeAt(c.Request().Context(), principal(c), p.At)
+	snapshot, err := chat.Snapshot(c.Request().Context(), principal(c), p.At)
 	if err != nil {
 		return err
 	}
-	subscription.Close()
 	p.Title, p.Temporary, p.Raw = snapshot.Title, snapshot.Temporary, snapshot.Raw
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0

@@ -77,11 +77,10 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	page := web.Presets{Open: id != "", All: c.FormValue("all") != ""}
 	chosen := ""
 	if chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.FormValue("chat")); err == nil {
-		subscription, snapshot, err := chat.Subscribe(c.Request().Context(), principal(c), 0)
+		snapshot, err := chat.Snapshot(c.Request().Context(), principal(c), 0)
 		if err != nil {
 			return web.Presets{}, err
 		}
-		subscription.Close()
 		page.Chat, page.Title, chosen = chat.ID(), snapshot.Title, snapshot.Panel.Preset
 	}
 	find := func(id string) (live.Preset, bool) {

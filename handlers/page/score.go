@@ -9,7 +9,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 )
@@ -39,7 +39,7 @@ func (h *Handlers) scorePrompt(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	var other live.Other
+	var other inspect.Other
 	if err := httpio.ReadStrictJSON(c, &other); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (h *Handlers) scorePrompt(c echo.Context) error {
 		}
 		return lines.Send(line)
 	}
-	scored, err := chat.Score(c.Request().Context(), principal(c), answer, other, func(e infer.Event) {
+	scored, err := h.Inspect.Score(c.Request().Context(), principal(c), chat, answer, other, func(e infer.Event) {
 		if now := time.Now(); now.Sub(last) >= scoreEvery && (e.Queued != nil || e.Loading != nil || e.Prefill != nil) {
 			last = now
 			_ = send(scoreLine{Queued: e.Queued, Loading: e.Loading, Prefill: e.Prefill}) // a client that is gone cancels the context
@@ -82,7 +82,7 @@ func (h *Handlers) scoredToken(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	token, total, err := chat.ScoredToken(c.Request().Context(), principal(c), answer, at, math.MaxInt)
+	token, total, err := h.Inspect.ScoredToken(c.Request().Context(), principal(c), chat, answer, at, math.MaxInt)
 	if err != nil {
 		return err
 	}

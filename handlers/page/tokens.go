@@ -28,7 +28,7 @@ func (h *Handlers) answerTokens(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, total, err := chat.Tokens(c.Request().Context(), principal(c), answer, max(0, from), maxTokens, 0)
+	list, total, err := h.Inspect.Tokens(c.Request().Context(), principal(c), chat, answer, max(0, from), maxTokens, 0)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (h *Handlers) leastCertain(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	least, total, err := chat.LeastCertain(c.Request().Context(), principal(c), answer)
+	least, total, err := h.Inspect.LeastCertain(c.Request().Context(), principal(c), chat, answer)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (h *Handlers) answerToken(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, total, err := chat.Tokens(c.Request().Context(), principal(c), answer, max(0, at), 1, math.MaxInt)
+	list, total, err := h.Inspect.Tokens(c.Request().Context(), principal(c), chat, answer, max(0, at), 1, math.MaxInt)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (h *Handlers) tokenStages(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := chat.Microscope(c.Request().Context(), principal(c), answer, at, c.Request().Method == http.MethodPost)
+	m, err := h.Inspect.Microscope(c.Request().Context(), principal(c), chat, answer, at, c.Request().Method == http.MethodPost)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (h *Handlers) judgeAnswer(c echo.Context) error {
 		return err
 	}
 	settings.Seed = -1 // the answer's own
-	v, err := chat.Judge(c.Request().Context(), principal(c), answer, settings)
+	v, err := h.Inspect.Judge(c.Request().Context(), principal(c), chat, answer, settings)
 	if err != nil {
 		return err
 	}

@@ -114,11 +114,10 @@ func (h *Handlers) show(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, snapshot, err := chat.Subscribe(ctx, who, 0)
+	snapshot, err := chat.Snapshot(ctx, who, 0)
 	if err != nil {
 		return err
 	}
-	sub.Close()
 	list, err := h.Live.Shares(ctx, who, chat.ID())
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/view"
@@ -90,6 +91,7 @@ func closeCode(err error) (code int, reason string) {
 // closes the connection without a close frame.
 type session struct {
 	live         *live.Service
+	inspect      *inspect.Service
 	who          live.Principal
 	models       *models.Service
 	log          *slog.Logger
@@ -105,6 +107,7 @@ type session struct {
 func (h *Handlers) newSession(who live.Principal, t transport) *session {
 	return &session{
 		live:         h.Live,
+		inspect:      h.Inspect,
 		who:          who,
 		models:       h.Models,
 		activity:     h.Activity,
@@ -262,7 +265,7 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	case "result":
 		return reply{}, chat.Result(ctx, s.who, c.Answer, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":
-		return reply{}, chat.Replay(ctx, s.who, c.Answer)
+		return reply{}, s.inspect.Replay(ctx, s.who, chat, c.Answer)
 	case "rewrite":
 		return reply{}, chat.Rewrite(ctx, s.who, c.Answer, c.Text, c.Reasoning)
 	case "continue":

@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 
@@ -21,6 +22,7 @@ import (
 // Handlers serves the streams. All fields must be set.
 type Handlers struct {
 	Live         *live.Service
+	Inspect      *inspect.Service
 	Models       *models.Service
 	Activity     *activity.Service
 	Log          *slog.Logger

@@ -3,7 +3,7 @@ package view
 import (
 	"math"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 )
 
 // Scored are the tokens of a prompt that was scored. Where two models were compared, those of the answer
@@ -34,12 +34,12 @@ type Divergence struct {
 }
 
 // ScoredOf describes scored tokens.
-func ScoredOf(s *live.Scored) Scored {
+func ScoredOf(s *inspect.Scored) Scored {
 	v := Scored{Prompt: s.Prompt, Tokens: make([]ScoredToken, len(s.Tokens))}
 	sum, count := 0.0, 0
 	for i, t := range s.Tokens {
 		choice := t.Choice
-		shown := live.Token{ID: t.ID, Text: string(t.Bytes)}
+		shown := inspect.Token{ID: t.ID, Text: string(t.Bytes)}
 		if i > 0 { // nothing predicts the first one
 			shown.Choice = &choice
 		}

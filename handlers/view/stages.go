@@ -5,20 +5,20 @@ import (
 	"strconv"
 	"strings"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/infer/sample"
 )
 
 // Stages is the way of a token through the samplers. Without a source, reason says why it is not known;
 // ask says that one step of the model shows it, and loaded that the model is loaded.
 type Stages struct {
-	Source live.Source   `json:"source,omitempty"`
-	Reason string        `json:"reason,omitempty"`
-	Ask    bool          `json:"ask,omitempty"`
-	Loaded bool          `json:"loaded,omitempty"`
-	Stages []Stage       `json:"stages,omitempty"` // the first is the model's own distribution
-	Tokens []StageToken  `json:"tokens,omitempty"` // the chosen one, then the likeliest in their order at the end
-	Drawn  *sample.Drawn `json:"drawn,omitempty"`
+	Source inspect.Source `json:"source,omitempty"`
+	Reason string         `json:"reason,omitempty"`
+	Ask    bool           `json:"ask,omitempty"`
+	Loaded bool           `json:"loaded,omitempty"`
+	Stages []Stage        `json:"stages,omitempty"` // the first is the model's own distribution
+	Tokens []StageToken   `json:"tokens,omitempty"` // the chosen one, then the likeliest in their order at the end
+	Drawn  *sample.Drawn  `json:"drawn,omitempty"`
 }
 
 // Stage is one column of the microscope.
@@ -44,7 +44,7 @@ var stageNames = map[string]string{
 }
 
 // StagesOf describes the way of a token.
-func StagesOf(m *live.Microscope) Stages {
+func StagesOf(m *inspect.Microscope) Stages {
 	v := Stages{Source: m.Source, Reason: m.Reason, Ask: m.NeedsAsk, Loaded: m.Loaded}
 	if m.Choice == nil {
 		return v

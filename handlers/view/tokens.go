@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/inspect"
 	"m40-llm/infer/sample"
 )
 
@@ -58,7 +58,7 @@ type Alternative struct {
 }
 
 // TokenOf describes a token without its candidates.
-func TokenOf(t *live.Token) Token {
+func TokenOf(t *inspect.Token) Token {
 	v := Token{ID: t.ID, Text: strings.ToValidUTF8(t.Text, "\uFFFD")}
 	if c := t.Choice; c != nil {
 		v.Known, v.P, v.AtMost, v.Rank, v.Entropy = true, math.Exp(c.LogProb), t.AtMost, c.Rank, c.Entropy
@@ -67,7 +67,7 @@ func TokenOf(t *live.Token) Token {
 }
 
 // TokenDetailOf describes a token of an answer of total tokens.
-func TokenDetailOf(t *live.Token, total int) TokenDetail {
+func TokenDetailOf(t *inspect.Token, total int) TokenDetail {
 	v := TokenDetail{Token: TokenOf(t), Total: total, Bytes: []byte(t.Text)}
 	if t.Choice == nil {
 		return v

@@ -1,4 +1,4 @@
-package live
+package inspect
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
@@ -25,26 +26,26 @@ const (
 	otherPrompt        = "What other penalties or DRY would have done depends on the tokens of the prompt, and the prompt cannot be made again as it was: answer again to see it."
 )
 
-// Judge says what s would have made of an answer, from the stored rows of its tokens, without the model.
-func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Settings) (*Verdict, error) {
-	if err := c.may(who, access.ActionRead); err != nil {
+// Judge says what settings would have made of an answer, from the stored rows of its tokens, without the model.
+func (s *Service) Judge(ctx context.Context, who live.Principal, c *live.Chat, answer int64, settings live.Settings) (*Verdict, error) {
+	if err := live.Authorize(who, access.ActionRead, c.Object()); err != nil {
 		return nil, err
 	}
-	if err := s.Validate(); err != nil {
+	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
-	a, err := c.storedTokens(ctx, answer)
+	a, err := s.storedTokens(ctx, who, c, answer)
 	if err != nil {
 		return nil, err
 	}
-	if s.Mirostat != 0 || a.settings.Mirostat != 0 {
+	if settings.Mirostat != 0 || a.Settings.Mirostat != 0 {
 		return &Verdict{Unknown: mirostatNeedsModel}, nil
 	}
-	before, err := c.newJudge(ctx, answer, a, a.settings.Params)
+	before, err := s.newJudge(ctx, who, c, answer, a, a.Settings.Params)
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.newJudge(ctx, answer, a, s.Params)
+	after, err := s.newJudge(ctx, who, c, answer, a, settings.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +53,11 @@ func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Setting
 		return &Verdict{Unknown: otherPrompt}, nil
 	}
 	v := &Verdict{Diverges: -1}
-	for i := range a.ids {
+	for i := range a.IDs {
 		_, p := before.token(i)
 		drawn, q := after.token(i)
 		v.Before, v.After = append(v.Before, p), append(v.After, q)
-		if v.Diverges < 0 && q >= 0 && drawn != a.ids[i] {
+		if v.Diverges < 0 && q >= 0 && drawn != a.IDs[i] {
 			v.Diverges = i
 		}
 	}
@@ -65,7 +66,7 @@ func (c *Chat) Judge(ctx context.Context, who Principal, answer int64, s Setting
 
 // judge runs the samplers of one setting on the stored rows of an answer.
 type judge struct {
-	answer  *storedAnswer
+	answer  *live.StoredAnswer
 	chain   *sample.Chain
 	changed bool    // the chain begins behind the stages that change logits, as the answer's settings did that
 	history []int32 // of prompt and answer; nil: no stage depends on it
@@ -73,32 +74,32 @@ type judge struct {
 
 // newJudge returns a judge of samplers, with the seed of the answer; nil if they depend on tokens of the
 // prompt that are not known any more.
-func (c *Chat) newJudge(ctx context.Context, answer int64, a *storedAnswer, p sample.Params) (*judge, error) {
-	if cuts, ok := p.Cuts(); ok && a.settings.SameChanges(p) {
-		j, err := c.judgeOf(ctx, answer, a, cuts)
+func (s *Service) newJudge(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer, p sample.Params) (*judge, error) {
+	if cuts, ok := p.Cuts(); ok && a.Settings.SameChanges(p) {
+		j, err := s.judgeOf(ctx, who, c, answer, a, cuts)
 		if j != nil {
 			j.changed = true
 		}
 		return j, err
 	}
-	return c.judgeOf(ctx, answer, a, p)
+	return s.judgeOf(ctx, who, c, answer, a, p)
 }
 
 // judgeOf returns a judge that runs the whole chain of p.
-func (c *Chat) judgeOf(ctx context.Context, answer int64, a *storedAnswer, p sample.Params) (*judge, error) {
+func (s *Service) judgeOf(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer, p sample.Params) (*judge, error) {
 	j := &judge{answer: a}
 	var words sample.Vocabulary = anyVocabulary{}
 	if p.NeedsHistory() {
-		prompt, err := c.promptTokens(ctx, answer, a)
+		prompt, err := s.promptTokens(ctx, who, c, answer, a)
 		if prompt == nil || err != nil {
 			return nil, err
 		}
-		j.history = append(prompt, a.ids...)
-		if words, err = c.vocabulary(ctx, a, j.history); err != nil {
+		j.history = append(prompt, a.IDs...)
+		if words, err = s.vocabulary(ctx, a, j.history); err != nil {
 			return nil, err
 		}
 	}
-	p.Seed = a.settings.Seed
+	p.Seed = a.Settings.Seed
 	var err error
 	j.chain, err = sample.NewChain(p, words)
 	return j, err
@@ -107,24 +108,24 @@ func (c *Chat) judgeOf(ctx context.Context, answer int64, a *storedAnswer, p sam
 // token returns what the seed draws in the place of token i, and the probability of that token; -1 if
 // its row is not stored, or does not suffice.
 func (j *judge) token(i int) (drawn int32, probability float64) {
-	stored := j.answer.rows[i]
+	stored := j.answer.Rows[i]
 	if !j.changed && masked(stored) {
 		return 0, -1
 	}
 	at := stored.Row
 	if j.changed {
-		at = cutRow(stored)
+		at = live.CutRow(stored)
 	}
 	row, err := sample.ParseRow(at)
 	if err != nil {
 		return 0, -1
 	}
-	in := sample.Input{Row: row, Pos: j.answer.prompt + i, History: j.before(i)}
+	in := sample.Input{Row: row, Pos: j.answer.Prompt + i, History: j.before(i)}
 	choice, err := j.chain.Next(in)
 	if err != nil {
 		return 0, -1
 	}
-	p, err := j.chain.Probability(j.answer.ids[i])
+	p, err := j.chain.Probability(j.answer.IDs[i])
 	if err != nil {
 		return 0, -1
 	}
@@ -136,7 +137,7 @@ func (j *judge) before(i int) []int32 {
 	if j.history == nil {
 		return nil
 	}
-	return j.history[:j.answer.prompt+i]
+	return j.history[:j.answer.Prompt+i]
 }
 
 // masked reports whether the token was drawn from fewer tokens than the model has, for a text is banned.
@@ -149,30 +150,18 @@ func masked(r store.TokenRow) bool {
 	return err != nil || wrong != nil || model.Count != changed.Count
 }
 
-// cutRow returns the row that the samplers that remove candidates got.
-func cutRow(r store.TokenRow) []byte {
-	if r.Changed != nil {
-		return r.Changed
-	}
-	return r.Row
-}
-
 // promptTokens returns the tokens before an answer; nil if they are not those any more that it was
 // written behind.
-func (c *Chat) promptTokens(ctx context.Context, answer int64, a *storedAnswer) ([]int32, error) {
-	c.mu.Lock()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		c.mu.Unlock()
-		return nil, err
-	}
-	request := c.recipe(at)
-	c.mu.Unlock()
-	rendered, err := c.service.engine.Render(ctx, request)
+func (s *Service) promptTokens(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer) ([]int32, error) {
+	request, err := c.Recipe(ctx, who, answer)
 	if err != nil {
 		return nil, err
 	}
-	if len(rendered.Tokens) != a.prompt {
+	rendered, err := s.engine.Render(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	if len(rendered.Tokens) != a.Prompt {
 		return nil, nil
 	}
 	return slices.Clip(rendered.Tokens), nil
@@ -180,11 +169,11 @@ func (c *Chat) promptTokens(ctx context.Context, answer int64, a *storedAnswer) 
 
 // vocabulary returns as much of a model's as the stored rows of an answer, and samplers that look at the
 // tokens before them, need.
-func (c *Chat) vocabulary(ctx context.Context, a *storedAnswer, history []int32) (*vocabulary, error) {
+func (s *Service) vocabulary(ctx context.Context, a *live.StoredAnswer, history []int32) (*vocabulary, error) {
 	ids := slices.Clone(history)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	list, err := c.service.engine.Pieces(ctx, a.model, ids)
+	list, err := s.engine.Pieces(ctx, a.Model, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +184,7 @@ func (c *Chat) vocabulary(ctx context.Context, a *storedAnswer, history []int32)
 	for i, id := range ids {
 		v.pieces[id], v.size = []byte(list[i]), max(v.size, int(id)+1)
 	}
-	for _, stored := range a.rows {
+	for _, stored := range a.Rows {
 		if row, err := sample.ParseRow(stored.Row); err == nil {
 			v.size = max(v.size, row.Count, int(slices.Max(row.IDs))+1)
 		}

@@ -1,10 +1,11 @@
-package live
+package inspect
 
 import (
 	"context"
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/perplexity"
 	"m40-llm/store"
@@ -32,67 +33,67 @@ const (
 // score those of prompt and answer, one after the other. each is called with the engine's events before
 // the tokens. Nothing is stored: the rows of the prompt are cached until the chat leaves the memory, or
 // others take their place.
-func (c *Chat) Score(ctx context.Context, who Principal, answer int64, other Other, each func(infer.Event)) (*Scored, error) {
-	if err := c.may(who, access.ActionAsk); err != nil {
+func (s *Service) Score(ctx context.Context, who live.Principal, c *live.Chat, answer int64, other Other, each func(infer.Event)) (*Scored, error) {
+	if err := live.Authorize(who, access.ActionAsk, c.Object()); err != nil {
 		return nil, err
 	}
-	if err := CheckModel(other.Model); err != nil {
+	if err := live.CheckModel(other.Model); err != nil {
 		return nil, err
 	}
-	a, err := c.storedTokens(ctx, answer)
+	a, err := s.storedTokens(ctx, who, c, answer)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := c.promptTokens(ctx, answer, a)
+	ids, err := s.promptTokens(ctx, who, c, answer, a)
 	if err != nil {
 		return nil, err
 	}
 	if ids == nil {
-		return nil, invalid("answer", "%s", promptDiffers)
+		return nil, infer.Invalid("answer", "%s", promptDiffers)
 	}
 	scored := &Scored{Prompt: len(ids)}
 	if other.Device != "" && other.Model == "" {
-		other.Model = a.model
+		other.Model = a.Model
 	}
 	if other.Model != "" {
-		ids = append(ids, a.ids...)
+		ids = append(ids, a.IDs...)
 	}
 	if len(ids) > cachedTokens {
-		return nil, invalid("answer", longScore, len(ids), cachedTokens)
+		return nil, infer.Invalid("answer", longScore, len(ids), cachedTokens)
 	}
-	r := infer.Request{Model: a.model, Client: c.owner, CacheScope: c.owner, Tokens: ids, Rows: true, Against: other.Model, AgainstDevice: other.Device}
-	ctx = activity.With(ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true})
-	err = c.service.contain(func() error {
-		scored.Tokens, err = perplexity.Score(ctx, c.service.engine, r, each)
+	r := infer.Request{Model: a.Model, Client: who.Owner, CacheScope: who.Owner, Tokens: ids, Rows: true, Against: other.Model, AgainstDevice: other.Device}
+	ctx = activity.With(ctx, activity.Origin{Person: who.Owner, Chat: c.ID(), Replay: true})
+	err = s.chats.Contain(func() error {
+		scored.Tokens, err = perplexity.Score(ctx, s.engine, r, each)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows := &storedAnswer{model: a.model, ids: ids[:scored.Prompt]}
-	for i := range rows.ids {
-		rows.rows = append(rows.rows, store.TokenRow{Row: scored.Tokens[i].Row})
+	rows := &live.StoredAnswer{Model: a.Model, IDs: ids[:scored.Prompt]}
+	for i := range rows.IDs {
+		rows.Rows = append(rows.Rows, store.TokenRow{Row: scored.Tokens[i].Row})
 	}
-	c.service.scored.add(rowsKey{chat: c.id, answer: answer}, rows)
+	s.scored.Add(live.AnswerKey{Chat: c.ID(), Answer: answer}, rows)
 	return scored, nil
 }
 
 // ScoredToken returns token at of the prompt of an answer, with the top likeliest tokens in its place,
 // and how many tokens the prompt has.
-func (c *Chat) ScoredToken(ctx context.Context, who Principal, answer int64, at, top int) (*Token, int, error) {
-	if err := c.may(who, access.ActionRead); err != nil {
+func (s *Service) ScoredToken(ctx context.Context, who live.Principal, c *live.Chat, answer int64, at, top int) (*Token, int, error) {
+	if err := live.Authorize(who, access.ActionRead, c.Object()); err != nil {
 		return nil, 0, err
 	}
-	a := c.service.scored.find(rowsKey{chat: c.id, answer: answer})
+	a := s.scored.Find(live.AnswerKey{Chat: c.ID(), Answer: answer})
 	if a == nil {
-		return nil, 0, invalid("answer", notScored)
+		return nil, 0, infer.Invalid("answer", notScored)
 	}
-	if at < 0 || at >= len(a.ids) {
-		return nil, 0, invalid("index", "the prompt has no token %d: it has %d", at, len(a.ids))
+	if at < 0 || at >= len(a.IDs) {
+		return nil, 0, infer.Invalid("index", "the prompt has no token %d: it has %d", at, len(a.IDs))
 	}
-	list, err := c.describe(ctx, a, at, at+1, top)
+	list, err := s.describe(ctx, a, at, at+1, top)
 	if err != nil {
 		return nil, 0, err
 	}
-	return &list[0], len(a.ids), nil
+	return &list[0], len(a.IDs), nil
 }

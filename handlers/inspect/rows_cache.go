@@ -1,8 +1,10 @@
-package live
+package inspect
 
 import (
 	"slices"
 	"sync"
+
+	"m40-llm/handlers/live"
 )
 
 // Limits of the rows that are cached: of the answers in view, so that a slider which is moved does not
@@ -12,13 +14,6 @@ const (
 	cachedTokens  = 8192 // of one answer
 )
 
-// rowsKey names an answer, and how many tokens it has, since it may be continued.
-type rowsKey struct {
-	chat   string
-	answer int64
-	tokens int
-}
-
 // rowsCache has what is stored of the answers that were looked at last, the last one at the end.
 type rowsCache struct {
 	mu   sync.Mutex
@@ -26,12 +21,12 @@ type rowsCache struct {
 }
 
 type cachedRows struct {
-	key  rowsKey
-	rows *storedAnswer
+	key  live.AnswerKey
+	rows *live.StoredAnswer
 }
 
-// find returns an answer; nil if it is not cached.
-func (c *rowsCache) find(key rowsKey) *storedAnswer {
+// Find returns an answer; nil if it is not cached.
+func (c *rowsCache) Find(key live.AnswerKey) *live.StoredAnswer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, cached := range c.list {
@@ -43,9 +38,9 @@ func (c *rowsCache) find(key rowsKey) *storedAnswer {
 	return nil
 }
 
-// add caches an answer that has ended, unless it is too long.
-func (c *rowsCache) add(key rowsKey, a *storedAnswer) {
-	if len(a.rows) > cachedTokens {
+// Add caches an answer that has ended, unless it is too long.
+func (c *rowsCache) Add(key live.AnswerKey, a *live.StoredAnswer) {
+	if len(a.Rows) > cachedTokens {
 		return
 	}
 	c.mu.Lock()
@@ -63,7 +58,7 @@ func (c *rowsCache) forget(chat string) {
 	defer c.mu.Unlock()
 	kept := c.list[:0:0]
 	for _, cached := range c.list {
-		if cached.key.chat != chat {
+		if cached.key.Chat != chat {
 			kept = append(kept, cached)
 		}
 	}

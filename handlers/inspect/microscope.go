@@ -1,4 +1,4 @@
-package live
+package inspect
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/live"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -48,41 +49,41 @@ const (
 
 // Microscope shows how token at of an answer came about, from its stored candidates. With ask, one step
 // of the model computes what is not stored.
-func (c *Chat) Microscope(ctx context.Context, who Principal, answer int64, at int, ask bool) (*Microscope, error) {
+func (s *Service) Microscope(ctx context.Context, who live.Principal, c *live.Chat, answer int64, at int, ask bool) (*Microscope, error) {
 	action := access.ActionRead
 	if ask {
 		action = access.ActionAsk
 	}
-	if err := c.may(who, action); err != nil {
+	if err := live.Authorize(who, action, c.Object()); err != nil {
 		return nil, err
 	}
-	a, err := c.storedTokens(ctx, answer)
+	a, err := s.storedTokens(ctx, who, c, answer)
 	if err != nil {
 		return nil, err
 	}
-	if at < 0 || at >= len(a.ids) {
-		return nil, invalid("index", "the answer has no token %d: it has %d", at, len(a.ids))
+	if at < 0 || at >= len(a.IDs) {
+		return nil, infer.Invalid("index", "the answer has no token %d: it has %d", at, len(a.IDs))
 	}
-	m := &Microscope{Params: a.settings.Params, IDs: followed(a, at)}
+	m := &Microscope{Params: a.Settings.Params, IDs: followed(a, at)}
 	if ask {
-		err = c.askMicroscope(ctx, m, answer, a, at)
+		err = s.askMicroscope(ctx, who, c, m, answer, a, at)
 	} else {
-		err = c.storedMicroscope(ctx, m, answer, a, at)
+		err = s.storedMicroscope(ctx, who, c, m, answer, a, at)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if m.Choice != nil && m.Choice.ID != a.ids[at] { // what the samplers left of the token is the same
-		m.Choice.ID, m.Reason = a.ids[at], drawnOtherwise
+	if m.Choice != nil && m.Choice.ID != a.IDs[at] { // what the samplers left of the token is the same
+		m.Choice.ID, m.Reason = a.IDs[at], drawnOtherwise
 		m.Choice.Drawn = &sample.Drawn{U: m.Choice.Drawn.U, Of: m.Choice.Drawn.Of}
 	}
-	m.Texts, err = c.service.engine.Pieces(ctx, a.model, m.IDs)
+	m.Texts, err = s.engine.Pieces(ctx, a.Model, m.IDs)
 	return m, err
 }
 
 // followed returns the tokens that the microscope shows for token at.
-func followed(a *storedAnswer, at int) []int32 {
-	ids := []int32{a.ids[at]}
+func followed(a *live.StoredAnswer, at int) []int32 {
+	ids := []int32{a.IDs[at]}
 	add := func(stored []byte, n int) {
 		row, _ := sample.ParseRow(stored)
 		for _, id := range row.IDs[:min(n, len(row.IDs))] {
@@ -91,21 +92,21 @@ func followed(a *storedAnswer, at int) []int32 {
 			}
 		}
 	}
-	add(a.rows[at].Row, shownRaw)
-	add(a.rows[at].Changed, shownChanged)
+	add(a.Rows[at].Row, shownRaw)
+	add(a.Rows[at].Changed, shownChanged)
 	return ids
 }
 
 // storedMicroscope runs the samplers on the stored row.
-func (c *Chat) storedMicroscope(ctx context.Context, m *Microscope, answer int64, a *storedAnswer, at int) error {
-	status := c.service.engine.Status()
-	m.NeedsAsk = a.settings.Mirostat == 0
-	m.Loaded = status.Model.Name == a.model && status.State == infer.StateReady
-	if a.rows[at].Row == nil {
+func (s *Service) storedMicroscope(ctx context.Context, who live.Principal, c *live.Chat, m *Microscope, answer int64, a *live.StoredAnswer, at int) error {
+	status := s.engine.Status()
+	m.NeedsAsk = a.Settings.Mirostat == 0
+	m.Loaded = status.Model.Name == a.Model && status.State == infer.StateReady
+	if a.Rows[at].Row == nil {
 		m.Reason = rowMissing
 		return nil
 	}
-	j, err := c.judgeOf(ctx, answer, a, a.settings.Params)
+	j, err := s.judgeOf(ctx, who, c, answer, a, a.Settings.Params)
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (c *Chat) storedMicroscope(ctx context.Context, m *Microscope, answer int64
 		return nil
 	}
 	first := at
-	if a.settings.Mirostat != 0 {
+	if a.Settings.Mirostat != 0 {
 		first = 0 // its state follows from all tokens
 	}
 	for i := first; i <= at; i++ {
@@ -132,7 +133,7 @@ func (c *Chat) storedMicroscope(ctx context.Context, m *Microscope, answer int64
 		case errors.Is(err, sample.ErrNotStored) && first == at:
 			m.Reason = rowTooShort
 			return nil
-		case err != nil || choice.ID != a.ids[i]:
+		case err != nil || choice.ID != a.IDs[i]:
 			m.Reason = mirostatUnseen
 			return nil
 		}
@@ -142,8 +143,8 @@ func (c *Chat) storedMicroscope(ctx context.Context, m *Microscope, answer int64
 
 // traced returns what the samplers got for token i.
 func (j *judge) traced(i int) (in sample.Input, err error) {
-	stored := j.answer.rows[i]
-	in = sample.Input{Pos: j.answer.prompt + i, History: j.before(i)}
+	stored := j.answer.Rows[i]
+	in = sample.Input{Pos: j.answer.Prompt + i, History: j.before(i)}
 	if in.Row, err = sample.ParseRow(stored.Row); err != nil || stored.Changed == nil {
 		return in, err
 	}
@@ -153,22 +154,22 @@ func (j *judge) traced(i int) (in sample.Input, err error) {
 }
 
 // askMicroscope computes one step of the model.
-func (c *Chat) askMicroscope(ctx context.Context, m *Microscope, answer int64, a *storedAnswer, at int) error {
-	prompt, err := c.promptTokens(ctx, answer, a)
+func (s *Service) askMicroscope(ctx context.Context, who live.Principal, c *live.Chat, m *Microscope, answer int64, a *live.StoredAnswer, at int) error {
+	prompt, err := s.promptTokens(ctx, who, c, answer, a)
 	if err != nil {
 		return err
 	}
-	if prompt == nil || a.settings.Mirostat != 0 {
+	if prompt == nil || a.Settings.Mirostat != 0 {
 		m.Reason = promptDiffers
 		if prompt != nil {
 			m.Reason = mirostatUnseen
 		}
 		return nil
 	}
-	r := infer.Request{Model: a.model, Client: c.owner, CacheScope: c.owner, Tokens: append(prompt, a.ids[:at]...), Params: a.settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
-	ctx = activity.With(ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true})
-	return c.service.contain(func() error {
-		for e, err := range c.service.engine.Generate(ctx, r) {
+	r := infer.Request{Model: a.Model, Client: who.Owner, CacheScope: who.Owner, Tokens: append(prompt, a.IDs[:at]...), Params: a.Settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
+	ctx = activity.With(ctx, activity.Origin{Person: who.Owner, Chat: c.ID(), Replay: true})
+	return s.chats.Contain(func() error {
+		for e, err := range s.engine.Generate(ctx, r) {
 			if err != nil {
 				return err
 			}
