@@ -384,7 +384,7 @@ func TestExport_ComesBackAsItWas(t *testing.T) {
 	if exported.Status != http.StatusOK || !strings.Contains(exported.Header.Get("Content-Disposition"), `attachment; filename=one.json`) {
 		t.Fatalf("got %d, %q", exported.Status, exported.Header.Get("Content-Disposition"))
 	}
-	if md := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/export.md", ""); md.Body != "# one\n\n## You\n\none\n\n## Guide\n\n*second*\n" {
+	if md := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/export.md", ""); md.Body != "# one\n\n## You\n\none\n\n## guide\n\n*second*\n" {
 		t.Errorf("as Markdown it is %q", md.Body)
 	}
 	var form bytes.Buffer

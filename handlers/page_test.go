@@ -131,7 +131,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		check  func(web.Engine) bool
 	}{
 		{"the built-in model is a demo", func(*infer.Status) {}, func(e web.Engine) bool {
-			return e.Tag == "demo" && e.Model == "Guide, 14.2 M parameters, Q8_0" && e.Ready == "Ready in 0.2 s. No download needed." && e.Queue == "empty"
+			return e.Tag == "demo" && e.Model == "guide, 14.2 M parameters, Q8_0" && e.Ready == "Ready in 0.2 s. No download needed." && e.Queue == "empty"
 		}},
 		{"another model is not", func(s *infer.Status) {
 			s.Model = infer.ModelInfo{Name: "llama", Quant: "Q4_K", Parameters: 8_030_000_000}
@@ -160,7 +160,7 @@ func TestPage_EngineInWords(t *testing.T) {
 			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeInternal, Message: "/root/secret"}
 		}, func(e web.Engine) bool { return !strings.Contains(e.Error, "secret") && e.Error != "" }},
 		{"writing has a speed", func(s *infer.Status) { s.Running, s.Queued, s.Decode = 2, 1, 38.24 }, func(e web.Engine) bool {
-			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "Guide · demo · writing"
+			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "guide · demo · writing"
 		}},
 		{"a GPU says how it runs steps, and how often it was wrong about tokens", func(s *infer.Status) {
 			s.Device.Decode, s.Ahead = device.DecodeGraph, infer.Ahead{On: true, Tokens: 1030, Missed: 5, Dropped: 30}

@@ -29,7 +29,7 @@ type ActiveAnswer struct {
 	Kind  string // "chat", "program with the key “script”"
 	Chat  string // id of the viewer's chat; empty: none, or another's
 	State string // waiting, reading or writing
-	Facts string // "writes · 120 tokens · 31.2 tok/s · for 12 s · Guide"
+	Facts string // "writes · 120 tokens · 31.2 tok/s · for 12 s · guide"
 }
 
 func (a ActiveAnswer) id() string { return strconv.FormatInt(a.ID, 10) }

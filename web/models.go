@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"net/url"
 	"slices"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Models is the page about the models on this machine.
@@ -57,14 +55,8 @@ type Picker struct {
 	Problem   string  // why the list cannot be read
 }
 
-// DisplayName returns a model's name for a headline.
-func DisplayName(name string) string {
-	if name == "" {
-		return "No model"
-	}
-	r, n := utf8.DecodeRuneInString(name)
-	return string(unicode.ToUpper(r)) + name[n:]
-}
+// NameOf returns what the page calls the model called name: that, so that it can be found everywhere else.
+func NameOf(name string) string { return cmp.Or(name, "No model") }
 
 // row is that of the chosen model; empty if there is none.
 func (p Picker) row() ModelRow {
@@ -75,7 +67,7 @@ func (p Picker) row() ModelRow {
 }
 
 // label is what the chosen model is called.
-func (p Picker) label() string { return cmp.Or(p.row().Label, DisplayName(p.Chosen)) }
+func (p Picker) label() string { return NameOf(p.Chosen) }
 
 // elsewhere reports whether a model is chosen that is not the loaded one.
 func (p Picker) elsewhere(e Engine) bool { return p.Chosen != "" && p.Chosen != e.ID }
@@ -180,7 +172,6 @@ func (p Picker) action() string {
 // ModelRow is a model in a list.
 type ModelRow struct {
 	Name       string // what a request says
-	Label      string // what people read
 	Family     string // "qwen3moe"
 	Experts    string // "8 of 128 experts"; empty: it is dense
 	Parameters string // "8.0 B"

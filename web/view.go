@@ -171,10 +171,10 @@ type Engine struct {
 	State     string `json:"state"`      // loading, ready, writing, failed
 	StateText string `json:"state_text"` // "loading, 65 %"
 	ID        string `json:"id"`         // of the model in API requests
-	Name      string `json:"name"`       // "Guide"
+	Name      string `json:"name"`       // "guide"
 	Tag       string `json:"tag"`        // "demo", or the quantisation
 	Demo      bool   `json:"demo"`
-	Model     string `json:"model"`    // "Guide, 14 M parameters, Q8_0"
+	Model     string `json:"model"`    // "guide, 14 M parameters, Q8_0"
 	Device    string `json:"device"`   // "AMD EPYC, 2 threads"
 	Hardware  string `json:"hardware"` // "CPU"
 

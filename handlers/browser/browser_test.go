@@ -424,7 +424,7 @@ func TestThePageInABrowser(t *testing.T) {
 	run("the first screen names the model and says that it is a demo", func(t *testing.T) {
 		b.open("/")
 		b.until("document.querySelector('[data-engine=state_text]').innerText === 'ready'")
-		for _, want := range []string{"Guide\n", "A tiny model with 14 million parameters", "Chats are kept on this server"} {
+		for _, want := range []string{"guide\n", "A tiny model with 14 million parameters", "Chats are kept on this server"} {
 			if got := b.text("#empty"); !strings.Contains(got, want) {
 				t.Errorf("the empty page says %q, without %q", got, want)
 			}

@@ -29,7 +29,7 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 		b.open("/")
 		b.ask(engine, "Hello", "Hi.")
 		first = b.value("location.pathname")
-		if got := b.value(speaker + ".innerText"); got != "Guide" {
+		if got := b.value(speaker + ".innerText"); got != "guide" {
 			t.Errorf("the answer is by %q", got)
 		}
 	})
@@ -63,7 +63,7 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 	})
 	run("a chat does not change its model when another chat loads one", func(t *testing.T) {
 		b.open(first)
-		b.until("document.querySelector('.engine-chip [data-chosen]').innerText.includes('Guide')")
+		b.until("document.querySelector('.engine-chip [data-chosen]').innerText.includes('guide')")
 		b.say("And now?")
 		a := engine.Next(t)
 		if a.Request.Model != "guide" {
@@ -77,7 +77,7 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 		engine.List(loaded[1])
 		b.open(first)
 		b.until("document.querySelector('[data-model-gone]').checkVisibility()")
-		if got := b.text("[data-model-gone]"); !strings.Contains(got, "Guide, the model of this chat, is not on this machine any more") {
+		if got := b.text("[data-model-gone]"); !strings.Contains(got, "guide, the model of this chat, is not on this machine any more") {
 			t.Errorf("the page says %q", got)
 		}
 		for _, width := range []int64{390, 820, 1440} {
@@ -110,10 +110,10 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 	})
 	run("without scripts, and in an export, the speaker has the name of the model too", func(t *testing.T) {
 		page := handlerstest.Call(t, server, "GET", first, "").Body
-		if !strings.Contains(page, `<b title="Guide">Guide</b>`) || strings.Contains(page, "<b>Model</b>") {
+		if !strings.Contains(page, `<b title="guide">guide</b>`) || strings.Contains(page, "<b>Model</b>") {
 			t.Error("the page does not name the speaker")
 		}
-		if text := handlerstest.Call(t, server, "GET", first+"/export.md", "").Body; !strings.Contains(text, "\n## Guide\n") {
+		if text := handlerstest.Call(t, server, "GET", first+"/export.md", "").Body; !strings.Contains(text, "\n## guide\n") {
 			t.Errorf("the export is %s", text)
 		}
 	})

@@ -54,7 +54,7 @@ func TestAModelIsDownloadedInTheBrowser(t *testing.T) {
 		server.Put(t, "mine/Second-Q8_0.gguf", gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Seed: 3}))
 		server.Put(t, "broken.gguf", []byte("GGUF and no more"))
 		b.openModels("/models")
-		for _, want := range []string{"3 models on this machine", "Guide", "Second-Q8_0", "cannot be used", "loaded", "Q8_0"} {
+		for _, want := range []string{"3 models on this machine", "guide", "Second-Q8_0", "cannot be used", "loaded", "Q8_0"} {
 			if got := b.text("main") + b.text("#side"); !strings.Contains(got, want) {
 				t.Errorf("the page says %q, without %q", got, want)
 			}
@@ -366,7 +366,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.click(".top [data-picker]")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top [data-picker]').getBoundingClientRect().right) < 1")
-		for _, want := range []string{"Guide", "First", "Second", "All models"} {
+		for _, want := range []string{"guide", "First", "Second", "All models"} {
 			if got := b.text("#model-menu"); !strings.Contains(got, want) {
 				t.Errorf("the menu says %q, without %q", got, want)
 			}
@@ -392,12 +392,12 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 	})
 	run("the choice outlives a reload, and another chat has its own", func(t *testing.T) {
 		choose("guide")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'")
+		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'")
 		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'")
+		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'")
 		chat := b.value("location.pathname")
 		b.open("/")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Guide'") // chosen last
+		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'guide'") // chosen last
 		b.open(chat)
 		ask("once more")
 		b.until(by("guide"))

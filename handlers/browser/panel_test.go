@@ -252,7 +252,7 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	engine.Set(func(s *infer.Status) {
 		s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}
 	})
-	b.until("document.querySelector('#empty').innerText.includes('Loading Guide') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
+	b.until("document.querySelector('#empty').innerText.includes('Loading guide') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
 
 	// The archive counts: who has one knows the page.
 	list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 9})

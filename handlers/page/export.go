@@ -98,7 +98,7 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if m.Role == store.RoleAssistant {
 			who = "Answer"
 			if m.Answer != nil && m.Answer.Receipt.Model != "" {
-				who = markdownLine(web.DisplayName(m.Answer.Receipt.Model))
+				who = markdownLine(web.NameOf(m.Answer.Receipt.Model))
 			}
 		}
 		fmt.Fprintf(&text, "\n## %s\n", who)

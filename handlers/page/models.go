@@ -233,7 +233,7 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 
 func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 	row := web.ModelRow{
-		Name: info.Name, Label: web.DisplayName(info.Name), Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
+		Name: info.Name, Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks, Good: view.GoodAt(info),
 	}
 	if info.TemplateProblem != "" {

@@ -32,7 +32,7 @@ func activeAnswer(a activity.Answer, status infer.Status) web.ActiveAnswer {
 			facts = append(facts, units.TokenRate(a.Rate)+" tok/s")
 		}
 	}
-	v.Facts = Joined(" · ", append(facts, elapsed(a.For), web.DisplayName(cmp.Or(a.Model, status.Model.Name)))...)
+	v.Facts = Joined(" · ", append(facts, elapsed(a.For), web.NameOf(cmp.Or(a.Model, status.Model.Name)))...)
 	return v
 }
 

@@ -33,7 +33,7 @@ var hardware = map[string]string{"cpu": "CPU", "cuda": "GPU", "ref": "CPU, refer
 
 // Engine describes the engine's status for the page.
 func Engine(s infer.Status) web.Engine {
-	name := web.DisplayName(s.Model.Name)
+	name := web.NameOf(s.Model.Name)
 	e := web.Engine{
 		State:    string(s.State),
 		ID:       s.Model.Name,
@@ -227,7 +227,7 @@ func Speaker(a *live.Answer) string {
 	if a.Rewritten || a.Receipt.Model == "" {
 		return ""
 	}
-	return web.DisplayName(a.Receipt.Model)
+	return web.NameOf(a.Receipt.Model)
 }
 
 // Joined joins the parts that are not empty, with separator between them.

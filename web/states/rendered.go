@@ -12,19 +12,19 @@ var day = time.Date(2026, 3, 14, 15, 9, 0, 0, time.UTC)
 // engine is one that has loaded the built-in model.
 func engine() web.Engine {
 	return web.Engine{
-		State: "ready", StateText: "ready", ID: "guide", Name: "Guide", Tag: "demo", Demo: true, Model: "Guide, 14 M parameters, Q8_0",
-		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "empty", Cache: "0.9 MB of 67.1 MB used", Rate: "31.2", Summary: "Guide · ready", Context: 1024,
-		Ready: "Ready in 0.2 s. No download needed.", Headline: "Guide", Intro: "A tiny model with 14 million parameters, here so that you can try the controls. It is good at short stories and jokes, and often wrong about facts.",
+		State: "ready", StateText: "ready", ID: "guide", Name: "guide", Tag: "demo", Demo: true, Model: "guide, 14 M parameters, Q8_0",
+		Device: "AMD EPYC, 2 threads", Hardware: "CPU", Queue: "empty", Cache: "0.9 MB of 67.1 MB used", Rate: "31.2", Summary: "guide · ready", Context: 1024,
+		Ready: "Ready in 0.2 s. No download needed.", Headline: "guide", Intro: "A tiny model with 14 million parameters, here so that you can try the controls. It is good at short stories and jokes, and often wrong about facts.",
 		TooLongFirst: "Shorten the message, or choose a model with a longer context.", TooLong: "Shorten the message, or fork the chat further up.",
 	}
 }
 
 func models() []web.ModelRow {
 	return []web.ModelRow{
-		{Name: "guide", Label: "Guide", Family: "llama", Parameters: "14 M", Quant: "Q8_0", Size: "15.2 MB", Context: "1,024", State: "in use"},
-		{Name: "qwen3-8b", Label: "Qwen3-8b", Family: "qwen3", Parameters: "8.2 B", Quant: "Q4_K_M", Size: "5.03 GB", Context: "40,960"},
-		{Name: "qwen3-30b", Label: "Qwen3-30b", Family: "qwen3moe", Experts: "8 of 128 experts", Parameters: "30.5 B", Quant: "Q4_K_M", Size: "18.6 GB", Context: "40,960", State: "loading"},
-		{Name: "broken", Label: "Broken", Error: "the file ends after 1.2 GB of 4.9 GB; download it again"},
+		{Name: "guide", Family: "llama", Parameters: "14 M", Quant: "Q8_0", Size: "15.2 MB", Context: "1,024", State: "in use"},
+		{Name: "qwen3-8b", Family: "qwen3", Parameters: "8.2 B", Quant: "Q4_K_M", Size: "5.03 GB", Context: "40,960"},
+		{Name: "qwen3-30b", Family: "qwen3moe", Experts: "8 of 128 experts", Parameters: "30.5 B", Quant: "Q4_K_M", Size: "18.6 GB", Context: "40,960", State: "loading"},
+		{Name: "broken", Error: "the file ends after 1.2 GB of 4.9 GB; download it again"},
 	}
 }
 
@@ -62,9 +62,9 @@ func empty(change func(*web.Page)) web.Page {
 func turns() []web.Turn {
 	return []web.Turn{
 		{ID: 1, You: true, At: day, Text: "Tell me a story about a fox."},
-		{ID: 2, Speaker: "Guide", At: day, HTML: "<p>This is the story of <em>Sprout</em>, a young fox who lived by the river.</p>", Notes: "12 tokens · stopped by you"},
+		{ID: 2, Speaker: "guide", At: day, HTML: "<p>This is the story of <em>Sprout</em>, a young fox who lived by the river.</p>", Notes: "12 tokens · stopped by you"},
 		{ID: 3, You: true, Author: "Wanda", At: day, Text: "And then?"},
-		{ID: 4, Speaker: "Guide", At: day, Error: "The device failed. It was opened again; try again.", Last: true},
+		{ID: 4, Speaker: "guide", At: day, Error: "The device failed. It was opened again; try again.", Last: true},
 	}
 }
 
@@ -75,7 +75,7 @@ func rendered() []State {
 		{Name: "chat-empty", Component: web.Playground(empty(func(*web.Page) {}))},
 		{Name: "chat-empty-loading", Component: web.Playground(empty(func(p *web.Page) {
 			p.Engine.State, p.Engine.StateText, p.Engine.Loading, p.Engine.Amount = "loading", "loading, 65 %", 65, "3.2 of 4.9 GB"
-			p.Engine.Ready, p.Engine.Headline, p.Engine.Intro = "Loading the model.", "Loading Guide", "A message sent now is kept, and answered as soon as the model is there."
+			p.Engine.Ready, p.Engine.Headline, p.Engine.Intro = "Loading the model.", "Loading guide", "A message sent now is kept, and answered as soon as the model is there."
 		}))},
 		{Name: "chat-empty-failed", Component: web.Playground(empty(func(p *web.Page) {
 			p.Engine.State, p.Engine.StateText, p.Engine.Error = "failed", "failed", "The model needs 5.0 GB of memory, and 3.1 GB are free. Choose a smaller one, or close other programs."
@@ -103,8 +103,8 @@ func rendered() []State {
 		{Name: "message", Component: web.Message("There is no such page", "The address may be misspelt.")},
 
 		{Name: "activity", Component: web.ActivityPage(web.Activity{Engine: engine(), Manages: true, Others: "2 answers being written", Answers: []web.ActiveAnswer{
-			{ID: 1, Who: "You", Own: true, Kind: "chat", Chat: "one", State: "writing", Facts: "writes · 120 tokens · 31.2 tok/s · for 12 s · Guide"},
-			{ID: 2, Who: "Anna", Kind: "program with the key “script”", State: "waiting", Facts: "waits · for 3 s · Guide"}}})},
+			{ID: 1, Who: "You", Own: true, Kind: "chat", Chat: "one", State: "writing", Facts: "writes · 120 tokens · 31.2 tok/s · for 12 s · guide"},
+			{ID: 2, Who: "Anna", Kind: "program with the key “script”", State: "waiting", Facts: "waits · for 3 s · guide"}}})},
 		{Name: "activity-none", Component: web.ActivityPage(web.Activity{Engine: engine()})},
 		{Name: "not-shared", Component: web.NotShared()},
 	}
@@ -206,7 +206,7 @@ func ofShares() []State {
 	read := func(change func(*web.SharedChat)) web.SharedChat {
 		c := web.SharedChat{Token: "abc", Title: "A story about a fox", Live: true, Ends: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Turns: []web.SharedTurn{
 			{ID: 1, You: true, At: day, Text: "Tell me a story about a fox."},
-			{ID: 2, At: day, Speaker: "Guide", HTML: "<p>This is the story of Sprout.</p>", Notes: "8 tokens, 31 tok/s"}}, Keyboard: web.Keyboard{Accepts: true}}
+			{ID: 2, At: day, Speaker: "guide", HTML: "<p>This is the story of Sprout.</p>", Notes: "8 tokens, 31 tok/s"}}, Keyboard: web.Keyboard{Accepts: true}}
 		change(&c)
 		return c
 	}

@@ -6,7 +6,7 @@ const $ = q => document.querySelector(q)
 
 const timings = { queue_ms: 120, load_ms: 900, prefill_ms: 310, decode_ms: 2400, first_ms: 1330 }
 const settings = { seed: 42, max_tokens: 512, temperature: 0.7, top_k: 40, top_p: 0.95, min_p: 0.05, dry_multiplier: 0, stop: [] }
-const info = more => ({ state: 'done', reason: 'stop', end_prob: 0.97, settings, model: 'guide', name: 'Guide', device: 'AMD EPYC, 2 threads', tokens: 12, prompt_tokens: 31, cached_tokens: 8, context: 1024, timings, ending: { kind: 'finished', text: 'finished' }, ...more })
+const info = more => ({ state: 'done', reason: 'stop', end_prob: 0.97, settings, model: 'guide', name: 'guide', device: 'AMD EPYC, 2 threads', tokens: 12, prompt_tokens: 31, cached_tokens: 8, context: 1024, timings, ending: { kind: 'finished', text: 'finished' }, ...more })
 const question = (more = {}) => ({ id: 1, parent: 0, role: 'user', at, text: 'Tell me a story about a fox.', versions: { index: 1, count: 1 }, ...more })
 const story = '<p>This is the story of <em>Sprout</em>, a young fox who lived by the river and <strong>never</strong> slept.</p>'
 const answer = (more = {}, html = [story]) => ({ id: 2, parent: 1, role: 'model', at, text: 'This is the story of Sprout.', html, versions: { index: 1, count: 1 }, answer: info(more) })
@@ -77,7 +77,7 @@ const replay = more => ({ answer: 2, state: 'running', equal: 5, total: 12, was:
 // messages are the states of a chat: its messages, and what is done then.
 const messages = {
   'answer-queued': [question(), waiting({ queued: { position: 3, wait_s: 40 }, for_ms: 900 })],
-  'answer-loading': [question(), waiting({ loading: { model: 'Guide', done: 3.2e9, total: 4.9e9 }, for_ms: 4000 })],
+  'answer-loading': [question(), waiting({ loading: { model: 'guide', done: 3.2e9, total: 4.9e9 }, for_ms: 4000 })],
   'answer-reading': [question(), waiting({ prefill: { done: 300, total: 800, cached: 120 }, for_ms: 1500 })],
   'answer-writing': [question(), { ...answer({ state: 'writing', ending: undefined }, []), tail: 'This is the story of Sprout, a young' }],
   'answer-thinking': [question(), { ...answer({ state: 'writing', thinking: true, ending: undefined }, []), text: '', reasoning: 'It wants a story.' }],

@@ -58,11 +58,8 @@ export class Picker {
   // counts reports whether the server can count the tokens of a draft for the selected model: other engines do not show them.
   get counts() { return !this.lacks }
 
-  // who is the display name of the model for the next answers.
-  get who() {
-    if (!this.elsewhere) return this.engine.name
-    return this.buttons.find(b => b.value === this.name)?.dataset.label || this.name[0].toUpperCase() + this.name.slice(1)
-  }
+  // who is what the model for the next answers is called.
+  get who() { return this.elsewhere ? this.name : this.engine.name }
 
   // open opens the menu at another button than its own.
   open(button) {

@@ -54,7 +54,7 @@ export class Scoring {
     this.form.hidden = !show
     button.setAttribute('aria-expanded', show)
     if (!show) return
-    const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.dataset.label, `${b.value}\t`))
+    const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.value, `${b.value}\t`))
     if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option('The same model, on the CPU', '\tcpu'))
     this.find('select').replaceChildren(...options)
     const other = options.find(o => o.value !== `${this.view.answer.info.model}\t`)
