@@ -136,7 +136,7 @@ func TestPage_EngineInWords(t *testing.T) {
 		{"another model is not", func(s *infer.Status) {
 			s.Model = infer.ModelInfo{Name: "llama", Quant: "Q4_K", Parameters: 8_030_000_000}
 		}, func(e web.Engine) bool {
-			return e.Tag == "Q4_K" && e.Headline == "Llama" && e.Intro == "Good at explaining, rewriting and short code. Check its facts and long sums." && e.Model == "Llama, 8.0 B parameters, Q4_K"
+			return e.Tag == "Q4_K" && e.Headline == "llama" && e.Intro == "Good at explaining, rewriting and short code. Check its facts and long sums." && e.Model == "llama, 8.0 B parameters, Q4_K"
 		}},
 		{"loading has its share", func(s *infer.Status) {
 			s.State, s.Loading = infer.StateLoading, infer.Loading{Done: 3_200_000_000, Total: 4_920_000_000}

@@ -11,12 +11,22 @@ const (
 	minRepeated = 96  // tokens after the first copy
 	fewTokens   = 8   // a unit with fewer different tokens is a rule, a matrix or an empty table …
 	minFew      = 384 // … and has to be repeated for this many
+
+	// Long units may differ in a word here and there, of one length or another.
+	minNearUnit   = 48 // tokens of such a unit
+	minNearCopies = 6
+	minClean      = 24 // tokens that are the same between two differences
+	maxDifference = 4  // tokens of a difference
+	maxShift      = 3  // tokens by which it is longer or shorter than in the copy before
 )
 
 // repetition finds the unit that the last tokens of an answer repeat. A token takes maxUnit comparisons.
 type repetition struct {
 	ids  []int32          // the last tokens, at least maxUnit if there are as many
 	runs [maxUnit + 1]int // by distance: how many of the last tokens equal the one that far before
+	near [maxUnit + 1]int // the same, with the differences that a long unit may have
+	held [maxUnit + 1]int // by distance: near in front of the difference that the last tokens are part of; 0: they are part of none
+	open [maxUnit + 1]int // tokens of that difference
 	unit int              // tokens of the unit; 0: the answer does not repeat itself
 }
 
@@ -35,12 +45,21 @@ func (r *repetition) add(id int32) {
 	r.unit = 0
 	for unit := 1; unit <= min(maxUnit, n); unit++ {
 		if r.ids[n-unit] != id {
-			r.runs[unit] = 0
+			r.differs(unit)
 			continue
 		}
-		r.runs[unit]++
-		if r.unit == 0 && r.repeats(unit) {
+		if r.runs[unit]++; r.runs[unit] == 1 {
+			r.near[unit] = r.beforeDifference(unit)
+		}
+		if r.near[unit]++; r.unit == 0 && r.repeats(unit) {
 			r.unit = unit
+		}
+	}
+	for unit := range r.held {
+		if r.held[unit] > 0 {
+			if r.open[unit]++; r.open[unit] > maxDifference {
+				r.held[unit] = 0
+			}
 		}
 	}
 	r.ids = append(r.ids, id)
@@ -49,19 +68,40 @@ func (r *repetition) add(id int32) {
 	}
 }
 
+// differs takes a token that is another one than that unit tokens before it.
+func (r *repetition) differs(unit int) {
+	if r.runs[unit] >= minClean {
+		r.held[unit], r.open[unit] = r.near[unit], 0
+	}
+	r.runs[unit], r.near[unit] = 0, 0
+}
+
+// beforeDifference returns how many tokens repeated those about unit tokens before them until the last few tokens.
+func (r *repetition) beforeDifference(unit int) (most int) {
+	for other := max(1, unit-maxShift); other <= min(maxUnit, unit+maxShift); other++ {
+		if r.held[other] > 0 {
+			most = max(most, r.held[other]+r.open[other])
+		}
+	}
+	return most
+}
+
 // repeated returns how many of the last tokens repeat those before them; 0 if the answer does not
 // repeat itself.
 func (r *repetition) repeated() int {
 	if r.unit == 0 {
 		return 0
 	}
-	return r.runs[r.unit]
+	return max(r.runs[r.unit], r.near[r.unit])
 }
 
 // repeats reports whether the last tokens are copies of a unit, often enough. The newest token may be
 // missing in ids.
 func (r *repetition) repeats(unit int) bool {
 	run := r.runs[unit]
+	if near := r.near[unit]; unit >= minNearUnit && near >= (minNearCopies-1)*unit {
+		run = near
+	}
 	if run < minRepeated || run < (minCopies-1)*unit {
 		return false
 	}

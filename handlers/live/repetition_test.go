@@ -35,24 +35,36 @@ func TestLoopsAreNoticedAndLegitimateRepetitionIsNot(t *testing.T) {
 		}
 		return b.String()
 	}
+	paragraphs := func(format string, words ...string) string {
+		var b strings.Builder
+		for _, word := range words {
+			fmt.Fprintf(&b, format, word)
+		}
+		return b.String()
+	}
 	const sentence = "The keeper climbed the stairs again and lit the lamp, and the sea was still. "
 	for name, c := range map[string]struct {
 		text string
 		loop bool
 	}{
-		"a sentence again and again":           {"It was night. " + strings.Repeat(sentence, 12), true},
-		"a paragraph of many sentences":        {strings.Repeat(sentence+"Nobody came that evening, nor the next, and he read the same letter by the window.\n\n", 6), true},
-		"a word without an end":                {strings.Repeat("very ", 500), true},
-		"a row of a table without an end":      {"| a | b |\n" + strings.Repeat("| yes | no |\n", 80), true},
-		"a numbered list":                      {line("%d. Item with the same words in every line, and a number.\n", 60), false},
-		"a list of lines that begin alike":     {line("- The keeper of house %d climbed the stairs.\n", 60), false},
-		"code with a case for each value":      {line("\tcase %d :\n\t\treturn names [ i ] , nil\n", 60), false},
-		"a table of measurements":              {line("| run | %d | yes | no | yes | no |\n", 80), false},
-		"a matrix of zeros":                    {"[ " + strings.Repeat("[ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 ],\n", 12) + "]", false},
-		"a rule of a table":                    {"| a | b | c |\n|" + strings.Repeat("---|", 40) + "\n| 1 | 2 | 3 |", false},
-		"a refrain, sung three times":          {strings.Repeat("We all live by the sea, by the sea, by the sea, and nobody asks why.\n", 3) + "Then came the morning.", false},
-		"an empty row of a form, thirty times": {strings.Repeat("<td> </td>\n", 30), false},
-		"a sentence said four times":           {strings.Repeat(sentence, 4), false},
+		"a sentence again and again":              {"It was night. " + strings.Repeat(sentence, 12), true},
+		"a paragraph of many sentences":           {strings.Repeat(sentence+"Nobody came that evening, nor the next, and he read the same letter by the window.\n\n", 6), true},
+		"a word without an end":                   {strings.Repeat("very ", 500), true},
+		"a row of a table without an end":         {"| a | b |\n" + strings.Repeat("| yes | no |\n", 80), true},
+		"paragraphs that differ in one word":      {paragraphs("the keeper of house %s climbed the stairs again, lit the lamp, and read the old letter by the window until the sea was still. Nobody came that evening, nor the next, and the light went round and round over the rocks below the house where he had been born.\n\n", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), true},
+		"paragraphs that differ in a few words":   {paragraphs("In %s the keeper climbed the stairs again, lit the lamp, and read the old letter by the window until the sea was still. Nobody came that evening, nor the next, and the light went round and round over the rocks below.\n\n", "spring", "early summer", "autumn", "a cold winter", "spring", "summer", "late autumn", "winter", "spring"), true},
+		"four paragraphs that differ in one word": {paragraphs("the keeper of house %s climbed the stairs again, lit the lamp, and read the old letter by the window until the sea was still. Nobody came that evening, nor the next, and the light went round and round over the rocks below.\n\n", "one", "two", "three", "four"), false},
+		"paragraphs that begin alike":             {paragraphs("Chapter %[1]s begins with the keeper, who climbed the stairs again and lit the lamp. Then %[1]s things happened, and %[1]s boats came by, with %[1]s people on each, who wanted %[1]s lamps. In the end %[1]s of them stayed.\n\n", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"), false},
+		"objects of JSON with other values":       {line("{ \"id\" : %[1]d , \"name\" : \"keeper %[1]d\" , \"age\" : %[1]d , \"house\" : \"by the sea\" , \"lamp\" : true , \"letters\" : %[1]d , \"boats\" : [ %[1]d , 2 ] } ,\n", 30), false},
+		"a numbered list":                         {line("%d. Item with the same words in every line, and a number.\n", 60), false},
+		"a list of lines that begin alike":        {line("- The keeper of house %d climbed the stairs.\n", 60), false},
+		"code with a case for each value":         {line("\tcase %d :\n\t\treturn names [ i ] , nil\n", 60), false},
+		"a table of measurements":                 {line("| run | %d | yes | no | yes | no |\n", 80), false},
+		"a matrix of zeros":                       {"[ " + strings.Repeat("[ 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 ],\n", 12) + "]", false},
+		"a rule of a table":                       {"| a | b | c |\n|" + strings.Repeat("---|", 40) + "\n| 1 | 2 | 3 |", false},
+		"a refrain, sung three times":             {strings.Repeat("We all live by the sea, by the sea, by the sea, and nobody asks why.\n", 3) + "Then came the morning.", false},
+		"an empty row of a form, thirty times":    {strings.Repeat("<td> </td>\n", 30), false},
+		"a sentence said four times":              {strings.Repeat(sentence, 4), false},
 	} {
 		most, last := repeatedAtLast(wordTokens(map[string]int32{}, c.text))
 		if (most > 0) != c.loop || (last > 0) != c.loop {
