@@ -19,7 +19,7 @@ type timings struct {
 	PredictedMS        float64 `json:"predicted_ms"` // from the first to the last
 	PredictedPerToken  float64 `json:"predicted_per_token_ms"`
 	PredictedPerSecond float64 `json:"predicted_per_second"`
-	Drafted            int     `json:"draft_n,omitempty"`          // tokens that prompt lookup drafted
+	Drafted            int     `json:"draft_n,omitempty"`          // tokens that were drafted
 	Accepted           int     `json:"draft_n_accepted,omitempty"` // those of them that were drawn
 }
 

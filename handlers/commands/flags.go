@@ -119,7 +119,7 @@ type engineFlags struct {
 	ctx      *int
 	template *string // nil: the command has no such flag
 	mmproj   *string // nil: the command has no such flag
-	lookup   *string
+	draft    *string
 	ahead    *string
 }
 
@@ -129,7 +129,7 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
 		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that beside a model, such as mmproj-NAME.gguf"),
-		lookup:      f.String("prompt-lookup", "auto", "auto|on|off", "draft the next tokens from the context where they repeat it, and check several in one step: the same answers in other steps; auto: on the CPU and on GPUs where it was measured to gain"),
+		draft:       f.String("draft", "auto", "auto|off|lookup|MODEL", "what drafts the next tokens, of which a step checks several: the same answers in other steps; lookup: the context where they repeat it; MODEL: a smaller model with the same vocabulary, by name or file, which is loaded too; auto: the context, where that gains by the measured times of steps"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
 }
@@ -211,7 +211,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Version:       version,
 		FreeMemory:    cpu.FreeMemory,
 	}
-	if o.PromptLookup, err = choice("prompt-lookup", f.lookup); err != nil {
+	if o.Draft, err = f.drafter(catalog); err != nil {
 		return engine.Options{}, err
 	}
 	if o.RunAhead, err = choice("run-ahead", f.ahead); err != nil {
@@ -224,6 +224,19 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		}
 	}
 	return o, nil
+}
+
+// drafter returns what --draft names: a word of package engine, or a model of catalog.
+func (f engineFlags) drafter(catalog *hub.Hub) (string, error) {
+	switch *f.draft {
+	case engine.DraftAuto, engine.DraftOff, engine.DraftLookup:
+		return *f.draft, nil
+	}
+	name, err := catalog.Name(*f.draft)
+	if err != nil {
+		return "", fmt.Errorf("--draft: %w", err)
+	}
+	return name, nil
 }
 
 // choice returns the value of a flag that is auto, on or off; nil: auto, or the command has no such flag.

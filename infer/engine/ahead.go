@@ -121,7 +121,7 @@ func (l *loop) planAhead() (plan []scheduled) {
 	}
 	for i, part := range last.plan {
 		a := l.answers[part.seq]
-		if !l.counts(first, i) || !a.proposal.holds(n) || a.length()+n >= a.limit || a.lookup != nil && a.lookup.due(a.tokens) {
+		if !l.counts(first, i) || !a.proposal.holds(n) || a.length()+n >= a.limit || a.drafts != nil && l.sched.draftsDue(a.sequence, len(last.plan)) {
 			return nil
 		}
 		if l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {

@@ -220,8 +220,8 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 		First:   a.first.Sub(a.submitted),
 	}
 	d.Reads, d.Notes = a.reads, a.notes
-	if a.lookup != nil {
-		d.Lookup = record.Lookup{Drafted: a.lookup.drafted, Accepted: a.lookup.accepted}
+	if a.drafts != nil {
+		d.Lookup = a.drafts.record()
 	}
 	a.sendEcho()
 	a.release(len(a.tokens))

@@ -243,6 +243,26 @@ func (c *constraint) read(n int, id int32) (complete bool) {
 	return false
 }
 
+// admits returns how many of ids may follow the first n tokens of the answer, one behind the other.
+func (c *constraint) admits(n int, ids []int32) (count int) {
+	if c == nil {
+		return len(ids)
+	}
+	_ = contain(c.log, func() error {
+		at := c.states[n]
+		for _, id := range ids {
+			next, err := c.matcher.Next(at, id)
+			if err != nil || next.Complete() {
+				return nil
+			}
+			at = next
+			count++
+		}
+		return nil
+	})
+	return count
+}
+
 // ends reports whether an answer of n tokens may end and mask allows no token, not even an end
 // token.
 func (c *constraint) ends(n int, mask sample.Mask) bool {

@@ -71,9 +71,10 @@ type Options struct {
 	// requested.
 	KeepAlive time.Duration
 
-	// PromptLookup is whether the next tokens of answers are drafted from their context where requests do
-	// not say; nil: where that was measured to gain, on the CPU. Answers are the same.
-	PromptLookup *bool
+	// Draft is what drafts the next tokens of answers, of which a step checks several: DraftOff, DraftLookup for their context,
+	// or the name of a draft model with the same vocabulary, which is loaded beside each model; DraftAuto, or empty: what was
+	// measured to gain. Answers are the same.
+	Draft string
 
 	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do. Answers are the same.
 	RunAhead *bool
@@ -89,11 +90,20 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
 
-	freeMisses    int           // tokens that the device may draw wrong in each answer before they are counted; 0: 2
-	aheadTime     time.Duration // how long several steps ahead take together; 0: 20 ms
-	packLaterFrom int64         // bytes of weights from which they are copied between steps; 0: packLaterFrom
-	measureAfter  time.Duration // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
+	draftTokens   int                               // of each draft, without regard to what they gain; 0: as many as gain
+	onDraft       func(draft []int32, accepted int) // called for each draft that was checked; nil: nothing is
+	freeMisses    int                               // tokens that the device may draw wrong in each answer before they are counted; 0: 2
+	aheadTime     time.Duration                     // how long several steps ahead take together; 0: 20 ms
+	packLaterFrom int64                             // bytes of weights from which they are copied between steps; 0: packLaterFrom
+	measureAfter  time.Duration                     // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
+
+// Values of Options.Draft that are no names of models.
+const (
+	DraftAuto   = "auto"
+	DraftOff    = "off"
+	DraftLookup = "lookup"
+)
 
 // Engine answers requests. Its methods may be called by any goroutine.
 type Engine struct {
@@ -119,6 +129,10 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.packLaterFrom, packLaterFrom)
 	setDefault(&o.freeMisses, freeMisses)
 	setDefault(&o.aheadTime, aheadTime)
+	setDefault(&o.Draft, DraftAuto)
+	if o.onDraft == nil {
+		o.onDraft = func([]int32, int) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -174,7 +188,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 
 		bandwidths: map[string]float64{},
 		kv:         kvFiles{dir: dir, log: o.Logger, wake: e.inbox.signal},
-		sched:      scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows))},
+		sched:      scheduler{limits: limits(placement.StepLimitsOf(o.Parallel, o.ChunkRows)), forced: o.draftTokens},
 	}
 	go func() {
 		defer close(e.done)

@@ -30,6 +30,7 @@ type loadedModel struct {
 	info    device.Info // of those that the model is on, as one
 	forward forwarder
 	plan    placement.Plan
+	draft   *draftModel // beside it; nil: none
 	growth  growth
 	packing packing
 	buffers sample.Buffers // shared by all samplers
@@ -194,6 +195,9 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.sched.useStates(r.states())
+	if r.draft != nil && l.sched.states == nil {
+		l.sched.drafters[wayModel] = r.draft
+	}
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.metered()])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
 	if notices := slices.DeleteFunc([]string{m.notices(), r.info.Notice}, func(s string) bool { return s == "" }); len(notices) > 0 {
@@ -283,9 +287,14 @@ func (l *loop) keepFree(m *openModel, s *shortage, tries int) bool {
 func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 	var p placed
 	l.sched.limits = l.limitsOf(m)
+	draft, why := l.draftsFor(m)
+	p.draft = draft
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
+			if draft != nil {
+				l.models.release(draft)
+			}
 		}
 	}()
 	if err := l.place(m, &p); err != nil {
@@ -293,6 +302,7 @@ func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 	}
 	if r, err = l.loadPlaced(m, p); err == nil {
 		l.models.retain(m)
+		l.addDraftModel(r, draft, why)
 	}
 	return r, err
 }
@@ -314,7 +324,8 @@ type placed struct {
 	experts model.Stage
 	info    device.Info // of those that the model is on, as one
 
-	converted string // which weights are converted for a device, as a sentence; empty: none
+	draft     *openModel // that gets a part of the first device; nil: none
+	converted string     // which weights are converted for a device, as a sentence; empty: none
 }
 
 // place opens one device after the other until m fits on them.
@@ -332,7 +343,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 			continue
 		}
 		p.devices = append(p.devices, dev)
-		size, err := l.sizeOn(m, dev, len(sizes))
+		size, err := l.sizeBeside(p.draft, m, dev, len(sizes))
 		if err != nil {
 			return err
 		}
@@ -345,7 +356,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
-			if sizes[len(sizes)-1], err = l.sizeOn(m, dev, len(sizes)-1); err != nil {
+			if sizes[len(sizes)-1], err = l.sizeBeside(p.draft, m, dev, len(sizes)-1); err != nil {
 				return err
 			}
 			p.plan, reason = placement.Place(sum, sizes, limits)
@@ -393,7 +404,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
 	var sizes []placement.Device
 	for i, dev := range p.devices {
-		size, err := l.sizeOn(m, dev, i)
+		size, err := l.sizeBeside(p.draft, m, dev, i)
 		if err != nil {
 			return err
 		}
@@ -432,6 +443,20 @@ func (l *loop) addShortage(m *openModel, p *placed) {
 			p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+notice, "; ")
 		}
 	}
+}
+
+// sizeBeside is sizeOn, but the first device also has the draft model of m, if that has one.
+func (l *loop) sizeBeside(draft, m *openModel, dev device.Device, i int) (placement.Device, error) {
+	size, err := l.sizeOn(m, dev, i)
+	if draft == nil || i > 0 || err != nil || size.Memory == 0 {
+		return size, err
+	}
+	needs, _, err := l.draftNeeds(draft, dev, m.config.ContextLength)
+	if err != nil {
+		return size, infer.Errorf(infer.CodeModelFile, "cannot load the draft model %q: %s", draft.info.Name, err)
+	}
+	size.Memory = max(size.Memory-needs, 1)
+	return size, nil
 }
 
 // sizeOn returns what m takes of the memory of dev, the i-th device.
@@ -598,6 +623,10 @@ func (l *loop) unload(err *infer.Error) {
 		return
 	}
 	l.close(l.loaded.devices)
+	if d := l.loaded.draft; d != nil {
+		l.close([]device.Device{d.dev})
+		l.models.release(d.model)
+	}
 	l.models.release(l.loaded.model)
 	l.loaded = nil
 }

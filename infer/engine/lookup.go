@@ -2,17 +2,11 @@ package engine
 
 import "slices"
 
-// Prompt lookup: speculation without a draft model. Where the last tokens of a sequence have occurred
-// before, in its prompt or its answer, the tokens that followed there are a draft of those to come. A
-// step computes rows for them too, and each row is sampled as if it were alone in a step of its own, with
-// the answer's chain and the random numbers of its position. As long as the token that is drawn is the
-// drafted one, the row behind it is that of the next token; from the first other token on, rows count for
-// nothing, and the next step overwrites their K and V. So an answer is the same with lookup and without,
-// to the bits of its log-probabilities.
+// Prompt lookup: drafts without a draft model. Where the last tokens of a sequence have occurred
+// before, in its prompt or its answer, the tokens that followed there are a draft of those to come.
 //
-// A draft is as long as earlier drafts were right: see lookup.learn. Those who are never right cost two reads of
-// a table for each token, and no rows. Rows for drafts are added to steps with few rows, which cost
-// little more than one on a device that is limited by reading weights: see scheduler.addDrafts.
+// A draft is at most as long as earlier drafts were right: see lookup.learn. Those who are never right cost two reads of
+// a table for each token, and no rows.
 //
 // Models with recurrent state have no lookup: a step overwrites their state, and going back to
 // a snapshot would compute up to a block of tokens again for each draft that was not right.
@@ -20,13 +14,6 @@ import "slices"
 const (
 	// longestGram and shortestGram are how many last tokens are looked up, the longest first.
 	longestGram, shortestGram = 3, 2
-
-	// maxDraft is the most tokens of a draft.
-	maxDraft = 8
-
-	// lookupRows is how many rows a step has at most if some of them are for drafts. On a CPU more rows cost
-	// nearly as much for each token as steps without drafts do.
-	lookupRows = 1 + maxDraft
 
 	// leastSlots and mostSlots bound a table of lookup.
 	leastSlots, mostSlots = 1 << 10, 1 << 16
@@ -46,7 +33,7 @@ type lookup struct {
 	at    int     // position that the guess is copied from; 0: there is none
 	trust int     // see learn
 
-	drafted, accepted int // tokens: computed in rows of their own, and used
+	right, wrong int // tokens guessed since they were last counted
 }
 
 // newLookup returns the lookup of a sequence that has at most end tokens.
@@ -89,8 +76,10 @@ func (l *lookup) learn(tokens []int32) (right bool) {
 	for i, id := range tokens[l.from:] {
 		if id != l.guess[i] {
 			l.trust /= 2
+			l.wrong++
 			return false
 		}
+		l.right++
 		l.trust = min(l.trust+1, maxDraft)
 	}
 	return true
@@ -142,36 +131,17 @@ func slotOf(tokens []int32, slots int) int {
 	return int(h >> 32 & uint64(slots-1))
 }
 
-// addDrafts adds rows for drafts to a step. They take no rows from others, and no memory that is held by
-// another sequence or reserved for one.
-func (s *scheduler) addDrafts(plan []scheduled) {
-	left := min(lookupRows, s.limits.Rows, s.limits.Logits)
-	for _, part := range plan {
-		left -= part.rows
+// lookUp returns at most most tokens that follow tokens by prompt lookup, and counts how many of the last guess were right.
+func (d *drafts) lookUp(tokens []int32, most int, all *[ways]rate) []int32 {
+	if d.lookup == nil {
+		return nil
 	}
-	for i := range plan {
-		q := plan[i].seq
-		if q.lookup == nil || q.missing() > 1 {
-			continue
-		}
-		draft := q.lookup.draft(q.tokens, left/(len(plan)-i))
-		draft = draft[:s.blocks.extra(&q.table, len(q.tokens), len(draft), q.computed)]
-		plan[i].draft = draft
-		q.lookup.drafted += len(draft)
-		left -= len(draft)
+	found := d.lookup.draft(tokens, most)
+	for ; d.lookup.right > 0; d.lookup.right-- {
+		d.count(wayLookup, true, all)
 	}
-}
-
-// accept records that the first n tokens of the draft were drawn, so that their K and V count, and releases
-// the memory of the others. The sequence has its new tokens; if some were retracted, it is rewound
-// afterwards.
-func (s *scheduler) accept(q *sequence, n int) {
-	q.lookup.accepted += n
-	s.beside.accepted(n)
-	if q.computed += n; q.computed > len(q.tokens) {
-		return
+	for ; d.lookup.wrong > 0; d.lookup.wrong-- {
+		d.count(wayLookup, false, all)
 	}
-	s.blocks.commit(&q.table, q.ids(q.computed))
-	s.blocks.cut(&q.table, len(q.tokens))
-	s.blocks.reserve(&q.table, len(q.tokens)) // what was taken for the draft instead
+	return found
 }

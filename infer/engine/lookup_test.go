@@ -147,8 +147,9 @@ func BenchmarkLookup(b *testing.B) {
 func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 	copied := func(n int) *sequence { // which would have drafts
 		q := newSequence("m", slices.Repeat(span(1, 9), n), false)
-		q.lookup = newLookup(1000)
-		q.lookup.trust = maxDraft
+		q.drafts = newDrafts(1000)
+		q.drafts.lookup = newLookup(1000)
+		q.drafts.lookup.trust = maxDraft
 		return q
 	}
 	drafted := func(plan []scheduled) (n int) {
@@ -164,7 +165,7 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 			if q := part.seq; q.missing() == 0 {
 				q.tokens = append(q.tokens, q.tokens[len(q.tokens)-8])
 				if len(part.draft) > 0 {
-					s.accept(q, 0)
+					s.accept(part, 0)
 				}
 			}
 		}
@@ -189,8 +190,8 @@ func TestScheduler_DraftsTakeNoRowsAndNoMemoryOfOthers(t *testing.T) {
 		}
 		for next(s) == 0 {
 		}
-		if n := next(s); n != lookupRows-4 {
-			t.Errorf("%d tokens were drafted beside 4 rows, want %d", n, lookupRows-4)
+		if n := next(s); n != draftRows-4 {
+			t.Errorf("%d tokens were drafted beside 4 rows, want %d", n, draftRows-4)
 		}
 	})
 	t.Run("there are as few rows as limits allow", func(t *testing.T) {
@@ -470,19 +471,20 @@ func TestRealModel_AnswersWithLookupAreTheSameBits(t *testing.T) {
 func TestEngine_LookupIsOnWhereItGainsUnlessSomebodyDecides(t *testing.T) {
 	yes, no := true, false
 	for _, tt := range []struct {
-		name            string
-		option, request *bool
-		gains           bool
-		want            bool
+		name    string
+		option  string
+		request *bool
+		gains   bool
+		want    bool
 	}{
-		{"where it gains", nil, nil, true, true},
-		{"where that was not measured", nil, nil, false, false},
-		{"by the server's option", &yes, nil, false, true},
-		{"by the server's option", &no, nil, true, false},
-		{"by the request", &no, &yes, false, true},
-		{"by the request", &yes, &no, true, false},
+		{"where it gains", "", nil, true, true},
+		{"where that was not measured", DraftAuto, nil, false, false},
+		{"by the server's option", DraftLookup, nil, false, true},
+		{"by the server's option", DraftOff, nil, true, false},
+		{"by the request", DraftOff, &yes, false, true},
+		{"by the request", DraftLookup, &no, true, false},
 	} {
-		l := &loop{loaded: &loadedModel{info: device.Info{Drafts: tt.gains}}, options: Options{PromptLookup: tt.option}}
+		l := &loop{loaded: &loadedModel{info: device.Info{Drafts: tt.gains}}, options: Options{Draft: tt.option}}
 		if got := l.looksUp(&answer{request: infer.Request{PromptLookup: tt.request}}); got != tt.want {
 			t.Errorf("%s: lookup is on: %v, want %v", tt.name, got, tt.want)
 		}

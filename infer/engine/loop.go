@@ -36,8 +36,9 @@ type loop struct {
 	stalled  bool // nothing can be done before the inbox wakes the loop: a file is being read or written
 	failures int  // consecutive failed steps
 	lengths  lengths
-	vectors  []float32    // of the rows of a text, in the step
-	setup    *infer.Setup // to reload the model with when no answer runs; nil: none
+	drafting time.Duration // before the next step
+	vectors  []float32     // of the rows of a text, in the step
+	setup    *infer.Setup  // to reload the model with when no answer runs; nil: none
 
 	steps      int                      // that were collected
 	stepBytes  int64                    // that the last one read from memory; 0: not known, or it read prompts too
@@ -158,31 +159,10 @@ func (l *loop) fit(a *answer) {
 		return
 	}
 	a.proposal = l.propose(a)
-	before := a.lookup // of another model, or of the time before a restart
-	a.lookup = nil
-	if l.looksUp(a) {
-		a.lookup = newLookup(a.prompt + a.limit)
-		if before != nil {
-			a.lookup.drafted, a.lookup.accepted = before.drafted, before.accepted
-		}
-	}
+	l.fitDrafts(a)
 	if file := a.request.KVFile; file != nil {
 		l.kv.restore(*file, l.loaded.identity, l.sched.blocks, l.sched.states, a.sequence)
 	}
-}
-
-// looksUp reports whether the next tokens of a are drafted by prompt lookup: if its request says so, or else the
-// options, or else where it was measured to gain.
-func (l *loop) looksUp(a *answer) bool {
-	switch on := a.request.PromptLookup; {
-	case a.embedding != nil || l.sched.states != nil:
-		return false
-	case on != nil:
-		return *on
-	case l.options.PromptLookup != nil:
-		return *l.options.PromptLookup
-	}
-	return l.loaded.info.Drafts
 }
 
 // iterate copies some weights, loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
@@ -226,7 +206,13 @@ func (l *loop) plan() ([]scheduled, error) {
 	if l.loaded != nil {
 		l.loaded.growth.refused = false
 	}
+	begin := l.options.Now()
 	plan := l.sched.schedule()
+	l.drafting = l.options.Now().Sub(begin)
+	if err := l.sched.draftErr; err != nil {
+		l.options.Logger.Warn("drafting stopped: its device failed", "error", err)
+		l.sched.draftErr = nil
+	}
 	l.reportPositions()
 	if len(plan) == 0 {
 		l.stalled = !moved && l.kv.active()
@@ -263,6 +249,8 @@ type flight struct {
 	begin  time.Time // when it was submitted
 	bytes  int64     // that it reads from memory; 0: not known, or it reads prompts too
 
+	drafting time.Duration // before it
+
 	// Of a step ahead: the token that each row had, when the step before was collected.
 	ahead bool
 	drawn []int32
@@ -275,6 +263,7 @@ func (l *loop) submit(plan []scheduled, ahead bool) error {
 		f, l.spare = l.spare[n-1], l.spare[:n-1]
 	}
 	f.plan, f.ahead, f.begin, f.bytes, f.drawn = plan, ahead, l.options.Now(), l.loaded.stepBytes(plan), f.drawn[:0]
+	f.drafting, l.drafting = l.drafting, 0
 	for _, part := range plan {
 		if a := l.answers[part.seq]; a.began.IsZero() {
 			if err := a.start(f.begin, &l.loaded.buffers); err != nil {
@@ -318,6 +307,7 @@ func (l *loop) collect() error {
 	counted := l.countAhead(f)
 	l.loaded.packing.owed = packShare * took
 	l.sched.advance(counted, between)
+	without := l.recordCosts(f, between)
 	l.status.recordReads(took, l.stepBytes) // before a client learns of its end
 	tokens := 0
 	for i, part := range f.plan {
@@ -328,7 +318,7 @@ func (l *loop) collect() error {
 		if len(counted) > 0 && counted[0].seq == part.seq {
 			a := l.answers[part.seq]
 			before := a.length()
-			if err := l.deliver(a, part.draft, results[:n], now); err != nil {
+			if err := l.deliver(a, part, results[:n], now, settledStep{without, between}); err != nil {
 				return deviceError(err)
 			}
 			tokens += max(0, a.length()-before)
@@ -417,12 +407,13 @@ func (l *loop) fill(f *flight) {
 // deliver gives an answer its results of the step, whose last rows are those of draft. It returns the
 // errors of the device. Logits that are not finite end this answer alone, and the cache drops what it
 // computed.
-func (l *loop) deliver(a *answer, draft []int32, results []model.Result, now time.Time) error {
+func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now time.Time, took settledStep) error {
 	if a.embedding != nil {
 		return l.deliverVectors(a, results)
 	}
 	a.reportPrefill()
 	var done *infer.Done
+	draft := part.draft
 	before, drafted, accepted := a.last, len(a.tokens), 0
 	for _, result := range results {
 		if i := int(result.Pos) - drafted; i >= 0 {
@@ -449,8 +440,12 @@ func (l *loop) deliver(a *answer, draft []int32, results []model.Result, now tim
 		}
 	}
 	l.countReads(a, before, now)
+	if a.drafts != nil && took.without > 0 {
+		a.drafts.settle(len(a.tokens)-drafted, took)
+	}
 	if len(draft) > 0 {
-		l.sched.accept(a.sequence, accepted)
+		l.sched.accept(part, accepted)
+		l.options.onDraft(draft, accepted)
 	}
 	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {

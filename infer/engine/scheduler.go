@@ -30,6 +30,12 @@ type scheduler struct {
 	running []*sequence // oldest first
 	clock   int64       // counts arrivals and preemptions
 
+	drafters [ways]drafter // nil: none in this way
+	draftErr error         // of the drafter that failed last, for the log
+	costs    stepCosts
+	rates    [ways]rate // of all answers
+	forced   int        // tokens of each draft, for tests; 0: as many as gain
+
 	draining bool // sequences that have not begun wait
 }
 
@@ -74,6 +80,7 @@ type scheduled struct {
 	from  int // all tokens before it are computed, or will be by the steps before
 	rows  int
 	draft []int32
+	by    way // that drafted
 }
 
 // add queues q.
@@ -104,6 +111,7 @@ func (s *scheduler) release(q *sequence, keep bool) {
 	if q.table.empty() {
 		return
 	}
+	s.forgetDrafts(q)
 	if keep && !q.unshared {
 		s.blocks.close(&q.table, q.ids(q.computed))
 	} else {
@@ -147,6 +155,7 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 		q.table, q.slot, q.computed = blockTable{}, noSlot, 0
 	}
 	s.model, s.blocks, s.states, s.running = model, b, nil, nil
+	s.drafters, s.costs, s.rates = [ways]drafter{}, stepCosts{}, [ways]rate{}
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}

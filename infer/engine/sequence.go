@@ -27,7 +27,7 @@ type sequence struct {
 	computed int   // leading tokens whose K and V are in table
 	cached   int   // leading tokens found in the cache when it was admitted
 
-	lookup *lookup // drafts its next tokens; nil: none are drafted
+	drafts *drafts // of its next tokens; nil: none are drafted
 
 	// Where the prompt is scored, the row of each of its tokens gives the score of the next one,
 	// so no row may be skipped before all are scored.

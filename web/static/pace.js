@@ -29,10 +29,11 @@ export function reads({ reads: r }) {
   return `${bytes(speed)}/s read, ${Math.round(100 * speed / r.bandwidth)} % of its bandwidth`
 }
 
-// lookup says how many tokens prompt lookup drafted, and how many of them were drawn; '' if it drafted none.
+// lookup says how many tokens were drafted, by what, how many of them were drawn, and what that gained; '' if none were drafted.
 export function lookup({ lookup: l }) {
   if (!l?.drafted) return ''
-  return `${count(l.accepted)} of ${count(l.drafted)} drafted tokens accepted, ${Math.round(100 * l.accepted / l.drafted)} %`
+  const gain = l.gain ? `, ${l.gain.toFixed(2)} times as fast` : ''
+  return `${count(l.accepted)} of ${count(l.drafted)} tokens drafted by ${l.by || 'lookup'} accepted, ${Math.round(100 * l.accepted / l.drafted)} %${gain}`
 }
 
 function rect(cls, x, width, share) {

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"m40-llm/cudakern/emutest"
+	"m40-llm/infer"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
+	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
+	"m40-llm/infer/ref"
+)
+
+// round is a draft that was checked: its tokens, and how many of them were drawn.
+type round struct {
+	draft    []int32
+	accepted int
+}
+
+func (r *round) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&r.draft, &r.accepted})
+}
+
+// draftDevices are the devices on which drafts are compared with the reference.
+var draftDevices = map[string]func() (device.Device, error){
+	"ref": func() (device.Device, error) { return ref.New(), nil },
+	"cpu": func() (device.Device, error) { return cpu.Open(2) },
+}
+
+// openDrafting starts an engine with the model in files["m"], in which drafts have so many tokens; 0: as many as gain. rounds gets the
+// drafts.
+func openDrafting(t *testing.T, files map[string][]byte, draft string, tokens int, rounds *[]round, open func() (device.Device, error)) *bench {
+	t.Helper()
+	b := &bench{t: t, files: files}
+	b.openReady(Options{
+		Catalog: catalog{b}, Model: "m", Draft: draft, ContextLength: 256, Parallel: 3, ChunkRows: 24, QueueLimit: 600,
+		OpenDevice:  func(*gguf.File) (device.Device, error) { return open() },
+		draftTokens: tokens,
+		onDraft: func(ids []int32, accepted int) {
+			if rounds != nil {
+				*rounds = append(*rounds, round{slices.Clone(ids), accepted})
+			}
+		},
+	})
+	return b
+}
+
+// checkRounds asks b for a greedy answer to ids, and compares it and its drafts with the reference.
+func checkRounds(t *testing.T, b *bench, got *[]round, ids, greedy []int32, want []round) {
+	t.Helper()
+	r := request(ids, len(greedy))
+	r.IgnoreEOS = true
+	*got = nil
+	a := b.ask(r)
+	if a.err != nil || !slices.Equal(a.ids(), greedy) {
+		t.Errorf("answer %v, %v; want %v", a.ids(), a.err, greedy)
+	}
+	n := 0 // of the rounds that the end of the answer does not shorten
+	for tokens := 1; n < len(want) && tokens+1+len(want[n].draft) <= len(greedy); n++ {
+		tokens += 1 + want[n].accepted
+	}
+	if n < 3 || len(*got) < n || !reflect.DeepEqual((*got)[:n], want[:n]) {
+		t.Errorf("drafts %v, want %v", *got, want[:n])
+	}
+}
+
+func draftPair(t *testing.T) (files map[string][]byte, golden struct {
+	Cases []struct {
+		IDs, Greedy []int32
+		Rounds1     []round `json:"rounds_1"`
+		Rounds3     []round `json:"rounds_3"`
+		Rounds5     []round `json:"rounds_5"`
+	}
+}) {
+	t.Helper()
+	dir := fixtures.Path(t, "mtp", "draft_pair")
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "golden.json")), &golden); err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{"m": readFile(t, filepath.Join(dir, "target.f16.gguf")), "small": readFile(t, filepath.Join(dir, "draft.f16.gguf"))}, golden
+}
+
+func TestDraftModel_DraftsEqualTheReference(t *testing.T) {
+	files, golden := draftPair(t)
+	for name, open := range draftDevices {
+		for tokens := 1; tokens <= 5; tokens += 2 {
+			t.Run(fmt.Sprintf("%d tokens on %s", tokens, name), func(t *testing.T) {
+				var rounds []round
+				b := openDrafting(t, files, "small", tokens, &rounds, open)
+				for _, c := range golden.Cases {
+					checkRounds(t, b, &rounds, c.IDs, c.Greedy, map[int][]round{1: c.Rounds1, 3: c.Rounds3, 5: c.Rounds5}[tokens])
+				}
+			})
+		}
+	}
+}
+
+func TestDraftModel_AnswersAreTheSameBits(t *testing.T) {
+	files, _ := draftPair(t)
+	recurrent := func(t *testing.T) map[string][]byte {
+		small := readFile(t, filepath.Join(fixtures.Path(t, "logits", "qwen35"), "f16.gguf"))
+		return map[string][]byte{"m": readFile(t, filepath.Join(fixtures.Path(t, "mtp", "qwen35"), "f16.gguf")), "small": small}
+	}
+	_ = recurrent
+	for _, tt := range []struct {
+		name  string
+		open  func() (device.Device, error)
+		count int
+	}{
+		{"ref", draftDevices["ref"], fixtures.At(4, 16, 200)},
+		{"cpu", draftDevices["cpu"], fixtures.At(4, 16, 200)},
+		{"emulated cuda", func() (device.Device, error) { return cuda.Open() }, fixtures.At(1, 3, 50)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if strings.Contains(tt.name, "cuda") {
+				t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+			}
+			alone := openDrafting(t, files, DraftOff, 0, nil, tt.open)
+			requests, want := lookupRequests(rand.New(rand.NewPCG(3, 1)), tt.count, anyParams, func(r infer.Request) outcome {
+				r.PromptLookup = nil
+				return alone.ask(r)
+			})
+			alone.Close()
+			for i := range requests {
+				requests[i].PromptLookup = nil
+			}
+			sum := stormOfLookups(t, openDrafting(t, files, "small", 3, nil, tt.open), rand.New(rand.NewPCG(3, 2)), requests, want)
+			if sum.Accepted == 0 || sum.Accepted == sum.Drafted {
+				t.Errorf("%d of %d drafted tokens were accepted: too few or too many to test anything", sum.Accepted, sum.Drafted)
+			}
+		})
+	}
+}
+
+func TestDraftModel_AnotherVocabularyIsRefusedByItsFirstToken(t *testing.T) {
+	files, golden := draftPair(t)
+	for _, tt := range []struct {
+		name, why string
+		file      []byte
+	}{
+		{"another vocabulary", "its token", gguftest.TinyLlama(gguftest.Llama{})},
+		{"the model itself", "it is the model itself", files["m"]},
+		{"no model", "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			with := map[string][]byte{"m": files["m"]}
+			if tt.file != nil {
+				with["small"] = tt.file
+			}
+			var rounds []round
+			b := openDrafting(t, with, "small", 3, &rounds, draftDevices["ref"])
+			if notice := b.Status().Device.Notice; !strings.Contains(notice, "the model small drafts no tokens: "+tt.why) {
+				t.Errorf("notice %q, want one about %q", notice, tt.why)
+			}
+			r := request(golden.Cases[0].IDs, 8)
+			r.IgnoreEOS = true
+			if a := b.ask(r); !slices.Equal(a.ids(), golden.Cases[0].Greedy[:8]) || len(rounds) > 0 {
+				t.Errorf("%v, %v with %d drafts; want %v without any", a.ids(), a.err, len(rounds), golden.Cases[0].Greedy[:8])
+			}
+		})
+	}
+}
+
+func TestDraftModel_ADeviceThatFailsEndsDraftsAlone(t *testing.T) {
+	files, golden := draftPair(t)
+	opened := 0
+	b := openDrafting(t, files, "small", 3, nil, func() (device.Device, error) {
+		if opened++; opened == 2 {
+			return &failingDevice{Device: ref.New()}, nil
+		}
+		return ref.New(), nil
+	})
+	r := request(golden.Cases[0].IDs, 24)
+	r.IgnoreEOS = true
+	if a := b.ask(r); a.err != nil || !slices.Equal(a.ids(), golden.Cases[0].Greedy[:24]) || a.done.Lookup.Drafted != 0 || opened != 2 {
+		t.Errorf("%v, %v, %+v on %d devices; want %v without drafts", a.ids(), a.err, a.done.Lookup, opened, golden.Cases[0].Greedy[:24])
+	}
+}
+
+// failingDevice is a device whose programs fail.
+type failingDevice struct{ device.Device }
+
+func (d *failingDevice) Compile(*device.Program) (device.Executable, error) { return failing{}, nil }
+
+type failing struct{}
+
+func (failing) Run(*device.Batch) error { return device.ErrFailed }
+
+func TestDraftModel_TheNextTurnReadsOnlyWhatIsNew(t *testing.T) {
+	files, golden := draftPair(t)
+	b := openDrafting(t, files, "small", 3, nil, draftDevices["ref"])
+	long := slices.Concat(golden.Cases[0].IDs, golden.Cases[1].IDs, span(100, 150))
+	r := request(long, 12)
+	r.IgnoreEOS = true
+	first := b.ask(r)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			turn := request(slices.Concat(long, first.ids(), span(60, 70)), 12)
+			turn.IgnoreEOS = true
+			if a := b.ask(turn); a.err != nil || a.done.Lookup.Drafted == 0 {
+				t.Errorf("%+v, %v: nothing was drafted", a.done, a.err)
+			}
+		})
+	}
+	wg.Wait()
+}
