@@ -80,6 +80,7 @@ type Config struct {
 	CORSOrigins []string      // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 
 	TrustedProxies []netip.Prefix // reverse proxies whose headers name the client
+	BasePath       string         // under which a reverse proxy has the program, such as /llm; empty: it has it under /
 
 	MemoryBudget int64        // bytes that all requests in progress may use together, default 512 MiB
 	FreeMemory   func() int64 // bytes that this process can allocate; requests in progress use a quarter of them. 0, or nil: unknown
@@ -197,6 +198,7 @@ func New(cfg Config) *echo.Echo {
 		Announced:      cfg.Announced,
 		CORSOrigins:    cfg.CORSOrigins,
 		TrustedProxies: cfg.TrustedProxies,
+		BasePath:       cfg.BasePath,
 		BodyLimits:     bodyLimits,
 		MemoryBudget:   cfg.MemoryBudget,
 		FreeMemory:     cfg.FreeMemory,

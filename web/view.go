@@ -17,6 +17,7 @@ import (
 var modules = []string{
 	"app.js",
 	"attach.js",
+	"base.js",
 	"candidates.js",
 	"chat.js",
 	"context.js",

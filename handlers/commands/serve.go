@@ -50,7 +50,7 @@ type serveFlags struct {
 	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
 	upstreams                   *[]string
-	upstreamKeys                *string
+	upstreamKeys, basePath      *string
 }
 
 func addServeFlags(f *cli.Flags) serveFlags {
@@ -75,6 +75,8 @@ func addServeFlags(f *cli.Flags) serveFlags {
 
 		upstreamKeys: f.String("upstream-keys", "", "FILE", "file with the keys of upstreams: lines with the address of one and its key; the key of a single upstream can be in M40_LLM_UPSTREAM_KEY instead"),
 
+		basePath: f.String("base-path", "", "PATH", "path under which a reverse proxy has the program, such as /llm"),
+
 		proxies: f.List("trusted-proxy", "CIDR|IP", "reverse proxy whose X-Forwarded-For, X-Forwarded-Proto and Forwarded headers are believed; can be repeated"),
 	}
 }
@@ -87,6 +89,9 @@ func (f serveFlags) network() (addr string, proxies []netip.Prefix, err error) {
 	}
 	if proxies, err = cli.Networks(*f.proxies); err != nil {
 		return "", nil, err
+	}
+	if err := gate.CheckBasePath(*f.basePath); err != nil {
+		return "", nil, cli.Usagef("--base-path %s cannot be used: %v", *f.basePath, err)
 	}
 	addr = *f.addr
 	if *f.lan && !f.all.Given("addr") {
@@ -149,6 +154,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		FreeMemory:  cpu.FreeMemory,
 
 		TrustedProxies: proxies,
+		BasePath:       *flags.basePath,
 	}
 	if *flags.ollama {
 		config.OllamaPort = listeners[1].Addr().(*net.TCPAddr).Port

@@ -26,6 +26,7 @@ type Options struct {
 	Announced      func() string    // another such name, which the server has in the local network now; nil or empty: none
 	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
+	BasePath       string           // under which a reverse proxy has the program, such as /llm; see CheckBasePath
 	BodyLimits     map[string]int64 // largest body in bytes, by path; 1 MiB on other paths
 
 	MemoryBudget int64         // bytes that all requests in progress may use together
@@ -75,7 +76,7 @@ func (g *Gate) Guard(e *echo.Echo) {
 		return
 	}
 	e.IPExtractor = func(r *http.Request) string { return g.proxies.client(r).String() }
-	e.Pre(g.observe, g.limitWrites, g.compress, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.noteEncryption, g.openAccount, g.limitBody)
+	e.Pre(g.observe, g.limitWrites, g.compress, g.mount, g.setHeaders, g.normalizePath, g.checkHost, g.checkOrigin, g.noteEncryption, g.openAccount, g.limitBody)
 	e.Use(g.identify)
 	g.programRoutes = sync.OnceValue(func() string { return apiRoutes(e) })
 }

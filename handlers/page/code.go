@@ -196,7 +196,7 @@ func (h *Handlers) answerCode(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	call, err := newAPICall(gate.OwnOrigin(c), request, h.Live.Status().Model.Sampling, h.Gate.RequiresKey())
+	call, err := newAPICall(gate.OwnAddress(c), request, h.Live.Status().Model.Sampling, h.Gate.RequiresKey())
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
 // The entry point of the playground page: sends commands for what the user does, and shows the
 // events of the server.
+import { route } from './base.js'
 import { Attachments } from './attach.js'
 import { Chat, raised, showError } from './chat.js'
 import { Counter, advice, meter } from './context.js'
@@ -176,7 +177,7 @@ function leave(asTemporary = false) {
   panel.flush()
   link.leave()
   panel.fresh()
-  history.replaceState(null, '', '/')
+  history.replaceState(null, '', route('/'))
   chat.clear()
   showKeyboard()
   setTemporary(asTemporary)
@@ -219,7 +220,7 @@ const tokens = new Tokens({
   failed: fail,
 })
 
-$('[data-reconnect]').addEventListener('click', () => link.code === 401 ? location.assign('/login') : link.now())
+$('[data-reconnect]').addEventListener('click', () => link.code === 401 ? location.assign(route('/login')) : link.now())
 
 // ---- effects of events ----
 
@@ -267,14 +268,14 @@ function refresh() {
   $('[data-send]').hidden = $('[data-ask-sheet]').hidden = Boolean(running)
   for (const el of $$('[data-chat-menu], [data-rename-title], [data-share]')) el.hidden = !link.chat || temporary
   $('[data-tree]').hidden = !link.chat
-  $('[data-share]').href = `/c/${link.chat}/share`
+  $('[data-share]').href = route(`/c/${link.chat}/share`)
   $('[data-temporary]').hidden = !empty
   $('[data-fleeting]').hidden = empty || !temporary
   $('[data-raw]').hidden = !empty
   $('[data-raw-chip]').hidden = empty || !raw
   systemButton.hidden = raw
   kvCache.show(empty || temporary ? '' : link.chat, `${engine.saves} ${engine.id} ${picker.name}`)
-  for (const a of $$('a[href^="/presets"]:not([download])')) a.href = presetsAddress()
+  for (const a of $$(`a[href^="${route('/presets')}"]:not([download])`)) a.href = presetsAddress()
   params.speed(speeds[picker.name || engine.id] ?? 0)
   if (engine.name) message.placeholder = raw ? 'Text that the model goes on from' : `Ask ${picker.who} something`
   if (!chat.empty || empty) {
@@ -288,7 +289,7 @@ function refresh() {
 // presetsAddress returns the address of the presets page, with a link back to this chat.
 function presetsAddress(preset) {
   const query = new URLSearchParams({ ...preset && { id: preset }, ...link.chat && { chat: link.chat } })
-  return query.size ? `/presets?${query}` : '/presets'
+  return query.size ? route(`/presets?${query}`) : route('/presets')
 }
 
 // streamed are the events that change nothing but their answer, and what drawSoon shows.
@@ -330,7 +331,7 @@ function showInView() {
 async function fetchUnsure({ id, info }) {
   info.unsure = null
   info.asked = true
-  const least = await request(`/c/${link.chat}/tokens/${id}/unsure`, null, () => {})
+  const least = await request(route(`/c/${link.chat}/tokens/${id}/unsure`), null, () => {})
   info.asked = false
   if (least?.candidates) info.unsure = { candidates: least.candidates, name: `${visible(least.text)}, least certain of ${plural(least.total, 'token')}` }
   showInView()
@@ -548,7 +549,7 @@ async function send(typedText, unanswered = false) {
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
     if (ack.chat !== from) keepDraft(from, '')
     keepDraft(ack.chat, temporary ? '' : message.value) // what was typed meanwhile
-    if (location.pathname !== `/c/${ack.chat}`) history.replaceState(null, '', `/c/${ack.chat}`)
+    if (location.pathname !== route(`/c/${ack.chat}`)) history.replaceState(null, '', route(`/c/${ack.chat}`))
     toEnd()
     return ack.chat
   } catch (error) {
@@ -562,7 +563,7 @@ async function send(typedText, unanswered = false) {
 // a turn, of the last question. more is added to the address.
 function openContactSheet(turn, id = link.chat, more = '') {
   panel.flush()
-  location.assign(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}${more}`)
+  location.assign(route(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}${more}`))
 }
 
 // learn sends the prompt of a lesson. When the answer is there, opened shows the view that the lesson is about.
@@ -676,7 +677,7 @@ let forking = false
 function fork(turn) {
   if (!turn || forking) return
   forking = true
-  link.command('fork', { message: turn.id }).then(ack => location.assign(`/c/${ack.chat}`), error => {
+  link.command('fork', { message: turn.id }).then(ack => location.assign(route(`/c/${ack.chat}`)), error => {
     forking = false
     fail(error)
   })
@@ -771,7 +772,7 @@ document.addEventListener('click', e => {
   const a = e.target.closest('a[href$="/share"]')
   if (!a || e.ctrlKey || e.metaKey || e.shiftKey) return
   e.preventDefault()
-  openShare(new URL(a.href).pathname.split('/')[2])
+  openShare(new URL(a.href).pathname.split('/').at(-2))
 })
 
 // ---- system prompt ----
@@ -796,7 +797,7 @@ function showOrigin() {
   const line = $('#origin'), link = line.querySelector('a')
   line.hidden = !chat.origin || chat.more
   if (!chat.origin) return
-  link.href = `/c/${chat.origin.id}`
+  link.href = route(`/c/${chat.origin.id}`)
   link.textContent = link.title = chat.origin.title
 }
 
@@ -806,7 +807,7 @@ function showSystemLine() { $('#sysline').hidden = chat.empty || raw || chat.mor
 // countSystem shows the number of tokens in the system prompt, if the server can count them.
 async function countSystem() {
   const text = system.value
-  const counted = text.trim() && await request('/tokenize', { content: text, model: link.chat ? '' : picker.name, parse_special: false }, () => {})
+  const counted = text.trim() && await request(route('/tokenize'), { content: text, model: link.chat ? '' : picker.name, parse_special: false }, () => {})
   if (text !== system.value) return
   const n = counted ? counted.tokens.length : 0
   $('[data-system-count]').textContent = n ? count(n) : ''
@@ -950,7 +951,7 @@ addEventListener('keydown', e => {
 const preset = $('#composer [name=preset]')?.value
 if (preset) { // chosen on the presets page
   panel.presets.use(preset)
-  history.replaceState(null, '', picker.name ? `/?${new URLSearchParams({ model: picker.name })}` : '/')
+  history.replaceState(null, '', picker.name ? route(`/?${new URLSearchParams({ model: picker.name })}`) : route('/'))
 }
 if (!temporary) message.value = draftOf(link.chat) || message.value
 recount()

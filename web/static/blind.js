@@ -1,5 +1,6 @@
 // The page of blind comparisons: requests two answers, shows them while they are written, and sends the
 // vote. handlers/page/blind.go describes the stream.
+import { route } from './base.js'
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { fragment } from './html.js'
 import { isFirst } from './press.js'
@@ -19,11 +20,11 @@ form.addEventListener('submit', async e => {
   form.ariaBusy = 'true'
   const side = name => ({ preset: field(name).value, model: field(`${name}-model`)?.value ?? '' })
   const wanted = { text: field('text').value, max_tokens: Number(field('max_tokens').value) || 0, first: side('first'), second: side('second') }
-  if (await request('/blind', wanted, showProblem)) follow()
+  if (await request(route('/blind'), wanted, showProblem)) follow()
   form.ariaBusy = 'false'
 })
 
-$('[data-stop-all]').addEventListener('click', e => { if (isFirst(e)) request('/blind/stop', {}, showProblem) })
+$('[data-stop-all]').addEventListener('click', e => { if (isFirst(e)) request(route('/blind/stop'), {}, showProblem) })
 
 // writing shows the buttons for answers that are being written, or for those that have ended.
 function writing(on) {
@@ -46,7 +47,7 @@ function name({ a, b, vote }) {
 
 async function vote(side) {
   hideProblem()
-  const names = await request('/blind/vote', { vote: side }, showProblem)
+  const names = await request(route('/blind/vote'), { vote: side }, showProblem)
   if (!names) return
   name(names)
   refresh()
@@ -55,7 +56,7 @@ for (const button of votes) button.addEventListener('click', () => vote(button.d
 
 // refresh replaces the leaderboard by the one that counts the vote.
 async function refresh() {
-  const page = await request('/blind', null, () => {})
+  const page = await request(route('/blind'), null, () => {})
   const board = page && fragment(page).querySelector('.board')
   if (!board) return
   $('.board').replaceWith(board)
@@ -94,7 +95,7 @@ function follow() {
   name({})
   for (const button of votes) button.disabled = true
   writing(true)
-  source = cellStream('/blind/events', takes, {
+  source = cellStream(route('/blind/events'), takes, {
     opened() { texts = ['', ''] }, // the stream begins with all text
     ended() { writing(false) },
     gone: 'The server does not have these answers any more.',

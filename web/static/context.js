@@ -1,4 +1,5 @@
 // The context meter: how much of the context the chat uses, and would use with the draft.
+import { route } from './base.js'
 import { count, percent, roughly } from './format.js'
 
 // advice has the texts to show for a prompt that is too long: for the first prompt of a chat and
@@ -31,7 +32,7 @@ export class Counter {
   async ask(draft) {
     const asked = this.asked = new AbortController()
     try {
-      const response = await fetch('/count', {
+      const response = await fetch(route('/count'), {
         method: 'POST',
         headers: { Accept: 'application/json', 'Content-Type': 'application/json' },
         body: JSON.stringify(draft),

@@ -1,4 +1,5 @@
 // Imports files of exported chats.
+import { route } from './base.js'
 import { request } from './request.js'
 
 // choose opens the file picker and resolves to the files; to none if the user cancels.
@@ -20,7 +21,7 @@ export async function send(files, progress) {
   const done = []
   let failed = ''
   for (const file of files) {
-    const made = await request('/import', file, error => { failed ||= `${file.name}: ${error.message}` }, share => progress(file.name, share))
+    const made = await request(route('/import'), file, error => { failed ||= `${file.name}: ${error.message}` }, share => progress(file.name, share))
     if (made) done.push(made)
   }
   return { done, failed }

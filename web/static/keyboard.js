@@ -1,5 +1,6 @@
 // Who besides the owner writes in the open chat, or asks to: the notices above the messages, and who
 // is typing. handlers/stream/protocol.go describes the frame.
+import { route } from './base.js'
 import { copyOf } from './html.js'
 import { request } from './request.js'
 import { showTyping } from './typing.js'
@@ -44,7 +45,7 @@ export function showKeyboard(now = nothing) {
 }
 
 function post(action, fields) {
-  request(`/c/${chat()}/share/${action}`, new URLSearchParams(fields), failed)
+  request(route(`/c/${chat()}/share/${action}`), new URLSearchParams(fields), failed)
 }
 
 $('#keyboard').addEventListener('click', e => {

@@ -1,4 +1,5 @@
 // The stored KV cache of the chat: warm if the next answer need not read the chat again.
+import { route } from './base.js'
 import { bytes, count } from './format.js'
 import { request } from './request.js'
 
@@ -12,10 +13,10 @@ export class KVCache {
     this.failed = failed
     this.chat = ''
     this.state = ''
-    part('remove').addEventListener('click', async () => this.put(await request(`/c/${this.chat}/cache/remove`, {}, failed)))
+    part('remove').addEventListener('click', async () => this.put(await request(route(`/c/${this.chat}/cache/remove`), {}, failed)))
     form.addEventListener('submit', async e => {
       e.preventDefault()
-      if (await request('/caches', { megabytes: form.megabytes.valueAsNumber || 0 }, failed)) this.load()
+      if (await request(route('/caches'), { megabytes: form.megabytes.valueAsNumber || 0 }, failed)) this.load()
     })
   }
 
@@ -28,7 +29,7 @@ export class KVCache {
 
   async load() {
     const chat = this.chat
-    const state = chat && await request(`/c/${chat}/cache`, null, () => {})
+    const state = chat && await request(route(`/c/${chat}/cache`), null, () => {})
     if (chat === this.chat) this.put(state)
   }
 

@@ -1,5 +1,6 @@
 // The models page. The server renders it; this script submits its forms without a reload, replaces
 // the changed parts, and shows the progress of downloads.
+import { route } from './base.js'
 import { showEngine } from './engine.js'
 import { fragment, replaceChanged } from './html.js'
 import { Picker } from './picker.js'
@@ -17,7 +18,7 @@ async function swap(address, parts, options) {
   const response = await fetch(address, { ...options, headers: { Accept: 'text/html' } })
   const page = fragment(await response.text())
   if (!part(page, 'list')) {
-    location.assign(options && !response.redirected ? '/models' : response.url) // to the login page; the address of a form has no GET route
+    location.assign(options && !response.redirected ? route('/models') : response.url) // to the login page; the address of a form has no GET route
     return null
   }
   await released()
@@ -79,7 +80,7 @@ addEventListener('submit', async e => {
   if (button.dataset.wait) button.textContent = button.dataset.wait
   const find = form.closest('#find'), deleting = form.action.endsWith('/delete')
   const body = new URLSearchParams(new FormData(form, button))
-  if (deleting) history.replaceState(null, '', '/models') // the model in the address is about to be deleted
+  if (deleting) history.replaceState(null, '', route('/models')) // the model in the address is about to be deleted
   try {
     await swap(form.action, () => [...(deleting ? all : [...live, 'problem']), ...(find ? ['find'] : [])], { method: 'POST', body })
     if (find) ($('#found') ?? $('#find .fielderr') ?? $('#name')).scrollIntoView({ block: 'nearest' })
@@ -97,7 +98,7 @@ addEventListener('submit', async e => {
 
 const picker = new Picker({ chat: () => '', changed() {}, failed() {} })
 // Choosing a model on this page starts a new chat.
-picker.chosen = name => location.assign(name ? `/?${new URLSearchParams({ model: name })}` : '/')
+picker.chosen = name => location.assign(name ? route(`/?${new URLSearchParams({ model: name })}`) : route('/'))
 
 let shown = ''
 function follow({ version, downloads }) {

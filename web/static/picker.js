@@ -1,5 +1,6 @@
 // The menu of models, and the texts about the model that is selected for the next answers. The
 // selection is a name, or '' for the model that is loaded when the chat begins.
+import { route } from './base.js'
 import { fragment } from './html.js'
 import { place } from './menu.js'
 import { released } from './press.js'
@@ -73,11 +74,11 @@ export class Picker {
     if (!chat) {
       this.preferred = name
       this.choose(name)
-      history.replaceState(null, '', name ? `/?${new URLSearchParams({ model: name })}` : '/')
+      history.replaceState(null, '', name ? route(`/?${new URLSearchParams({ model: name })}`) : route('/'))
       return
     }
     const refused = error => this.on.failed({ ...error, title: 'The model was not changed' })
-    if (!await request(`/c/${chat}/model`, new URLSearchParams({ model: name }), refused)) return
+    if (!await request(route(`/c/${chat}/model`), new URLSearchParams({ model: name }), refused)) return
     this.preferred = name
     this.choose(name)
   }
@@ -118,7 +119,7 @@ export class Picker {
   async news({ version }) {
     if (this.menu.dataset.version === String(version)) return
     this.menu.dataset.version = version
-    const response = await fetch('/models', { headers: { Accept: 'text/html' } }).catch(() => null)
+    const response = await fetch(route('/models'), { headers: { Accept: 'text/html' } }).catch(() => null)
     const form = response?.ok && fragment(await response.text()).querySelector('#model-menu form')
     if (!form) return
     await released()

@@ -1,4 +1,5 @@
 // The preset picker of the settings panel, and the actions on presets.
+import { route } from './base.js'
 import { copyOf } from './html.js'
 import { hang } from './menu.js'
 import { notify } from './notice.js'
@@ -40,7 +41,7 @@ export class Presets {
 
   // load fetches the presets, which other pages may have changed.
   load() {
-    this.loaded = request('/presets', null, this.on.failed).then(answer => {
+    this.loaded = request(route('/presets'), null, this.on.failed).then(answer => {
       if (!answer) return
       const follows = this.list.length > 0 && this.isOwn
       this.list = answer.presets
@@ -145,7 +146,7 @@ export class Presets {
     differs.querySelector('span').textContent = n ? `What differs · ${n}` : 'No changes'
     this.menu.querySelector('[data-all-presets]').href = this.on.address(this.id)
     this.menu.querySelector('[data-export-preset]').hidden = !this.chosen
-    this.menu.querySelector('[data-export-preset]').href = `/presets/export.json?id=${encodeURIComponent(this.id)}`
+    this.menu.querySelector('[data-export-preset]').href = route(`/presets/export.json?id=${encodeURIComponent(this.id)}`)
   }
 
   clicked(e) {
@@ -171,7 +172,7 @@ export class Presets {
       return
     }
     await this.working(async () => {
-      const saved = await request(`/presets/${preset.id}`, { settings: this.settings, system: preset.system ? this.on.system() : '' }, error => {
+      const saved = await request(route(`/presets/${preset.id}`), { settings: this.settings, system: preset.system ? this.on.system() : '' }, error => {
         if (error.status === 404) this.list = this.list.filter(p => p !== preset)
         this.on.failed(error)
       })
@@ -228,10 +229,10 @@ export class Presets {
     const refused = error => this.complain(error.message)
     await this.working(async () => {
       if (this.purpose === 'rename') {
-        if (!await request(`/presets/${this.id}/rename`, { name }, refused)) return
+        if (!await request(route(`/presets/${this.id}/rename`), { name }, refused)) return
         this.chosen.name = name
       } else {
-        const saved = await request('/presets', { name, settings: this.settings, system: withSystem ? this.on.system() : '' }, refused)
+        const saved = await request(route('/presets'), { name, settings: this.settings, system: withSystem ? this.on.system() : '' }, refused)
         if (!saved) return
         this.list.push(saved)
         this.id = saved.id
@@ -248,13 +249,13 @@ export class Presets {
 
   async delete() {
     const preset = this.chosen
-    if (!await request(`/presets/${preset.id}/delete`, {}, this.on.failed)) return
+    if (!await request(route(`/presets/${preset.id}/delete`), {}, this.on.failed)) return
     this.list = this.list.filter(p => p !== preset)
     this.draw()
     this.refresh()
     notify(`Deleted the preset “${preset.name}”`, {
       does: async () => {
-        if (!await request(`/presets/${preset.id}/restore`, {}, this.on.failed)) return
+        if (!await request(route(`/presets/${preset.id}/restore`), {}, this.on.failed)) return
         this.list.push(preset)
         this.sort()
         this.draw()
@@ -267,7 +268,7 @@ export class Presets {
     const [file] = input.files
     input.value = ''
     if (!file) return
-    const answer = await request('/presets/import', file, this.on.failed)
+    const answer = await request(route('/presets/import'), file, this.on.failed)
     if (!answer) return
     this.list.push(...answer.presets)
     this.sort()

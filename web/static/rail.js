@@ -1,5 +1,6 @@
 // The list of chats. The server renders it; this script fetches it again after changes and performs
 // the actions of the chat menu.
+import { route } from './base.js'
 import { composing } from './enter.js'
 import { choose, send } from './import.js'
 import { count } from './format.js'
@@ -123,7 +124,7 @@ export class Rail {
     query.set('q', words)
     query.set('current', this.on.current())
     query.delete('at') // message in the chat
-    const response = await fetch(`/rail?${query}`).catch(() => null)
+    const response = await fetch(route(`/rail?${query}`)).catch(() => null)
     if (!response?.ok || asked !== this.asked) return
     const list = fragment(await response.text())
     if (asked !== this.asked) return
@@ -194,8 +195,8 @@ export class Rail {
     }
     this.opener = button
     this.chat = chat
-    for (const form of this.menu.querySelectorAll('form')) form.action = `/c/${chat.id}/${form.dataset.act}`
-    for (const link of this.menu.querySelectorAll('a')) link.href = `/c/${chat.id}/${link.dataset.leads}`
+    for (const form of this.menu.querySelectorAll('form')) form.action = route(`/c/${chat.id}/${form.dataset.act}`)
+    for (const link of this.menu.querySelectorAll('a')) link.href = route(`/c/${chat.id}/${link.dataset.leads}`)
     for (const el of this.menu.querySelectorAll('[data-when]')) el.hidden = !{ pinned: chat.pinned, loose: !chat.pinned, kept: !chat.archived, archived: chat.archived }[el.dataset.when]
     this.menu.querySelector('[name=folder]').value = chat.folder
     this.menu.querySelector('details').open = false
@@ -228,7 +229,7 @@ export class Rail {
     const place = this.opener.closest('[data-conv], .chat-head, .top')
     const title = place.querySelector('[data-name], [data-title]')
     this.retype(place, title.closest('a') ?? title, title.closest('a') ?? this.opener, { label: 'Title', most: 200, text: this.titleOf(id) }, async name => {
-      if (name !== title.textContent && await this.post(`/c/${id}/rename`, { title: name })) title.textContent = name
+      if (name !== title.textContent && await this.post(route(`/c/${id}/rename`), { title: name })) title.textContent = name
     })
   }
 
@@ -245,7 +246,7 @@ export class Rail {
   renameFolder(heading) {
     const { folder } = heading.dataset, title = heading.querySelector('[data-name]')
     this.retype(heading, title, heading.querySelector('button'), { label: 'Name of the folder', most: 60, text: folder }, async name => {
-      if (name === folder || !await this.post('/folders/rename', { folder, name })) return
+      if (name === folder || !await this.post(route('/folders/rename'), { folder, name })) return
       title.textContent = name
       this.stale = true // the links still contain the old name
       if (new URLSearchParams(this.view).get('folder') === folder) this.view = `${new URLSearchParams({ folder: name })}`
@@ -295,7 +296,7 @@ export class Rail {
   archived({ id, title }, away) {
     notify(away ? `Archived “${title}”. The archive is under the list of chats.` : `Put back “${title}”`, {
       does: async () => {
-        if (!await this.post(`/c/${id}/archive`, { value: !away })) return
+        if (!await this.post(route(`/c/${id}/archive`), { value: !away })) return
         if (id === this.on.current()) this.mark({ ...state($('[data-chat-menu]')), archived: !away })
         this.load()
       },
@@ -303,8 +304,8 @@ export class Rail {
   }
 
   async restore({ id, current }) {
-    if (!await this.post(`/c/${id}/restore`, {})) return
-    if (current) location.assign(`/c/${id}`)
+    if (!await this.post(route(`/c/${id}/restore`), {})) return
+    if (current) location.assign(route(`/c/${id}`))
     else this.load()
   }
 
@@ -318,7 +319,7 @@ export class Rail {
     if (done.length === 0) return
     const [first] = done
     const what = done.length > 1 ? `Imported ${count(done.length)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
-    notify(what, { label: 'Open', does: () => location.assign(`/c/${first.chat}`) })
+    notify(what, { label: 'Open', does: () => location.assign(route(`/c/${first.chat}`)) })
     this.view = ''
     this.search.value = ''
     this.load()

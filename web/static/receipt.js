@@ -1,4 +1,5 @@
 // The menu of an answer: shows its request as a program, and replays it to compare the tokens.
+import { route } from './base.js'
 import { copied, copy } from './copy.js'
 import { count, percent } from './format.js'
 import { hang } from './menu.js'
@@ -40,7 +41,7 @@ export function answerMenu(on) {
   })
 
   async function copyCode(language) {
-    const code = await request(`/c/${on.chat()}/code/${answer.id}?as=${language}`, null, on.failed)
+    const code = await request(route(`/c/${on.chat()}/code/${answer.id}?as=${language}`), null, on.failed)
     if (code === null) return
     if (await copy(code) === copied) {
       reply(opener, `Copied as ${names[language]}`)

@@ -1,4 +1,5 @@
 // Scoring: one pass of the model over the prompt of an answer, or of two models over prompt and answer.
+import { route } from './base.js'
 import { bytes, count, percent } from './format.js'
 import { copyOf } from './html.js'
 import { start } from './request.js'
@@ -15,7 +16,7 @@ class Prompt extends List {
     this.el = view.el
   }
 
-  get at() { return `/c/${this.owner.on.chat()}/score/${this.answer.id}` }
+  get at() { return route(`/c/${this.owner.on.chat()}/score/${this.answer.id}`) }
 
   place(at, total) { return `prompt token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
 }
@@ -69,7 +70,7 @@ export class Scoring {
     const { view } = this
     this.progress(['Scoring', '', 0])
     let said = null
-    await start(`/c/${view.owner.on.chat()}/score/${view.answer.id}`, { against: '', device: '', ...other }, asked.signal, line => {
+    await start(route(`/c/${view.owner.on.chat()}/score/${view.answer.id}`), { against: '', device: '', ...other }, asked.signal, line => {
       if (line.scored || line.error) said = line
       else if (this.asked === asked) this.progress(passOf(line, other.against || other.device))
     }, error => { said = { error } })

@@ -1,5 +1,6 @@
 // The dialog for creating and ending links to a chat. It shows the content of the page /c/ID/share,
 // which works without scripts.
+import { route } from './base.js'
 import { copy } from './copy.js'
 import { fragment, replaceChanged } from './html.js'
 import { released } from './press.js'
@@ -12,7 +13,7 @@ let address = '', timer = 0
 
 // openShare opens the dialog. first, if given, is preselected as the first message of a new link.
 export async function openShare(chat, first = '') {
-  address = `/c/${chat}/share`
+  address = route(`/c/${chat}/share`)
   dialog.querySelector('.body').replaceChildren()
   dialog.showModal()
   const of = address

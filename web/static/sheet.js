@@ -1,5 +1,6 @@
 // The page of a contact sheet: requests it, and shows its answers while they are written.
 // handlers/page/sheet.go describes the stream.
+import { route } from './base.js'
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { count, percent } from './format.js'
 import { copyOf } from './html.js'
@@ -10,7 +11,7 @@ import './toggle.js'
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
 const { chat, question } = document.body.dataset
-const address = `/c/${chat}/sheet`
+const address = route(`/c/${chat}/sheet`)
 const form = $('#axes'), table = $('#sheet'), columns = $('.columns')
 const field = name => form.elements[name]
 
@@ -190,7 +191,7 @@ function kept(td, message) {
   td.classList.add('kept')
   td.querySelector('[data-kept]').hidden = false
   td.querySelector('[data-keep]').setAttribute('aria-pressed', 'true')
-  $('[data-kept-link]').href = `/c/${chat}?at=${message}#m${message}`
+  $('[data-kept-link]').href = route(`/c/${chat}?at=${message}#m${message}`)
   $('.kept-note').hidden = false
 }
 

@@ -1,5 +1,6 @@
 // The connection to the server: commands with responses, numbered events without gaps and
 // duplicates, and reconnecting. handlers/stream/protocol.go describes the messages.
+import { route } from './base.js'
 import { unseen } from './sequence.js'
 import { Events, Socket } from './transport.js'
 
@@ -85,7 +86,7 @@ export class Link {
   // change switches to the other transport if the server can be reached by HTTP, because a proxy may
   // block this one. It gives up if this device was logged out.
   async change() {
-    const answer = await fetch('/rail', { method: 'HEAD', cache: 'no-store' }).catch(() => null)
+    const answer = await fetch(route('/rail'), { method: 'HEAD', cache: 'no-store' }).catch(() => null)
     if (!answer || this.socket || this.unopened < blocked) return
     if (answer.status === loggedOut) {
       clearTimeout(this.timer)

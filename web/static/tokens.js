@@ -1,4 +1,5 @@
 // The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
+import { route } from './base.js'
 import { copyOf } from './html.js'
 import { bytes, count, percent, plural } from './format.js'
 import { request } from './request.js'
@@ -133,7 +134,7 @@ class View extends List {
     this.colour(owner.by)
   }
 
-  get at() { return `/c/${this.owner.on.chat()}/tokens/${this.answer.id}` }
+  get at() { return route(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}`) }
 
   // place names a token by its number.
   place(at, total) { return `token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
@@ -178,7 +179,7 @@ class View extends List {
   // keep shows how much the stored candidates of all chats take and how long they are kept, after limits, if
   // any, are set.
   async keep(limits) {
-    const kept = await request('/candidates', limits, e => this.say(e.message, true))
+    const kept = await request(route('/candidates'), limits, e => this.say(e.message, true))
     if (!kept) return
     this.el.querySelector('[data-kept-sum]').textContent = `${bytes(kept.bytes)} of ${count(kept.megabytes)} MB in all chats, for ${count(kept.days)} days`
     const form = this.el.querySelector('.kept form')
@@ -196,7 +197,7 @@ class View extends List {
     while (this.wanted) {
       const asked = this.wanted
       this.wanted = null
-      const verdict = await request(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}/judge`, asked, e => this.say(e.message, true))
+      const verdict = await request(route(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}/judge`), asked, e => this.say(e.message, true))
       if (verdict) this.show(verdict)
       else this.unmark()
     }
@@ -302,7 +303,7 @@ export class Tokens {
   async load({ id }) {
     const list = []
     for (let total = 1; list.length < total;) {
-      const said = await request(`/c/${this.on.chat()}/tokens/${id}?from=${list.length}`, null, this.on.failed)
+      const said = await request(route(`/c/${this.on.chat()}/tokens/${id}?from=${list.length}`), null, this.on.failed)
       if (!said || said.total && !said.tokens.length) return null
       list.push(...said.tokens)
       total = said.total
@@ -343,7 +344,7 @@ export class Tokens {
   async inspect(view, at, focus) {
     const { Microscope } = await import('./microscope.js')
     this.microscope ??= new Microscope({
-      address: (view, at) => `/c/${this.on.chat()}/tokens/${view.answer.id}/${at}/stages`,
+      address: (view, at) => route(`/c/${this.on.chat()}/tokens/${view.answer.id}/${at}/stages`),
       walk: way => this.view?.spans[this.at + way] && this.pick(this.view, this.at + way),
       closed: () => this.view?.spans[this.at].focus(),
       visible,

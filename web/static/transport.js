@@ -1,5 +1,7 @@
 // The two transports. Both carry the same frames, which handlers/stream/protocol.go describes.
 // on: {open(), text(data), close(code)}; close is called once.
+import { route } from './base.js'
+
 const openTimeout = 8000 // ms until a connection must be open
 
 class Transport {
@@ -29,7 +31,7 @@ export class Socket extends Transport {
   constructor(on) {
     super(on)
     const scheme = location.protocol === 'https:' ? 'wss:' : 'ws:'
-    this.socket = new WebSocket(`${scheme}//${location.host}/ws`)
+    this.socket = new WebSocket(`${scheme}//${location.host}${route('/ws')}`)
     this.socket.onopen = () => this.opened()
     this.socket.onmessage = message => { if (!this.ended) on.text(message.data) }
     this.socket.onclose = event => this.end(event.code)
@@ -46,7 +48,7 @@ export class Events extends Transport {
   constructor(on) {
     super(on)
     this.sent = Promise.resolve()
-    this.source = new EventSource('/events')
+    this.source = new EventSource(route('/events'))
     this.source.onmessage = message => {
       if (this.ended) return
       const frame = JSON.parse(message.data)
@@ -62,7 +64,7 @@ export class Events extends Transport {
   send(text) {
     this.sent = this.sent.then(async () => {
       if (this.ended) return
-      const response = await fetch('/command', {
+      const response = await fetch(route('/command'), {
         method: 'POST', body: text, headers: { Accept: 'application/json', 'Content-Type': 'application/json', 'X-Session': this.session },
       }).catch(() => null)
       if (!response?.ok) this.close(0)

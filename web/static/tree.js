@@ -1,4 +1,5 @@
 // The branches of a chat: all messages with their versions, to show one or to delete it.
+import { route } from './base.js'
 import { plural } from './format.js'
 import { copyOf } from './html.js'
 import { isFirst } from './press.js'
@@ -24,7 +25,7 @@ export class Tree {
 
   // load gets the messages and lists them. It reports whether it did.
   async load() {
-    const tree = await request(`/c/${this.on.chat}/tree`, null, error => {
+    const tree = await request(route(`/c/${this.on.chat}/tree`), null, error => {
       this.el.remove()
       this.on.failed(error)
     })
