@@ -24,8 +24,8 @@ func TestPagesOfferAModelForEmbeddingsNeitherAsBrokenNorForChats(t *testing.T) {
 	}
 
 	for path, c := range map[string]struct{ want, unwanted []string }{
-		"/":       {[]string{`placeholder="Ask Small something"`, `name="model" value="small"`}, []string{`value="minilm-f32"`}},
-		"/models": {[]string{"computes embeddings for programs", "Minilm-f32"}, []string{`class="sub err"`, "cannot chat"}},
+		"/":       {[]string{`placeholder="Ask small something"`, `name="model" value="small"`}, []string{`value="minilm-f32"`}},
+		"/models": {[]string{"computes embeddings for programs", "minilm-f32"}, []string{`class="sub err"`, "cannot chat"}},
 		"/blind":  {[]string{"small"}, []string{"minilm-f32"}},
 	} {
 		got := page(path)

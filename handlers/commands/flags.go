@@ -211,8 +211,10 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Version:       version,
 		FreeMemory:    cpu.FreeMemory,
 	}
-	if o.Draft, err = f.drafter(catalog); err != nil {
-		return engine.Options{}, err
+	if f.draft != nil {
+		if o.Draft, err = f.drafter(catalog); err != nil {
+			return engine.Options{}, err
+		}
 	}
 	if o.RunAhead, err = choice("run-ahead", f.ahead); err != nil {
 		return engine.Options{}, err
