@@ -140,3 +140,39 @@ func TestAContactSheetIsStopped(t *testing.T) {
 		t.Errorf("%s answers are stopped", got)
 	}
 }
+
+func TestAnswersOfASheetShowTheirMarkupWhenTheyHaveEnded(t *testing.T) {
+	t.Parallel()
+	engine := handlerstest.NewScript()
+	server, chats := handlerstest.ServeStored(t, engine)
+	chat, _ := handlerstest.Asked(t, chats, access.Local, "Why?")
+	b := openBrowser(t, server)
+	b.do(chromedp.Navigate(server.URL + "/c/" + chat.ID() + "/sheet"))
+	b.fill("[name=seeds]", "1 2")
+	b.script("for (const name of ['across', 'down']) { const select = document.querySelector(`[name=${name}]`); select.value = ''; select.dispatchEvent(new Event('change', { bubbles: true })) }")
+	b.until("document.querySelector('[data-count]').innerText === '2 answers'")
+	b.click("#axes [type=submit]")
+	for _, last := range []string{"three", "four"} {
+		a := engine.Next(t)
+		for _, token := range []string{"Some", ":\n\n- ", "**", "one", "**", "\n- ", last, "\n\n```go\nx := 1\n```\n"} {
+			a.Write(token)
+		}
+		a.Finish()
+	}
+	shown := func() {
+		t.Helper()
+		b.until(sheetEnded)
+		b.until("document.querySelectorAll('.cell .prose:not([hidden]) li strong').length === 2 && document.querySelectorAll('.cell .prose .code').length === 2")
+		if got := b.value("[...document.querySelectorAll('.cell p.txt')].some(p => p.checkVisibility())"); got != "false" {
+			t.Error("the text is shown without its markup, too")
+		}
+		if got := b.value("[...document.querySelectorAll('.cell .prose')].map(e => e.innerText).join()"); strings.Contains(got, "\uE000") || !strings.Contains(got, "three") || !strings.Contains(got, "four") {
+			t.Errorf("the answers are shown as %q", got)
+		}
+	}
+	shown()
+	b.shot("sheet-markup")
+	b.do(chromedp.Reload())
+	shown()
+	b.clean()
+}

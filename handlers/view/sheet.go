@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/failure"
@@ -37,7 +38,7 @@ type HeadingValue struct {
 func SheetOf(s *compare.Sheet, label func(key string) string) Sheet {
 	headings := func(places [][]compare.SheetValue) (list []Heading) {
 		for _, place := range places {
-			h := Heading{}
+			h := Heading{Values: []HeadingValue{}} // without a setting an empty list, not null
 			for _, v := range place {
 				h.Values = append(h.Values, HeadingValue{Name: label(v.Key), Text: strconv.FormatFloat(v.Value, 'f', -1, 64), Panel: panelHas(s.Panel, v)})
 			}
@@ -70,7 +71,12 @@ type Cell struct {
 	Ending  *Ending          `json:"ending,omitempty"`
 	Note    string           `json:"note,omitempty"` // what it waits for, or why it failed
 	Kept    int64            `json:"kept,omitempty"`
+	HTML    string           `json:"html,omitempty"` // all of the text, rendered, when it has ended and has markup; with PartMark where it parts from the first answer
 }
+
+// PartMark stands in HTML where an answer parts from the first one. It is a character for private use, which no text has
+// to have.
+const PartMark = "\uE000"
 
 // CellOf describes a cell to a reader who has had the first had bytes of its text. first is the first
 // answer of the group.
@@ -79,6 +85,13 @@ func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Kept: c.Kept}
 	if a.Scored > 0 {
 		v.Mean = math.Exp(a.LogProb / float64(a.Scored))
+	}
+	if !a.State.Running() {
+		parts := -1
+		if c.Differs {
+			parts = min(c.SameText, len(c.Text))
+		}
+		v.HTML = rendered(c.Text, parts)
 	}
 	if c.Index == 0 {
 		return v
@@ -91,6 +104,22 @@ func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 		v.Equal = true
 	}
 	return v
+}
+
+// rendered returns text as HTML, with PartMark at the offset parts unless that is negative or in the middle of markup; "" if
+// text has no markup, and so is shown as it is.
+func rendered(text string, parts int) string {
+	html := markdown.Text(text)
+	if strings.Count(html, "<") == strings.Count(html, "<p>")+strings.Count(html, "</p>")+strings.Count(html, "<br") {
+		return ""
+	}
+	if parts < 0 || strings.Contains(text, PartMark) {
+		return html
+	}
+	if marked := markdown.Text(text[:parts] + PartMark + text[parts:]); strings.Replace(marked, PartMark, "", 1) == html {
+		return marked
+	}
+	return html
 }
 
 // note returns what a cell waits for, or why it failed.

@@ -3,7 +3,7 @@
 import { route } from './base.js'
 import { cellStream, hideProblem, showProblem } from './cells.js'
 import { count, percent } from './format.js'
-import { copyOf } from './html.js'
+import { copyOf, fragment } from './html.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
 import './toggle.js'
@@ -159,6 +159,7 @@ function apply(c) {
   split.toggleAttribute('hidden', !c.differs)
   split.querySelector('.mono').textContent = c.differs ? count(c.differs) : ''
   split.title = c.differs ? `The first token that differs is number ${count(c.differs)}` : ''
+  if (c.html) render(td, c.html)
   part('.caret').hidden = c.state !== 'writing'
   const [kind, label] = chipOf(c)
   part('[data-chip]').className = `chip ${kind}`
@@ -175,6 +176,31 @@ function apply(c) {
   part('.bar .fg').setAttribute('width', percent(c.mean ?? 0))
   part('.bar').setAttribute('aria-label', c.mean ? `mean probability ${Math.round(100 * c.mean)} percent` : 'no tokens yet')
   if (c.kept) kept(td, c.kept)
+}
+
+const partMark = '\uE000' // in the HTML of an answer where it parts from the first one
+const shared = globalThis.Highlight ? new Highlight() : new Set() // what answers have in common with the first one
+if (globalThis.Highlight) CSS.highlights.set('shared', shared)
+
+// render shows an answer that has ended with its markup.
+function render(td, html) {
+  const prose = td.querySelector('.prose'), split = td.querySelector('p .split').cloneNode(true)
+  prose.replaceChildren(fragment(html))
+  const texts = document.createTreeWalker(prose, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const node = texts.currentNode, at = node.data.indexOf(partMark)
+    if (at < 0) continue
+    const rest = node.splitText(at)
+    rest.deleteData(0, partMark.length)
+    rest.before(split)
+    const range = new Range()
+    range.setStart(prose, 0)
+    range.setEndBefore(split)
+    shared.add(range)
+    break
+  }
+  td.querySelector('p.txt').hidden = true
+  prose.hidden = false
 }
 
 // handOver hides a button and gives its focus to another one.
