@@ -70,8 +70,8 @@ type Request struct {
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too, and with Rows their likeliest tokens
 
 	// PromptLookup drafts the next tokens from the context where its last tokens occur before, and checks
-	// several in one step. The answer is the same, in other steps. nil: as the server does by default; true or false: no model drafts. Models
-	// with recurrent state ignore it.
+	// several in one step. The answer is the same, in other steps. nil: as the server does by default; true: nothing
+	// else drafts; false: only what is not lookup does.
 	PromptLookup *bool `json:"prompt_lookup,omitempty"`
 
 	// Against is a model that scores the prompt too, after Model: see Token.Compared. Both need the same

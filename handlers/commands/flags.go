@@ -129,7 +129,7 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
 		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that beside a model, such as mmproj-NAME.gguf"),
-		draft:       f.String("draft", "auto", "auto|off|lookup|MODEL", "what drafts the next tokens, of which a step checks several: the same answers in other steps; lookup: the context where they repeat it; MODEL: a smaller model with the same vocabulary, by name or file, which is loaded too; auto: the context, where that gains by the measured times of steps"),
+		draft:       f.String("draft", "auto", "auto|off|lookup|mtp|MODEL", "what drafts the next tokens, of which a step checks several: the same answers in other steps; lookup: the context where they repeat it; mtp: the multi-token prediction block of the model file; MODEL: a smaller model with the same vocabulary, by name or file, which is loaded too; auto: the context or the block, as far as that gains by the measured times of steps"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
 }
@@ -231,7 +231,7 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 // drafter returns what --draft names: a word of package engine, or a model of catalog.
 func (f engineFlags) drafter(catalog *hub.Hub) (string, error) {
 	switch *f.draft {
-	case engine.DraftAuto, engine.DraftOff, engine.DraftLookup:
+	case engine.DraftAuto, engine.DraftOff, engine.DraftLookup, engine.DraftMTP:
 		return *f.draft, nil
 	}
 	name, err := catalog.Name(*f.draft)

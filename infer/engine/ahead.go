@@ -127,7 +127,7 @@ func (l *loop) planAhead() (plan []scheduled) {
 		if l.sched.blocks.extra(&a.table, len(a.tokens), n, a.computed) < n {
 			return nil
 		}
-		plan = append(plan, scheduled{seq: a.sequence, rows: 1, from: part.from + 1})
+		plan = append(plan, scheduled{seq: a.sequence, rows: 1, from: part.from + 1, decode: true})
 	}
 	return plan
 }

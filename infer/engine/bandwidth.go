@@ -22,7 +22,7 @@ func (r *loadedModel) stepBytes(plan []scheduled) int64 {
 	var positions []int
 	rows := 0
 	for _, part := range plan {
-		if part.seq.missing() > 1 {
+		if !part.seq.decodes() {
 			return 0
 		}
 		rows += part.rows + len(part.draft)

@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Which way drafts how many tokens of an answer follows from what that gains now: the tokens that a step is expected to give,
 // by how often drafted tokens were right, over the time that a step with as many rows takes on this device, and the time
@@ -134,6 +137,9 @@ func (s *scheduler) choose(q *sequence, answers, rows, most, found int) (by way,
 	try := func(w way, upTo int, p float64, token, once time.Duration) {
 		for k := 1; k <= upTo; k++ {
 			more := float64(s.costs.step(rows+k)-before+time.Duration(k)*token+once) / float64(none)
+			if s.states != nil { // a draft that is partly wrong makes the next step compute more rows
+				more += (1 - math.Pow(p, float64(k))) * (1 + tokensOf(p, k)) * float64(s.costs.step(answers+1)-none) / float64(none)
+			}
 			if gain := (1 + tokensOf(p, k)/float64(answers)) / (1 + more); gain > best {
 				by, n, best = w, k, gain
 			}
@@ -210,15 +216,15 @@ func (d *drafts) settle(tokens int, t settledStep) {
 func (l *loop) recordCosts(f *flight, took time.Duration) time.Duration {
 	rows, drafted := 0, 0
 	for _, part := range f.plan {
-		if part.rows != 1 {
+		if !part.decode {
 			return 0
 		}
 		rows += part.rows
 		drafted += len(part.draft)
 	}
 	l.sched.costs.record(rows+drafted, drafted > 0, took-f.drafting)
-	if drafted == 0 && f.drafting == 0 {
+	if rows+drafted == len(f.plan) && f.drafting == 0 {
 		return took // what it was measured to take: nothing is gained or lost
 	}
-	return l.sched.costs.step(rows)
+	return l.sched.costs.step(len(f.plan))
 }

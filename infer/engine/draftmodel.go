@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +88,7 @@ func (l *loop) draftNeeds(m *openModel, dev device.Device, context int) (bytes i
 // draftsFor returns the draft model for m as the options say; nil: none. The caller releases it. why says why m has none that was asked for.
 func (l *loop) draftsFor(m *openModel) (draft *openModel, why string) {
 	switch l.options.Draft {
-	case "", DraftAuto, DraftOff, DraftLookup:
+	case "", DraftAuto, DraftOff, DraftLookup, DraftMTP:
 		return nil, ""
 	}
 	if m.config.Embeds() {
@@ -409,16 +408,7 @@ func (d *draftModel) take(ask *draftAsk, i int) error {
 	if err != nil {
 		return err
 	}
-	id := int32(-1)
-	if c.All == nil && len(c.IDs) > 0 {
-		id = c.IDs[0]
-	}
-	best := float32(math.Inf(-1))
-	for k, v := range c.All {
-		if v > best {
-			best, id = v, int32(k)
-		}
-	}
+	id := likeliest(c)
 	if id < 0 || int(id) >= d.vocab {
 		ask.most = len(ask.tokens)
 		return nil

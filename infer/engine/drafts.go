@@ -11,10 +11,11 @@ import (
 // Drafts: speculative decoding. A drafter guesses tokens that may follow a sequence. A step computes rows for them too,
 // and each row is sampled as if it were alone in a step of its own, with the answer's chain and the random numbers of its
 // position. As long as the token that is drawn is the drafted one, the row behind it is that of the next token; from the
-// first other token on, rows count for nothing, and the next step overwrites their K and V. So an answer is the same with
+// first other token on, rows count for nothing, and the next step overwrites their K and V. A recurrent state is set back to what it
+// was before the step, and the rows that count are computed again with the next one. So an answer is the same with
 // drafts and without, to the bits of its log-probabilities.
 //
-// There are several ways to draft: lookup.go, draftmodel.go. Which of them drafts how many tokens of an answer, if any,
+// There are several ways to draft: lookup.go, mtp.go, draftmodel.go. Which of them drafts how many tokens of an answer, if any,
 // follows from what they gain: see choose. Rows for drafts are added to steps with few rows, which cost little more than one
 // on a device that is limited by reading weights. So with many answers at once none are drafted.
 
@@ -24,6 +25,7 @@ type way int
 const (
 	wayNone way = iota
 	wayLookup
+	wayMTP
 	wayModel
 	ways // number of ways
 )
@@ -143,12 +145,13 @@ func (s *scheduler) addDrafts(plan []scheduled) {
 	for i := range plan {
 		q := plan[i].seq
 		d := q.drafts
-		if d == nil || q.missing() > 1 {
+		if d == nil || !q.decodes() || len(q.tokens) == q.prompt { // the first token is not to wait for a draft
 			continue
 		}
 		d.learn(q.tokens, &s.rates)
-		found := d.lookUp(q.tokens, d.room(len(q.tokens), left/(len(plan)-i)), &s.rates)
-		by, n, isShadow := s.choose(q, answers, rows, d.room(len(q.tokens), left/(len(plan)-i)), len(found))
+		most := s.undoable(q, d.room(len(q.tokens), left/(len(plan)-i)))
+		found := d.lookUp(q.tokens, most, &s.rates)
+		by, n, isShadow := s.choose(q, answers, rows, most, len(found))
 		switch {
 		case by == wayLookup:
 			s.give(&plan[i], by, found[:n])
@@ -194,6 +197,9 @@ func (s *scheduler) give(part *scheduled, by way, draft []int32) {
 		draft = q.drafts.ends(draft)
 	}
 	part.draft, part.by = draft[:s.blocks.extra(&q.table, len(q.tokens), len(draft), q.computed)], by
+	if s.states != nil && len(part.draft) > 0 {
+		s.keepState(q)
+	}
 	q.drafts.drafted[by] += len(part.draft)
 }
 
@@ -212,12 +218,60 @@ func (s *scheduler) accept(part scheduled, n int) {
 		}
 	}
 	s.beside.accepted(n)
+	if s.states != nil && n < len(part.draft) {
+		if len(q.tokens) > part.from {
+			s.undo(q, part.from)
+		}
+		return
+	}
 	if q.computed += n; q.computed > len(q.tokens) {
 		return
 	}
+	s.saveState(q)
 	s.blocks.commit(&q.table, q.ids(q.computed))
 	s.blocks.cut(&q.table, len(q.tokens))
 	s.blocks.reserve(&q.table, len(q.tokens)) // what was taken for the draft instead
+}
+
+// undoable returns how many tokens, at most most, may be drafted for q so that its recurrent state can be set back. A draft ends where
+// a snapshot is due, and other sequences have slots first.
+func (s *scheduler) undoable(q *sequence, most int) int {
+	if s.states == nil || most <= 0 {
+		return most
+	}
+	if len(s.waiting) > 0 || s.limits.Rows < s.limits.Answers+maxDraft || slices.ContainsFunc(s.blocks.pools, func(p *pool) bool { return p.window > 0 }) || q.spare == noSlot && s.states.idle() < 3 {
+		s.releaseSpare(q)
+		return 0
+	}
+	size := s.states.block
+	return min(most, (size-len(q.tokens)%size)%size)
+}
+
+// keepState keeps the recurrent state of q as it is before the next step.
+func (s *scheduler) keepState(q *sequence) {
+	if q.spare == noSlot {
+		q.spare = s.states.take(noSlot)
+	}
+	s.states.copies = append(s.states.copies, stateCopy{q.spare, q.slot})
+}
+
+// undo sets q back to its first tokens, those before the last step: what the step computed of its recurrent state is behind
+// a wrong draft. The next step computes the tokens again, to the same bits. If the draft of that is wrong, too, all of them are computed once
+// more, until no rows are left for a draft.
+func (s *scheduler) undo(q *sequence, tokens int) {
+	s.states.copies = append(s.states.copies, stateCopy{q.slot, q.spare})
+	s.blocks.cut(&q.table, len(q.tokens))
+	s.blocks.reserve(&q.table, len(q.tokens))
+	q.computed = tokens
+	q.again = q.missing()
+}
+
+// releaseSpare frees the slot with the state of q before its last draft.
+func (s *scheduler) releaseSpare(q *sequence) {
+	if q.spare != noSlot {
+		s.states.release(q.spare)
+		q.spare = noSlot
+	}
 }
 
 // forgetDrafts releases what drafters hold of q.
@@ -259,7 +313,7 @@ func (l *loop) fitDrafts(a *answer) {
 		d.lookup = newLookup(d.end)
 	}
 	d.isForced = l.options.Draft != DraftAuto || a.request.PromptLookup != nil
-	d.names[wayLookup] = DraftLookup
+	d.names[wayLookup], d.names[wayMTP] = DraftLookup, DraftMTP
 	some := d.lookup != nil
 	for w, drafter := range l.sched.drafters {
 		if drafter != nil && (a.request.PromptLookup == nil || !*a.request.PromptLookup) {
@@ -272,6 +326,9 @@ func (l *loop) fitDrafts(a *answer) {
 	if !some {
 		return
 	}
+	if d.mayAsk[wayMTP] {
+		a.proposal = nil // the head needs the states of all steps
+	}
 	d.ends = a.draftEnd
 	if a.drafts = d; before != nil {
 		d.drafted, d.accepted = before.drafted, before.accepted
@@ -282,7 +339,7 @@ func (l *loop) fitDrafts(a *answer) {
 // options, or else where it was measured to gain.
 func (l *loop) looksUp(a *answer) bool {
 	switch on := a.request.PromptLookup; {
-	case a.embedding != nil || l.sched.states != nil:
+	case a.embedding != nil:
 		return false
 	case on != nil:
 		return *on

@@ -71,7 +71,7 @@ type Options struct {
 	// requested.
 	KeepAlive time.Duration
 
-	// Draft is what drafts the next tokens of answers, of which a step checks several: DraftOff, DraftLookup for their context,
+	// Draft is what drafts the next tokens of answers, of which a step checks several: DraftOff, DraftLookup for their context, DraftMTP for the multi-token prediction block of the file,
 	// or the name of a draft model with the same vocabulary, which is loaded beside each model; DraftAuto, or empty: what was
 	// measured to gain. Answers are the same.
 	Draft string
@@ -90,12 +90,12 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
 
-	draftTokens   int                               // of each draft, without regard to what they gain; 0: as many as gain
-	onDraft       func(draft []int32, accepted int) // called for each draft that was checked; nil: nothing is
-	freeMisses    int                               // tokens that the device may draw wrong in each answer before they are counted; 0: 2
-	aheadTime     time.Duration                     // how long several steps ahead take together; 0: 20 ms
-	packLaterFrom int64                             // bytes of weights from which they are copied between steps; 0: packLaterFrom
-	measureAfter  time.Duration                     // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
+	draftTokens   int                                        // of each draft, without regard to what they gain; 0: as many as gain
+	onDraft       func(pos int, draft []int32, accepted int) // called for each draft that was checked; nil: nothing is
+	freeMisses    int                                        // tokens that the device may draw wrong in each answer before they are counted; 0: 2
+	aheadTime     time.Duration                              // how long several steps ahead take together; 0: 20 ms
+	packLaterFrom int64                                      // bytes of weights from which they are copied between steps; 0: packLaterFrom
+	measureAfter  time.Duration                              // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
 
 // Values of Options.Draft that are no names of models.
@@ -103,6 +103,7 @@ const (
 	DraftAuto   = "auto"
 	DraftOff    = "off"
 	DraftLookup = "lookup"
+	DraftMTP    = "mtp"
 )
 
 // Engine answers requests. Its methods may be called by any goroutine.
@@ -131,7 +132,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.aheadTime, aheadTime)
 	setDefault(&o.Draft, DraftAuto)
 	if o.onDraft == nil {
-		o.onDraft = func([]int32, int) {}
+		o.onDraft = func(int, []int32, int) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -30,7 +30,8 @@ type loadedModel struct {
 	info    device.Info // of those that the model is on, as one
 	forward forwarder
 	plan    placement.Plan
-	draft   *draftModel // beside it; nil: none
+	draft   *draftModel  // beside it; nil: none
+	head    *headDrafter // nil: the model has none
 	growth  growth
 	packing packing
 	buffers sample.Buffers // shared by all samplers
@@ -195,8 +196,11 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.sched.useStates(r.states())
-	if r.draft != nil && l.sched.states == nil {
+	if r.draft != nil {
 		l.sched.drafters[wayModel] = r.draft
+	}
+	if r.head != nil {
+		l.sched.drafters[wayMTP] = r.head
 	}
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.metered()])
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
@@ -288,7 +292,11 @@ func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 	var p placed
 	l.sched.limits = l.limitsOf(m)
 	draft, why := l.draftsFor(m)
-	p.draft = draft
+	head, noHead := l.headOptions(m)
+	if why == "" {
+		why = noHead
+	}
+	p.draft, p.head = draft, head
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
@@ -297,7 +305,16 @@ func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 			}
 		}
 	}()
-	if err := l.place(m, &p); err != nil {
+	err = l.place(m, &p)
+	if head.Blocks > 0 && (err != nil || len(p.plan.Stages) > 1 || p.plan.Experts.Layers > 0) { // a head is worth no layer on another device
+		if l.options.Draft == DraftMTP {
+			why = "no tokens are drafted: the model and its multi-token prediction block do not fit on one device"
+		}
+		l.close(p.devices)
+		p = placed{draft: draft}
+		err = l.place(m, &p)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if r, err = l.loadPlaced(m, p); err == nil {
@@ -324,8 +341,9 @@ type placed struct {
 	experts model.Stage
 	info    device.Info // of those that the model is on, as one
 
-	draft     *openModel // that gets a part of the first device; nil: none
-	converted string     // which weights are converted for a device, as a sentence; empty: none
+	head      model.HeadOptions // zero: none is loaded
+	draft     *openModel        // that gets a part of the first device; nil: none
+	converted string            // which weights are converted for a device, as a sentence; empty: none
 }
 
 // place opens one device after the other until m fits on them.
@@ -343,7 +361,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 			continue
 		}
 		p.devices = append(p.devices, dev)
-		size, err := l.sizeBeside(p.draft, m, dev, len(sizes))
+		size, err := l.sizeBeside(p, m, dev, len(sizes))
 		if err != nil {
 			return err
 		}
@@ -356,7 +374,7 @@ func (l *loop) place(m *openModel, p *placed) error {
 		p.plan, reason = placement.Place(sum, sizes, limits)
 		if reader, ok := dev.(device.FileReader); ok && reason != nil && size.InFile == "" && !fitsAtAll(sum, sizes) {
 			reader.KeepInFile(whyInFile(m.file, size))
-			if sizes[len(sizes)-1], err = l.sizeBeside(p.draft, m, dev, len(sizes)-1); err != nil {
+			if sizes[len(sizes)-1], err = l.sizeBeside(p, m, dev, len(sizes)-1); err != nil {
 				return err
 			}
 			p.plan, reason = placement.Place(sum, sizes, limits)
@@ -404,7 +422,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
 	var sizes []placement.Device
 	for i, dev := range p.devices {
-		size, err := l.sizeBeside(p.draft, m, dev, i)
+		size, err := l.sizeBeside(p, m, dev, i)
 		if err != nil {
 			return err
 		}
@@ -445,11 +463,16 @@ func (l *loop) addShortage(m *openModel, p *placed) {
 	}
 }
 
-// sizeBeside is sizeOn, but the first device also has the draft model of m, if that has one.
-func (l *loop) sizeBeside(draft, m *openModel, dev device.Device, i int) (placement.Device, error) {
+// sizeBeside is sizeOn, but the device also has the head of m, and the first one its draft model, if it has one.
+func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (placement.Device, error) {
 	size, err := l.sizeOn(m, dev, i)
-	if draft == nil || i > 0 || err != nil || size.Memory == 0 {
+	if err != nil || size.Memory == 0 {
 		return size, err
+	}
+	size.Memory = max(size.Memory-l.headBytes(m, dev, p.head), 1)
+	draft := p.draft
+	if draft == nil || i > 0 {
+		return size, nil
 	}
 	needs, _, err := l.draftNeeds(draft, dev, m.config.ContextLength)
 	if err != nil {
@@ -535,6 +558,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		Experts:     p.experts,
 		PackLater:   l.packsLater(m, p),
 		Pictures:    m.sees(),
+		Head:        p.head,
 
 		Progress: func(p model.Progress) { l.progress(m, p) },
 	})
@@ -550,6 +574,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		info.Notice = strings.TrimPrefix(info.Notice+"; pictures are encoded on the CPU", "; ")
 	}
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
+	r.head = l.newHeadDrafter(r, p.head)
 	if r.packing.missing, err = forward.Pack(0); err != nil {
 		return nil, err
 	}

@@ -7,9 +7,6 @@ import "slices"
 //
 // A draft is at most as long as earlier drafts were right: see lookup.learn. Those who are never right cost two reads of
 // a table for each token, and no rows.
-//
-// Models with recurrent state have no lookup: a step overwrites their state, and going back to
-// a snapshot would compute up to a block of tokens again for each draft that was not right.
 
 const (
 	// longestGram and shortestGram are how many last tokens are looked up, the longest first.

@@ -309,7 +309,7 @@ func (l *loop) collect() error {
 	l.sched.advance(counted, between)
 	without := l.recordCosts(f, between)
 	l.status.recordReads(took, l.stepBytes) // before a client learns of its end
-	tokens := 0
+	tokens, row := 0, 0
 	for i, part := range f.plan {
 		n := 0
 		for n < len(results) && int(results[n].Seq) == i {
@@ -318,13 +318,18 @@ func (l *loop) collect() error {
 		if len(counted) > 0 && counted[0].seq == part.seq {
 			a := l.answers[part.seq]
 			before := a.length()
-			if err := l.deliver(a, part, results[:n], now, settledStep{without, between}); err != nil {
+			accepted, err := l.deliver(a, part, results[:n], now, settledStep{without, between})
+			if err == nil {
+				err = l.observe(f, part, row, part.rows+accepted)
+			}
+			if err != nil {
 				return deviceError(err)
 			}
 			tokens += max(0, a.length()-before)
 			counted = counted[1:]
 		}
 		results = results[n:]
+		row += part.rows + len(part.draft)
 	}
 	l.spare = append(l.spare, f)
 	l.status.recordStep(took, tokens)
@@ -407,14 +412,14 @@ func (l *loop) fill(f *flight) {
 // deliver gives an answer its results of the step, whose last rows are those of draft. It returns the
 // errors of the device. Logits that are not finite end this answer alone, and the cache drops what it
 // computed.
-func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now time.Time, took settledStep) error {
+func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now time.Time, took settledStep) (accepted int, err error) {
 	if a.embedding != nil {
-		return l.deliverVectors(a, results)
+		return 0, l.deliverVectors(a, results)
 	}
 	a.reportPrefill()
 	var done *infer.Done
 	draft := part.draft
-	before, drafted, accepted := a.last, len(a.tokens), 0
+	before, drafted := a.last, len(a.tokens)
 	for _, result := range results {
 		if i := int(result.Pos) - drafted; i >= 0 {
 			if done != nil || len(a.tokens) != int(result.Pos)+1 || a.tokens[result.Pos] != draft[i] {
@@ -424,7 +429,7 @@ func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now ti
 		}
 		known, err := l.loaded.row(result.Row)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if a.scores(int(result.Pos)) {
 			err = a.score(known)
@@ -432,11 +437,11 @@ func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now ti
 			done, err = a.next(known, now)
 		}
 		if unread, ok := errors.AsType[*readError](err); ok {
-			return unread.error
+			return 0, unread.error
 		}
 		if err != nil {
 			l.end(a, samplingError(err), false)
-			return nil
+			return 0, nil
 		}
 	}
 	l.countReads(a, before, now)
@@ -445,7 +450,7 @@ func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now ti
 	}
 	if len(draft) > 0 {
 		l.sched.accept(part, accepted)
-		l.options.onDraft(draft, accepted)
+		l.options.onDraft(drafted, draft, accepted)
 	}
 	l.sched.rewind(a.sequence)
 	if done == nil && a.missing() == 0 {
@@ -458,7 +463,16 @@ func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now ti
 		a.finish(done, l.loaded.receipt, now)
 		l.end(a, nil, true)
 	}
-	return nil
+	return accepted, nil
+}
+
+// observe gives the head of the model, if it has one, the states of n rows of part, the first of which is row row of f.
+func (l *loop) observe(f *flight, part scheduled, row, n int) error {
+	a := l.answers[part.seq]
+	if l.sched.drafters[wayMTP] == nil || f.ahead || len(f.batch.Draws) > 0 || a == nil || a.drafts == nil || !a.drafts.mayAsk[wayMTP] {
+		return nil
+	}
+	return l.loaded.head.observe(part.seq, part.from, row, n)
 }
 
 // end ends an answer: with err, or with nil after its done event. What it computed stays in the

@@ -81,6 +81,8 @@ type scheduled struct {
 	rows  int
 	draft []int32
 	by    way // that drafted
+
+	decode bool // the step gives it a token; see sequence.decodes
 }
 
 // add queues q.
@@ -122,9 +124,10 @@ func (s *scheduler) release(q *sequence, keep bool) {
 			s.states.discard(q.ids(len(q.tokens)), q.audience.scope)
 		}
 		s.states.release(q.slot)
+		s.releaseSpare(q)
 		q.slot = noSlot
 	}
-	q.computed = 0
+	q.computed, q.again = 0, 0
 }
 
 // rewind truncates the memory of q to its tokens after some were removed. The last token left is
@@ -152,7 +155,7 @@ func (s *scheduler) rewind(q *sequence) {
 func (s *scheduler) reset(model string, b *blocks) []*sequence {
 	running := s.running
 	for _, q := range slices.Concat(running, s.waiting) {
-		q.table, q.slot, q.computed = blockTable{}, noSlot, 0
+		q.table, q.slot, q.spare, q.computed, q.again = blockTable{}, noSlot, noSlot, 0, 0
 	}
 	s.model, s.blocks, s.states, s.running = model, b, nil, nil
 	s.drafters, s.costs, s.rates = [ways]drafter{}, stepCosts{}, [ways]rate{}
@@ -215,7 +218,7 @@ func (s *scheduler) schedule() []scheduled {
 	s.admit()
 	plan := s.divide()
 	for i := range plan {
-		plan[i].from = plan[i].seq.computed
+		plan[i].from, plan[i].decode = plan[i].seq.computed, plan[i].seq.decodes()
 	}
 	s.addDrafts(plan)
 	return plan
@@ -226,17 +229,20 @@ func (s *scheduler) schedule() []scheduled {
 func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	decode, prefill := 0, 0
 	for _, part := range plan {
-		if part.seq.missing() == 1 {
+		if part.seq.decodes() {
 			decode++
 		} else {
 			prefill += part.rows
 		}
 		part.seq.computed += part.rows
+		part.seq.again = 0
 		part.seq.steps++
 		if part.seq.unshared {
 			s.blocks.trim(&part.seq.table, part.seq.computed)
 		} else {
-			s.saveState(part.seq)
+			if len(part.draft) == 0 { // else the state is behind the draft: see accept
+				s.saveState(part.seq)
+			}
 			s.blocks.commit(&part.seq.table, part.seq.ids(part.seq.computed))
 		}
 	}
@@ -479,7 +485,7 @@ func (s *scheduler) openPreempting(victim, q *sequence, richer bool) bool {
 func (s *scheduler) prefixUnderway(q *sequence) bool {
 	have := -1
 	for _, r := range s.running {
-		if r.missing() == 1 {
+		if r.decodes() {
 			continue
 		}
 		common := commonPrefix(r.ids(len(r.tokens)), q.ids(q.reusable()))
@@ -508,11 +514,14 @@ func (s *scheduler) divide() []scheduled {
 	}
 	plan := make([]scheduled, len(s.running))
 	var prefill []*scheduled
-	scoring := 0
+	scoring, again := 0, 0
 	for i, q := range s.running {
 		plan[i] = scheduled{seq: q, rows: 1}
-		if q.missing() > 1 {
+		if !q.decodes() {
 			prefill = append(prefill, &plan[i])
+		} else {
+			plan[i].rows = q.missing()
+			again += q.missing() - 1
 		}
 		if q.unscored() {
 			scoring++
@@ -521,12 +530,12 @@ func (s *scheduler) divide() []scheduled {
 	decoding, left := len(plan)-len(prefill), s.alone.rows
 	switch {
 	case decoding > 0 && s.beside.pays():
-		return slices.DeleteFunc(plan, func(part scheduled) bool { return part.seq.missing() > 1 })
+		return slices.DeleteFunc(plan, func(part scheduled) bool { return !part.seq.decodes() })
 	case decoding > 0:
-		left = min(s.beside.rows, s.limits.Rows) - decoding
+		left = min(s.beside.rows, s.limits.Rows) - decoding - again
 	}
 	left = max(len(prefill), left)
-	room := s.limits.Rows - len(plan) // for more than one row each
+	room := s.limits.Rows - len(plan) - again // for more than one row each
 	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, part := range prefill {
 		part.rows = min(part.seq.missing(), left/(len(prefill)-i))

@@ -27,6 +27,9 @@ type sequence struct {
 	computed int   // leading tokens whose K and V are in table
 	cached   int   // leading tokens found in the cache when it was admitted
 
+	again int   // tokens that the next step computes again, though the sequence is in decode: see undo
+	spare int32 // slot with the recurrent state before the last draft, noSlot if there is none
+
 	drafts *drafts // of its next tokens; nil: none are drafted
 
 	// Where the prompt is scored, the row of each of its tokens gives the score of the next one,
@@ -42,13 +45,17 @@ func newSequence(model string, prompt []int32, scoring bool) *sequence {
 		prompt:   len(prompt),
 		scoring:  scoring,
 		slot:     noSlot,
+		spare:    noSlot,
 		scored:   1, // nothing predicts the first token
 	}
 }
 
-// missing returns how many tokens the next step could compute. It is 1 in decode
-// and more in prefill.
+// missing returns how many tokens the next step could compute. It is 1 in decode, or more where some are
+// computed again, and more in prefill.
 func (q *sequence) missing() int { return len(q.tokens) - q.computed }
+
+// decodes reports whether the next step gives q a token, and computes no more of it than that takes.
+func (q *sequence) decodes() bool { return q.missing() == 1 || q.again > 0 }
 
 // unscored reports whether tokens of the prompt are still to be scored.
 func (q *sequence) unscored() bool { return q.scoring && q.scored < q.prompt }

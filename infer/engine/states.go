@@ -122,6 +122,16 @@ func (s *states) free() (slot int32) {
 	return slot
 }
 
+// idle returns how many slots no sequence has.
+func (s *states) idle() (n int) {
+	for i := range s.slots {
+		if !s.slots[i].live {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *states) use(slot int32) {
 	s.clock++
 	s.slots[slot].used = s.clock

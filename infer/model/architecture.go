@@ -17,6 +17,7 @@ type architecture struct {
 	positions  bool              // learned position embeddings instead of RoPE
 	encoder    bool              // attention is bidirectional, with symmetric windows, unless the file says otherwise
 	hybrid     bool              // layers may lack attention or a feed-forward layer
+	heads      bool              // multi-token prediction blocks are used: see head.go
 	geluHead   bool              // the classifier of a model that ranks texts reads the mean and has GELU, instead of the first token and tanh
 	tensors    []tensor
 
@@ -146,6 +147,9 @@ const (
 	classifierNormBias
 	classifierOut
 	classifierOutBias
+	headTokenNorm // see head.go
+	headStateNorm
+	headProj
 	ropeFreqs
 	ropeShort
 	ropeLong

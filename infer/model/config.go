@@ -34,7 +34,9 @@ type Config struct {
 	ActiveStream int // the stream that layers compute on
 	LaurelRank   int // width of the low-rank layers in parallel with attention
 
-	MTPBlocks int // multi-token prediction blocks after the last layer, which are not used
+	MTPBlocks  int  // multi-token prediction blocks after the last layer, which are no layers
+	firstBlock int  // number of the first layer in the file
+	isHead     bool // the layer is a multi-token prediction block: see head.go
 
 	OriginalContext int // positions before the context was extended: the short RoPE factors apply up to here
 
@@ -295,9 +297,12 @@ func (m *metadata) routing(defaults moeDefaults) device.Routing {
 	return r
 }
 
-// dropMTPBlocks removes the multi-token prediction blocks, which files count as layers.
+// dropMTPBlocks removes the multi-token prediction blocks, which files count as layers, unless they are read.
 func (m *metadata) dropMTPBlocks(c *Config) {
 	c.MTPBlocks = m.optionalInteger("nextn_predict_layers", 0, len(c.Layers)-1, 0)
+	if m.withHeads {
+		return
+	}
 	c.Layers = c.Layers[:len(c.Layers)-c.MTPBlocks]
 }
 

@@ -8,6 +8,7 @@ import (
 
 // deepseek2 is DeepSeek 2 and 3, GLM 4.7 Flash and Kimi K2: multi-head latent attention.
 var deepseek2 = architecture{
+	heads: true,
 	tensors: slices.Concat(ends, norms, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts, []tensor{
 		{slot: attnQA, name: "attn_q_a.weight", shape: shape{queryRank, dim}},
 		{slot: attnQANorm, name: "attn_q_a_norm.weight", shape: shape{queryRank}},

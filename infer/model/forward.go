@@ -25,12 +25,20 @@ func (m *Model) programFor(s *stage, rows int, pictures bool) *device.Program {
 	if s.embeds && !pictures {
 		r.embed()
 	}
+	if m.config.isHead {
+		r.join()
+	}
 	r.record()
 	r.Results = s.buffers.handedOver
 	if s.outputs && m.config.Embeds() {
 		r.Results = []device.Tensor{s.buffers.Vectors}
 	} else if s.outputs {
 		r.Results = []device.Tensor{s.buffers.Logits}
+		for _, t := range []device.Tensor{s.buffers.States, s.buffers.Vectors} { // for a head, or of it
+			if !t.None() {
+				r.Results = append(r.Results, t)
+			}
+		}
 	}
 	return r.Program
 }
@@ -89,12 +97,21 @@ func (r *recording) record() {
 	}
 	if r.s.outputs {
 		last := r.gathered("last", c.Dim)
-		if streams.None() {
+		switch {
+		case r.m.options.Head.Blocks > 0:
+			b.States = r.buffer("states", c.Dim)
+			r.normTo(b.States, b.X, w[outputNorm], w[outputNormBias])
+			r.GatherRows(last, b.States)
+		case streams.None():
 			r.GatherRows(last, b.X)
-		} else {
+			r.normInPlace(last, w[outputNorm], w[outputNormBias])
+		default:
 			r.mergeStreams(last, streams)
+			r.normInPlace(last, w[outputNorm], w[outputNormBias])
 		}
-		r.normInPlace(last, w[outputNorm], w[outputNormBias])
+		if c.isHead {
+			b.Vectors = last
+		}
 		if c.Embeds() {
 			b.Vectors = r.dense(last)
 			return

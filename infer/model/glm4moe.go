@@ -8,7 +8,8 @@ import (
 
 // glm4MoE is GLM 4.5 and 4.6. Only some of the models norm queries and keys.
 var glm4MoE = architecture{
-	neox: true,
+	neox:  true,
+	heads: true,
 	tensors: slices.Concat(ends, attention, gatedFeedForward, mixtureOfExperts, selectionBias, sharedExperts, []tensor{
 		{slot: attnNorm, name: "attn_norm.weight", shape: shape{dim}},
 		{slot: ffnNorm, name: "post_attention_norm.weight", shape: shape{dim}},

@@ -21,6 +21,8 @@ type metadata struct {
 	layers int             // number of layers, 0 before it is known
 	layer  int             // current layer, for keys with a value for each layer
 	err    error
+
+	withHeads bool // multi-token prediction blocks are read as layers
 }
 
 // key returns the full key of name, with the architecture's prefix, and marks it as read.

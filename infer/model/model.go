@@ -33,6 +33,8 @@ type Options struct {
 	// are slower, and begin earlier.
 	PackLater bool
 
+	Head HeadOptions // of the multi-token prediction block of the file
+
 	Pictures Pictures // what steps with pictures need; zero: there are none
 
 	Progress func(Progress) // if set, called with the progress of Load
@@ -66,6 +68,9 @@ type Model struct {
 
 	submitted []submission // steps that have not been collected, the oldest first
 	ticket    Ticket       // of the last submitted step
+
+	head           *Head // nil: none was loaded
+	reservedByHead []reserved
 
 	weightBytes int64 // of all weights in the file
 	file        *gguf.File
@@ -113,7 +118,8 @@ type buffers struct {
 	X      device.Tensor // residual stream
 	Logits device.Tensor // in the last stage
 
-	Vectors device.Tensor // of rows, in the last stage of a model that computes embeddings
+	Vectors device.Tensor // of rows, in the last stage of a model that computes embeddings; of a head, the states behind them
+	States  device.Tensor // behind all rows, in the last stage of a model with a head; of a head, its input
 
 	handedOver []device.Tensor // activations that the next stage needs: X, and per-layer embeddings
 
@@ -181,6 +187,12 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 				}
 			}
 		}
+	}
+	if o.Head.Blocks > 0 {
+		if err := m.loadHead(l, o.Head); err != nil {
+			return nil, err
+		}
+		l.reserved = append(l.reserved, m.reservedByHead...)
 	}
 	if err := l.fill(); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import "slices"
 // qwen35 is Qwen 3.5: gated delta nets, and gated attention in every fourth layer.
 var qwen35 = architecture{
 	neox:    true,
+	heads:   true,
 	tensors: slices.Concat(ends, qwen35Norms, gatedAttention, headNorms, gatedDelta, gatedFeedForward),
 	read:    readQwen35,
 }
@@ -12,6 +13,7 @@ var qwen35 = architecture{
 // qwen35MoE is Qwen 3.5 with mixtures of experts.
 var qwen35MoE = architecture{
 	neox:    true,
+	heads:   true,
 	tensors: slices.Concat(ends, qwen35Norms, gatedAttention, headNorms, gatedDelta, mixtureOfExperts, gatedSharedExperts),
 	read: func(m *metadata, c *Config) {
 		readQwen35(m, c)
@@ -54,7 +56,7 @@ func readQwen35(m *metadata, c *Config) {
 	r := m.scan(deltaNet)
 	r.scan.Tiled = true
 	for i := range c.Layers {
-		if l := &c.Layers[i]; recurs[i] {
+		if l := &c.Layers[i]; recurs[i] && i < m.layers-c.MTPBlocks {
 			l.withoutAttention()
 		} else {
 			l.GatedAttention = true

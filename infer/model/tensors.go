@@ -33,15 +33,21 @@ func (c *Config) wanted() (list []wanted) {
 		}
 	}
 	declared := architectures[c.Architecture].tensors
+	if c.isHead {
+		declared = headDeclared(declared)
+	}
 	for _, t := range declared {
 		if t.part != everyLayer {
+			if strings.HasPrefix(t.name, "nextn.") {
+				t.name = fmt.Sprintf("blk.%d.%s", c.firstBlock, t.name)
+			}
 			add(t, 0)
 		}
 	}
 	for layer := range c.Layers {
 		for _, t := range declared {
 			if t.part == everyLayer {
-				t.name = fmt.Sprintf("blk.%d.%s", layer, t.name)
+				t.name = fmt.Sprintf("blk.%d.%s", c.firstBlock+layer, t.name)
 				add(t, layer)
 			}
 		}
@@ -241,7 +247,7 @@ func significant(shape []int) []int {
 // reads those of another, the output layer of a model that computes embeddings, or a part of an encoder of
 // images or audio, which text does not use.
 func (c *Config) ignored(name string) bool {
-	if isOtherInput(name) {
+	if c.isHead || isOtherInput(name) { // the model has all others
 		return true
 	}
 	for i, l := range c.Layers {
