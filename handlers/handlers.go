@@ -207,7 +207,8 @@ func New(cfg Config) *echo.Echo {
 	})
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
 	looking := inspect.New(cfg.Live)
-	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval}
+	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
+		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil}
 	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()

@@ -63,7 +63,7 @@ var rules = map[string]rule{
 	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/reset": anybody,
 	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
-	"GET /presets/export.json": anybody, "GET /people": anybody,
+	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody,
 	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,
 
 	"GET /api": anybody, "HEAD /api": anybody, "GET /api/version": anybody, "HEAD /api/version": anybody, "GET /api/tags": anybody, "HEAD /api/tags": anybody,
@@ -94,7 +94,7 @@ var rules = map[string]rule{
 	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
 	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /caches": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
-	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/setup": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
+	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/setup": ownerOnly, "POST /settings/limits": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
 	"POST /people/:id/limit": managed, "POST /people/:id/remove": managed,
 }
 

@@ -75,20 +75,20 @@ func rail(p Page) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<nav class=\"pages phone-only\" aria-label=\"Pages\"><a class=\"btn quiet\" href=\"/models\">Models</a> <a class=\"btn quiet\" href=\"/people\">People</a> <a class=\"btn quiet\" href=\"/activity\">Activity</a> <a class=\"btn quiet\" href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "<nav class=\"pages phone-only\" aria-label=\"Pages\"><a class=\"btn quiet\" href=\"/models\">Models</a> <a class=\"btn quiet\" href=\"/activity\">Activity</a> <a class=\"btn quiet\" href=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var3 templ.SafeURL
 		templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(PresetsAddress("", p.Chat)))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `rail.templ`, Line: 25, Col: 72}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `rail.templ`, Line: 24, Col: 72}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var3))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "\">Presets</a> <button class=\"btn quiet scripted\" type=\"button\" data-help>Keyboard</button></nav></aside>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "\">Presets</a> <a class=\"btn quiet\" href=\"/settings\">Settings</a> <button class=\"btn quiet scripted\" type=\"button\" data-help>Keyboard</button></nav></aside>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

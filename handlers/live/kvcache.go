@@ -88,6 +88,16 @@ func (c *Chat) KVCache(who Principal) (k KVCache, err error) {
 	return k, err
 }
 
+// KVCaches describes the stored KV caches of all chats: Stored, Total and Megabytes.
+func (s *Service) KVCaches(who Principal) (k KVCache, err error) {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil || s.opt.KVFiles == nil {
+		return k, err
+	}
+	k = KVCache{Stored: true, Megabytes: int(s.kvLimit.Load())}
+	k.Total, err = s.opt.KVFiles.Size()
+	return k, err
+}
+
 // model returns the name of the model that answers; empty: the one that is loaded.
 func (c *Chat) model() string {
 	c.mu.Lock()

@@ -29,6 +29,9 @@ type Handlers struct {
 	Gate         *gate.Gate
 	Log          *slog.Logger
 	PingInterval time.Duration // after so long without an event, a growing page gets a comment
+	Version      string        // of this program
+	Alone        bool          // other machines do not reach the server
+	People       bool          // there are pages of people, with their devices and keys
 
 	asked   sentForms
 	imports imports
@@ -80,6 +83,9 @@ func (h *Handlers) Routes(e *echo.Echo) {
 
 	e.Match(getOrHead, "/activity", h.activityPage)
 	e.POST("/activity/:answer/stop", h.stopAnswer)
+
+	e.Match(getOrHead, "/settings", h.settingsPage)
+	e.POST("/settings/limits", managesModels(h.setLimits))
 
 	e.POST("/models/find", managesModels(h.findModel))
 	e.POST("/models/pull", managesModels(h.pullModel))

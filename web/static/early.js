@@ -4,6 +4,8 @@
   try {
     const kept = localStorage.getItem('m40.theme')
     if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept
+    const size = localStorage.getItem('m40.text')
+    if (size) document.documentElement.dataset.text = size
   } catch { /* storage is off: the system's preference applies */ }
 
   // A form without an address is for the page's modules. Sent before they have run, which is before DOMContentLoaded, it

@@ -1,0 +1,93 @@
+package page
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/gate"
+	"m40-llm/handlers/httpio"
+	"m40-llm/infer/units"
+	"m40-llm/store"
+	"m40-llm/web"
+)
+
+// settingsPage answers GET /settings.
+func (h *Handlers) settingsPage(c echo.Context) error {
+	return h.showSettings(c, http.StatusOK, func(s *web.Settings) { s.Saved = c.QueryParam("saved") != "" })
+}
+
+// showSettings responds with the page, modified by change.
+func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Settings)) error {
+	ctx, who := c.Request().Context(), principal(c)
+	s := web.Settings{
+		Address: gate.OwnAddress(c), NeedsKey: h.Gate.RequiresKey(), Model: cmp.Or(h.Live.Status().Model.Name, "guide"),
+		Manages: mayManageModels(c) == nil, Alone: h.Alone, Version: h.Version,
+	}
+	if h.People {
+		s.Keys = "/people/" + who.Owner
+	}
+	limits, used, err := h.Live.RowLimits(ctx, who)
+	if err != nil {
+		return err
+	}
+	caches, err := h.Live.KVCaches(who)
+	if err != nil {
+		return err
+	}
+	if limits != (store.RowLimits{}) {
+		s.Limits = &web.Limits{Days: strconv.Itoa(limits.Days), Megabytes: strconv.Itoa(limits.Megabytes), Rows: units.ByteSize(used), Caches: strconv.Itoa(caches.Megabytes)}
+		if caches.Stored {
+			s.Limits.Cached = units.ByteSize(caches.Total)
+		}
+	}
+	if s.Manages {
+		infos, err := h.Models.List(ctx)
+		if err != nil {
+			return err
+		}
+		var m web.Models
+		describeFolder(&m, h.Models, infos)
+		s.Folder, s.Taken, s.Free = m.Folder, m.Taken, m.Free
+	}
+	change(&s)
+	return httpio.Render(c, status, web.SettingsPage(s))
+}
+
+// setLimits answers POST /settings/limits.
+func (h *Handlers) setLimits(c echo.Context) error {
+	var limits store.RowLimits
+	caches := -1
+	for _, field := range []struct {
+		name     string
+		value    *int
+		optional bool
+	}{{"days", &limits.Days, false}, {"megabytes", &limits.Megabytes, false}, {"caches", &caches, true}} {
+		text := strings.TrimSpace(c.FormValue(field.name))
+		if text == "" && field.optional {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return h.refuseSettings(c, failure.Invalid(field.name, "%s is %q, but must be a whole number", field.name, httpio.Shorten(text)))
+		}
+		*field.value = n
+	}
+	err := h.Live.SetRowLimits(c.Request().Context(), limits)
+	if err == nil && caches >= 0 {
+		err = h.Live.SetKVLimit(c.Request().Context(), caches)
+	}
+	if err != nil {
+		return h.refuseSettings(c, err)
+	}
+	return c.Redirect(http.StatusSeeOther, "/settings?saved=1#h-storage")
+}
+
+func (h *Handlers) refuseSettings(c echo.Context, err error) error {
+	f := h.Gate.Failed(c, err)
+	return h.showSettings(c, f.Status, func(s *web.Settings) { s.Problem = f.Text })
+}
