@@ -53,7 +53,10 @@ func Bench(w io.Writer, r bench.Result, asJSON bool) error {
 		row("", "%s tok/s, %d answers together", units.TokenRate(p.DecodeTokS), p.Answers)
 	}
 	for _, d := range r.Drafts {
-		row("lookup", "%s tok/s if all of %d drafted tokens are accepted, a step takes %.2f times as long", units.TokenRate(d.DecodeTokS), d.Tokens, d.Cost)
+		row("draft", "%s tok/s if all of %d drafted tokens are accepted, a step takes %.2f times as long", units.TokenRate(d.DecodeTokS), d.Tokens, d.Cost)
+		for _, a := range d.Accepting {
+			row("", "%.2f times as fast as without drafts if each is right by %.0f %%, %s tok/s", a.Gain, 100*a.Probability, units.TokenRate(a.DecodeTokS))
+		}
 	}
 	if a := r.Ahead; a != nil {
 		row("sampled", "%s tok/s, %.0f µs of the CPU per token, if each step waits for the sampler", units.TokenRate(a.WaitTokS), a.WaitCPU)

@@ -29,7 +29,7 @@ random weights with the tensor shapes of a known model.`)
 	repeat := f.Int("r", 5, "repetitions; the median is reported")
 	parallel := f.Int("parallel", 1, "also measure up to N answers at once")
 	kernels := f.Bool("kernels", "also measure each kernel that a GPU launches for a token of the answer")
-	lookup := f.Bool("lookup", "also measure steps that check tokens drafted by prompt lookup: how fast they are if all are right, and how much longer they take")
+	draft := f.Bool("draft", "also measure steps that check drafted tokens: how much longer they take, how fast they are if all tokens are right, and how fast an answer is whose drafts are right with a given probability")
 	ahead := f.Bool("ahead", "also measure an answer that is sampled: if each step waits for the sampler, and if the GPU draws tokens itself and computes steps ahead")
 	asJSON := f.Bool("json", "print a JSON object instead of a table")
 	rest, err := f.Parse(t, args, 1)
@@ -81,7 +81,7 @@ random weights with the tensor shapes of a known model.`)
 		cache = gguf.F32
 	}
 	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
-		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Drafts: *lookup, Ahead: *ahead, Kernels: *kernels, Progress: show,
+		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Drafts: *draft, Ahead: *ahead, Kernels: *kernels, Progress: show,
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -113,12 +114,25 @@ type Parallel struct {
 	DecodeTokS float64 `json:"decode_tok_s"` // of all of them together
 }
 
-// Draft is the speed of steps that also have rows for drafted tokens, as prompt lookup makes them.
+// Draft is the speed of steps that also have rows for drafted tokens. The time in which tokens are drafted is not in it.
 type Draft struct {
 	Tokens     int     `json:"tokens"`       // drafted in each step
 	Cost       float64 `json:"cost"`         // time of a step, relative to one without a draft: its speed if none is accepted is 1/Cost
 	DecodeTokS float64 `json:"decode_tok_s"` // if all are accepted
+
+	Accepting []Accepting `json:"accepting"` // with drafts that are right with given probabilities
 }
+
+// Accepting is the speed of an answer whose drafted tokens are right with a given probability, each one if those before it are.
+type Accepting struct {
+	Probability float64 `json:"probability"`
+	Accepted    float64 `json:"accepted"`     // share of the drafted tokens
+	DecodeTokS  float64 `json:"decode_tok_s"` // measured
+	Gain        float64 `json:"gain"`         // DecodeTokS over that without drafts, measured in turn
+}
+
+// probabilities are those of Draft.Accepting.
+var probabilities = []float64{0.4, 0.6, 0.8}
 
 // chunkRows returns the most rows in a step on a device, as in the engine.
 func chunkRows(i device.Info) int { return max(i.StepRows, placement.StepLimitsOf(1, 0).Rows) }
@@ -143,7 +157,7 @@ func Run(ctx context.Context, f *gguf.File, name string, dev device.Device, o Op
 		after = max(after, TurnTokens)
 	}
 	if o.Drafts {
-		after = max(after, 1+maxDraft)
+		after += maxDraft // the last step may have more tokens than the answer
 	}
 	if most := c.ContextLength; longest+after > most {
 		return r, fmt.Errorf("%d tokens of prompt and %d of answer exceed the model's context of %d; choose fewer", longest, after, most)
@@ -301,26 +315,67 @@ func (b *rounds) drafts(r *Result) error {
 	for i := range b.o.Repeat {
 		b.o.Progress("measuring drafts", int64(i), int64(b.o.Repeat))
 		for k, n := range lengths {
-			count := max(1, b.o.Answer/(1+n))
-			seconds, err := timed(func() error { return b.draftSteps(b.o.Prompts[0], n, count) })
+			count := max(1, (b.o.Answer+n)/(1+n))
+			seconds, err := timed(func() error {
+				_, err := b.draftSteps(b.o.Prompts[0], n, b.o.Answer, func() bool { return true })
+				return err
+			})
 			if err != nil {
 				return err
 			}
 			steps[k] = append(steps[k], seconds/float64(count))
 		}
 	}
+	accepting := map[int][]Accepting{}
+	for _, p := range probabilities {
+		for _, n := range lengths[1:] {
+			a, err := b.accepting(n, p)
+			if err != nil {
+				return err
+			}
+			accepting[n] = append(accepting[n], a)
+		}
+	}
 	for k, n := range lengths[1:] {
 		took := median(steps[1+k])
-		r.Drafts = append(r.Drafts, Draft{Tokens: n, Cost: took / median(steps[0]), DecodeTokS: float64(1+n) / took})
+		r.Drafts = append(r.Drafts, Draft{Tokens: n, Cost: took / median(steps[0]), DecodeTokS: float64(1+n) / took, Accepting: accepting[n]})
 	}
 	return nil
 }
 
-// draftSteps computes count steps of an answer with n drafted tokens each, behind prompt tokens.
-func (b *rounds) draftSteps(prompt, n, count int) error {
-	for pos := prompt; pos < prompt+count*(1+n); pos += 1 + n {
-		if err := b.ctx.Err(); err != nil {
+// accepting measures answers without drafts, and with drafts of n tokens that are right with probability p, in turn.
+func (b *rounds) accepting(n int, p float64) (a Accepting, err error) {
+	a.Probability = p
+	rng := rand.New(rand.NewPCG(1, uint64(n)))
+	var speeds, gains []float64
+	drafted, accepted := 0, 0
+	for i := range b.o.Repeat {
+		b.o.Progress(fmt.Sprintf("measuring drafts that are right by %.0f %%", 100*p), int64(i), int64(b.o.Repeat))
+		seconds, err := timed(func() error { return b.decode(1, b.o.Prompts[0], b.o.Answer) })
+		if err != nil {
+			return a, err
+		}
+		steps := 0
+		with, err := timed(func() error {
+			steps, err = b.draftSteps(b.o.Prompts[0], n, b.o.Answer, func() bool { return rng.Float64() < p })
 			return err
+		})
+		if err != nil {
+			return a, err
+		}
+		drafted, accepted = drafted+n*steps, accepted+max(0, b.o.Answer-steps)
+		speeds, gains = append(speeds, float64(b.o.Answer)/with), append(gains, seconds/with)
+	}
+	a.Accepted, a.DecodeTokS, a.Gain = float64(accepted)/float64(max(1, drafted)), median(speeds), median(gains)
+	return a, nil
+}
+
+// draftSteps computes an answer of so many tokens, or up to n more, behind prompt tokens, in steps with n drafted tokens each, of which those are
+// accepted for which accept returns true, up to the first other one. It returns how many steps that took.
+func (b *rounds) draftSteps(prompt, n, answer int, accept func() bool) (steps int, err error) {
+	for pos := prompt; pos < prompt+answer; steps++ {
+		if err := b.ctx.Err(); err != nil {
+			return steps, err
 		}
 		batch := &device.Batch{Tables: b.tables(1), States: states(1)}
 		for i := range 1 + n {
@@ -328,15 +383,20 @@ func (b *rounds) draftSteps(prompt, n, count int) error {
 			batch.Seq, batch.Out = append(batch.Seq, 0), append(batch.Out, int32(i))
 		}
 		if err := b.model.Forward(batch); err != nil {
-			return err
+			return steps, err
 		}
+		right := 0
 		for i := range batch.Out {
 			if _, err := b.model.Candidates(i); err != nil {
-				return err
+				return steps, err
+			}
+			if i < n && right == i && accept() {
+				right++
 			}
 		}
+		pos += 1 + right
 	}
-	return nil
+	return steps, nil
 }
 
 // speed measures one answer to a prompt of so many tokens. done rounds came before.

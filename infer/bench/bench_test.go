@@ -172,6 +172,8 @@ func TestRunReportsAllFigures(t *testing.T) {
 	}
 	if n := len(r.Drafts); n != 4 || r.Drafts[n-1].Tokens != 8 || !(r.Drafts[n-1].Cost > 0 && r.Drafts[n-1].DecodeTokS > 0) {
 		t.Errorf("drafts %+v", r.Drafts)
+	} else if a := r.Drafts[0].Accepting; len(a) != 3 || a[2].Probability != 0.8 || !(a[2].Gain > 0 && a[2].DecodeTokS > 0 && a[2].Accepted <= 1) {
+		t.Errorf("with drafts that are right by chance: %+v", a)
 	}
 	if len(r.Contexts) != 2 || r.Contexts[0].Context != 0 {
 		t.Fatalf("got contexts %+v, want one of 0 and one of 70 tokens", r.Contexts)
