@@ -93,6 +93,7 @@ type Config struct {
 // Limits of bodies in bytes. Conversations are long; most else is not.
 const (
 	chatBodyLimit   = 8 << 20
+	seenBodyLimit   = 64 << 20 // a conversation with pictures
 	importBodyLimit = 64 << 20 // a chat with all its branches and tokens
 )
 
@@ -106,6 +107,8 @@ var publicRoutes = map[string]bool{
 	"/s/:token/events": true,
 	"/s/:token/write":  true,
 	"/static/*":        true,
+
+	"/s/:token/pictures/:hash": true,
 }
 
 // sharedRoutes are all of the listener for shared chats.
@@ -115,16 +118,18 @@ var sharedRoutes = map[string]bool{
 	"/s/:token/write":  true,
 	"/static/*":        true,
 	"/*":               true, // nothing is there
+
+	"/s/:token/pictures/:hash": true,
 }
 
 var bodyLimits = map[string]int64{
-	"/v1/chat/completions": chatBodyLimit,
-	"/chat/completions":    chatBodyLimit,
-	"/v1/responses":        chatBodyLimit,
-	"/responses":           chatBodyLimit,
-	"/v1/messages":         chatBodyLimit,
-	"/v1/generate":         chatBodyLimit,
-	"/v1/render":           chatBodyLimit,
+	"/v1/chat/completions": seenBodyLimit,
+	"/chat/completions":    seenBodyLimit,
+	"/v1/responses":        seenBodyLimit,
+	"/responses":           seenBodyLimit,
+	"/v1/messages":         seenBodyLimit,
+	"/v1/generate":         seenBodyLimit,
+	"/v1/render":           seenBodyLimit,
 	"/v1/embed":            chatBodyLimit,
 	"/v1/rank":             chatBodyLimit,
 	"/v1/rerank":           chatBodyLimit,
@@ -133,21 +138,24 @@ var bodyLimits = map[string]int64{
 	"/reranking":           chatBodyLimit,
 	"/v2/rerank":           chatBodyLimit,
 
-	"/v1/messages/count_tokens":  chatBodyLimit,
-	"/v1/responses/input_tokens": chatBodyLimit,
+	"/v1/messages/count_tokens":  seenBodyLimit,
+	"/v1/responses/input_tokens": seenBodyLimit,
 	"/v1/responses/compact":      chatBodyLimit,
-	"/responses/input_tokens":    chatBodyLimit,
+	"/responses/input_tokens":    seenBodyLimit,
 	"/responses/compact":         chatBodyLimit,
 
 	"/apply-template": chatBodyLimit,
-	"/api/chat":       chatBodyLimit,
+	"/api/chat":       seenBodyLimit,
 	"/infill":         chatBodyLimit,
 	"/v1/embeddings":  chatBodyLimit,
 	"/embeddings":     chatBodyLimit,
 	"/embedding":      chatBodyLimit,
 	"/api/embed":      chatBodyLimit,
-	"/api/generate":   chatBodyLimit,
+	"/api/generate":   seenBodyLimit,
 	"/import":         importBodyLimit,
+	"/":               seenBodyLimit,
+	"/c/:id":          seenBodyLimit,
+	"/pictures":       live.MaxPictureBytes + 1,
 	"/presets/import": chatBodyLimit,
 	"/command":        stream.ReadLimit,
 }

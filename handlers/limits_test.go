@@ -21,8 +21,8 @@ func TestBody_Limits(t *testing.T) {
 	s := handlerstest.Server(t, &handlerstest.FakeEngine{})
 	const mib = 1 << 20
 	for path, limit := range map[string]int{
-		"/v1/generate":         8 * mib,
-		"/v1/render":           8 * mib,
+		"/v1/generate":         64 * mib,
+		"/v1/render":           64 * mib,
 		"/v1/embed":            8 * mib,
 		"/v1/rank":             8 * mib,
 		"/rerank":              8 * mib,
@@ -39,15 +39,23 @@ func TestBody_Limits(t *testing.T) {
 		"/api/embed":           8 * mib,
 		"/api/embeddings":      mib,
 		"/apply-template":      8 * mib,
-		"/v1/responses":        8 * mib,
-		"/v1/messages":         8 * mib,
-		"/api/chat":            8 * mib,
-		"/api/generate":        8 * mib,
-		"/chat/completions":    8 * mib,
-		"/v1/chat/completions": 8 * mib,
+		"/v1/responses":        64 * mib,
+		"/v1/messages":         64 * mib,
+		"/api/chat":            64 * mib,
+		"/api/generate":        64 * mib,
+		"/chat/completions":    64 * mib,
+		"/v1/chat/completions": 64 * mib,
 	} {
+		if limit == 64*mib && path != "/chat/completions" {
+			t.Run(path+" takes pictures", func(t *testing.T) { // the limit is one, and large bodies take time
+				if got := handlerstest.Post(t, s, path, `{"ballast":"`+strings.Repeat("x", 9*mib)+`"}`); got.Status == http.StatusRequestEntityTooLarge {
+					t.Errorf("got %d: %s", got.Status, got.Body)
+				}
+			})
+			continue
+		}
 		for _, chunked := range []bool{false, true} {
-			if chunked && path != "/tokenize" && path != "/v1/chat/completions" {
+			if chunked && path != "/tokenize" && path != "/infill" {
 				continue // the limit is one, and large bodies take time
 			}
 			t.Run(fmt.Sprintf("%s takes %d bytes and not one more, chunked %t", path, limit, chunked), func(t *testing.T) {

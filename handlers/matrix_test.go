@@ -48,7 +48,7 @@ const (
 var rules = map[string]rule{
 	"GET /health": public, "HEAD /health": public, "GET /login": public, "POST /login": public, "POST /logout": public,
 	"GET /static/*": public, "HEAD /static/*": public, "GET /s/:token": public, "HEAD /s/:token": public, "GET /s/:token/events": public,
-	"GET /s/:token/write": public, "HEAD /s/:token/write": public, "POST /s/:token/write": public,
+	"GET /s/:token/pictures/:hash": public, "GET /s/:token/write": public, "HEAD /s/:token/write": public, "POST /s/:token/write": public,
 
 	"POST /v1/generate": anybody, "POST /v1/render": anybody, "POST /v1/embed": anybody, "POST /v1/rank": anybody, "POST /v1/rerank": anybody, "POST /rerank": anybody, "POST /v1/reranking": anybody, "POST /reranking": anybody, "POST /v2/rerank": anybody, "POST /v1/chat/completions": anybody, "POST /v1/completions": anybody,
 	"POST /v1/responses": anybody, "POST /responses": anybody, "POST /v1/messages": anybody, "POST /v1/messages/count_tokens": anybody,
@@ -58,7 +58,7 @@ var rules = map[string]rule{
 	"POST /completion": anybody, "POST /infill": anybody, "GET /props": anybody, "HEAD /props": anybody, "GET /slots": anybody, "HEAD /slots": anybody,
 	"GET /metrics": anybody, "HEAD /metrics": anybody, "GET /openapi.json": anybody, "HEAD /openapi.json": anybody, "POST /tokenize": anybody, "POST /detokenize": anybody, "GET /tokenizer_info": anybody, "HEAD /tokenizer_info": anybody,
 	"POST /v1/responses/compact": anybody, "POST /responses/compact": anybody, "POST /v1/responses/input_tokens": anybody, "POST /responses/input_tokens": anybody, "POST /apply-template": anybody,
-	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody,
+	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody, "POST /pictures": anybody, "GET /pictures/:hash": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
 	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/reset": anybody,
 	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
@@ -76,7 +76,7 @@ var rules = map[string]rule{
 	"POST /c/:id/pin": ofChat, "POST /c/:id/archive": ofChat, "POST /c/:id/delete": ofChat, "POST /c/:id/restore": ofChat,
 	"GET /c/:id/export.json": ofChat, "GET /c/:id/export.md": ofChat, "GET /c/:id/code/:answer": ofChat,
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
-	"POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
+	"GET /c/:id/pictures/:hash": ofChat, "POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/unsure": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
 	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
 	"GET /c/:id/tree": ofChat, "GET /c/:id/cache": ofChat, "POST /c/:id/cache/remove": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
@@ -408,7 +408,7 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 
 // mayLack are routes about a part of an object, which the object here does not have.
 var mayLack = map[string]bool{
-	"GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/unsure": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
+	"GET /c/:id/pictures/:hash": true, "GET /c/:id/code/:answer": true, "GET /c/:id/tokens/:answer": true, "GET /c/:id/tokens/:answer/unsure": true, "GET /c/:id/tokens/:answer/:index": true, "POST /c/:id/tokens/:answer/judge": true,
 	"GET /c/:id/tokens/:answer/:index/stages": true, "POST /c/:id/tokens/:answer/:index/stages": true,
 	"POST /c/:id/share/end": true, "POST /c/:id/share/requests": true, "POST /c/:id/share/writers": true, "POST /c/:id/restore": true, "POST /presets/:id/restore": true, "POST /presets/:id/use": true,
 	"POST /people/:id/devices/revoke": true, "POST /people/:id/keys/revoke": true,

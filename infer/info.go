@@ -28,6 +28,7 @@ type ModelInfo struct {
 	Embedding    int                `json:"embedding,omitempty"`   // width of the embeddings that it computes; 0: it computes none
 	Ranks        bool               `json:"ranks,omitempty"`       // it scores documents for a query, and writes no text
 	Companion    string             `json:"-"`                     // path of the file with which it reads pictures, which no client learns; empty: none
+	Vision       bool               `json:"vision,omitempty"`      // it reads pictures
 	Continues    bool               `json:"continues,omitempty"`   // it has no chat template, and continues text
 	Demo         bool               `json:"demo,omitempty"`        // the built-in model: small, for trying the controls
 	Error        string             `json:"error,omitempty"`       // why the file cannot be used; empty if it can
@@ -227,6 +228,8 @@ type Rendered struct {
 	Prompt string  `json:"prompt"`
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
+
+	Pictures []int `json:"pictures,omitempty"` // how many of Tokens stand for each picture of the messages
 
 	Notes []string `json:"notes,omitempty"` // how the prompt differs from the conversation: see PromptNotes
 

@@ -107,27 +107,29 @@ func DefaultRequest() Request {
 type EventType string
 
 const (
-	EventSchema  EventType = "schema"
-	EventPrompt  EventType = "prompt"
-	EventQueued  EventType = "queued"
-	EventLoading EventType = "loading"
-	EventPrefill EventType = "prefill"
-	EventToken   EventType = "token"
-	EventDone    EventType = "done"
+	EventSchema   EventType = "schema"
+	EventPrompt   EventType = "prompt"
+	EventPictures EventType = "pictures"
+	EventQueued   EventType = "queued"
+	EventLoading  EventType = "loading"
+	EventPrefill  EventType = "prefill"
+	EventToken    EventType = "token"
+	EventDone     EventType = "done"
 )
 
 // Event is one event of an answer, a plain value like Request. An answer is a schema event, if any
-// keywords of its schemas are ignored; a prompt event, if there are notes; any number of queued, loading and prefill events; tokens; and
+// keywords of its schemas are ignored; a prompt event, if there are notes; a pictures event for each picture of the messages; any number of queued, loading and prefill events; tokens; and
 // one done event. An error ends it early.
 type Event struct {
-	Type    EventType    `json:"type"`
-	Schema  *SchemaNotes `json:"schema,omitempty"`
-	Prompt  *PromptNotes `json:"prompt,omitempty"`
-	Queued  *Queued      `json:"queued,omitempty"`
-	Loading *Loading     `json:"loading,omitempty"`
-	Prefill *Prefill     `json:"prefill,omitempty"`
-	Token   *Token       `json:"token,omitempty"`
-	Done    *Done        `json:"done,omitempty"`
+	Type     EventType    `json:"type"`
+	Schema   *SchemaNotes `json:"schema,omitempty"`
+	Prompt   *PromptNotes `json:"prompt,omitempty"`
+	Pictures *Pictures    `json:"pictures,omitempty"`
+	Queued   *Queued      `json:"queued,omitempty"`
+	Loading  *Loading     `json:"loading,omitempty"`
+	Prefill  *Prefill     `json:"prefill,omitempty"`
+	Token    *Token       `json:"token,omitempty"`
+	Done     *Done        `json:"done,omitempty"`
 }
 
 // SchemaNotes lists the parts of schemas that do not constrain the answer.
@@ -141,6 +143,12 @@ func (e Event) IsNote() bool { return e.Type == EventSchema || e.Type == EventPr
 // PromptNotes says how the prompt differs from the conversation of the request.
 type PromptNotes struct {
 	Notes []string `json:"notes"` // clauses such as: the chat template takes one system message: those at the beginning are joined
+}
+
+// Pictures is the progress of encoding the pictures of the messages, which happens before the request is queued.
+type Pictures struct {
+	Done  int `json:"done"`  // pictures
+	Total int `json:"total"` // pictures
 }
 
 // Queued reports that the request waits in the queue.

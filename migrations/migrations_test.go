@@ -23,6 +23,7 @@ var merged = []string{
 	"87acdf796f8572fa9e25a61fc369c73d642b6f1ddc61d7b82261c8df311de820",
 	"c04424825257e19a6b1bed6d02f7968e0473605b8d42701dc05876ca0f3292fe",
 	"ab37f0f14ecb3cb0b25ab1b5a3c9b8771f80b3ddb13a286fc20b2593ebd19508",
+	"0b88f0fe5b90a06a7ab80218178d541e10a8d50a05d011ed1451841821c4e5bf",
 }
 
 func TestAll_MergedFilesAreUnchanged(t *testing.T) {

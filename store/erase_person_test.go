@@ -39,6 +39,8 @@ func tablesOfPeople(t *testing.T, s *Store) map[string]string {
 			}
 		}
 	}
+	// Files belong to those whose messages have them.
+	conditions["attachments"] = "id IN (SELECT attachment FROM message_attachments WHERE " + conditions["message_attachments"] + ")"
 	for _, name := range names {
 		if conditions[name] == "" && !nobodys[name] {
 			t.Errorf("the schema does not say whose the rows of %s are: add a column owner, or the table to nobodys", name)
@@ -90,8 +92,9 @@ func belongings(t *testing.T, s *Store, word string) (p Person) {
 	p = addPerson(t, s, "name "+word)
 	for i, state := range []State{Done, Running} {
 		id := fmt.Sprint("chat-", i, "-", word)
+		picture := []byte("picture " + word)
 		_, q, a, err := s.Start(ctx, p.ID, Metadata{ID: id, Title: "title " + word, System: "system " + word, Placement: Placement{Folder: "folder " + word}},
-			NewMessage{Role: RoleUser, Text: "question " + word}, NewAnswer{Answer: Answer{System: "system " + word}})
+			NewMessage{Role: RoleUser, Text: "question " + word, Pictures: []Picture{{Hash: PictureHash(picture), Type: "image/png", Width: 1, Height: 1, Bytes: len(picture), Data: picture}}}, NewAnswer{Answer: Answer{System: "system " + word}})
 		mustDo(t, err)
 		must[[]int64](t)(s.SaveProgress(ctx, []Progress{{p.ID, id, a.ID, strings.Repeat("progress "+word+" ", 500), "reasoning " + word, []int32{1, 2, 3}, []TokenRows{{Rows: []TokenRow{{Row: []byte("row " + word)}}}}}}))
 		if state == Done {

@@ -26,14 +26,15 @@ const (
 
 // importer is an import that is being written.
 type importer struct {
-	store   *Store
-	seq     int64           // of the conversation
-	ids     map[int64]int64 // of the messages here, by those in the list
-	parents map[int64]int64 // in the list
-	below   map[int64]int   // messages below a message of the list; 0: those without a parent
-	batch   []Message
-	bytes   int
-	last    int64 // in the list
+	store    *Store
+	seq      int64           // of the conversation
+	ids      map[int64]int64 // of the messages here, by those in the list
+	parents  map[int64]int64 // in the list
+	below    map[int64]int   // messages below a message of the list; 0: those without a parent
+	batch    []Message
+	bytes    int
+	pictures int64 // bytes of the files of all pictures
+	last     int64 // in the list
 }
 
 // Import makes a conversation of messages that exist elsewhere, such as a branch that
@@ -89,6 +90,9 @@ func (s *Store) Import(ctx context.Context, owner string, list iter.Seq2[Message
 		if err := i.publish(ctx, tx, owner, &n, leaf); err != nil {
 			return err
 		}
+		if err := s.checkQuota(ctx, tx, owner, i.pictures); err != nil {
+			return err
+		}
 		c, err = findConversation(ctx, tx, owner, n.ID)
 		return err
 	})
@@ -105,7 +109,7 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	case len(i.parents) == MaxImport:
 		return &InvalidError{"messages", fmt.Sprintf("are more than %d, the most that a chat can be imported or copied with", MaxImport)}
 	}
-	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText), checkText("reasoning", m.Reasoning, maxImportText), checkText("author", m.Author, maxName)); err != nil {
+	if err := errors.Join(checkRole(m.Role), checkText("text", m.Text, maxImportText), checkText("reasoning", m.Reasoning, maxImportText), checkText("author", m.Author, maxName), checkPictures(m.Pictures)); err != nil {
 		return err
 	}
 	if m.State == Running {
@@ -116,6 +120,11 @@ func (i *importer) add(ctx context.Context, m Message) error {
 	m.Version = i.below[m.Parent]
 	i.parents[m.ID], i.last = m.Parent, m.ID
 	i.batch, i.bytes = append(i.batch, m), i.bytes+len(m.Text)+len(m.Reasoning)
+	more := filesOf(m.Pictures)
+	i.bytes, i.pictures = i.bytes+int(more), i.pictures+more
+	if limit := i.store.opt.PictureBytes; i.pictures > limit {
+		return &QuotaError{More: i.pictures, Limit: limit}
+	}
 	if len(i.batch) < batchMessages && i.bytes < batchBytes {
 		return nil
 	}
@@ -172,6 +181,9 @@ func (i *importer) insert(ctx context.Context, tx *sql.Tx, m Message) error {
 		if err := putAnswer(ctx, tx, id, *m.Answer); err != nil {
 			return err
 		}
+	}
+	if err := i.store.putPictures(ctx, tx, id, m.Pictures); err != nil {
+		return err
 	}
 	if parent == nil {
 		return nil

@@ -46,6 +46,8 @@ type Message struct {
 
 	Reasoning string // of an answer: the reasoning before Text
 	Author    string // name of the reader of a shared chat who wrote it; empty: its owner did, or a model
+
+	Pictures []Picture
 }
 
 // NewMessage is a message that is complete.
@@ -55,6 +57,7 @@ type NewMessage struct {
 	Text      string
 	Reasoning string // of an answer
 	Author    string // as in Message
+	Pictures  []Picture
 }
 
 // AddMessage adds a message below its parent and shows it. An edit is a message with
@@ -69,7 +72,7 @@ func (s *Store) AddMessage(ctx context.Context, owner, conversation string, n Ne
 }
 
 func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation string, n NewMessage, state State) (Message, error) {
-	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, MaxText), checkText("reasoning", n.Reasoning, MaxText), checkText("author", n.Author, maxName)); err != nil {
+	if err := errors.Join(checkRole(n.Role), checkText("text", n.Text, MaxText), checkText("reasoning", n.Reasoning, MaxText), checkText("author", n.Author, maxName), checkPictures(n.Pictures)); err != nil {
 		return Message{}, err
 	}
 	now := s.now()
@@ -96,6 +99,12 @@ func (s *Store) addMessage(ctx context.Context, tx *sql.Tx, owner, conversation 
 	}
 	id, err := insertMessage(ctx, tx, owner, conversation, n, state, now)
 	if err != nil {
+		return Message{}, err
+	}
+	if err := s.putPictures(ctx, tx, id, n.Pictures); err != nil {
+		return Message{}, err
+	}
+	if err := s.checkQuota(ctx, tx, owner, filesOf(n.Pictures)); err != nil {
 		return Message{}, err
 	}
 	if err := show(ctx, tx, owner, conversation, id, id); err != nil {
@@ -239,7 +248,7 @@ const messageColumns = `
 			coalesce(p.reasoning, m.reasoning),
 			m.author,
 			m.created_at,
-			coalesce(a.record, '')`
+			coalesce(a.record, ''),` + pictureColumn
 
 const messageJoins = `
 		LEFT JOIN messages AS above ON above.id = m.parent
@@ -248,14 +257,17 @@ const messageJoins = `
 
 func scanMessage(row interface{ Scan(...any) error }, more ...any) (m Message, err error) {
 	var created int64
-	var document string
+	var document, pictures string
 	err = row.Scan(append([]any{
-		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &m.Reasoning, &m.Author, &created, &document,
+		&m.ID, &m.Parent, &m.Version, &m.Versions, &m.Children, &m.Role, &m.State, &m.Text, &m.Reasoning, &m.Author, &created, &document, &pictures,
 	}, more...)...)
 	if err != nil {
 		return Message{}, err
 	}
 	m.Created = fromMillis(created)
+	if m.Pictures, err = readPictures(pictures); err != nil {
+		return Message{}, err
+	}
 	m.Answer, err = readAnswer(document)
 	return m, err
 }

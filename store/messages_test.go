@@ -28,7 +28,7 @@ func TestAnswer_KeepsEveryField(t *testing.T) {
 			t.Errorf("%s: %+v\nwant %+v", name, *m.Answer, want)
 		}
 		m.Answer, m.Created = nil, q.Created
-		if w := (Message{ID: a.ID, Parent: q.ID, Version: 1, Versions: 1, Role: RoleAssistant, State: Done, Text: "an answer", Created: q.Created}); m != w {
+		if w := (Message{ID: a.ID, Parent: q.ID, Version: 1, Versions: 1, Role: RoleAssistant, State: Done, Text: "an answer", Created: q.Created}); !reflect.DeepEqual(m, w) {
 			t.Errorf("%s: %+v, want %+v", name, m, w)
 		}
 	}

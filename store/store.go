@@ -55,6 +55,8 @@ type Options struct {
 	RowsBytes int64         // bytes that the rows of all tokens may take; the oldest are deleted; default 128 MiB, which is some 100,000 tokens
 	RowsAge   time.Duration // age at which rows are deleted; default 30 days
 
+	PictureBytes int64 // bytes that the pictures of one person may take; default 2 GiB
+
 	free       func(dir string) (int64, error)
 	migrations []migrations.Migration
 	connected  func(*sqlite3.SQLiteConn) error
@@ -136,6 +138,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.RowsAge == 0 {
 		o.RowsAge = 30 * 24 * time.Hour
+	}
+	if o.PictureBytes == 0 {
+		o.PictureBytes = 2 << 30
 	}
 	if o.Ballast == 0 {
 		o.Ballast = 16 << 20

@@ -132,6 +132,8 @@ type SharedTurn struct {
 	Wait     string // what a running answer waits for; empty: nothing
 	Error    string
 	Notes    string // how it ended, and its figures
+
+	Pictures []Picture // of a question
 }
 
 func (t SharedTurn) who() string {

@@ -142,9 +142,14 @@ type Turn struct {
 	Notes   string // about an answer: "stopped by you at 12"
 	Error   string // why an answer failed
 
+	Pictures []Picture // of a question
+
 	Running bool // an answer is being written
 	Last    bool // it is the last message
 }
+
+// PictureTypes are the media types of pictures that a message can have.
+const PictureTypes = "image/png,image/jpeg,image/webp,image/gif,image/bmp"
 
 // address returns the action of the composer's form.
 func (p Page) address() string {

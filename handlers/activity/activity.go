@@ -78,7 +78,7 @@ func (a Answer) State() State {
 	switch {
 	case a.Tokens > 0:
 		return Writing
-	case a.Last.Prefill != nil:
+	case a.Last.Prefill != nil, a.Last.Pictures != nil:
 		return Reading
 	}
 	return Waiting
@@ -180,7 +180,7 @@ func (a *answer) apply(e infer.Event, now func() time.Time) {
 		if a.Tokens++; a.Tokens == 1 {
 			a.first = now()
 		}
-	case e.Queued != nil, e.Loading != nil, e.Prefill != nil:
+	case e.Pictures != nil, e.Queued != nil, e.Loading != nil, e.Prefill != nil:
 		a.Last = e
 	}
 }

@@ -36,6 +36,8 @@ func promptIn(field string, err error) error {
 // who read the raw stream do not.
 func (s sseStream) progress(e infer.Event) error {
 	switch e.Type {
+	case infer.EventPictures:
+		return s.sse.Comment("reading picture %d of %d", min(e.Pictures.Done+1, e.Pictures.Total), e.Pictures.Total)
 	case infer.EventQueued:
 		if e.Queued.WaitS > 0 {
 			return s.sse.Comment("queued %d, about %.0f s", e.Queued.Position, e.Queued.WaitS)

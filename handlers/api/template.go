@@ -22,6 +22,8 @@ type RenderedTemplate struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
+	Pictures []int `json:"pictures,omitempty"` // how many of Tokens stand for each picture
+
 	Notes []string `json:"notes,omitempty"`
 
 	Begun *chat.Message `json:"-"` // the request has none

@@ -211,7 +211,7 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 			return out.answer(), err
 		}
 		progress.show(event)
-		if !event.IsNote() && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
+		if !event.IsNote() && event.Type != infer.EventPictures && event.Type != infer.EventQueued && event.Type != infer.EventLoading {
 			c.printNotice(progress)
 		}
 		switch event.Type {
@@ -329,6 +329,11 @@ func newProgress(w io.Writer) *progress {
 func (p *progress) show(e infer.Event) {
 	var line string
 	switch e.Type {
+	case infer.EventPictures:
+		line = "reading the picture"
+		if e.Pictures.Total > 1 {
+			line = fmt.Sprintf("reading picture %d of %d", min(e.Pictures.Done+1, e.Pictures.Total), e.Pictures.Total)
+		}
 	case infer.EventQueued:
 		line = fmt.Sprintf("waiting, number %d in the queue", e.Queued.Position)
 		if e.Queued.WaitS > 0 {

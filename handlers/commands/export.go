@@ -120,6 +120,9 @@ func (e *export) writeChats(ctx context.Context, list store.Filter) error {
 			if err != nil {
 				return err
 			}
+			if err := store.FillPictures(ctx, e.db, e.person.ID, c.ID, messages); err != nil {
+				return err
+			}
 			e.chats++
 			title := []rune(page.FileName(c.Title))
 			name := fmt.Sprintf("chats/%04d %s.json", e.chats, string(title[:min(len(title), 60)]))

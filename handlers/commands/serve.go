@@ -359,7 +359,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		}
 	}
 	s.models = models.New(listing)
-	chatting.FirstModel = s.models.First
+	chatting.FirstModel, chatting.Sight = s.models.First, s.models.Sight
 	s.chats = live.New(s.engine, chatting)
 	s.compare = compare.New(s.chats, s.db)
 	return s, nil

@@ -107,6 +107,8 @@ func classify(err error) Failure {
 		tries    *people.TooManyError
 		invalid  *people.InvalidError
 		soon     *live.TooSoonError
+		gone     *live.PictureGoneError
+		quota    *store.QuotaError
 	)
 	switch {
 	case errors.As(err, &engine):
@@ -141,6 +143,12 @@ func classify(err error) Failure {
 		return Failure{Code: NotLoggedIn, Message: people.ErrRevoked.Error()}
 	case errors.As(err, &tries):
 		return Failure{Code: TooManyAttempts, Message: tries.Error(), RetryAfter: tries.Seconds()}
+	case errors.As(err, &gone):
+		return Failure{Code: PictureGone, Param: "pictures", Message: gone.Error()}
+	case errors.As(err, &quota):
+		return Failure{Code: PicturesFull, Param: "pictures", Message: quota.Error()}
+	case errors.Is(err, live.ErrNoPicture):
+		return Failure{Code: PictureNotFound, Message: live.ErrNoPicture.Error()}
 	case errors.Is(err, live.ErrNotShared):
 		return Failure{Code: NotShared, Message: live.ErrNotShared.Error()}
 	case errors.Is(err, live.ErrManyFollow):

@@ -30,6 +30,9 @@ const (
 	NotShared           = "not_shared"
 	OriginNotAllowed    = "origin_not_allowed"
 	PersonNotFound      = "person_not_found"
+	PictureGone         = "picture_gone"
+	PictureNotFound     = "picture_not_found"
+	PicturesFull        = "pictures_full"
 	PresetBuiltin       = "preset_builtin"
 	PresetNotFound      = "preset_not_found"
 	Registry            = "registry"
@@ -97,10 +100,13 @@ var table = map[string]row{
 	Conflict:       {status: http.StatusConflict},
 	NameTaken:      {status: http.StatusConflict, title: "This name is taken"},
 	PersonNotFound: {status: http.StatusNotFound, title: "This is gone"},
+	PictureGone:    {status: http.StatusGone, title: "A picture is gone"},
+	PicturesFull:   {status: http.StatusInsufficientStorage, title: "No room for more pictures", final: true},
 	PresetBuiltin:  {status: http.StatusConflict, title: "This preset is built in"},
 	PresetNotFound: {status: http.StatusNotFound, title: "This preset is gone"},
 	Registry:       {status: http.StatusBadGateway, title: "The model cannot be fetched"},
 
+	PictureNotFound:                {status: http.StatusNotFound},
 	BodyTooLarge:                   {status: http.StatusRequestEntityTooLarge},
 	Denied:                         {status: http.StatusForbidden, title: "Only the owner can do this"},
 	HostNotAllowed:                 {status: http.StatusMisdirectedRequest},

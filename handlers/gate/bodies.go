@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,7 @@ const defaultBodyLimit = 1 << 20
 // discardLimit bounds in bytes how much of a refused body is still read. Most clients read
 // the response only after they have sent everything, and would otherwise see a broken
 // connection instead of the error.
-const discardLimit = 32 << 20
+const discardLimit = 96 << 20
 
 // limitBody limits the size of a request's body, before and after decompression, and the
 // time its client may pause while sending it.
@@ -28,10 +29,7 @@ func (g *Gate) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 			c.Response().Header().Set(echo.HeaderAcceptEncoding, "gzip")
 			return err
 		}
-		limit, ok := g.opt.BodyLimits[r.URL.Path]
-		if !ok {
-			limit = defaultBodyLimit
-		}
+		limit := cmp.Or(g.opt.BodyLimits[r.URL.Path], g.opt.BodyLimits[c.Path()], defaultBodyLimit)
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(c.Response()), timeout: g.opt.BodyTimeout}
 			body.extendDeadline() // net/http reads the rest of a body that a handler has not read

@@ -27,7 +27,7 @@ type Options struct {
 	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
 	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
 	BasePath       string           // under which a reverse proxy has the program, such as /llm; see CheckBasePath
-	BodyLimits     map[string]int64 // largest body in bytes, by path; 1 MiB on other paths
+	BodyLimits     map[string]int64 // largest body in bytes, by path or route; 1 MiB on other paths
 
 	MemoryBudget int64         // bytes that all requests in progress may use together
 	FreeMemory   func() int64  // bytes that this process can allocate, of which they use a part; 0, or nil: unknown

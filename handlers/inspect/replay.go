@@ -59,6 +59,9 @@ func undecided(a *live.Answer) bool {
 // and returns what it says about how it wrote.
 func (s *Service) rewrite(r *replay) (receipt *infer.Done, err error) {
 	ctx := r.Context()
+	if err := r.LoadPictures(&r.request); err != nil {
+		return nil, err
+	}
 	err = s.chats.Contain(func() error {
 		seen := 0
 		for e, err := range s.engine.Generate(ctx, r.request) {

@@ -115,12 +115,16 @@ func (c *Chat) begin(t *turn) {
 	svc.wg.Go(func() {
 		defer close(r.done)
 		defer cancel()
-		c.finish(r, r.generate(ctx, &c.mu, request))
+		err := svc.loadPictures(ctx, c.owner, c.id, &request)
+		if err == nil {
+			err = r.generate(ctx, &c.mu, request)
+		}
+		c.finish(r, err)
 	})
 }
 
 // request asks for what follows turns, and the beginning of an answer that is there
-// already. In a raw chat that is one text: nothing stands between the turns.
+// already. It has hashes in place of pictures: see loadPictures. In a raw chat that is one text: nothing stands between the turns.
 func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.Request {
 	if c.metadata.Raw {
 		var text strings.Builder
@@ -168,7 +172,7 @@ func history(turns []*turn, system string) []chat.Message {
 		}
 		last := i == len(turns)-1
 		if last || turns[i+1].length() > 0 || withResult(turns, i+1) != nil {
-			out = append(out, chat.Message{Role: "user", Content: t.Text})
+			out = append(out, chat.Message{Role: "user", Content: withMarks(t.Text, len(t.Pictures)), Pictures: hashesOf(t.Pictures)})
 		}
 	}
 	return out
@@ -237,6 +241,8 @@ func (r *run) apply(e infer.Event) {
 		}
 		r.call(e.Done.Calls)
 		r.settle(e.Done, r.service.engine.Status())
+	case e.Pictures != nil:
+		r.wait(now, Progress{Pictures: e.Pictures})
 	case e.Queued != nil:
 		r.wait(now, Progress{Queued: e.Queued})
 	case e.Loading != nil:
@@ -288,7 +294,7 @@ func (r *run) enter(phase infer.EventType, now time.Time) {
 		t.Queue += passed
 	case infer.EventLoading:
 		t.Load += passed
-	case infer.EventPrefill:
+	case infer.EventPictures, infer.EventPrefill:
 		t.Prefill += passed
 	}
 	r.phase, r.since = phase, now

@@ -15,7 +15,9 @@ import (
 // All methods but Begin, Write and Abandon are for who has the lock that was given to Begin.
 type Attempt struct {
 	turn    *turn
-	request infer.Request
+	owner   string
+	chat    string        // empty: none
+	request infer.Request // with hashes in place of pictures
 	run     *run
 	ctx     context.Context
 	lock    sync.Locker
@@ -67,7 +69,7 @@ func (c *Chat) attempt(request infer.Request, question int64, system string, s S
 	t.Parent = question
 	t.Answer.Settings.ask(&request)
 	request.Rows, request.Sibling = true, sibling
-	return &Attempt{turn: t, request: request, run: &run{service: c.service}}
+	return &Attempt{turn: t, owner: c.owner, chat: c.id, request: request, run: &run{service: c.service}}
 }
 
 // Begin counts the time of the answer from now on. changed is called, with lock, after each change of it.
@@ -82,7 +84,12 @@ func (a *Attempt) Write() {
 	a.lock.Lock()
 	a.writes = true
 	a.lock.Unlock()
-	a.finish(a.run.generate(a.ctx, a.lock, a.request))
+	request := a.request
+	err := a.run.service.loadPictures(a.ctx, a.owner, a.chat, &request)
+	if err == nil {
+		err = a.run.generate(a.ctx, a.lock, request)
+	}
+	a.finish(err)
 }
 
 // Abandon ends an answer that is not written any more.

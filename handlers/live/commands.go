@@ -20,6 +20,7 @@ type Question struct {
 	Text     string
 	System   string
 	Settings Settings
+	Pictures []string // hashes of those that were uploaded, or that messages of the branch have
 
 	// Of the chat that begins with it.
 	store.Opening        // without Model: the one that is loaded now
@@ -32,7 +33,7 @@ type Question struct {
 }
 
 func (q Question) validate() error {
-	if err := checkText(q.Text); err != nil {
+	if err := checkPictured(q.Text, q.Pictures); err != nil {
 		return err
 	}
 	if err := CheckModel(q.Model); err != nil {
@@ -91,9 +92,10 @@ func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 	return c.send(ctx, who, q, false)
 }
 
-// SendWithPanel is Send with the settings of the panel, as they are when the command begins.
-func (c *Chat) SendWithPanel(ctx context.Context, who Principal, text, system string) error {
-	return c.send(ctx, who, Question{Text: text, System: system, Settings: DefaultSettings()}, true)
+// SendWithPanel is Send with the settings of the panel, as they are when the command begins, in place of those of q.
+func (c *Chat) SendWithPanel(ctx context.Context, who Principal, q Question) error {
+	q.Settings = DefaultSettings()
+	return c.send(ctx, who, q, true)
 }
 
 // send is Send; panel: with the settings of the panel in place of those of q.
@@ -187,6 +189,9 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 
 // answerAgain begins a version of the answer to a question of the branch.
 func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s Settings) error {
+	if err := c.checkSight(ctx, c.branch[:c.branch.upTo(question.ID)], nil, c.metadata.Model); err != nil {
+		return err
+	}
 	panel := Panel{s, c.panel.Preset}
 	t := c.newAnswer(system, s)
 	record := store.NewAnswer{Parent: question.ID, Answer: t.record(), Change: c.panelChange(panel, system)}
@@ -439,22 +444,33 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	if err := c.branch[:c.branch.upTo(parent)].checkRoom(len(q.Text)); err != nil {
 		return err
 	}
+	raw, model := c.metadata.Raw, c.metadata.Model
+	if !c.started {
+		raw, model = q.Opening.Raw, q.Opening.Model
+	}
+	pictures, err := c.pictured(q.Pictures, raw)
+	if err != nil {
+		return err
+	}
+	if err := c.checkSight(ctx, c.branch[:c.branch.upTo(parent)], pictures, model); err != nil {
+		return err
+	}
 	panel := Panel{q.Settings, c.panel.Preset}
 	first := c.metadata
 	if !c.started {
-		first.Title, first.Opening, first.System, first.Settings = title(q.Text), q.Opening, q.System, panel.record()
+		first.Title, first.Opening, first.System, first.Settings = cmp.Or(title(q.Text), "Picture"), q.Opening, q.System, panel.record()
 		first.Model = cmp.Or(q.Model, c.service.LoadedModel())
 		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
 	}
 	t := c.newAnswer(q.System, q.Settings)
-	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text, Author: q.author}
+	question := store.NewMessage{Parent: parent, Role: store.RoleUser, Text: q.Text, Author: q.author, Pictures: pictures}
 	if q.result {
 		question.Role = store.RoleTool
 	}
 	record := store.NewAnswer{Answer: t.record(), Change: c.panelChange(panel, q.System)}
 	var asked, added store.Message
 	started := c.started
-	err := c.commit(ctx, func(ctx context.Context) (err error) {
+	err = c.commit(ctx, func(ctx context.Context) (err error) {
 		switch {
 		case started && q.Unanswered:
 			asked, err = c.messages.AddMessage(ctx, c.owner, c.id, question)
@@ -470,6 +486,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	if err != nil {
 		return StoreError(err)
 	}
+	c.service.uploads.sent(c.owner, pictures)
 	if !q.Unanswered || !started { // else the panel is not stored with it
 		c.setPanel(panel, q.System)
 	}
@@ -517,6 +534,17 @@ func checkText(text string) error {
 		return invalid("text", "the message is empty")
 	}
 	return checkUTF8("text", text)
+}
+
+// checkPictured is checkText for a question with pictures, which may have no text.
+func checkPictured(text string, pictures []string) error {
+	if err := checkPictures(pictures); err != nil {
+		return err
+	}
+	if len(pictures) > 0 {
+		return checkUTF8("text", text)
+	}
+	return checkText(text)
 }
 
 func checkUTF8(name, text string) error {

@@ -13,16 +13,18 @@ import (
 
 // Draft is a question that is still being written.
 type Draft struct {
-	Text          string `json:"text"`
-	System        string `json:"system"`
-	store.Opening        // of a chat that has not begun; without Model: whichever is loaded
+	Text          string   `json:"text"`
+	System        string   `json:"system"`
+	Pictures      []string `json:"pictures"` // as in Question
+	store.Opening          // of a chat that has not begun; without Model: whichever is loaded
 }
 
 // Count is how many tokens the prompt of a question would have.
 type Count struct {
-	Tokens  int // of the whole prompt
-	Draft   int // of them, those of the draft
-	Context int // positions that the engine can use, one at least for the answer; 0: not known
+	Tokens   int   // of the whole prompt
+	Draft    int   // of them, those of the draft
+	Pictures []int // of them, those of each picture of the draft
+	Context  int   // positions that the engine can use, one at least for the answer; 0: not known
 }
 
 // counted is a prompt of which all but the draft was counted.
@@ -39,7 +41,7 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
 		return Count{}, err
 	}
-	if err := checkText(d.Text); err != nil {
+	if err := checkPictured(d.Text, d.Pictures); err != nil {
 		return Count{}, err
 	}
 	if err := checkUTF8("system", d.System); err != nil {
@@ -66,7 +68,10 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 // melt into what stands before it.
 func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	engine := c.service.engine
-	request, key := c.draft(d)
+	request, key, err := c.draft(d)
+	if err != nil {
+		return Count{}, err
+	}
 	var n Count
 	status := engine.Status()
 	key.model = cmp.Or(request.Model, status.Model.Name)
@@ -76,7 +81,7 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 		return Count{}, err
 	}
 	n.Draft = len(draft)
-	if before := c.countedBefore(key); before > 0 {
+	if before := c.countedBefore(key); before > 0 && len(d.Pictures) == 0 {
 		n.Tokens = before + n.Draft
 		if near := n.Context - n.Context/8; n.Tokens < near {
 			return n, nil
@@ -87,6 +92,10 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 		return Count{}, err
 	}
 	n.Tokens = len(rendered.Tokens)
+	n.Pictures = rendered.Pictures[max(0, len(rendered.Pictures)-len(d.Pictures)):]
+	for _, tokens := range n.Pictures {
+		n.Draft += tokens
+	}
 	key.tokens = n.Tokens - n.Draft
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +104,7 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 }
 
 // draft returns the request that a draft would become.
-func (c *Chat) draft(d Draft) (infer.Request, counted) {
+func (c *Chat) draft(d Draft) (infer.Request, counted, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = c.service.opt.Now()
@@ -103,10 +112,15 @@ func (c *Chat) draft(d Draft) (infer.Request, counted) {
 	if len(c.branch) > 0 {
 		key.bytes = c.branch[len(c.branch)-1].length()
 	}
-	turns := append(c.branch[:len(c.branch):len(c.branch)], &turn{Message: Message{Role: RoleUser, Text: d.Text}})
+	pictures, err := c.pictured(d.Pictures, c.metadata.Raw)
+	if err != nil {
+		return infer.Request{}, key, err
+	}
+	turns := append(c.branch[:len(c.branch):len(c.branch)], &turn{Message: Message{Role: RoleUser, Text: d.Text, Pictures: pictures}})
 	r := c.request(turns, chat.Message{}, d.System)
 	r.Params, r.MaxTokens = sample.DefaultParams(), -1
-	return r, key
+	outline(&r, turns)
+	return r, key, nil
 }
 
 // countedBefore returns how many tokens stand before a draft; 0 if that is not known.

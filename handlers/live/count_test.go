@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 		}
 		return n
 	}
-	if got, want := count("", "one two"), (Count{Tokens: 5 + 5, Draft: 2, Context: 100}); got != want {
+	if got, want := count("", "one two"), (Count{Tokens: 5 + 5, Draft: 2, Context: 100}); !reflect.DeepEqual(got, want) {
 		t.Errorf("in a new chat: got %+v, want %+v", got, want)
 	}
 	c, err := s.Start(context.Background(), me, Question{Text: "a b", System: "be brief", Settings: DefaultSettings()}, true)
@@ -47,7 +48,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 		{"x", 1, 2},
 	} {
 		got, want := count(c.ID(), step.text), Count{Tokens: 5 + 5 + 6 + 3 + step.draft, Draft: step.draft, Context: 100}
-		if got != want || engine.rendered.Load() != step.rendered {
+		if !reflect.DeepEqual(got, want) || engine.rendered.Load() != step.rendered {
 			t.Errorf("%.10q: got %+v after %d renderings, want %+v after %d", step.text, got, engine.rendered.Load(), want, step.rendered)
 		}
 	}

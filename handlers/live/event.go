@@ -45,7 +45,8 @@ type Message struct {
 	Reasoning string // of an answer: the reasoning before Text
 	Author    string // of a question: name of the reader of a shared chat who wrote it; empty: its owner did
 	At        time.Time
-	Answer    *Answer // answers only
+	Pictures  []store.Picture // of a question, without their files
+	Answer    *Answer         // answers only
 }
 
 // Answer is what is known about an answer beside its text: what is stored of it, and what
@@ -63,10 +64,11 @@ type Answer struct {
 
 // Progress says what an answer waits for. Exactly one of its pointers is set.
 type Progress struct {
-	Queued  *infer.Queued  `json:"queued,omitempty"`
-	Loading *infer.Loading `json:"loading,omitempty"`
-	Prefill *infer.Prefill `json:"prefill,omitempty"`
-	For     time.Duration  `json:"-"` // how long this phase has lasted
+	Pictures *infer.Pictures `json:"pictures,omitempty"`
+	Queued   *infer.Queued   `json:"queued,omitempty"`
+	Loading  *infer.Loading  `json:"loading,omitempty"`
+	Prefill  *infer.Prefill  `json:"prefill,omitempty"`
+	For      time.Duration   `json:"-"` // how long this phase has lasted
 }
 
 // EventType names what an Event changes.

@@ -81,6 +81,8 @@ type Following struct {
 	share   store.Share
 	sub     *Subscription // nil: the link does not follow the chat
 	branch  []int64       // messages that the link shows, oldest first
+
+	pictures []string // hashes of those in branch, when it was last taken whole
 }
 
 // Follow begins to read the chat that who has a link to, with the messages before one of them;
@@ -159,7 +161,7 @@ func (f *Following) show(turns branch, before int64) *SharedChat {
 	if f.share.First != 0 {
 		at = slices.IndexFunc(turns, func(t *turn) bool { return t.ID == f.share.First })
 	}
-	f.branch = nil
+	f.branch, f.pictures = nil, nil
 	if at < 0 {
 		return shown
 	}
@@ -167,6 +169,9 @@ func (f *Following) show(turns branch, before int64) *SharedChat {
 	turns = turns[at:]
 	for _, t := range turns {
 		f.branch = append(f.branch, t.ID)
+		for _, p := range t.Pictures {
+			f.pictures = append(f.pictures, p.Hash)
+		}
 		if f.share.System && t.Answer != nil && !t.Answer.Rewritten {
 			shown.System = t.Answer.System
 		}

@@ -76,6 +76,9 @@ func (c *remembered) show(message, leaf int64) {
 }
 
 func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error) {
+	if err := c.fill(m.Pictures); err != nil {
+		return nil, err
+	}
 	if m.Parent != 0 {
 		if _, err := c.message(m.Parent); err != nil {
 			return nil, err
@@ -87,6 +90,64 @@ func (c *remembered) add(m store.Message, now time.Time) (*store.Message, error)
 	c.show(m.ID, m.ID)
 	c.Updated = now
 	return &m, nil
+}
+
+// fill puts the files into pictures that another message has, too.
+func (c *remembered) fill(pictures []store.Picture) error {
+	for i := range pictures {
+		if p := &pictures[i]; p.Data == nil {
+			if p.Data = c.file(p.Hash); p.Data == nil {
+				return fmt.Errorf("picture %s: %w", p.Hash, store.ErrNotFound)
+			}
+		}
+	}
+	return nil
+}
+
+// file returns the file of a picture of a message; nil if none has it.
+func (c *remembered) file(hash string) []byte {
+	for _, message := range c.messages {
+		if message == nil {
+			continue
+		}
+		for _, p := range message.Pictures {
+			if p.Hash == hash {
+				return p.Data
+			}
+		}
+	}
+	return nil
+}
+
+// pictureBytes returns how many bytes the pictures of all conversations have.
+func (m *memory) pictureBytes() (bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.conversations {
+		for _, message := range c.messages {
+			if message == nil {
+				continue
+			}
+			for _, p := range message.Pictures {
+				bytes += p.Bytes
+			}
+		}
+	}
+	return bytes
+}
+
+func (m *memory) Pictures(_ context.Context, owner, conversation string, hashes []string) (files [][]byte, err error) {
+	err = m.in(owner, conversation, func(c *remembered) error {
+		for _, hash := range hashes {
+			file := c.file(hash)
+			if file == nil {
+				return fmt.Errorf("picture %s: %w", hash, store.ErrNotFound)
+			}
+			files = append(files, file)
+		}
+		return nil
+	})
+	return files, err
 }
 
 func (c *remembered) change(change store.Change) {
@@ -102,7 +163,7 @@ func (c *remembered) answer(a store.NewAnswer, now time.Time) (*store.Message, e
 }
 
 func (c *remembered) ask(q store.NewMessage, a store.NewAnswer, now time.Time) (question, answer store.Message, err error) {
-	added, err := c.add(store.Message{Parent: q.Parent, Role: q.Role, State: store.Done, Text: q.Text, Author: q.Author}, now)
+	added, err := c.add(store.Message{Parent: q.Parent, Role: q.Role, State: store.Done, Text: q.Text, Author: q.Author, Pictures: q.Pictures}, now)
 	if err != nil {
 		return store.Message{}, store.Message{}, err
 	}
@@ -161,7 +222,7 @@ func (m *memory) Ask(_ context.Context, owner, conversation string, q store.NewM
 
 func (m *memory) AddMessage(_ context.Context, owner, conversation string, n store.NewMessage) (added store.Message, err error) {
 	err = m.in(owner, conversation, func(c *remembered) error {
-		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning, Author: n.Author}, m.now())
+		message, err := c.add(store.Message{Parent: n.Parent, Role: n.Role, State: store.Done, Text: n.Text, Reasoning: n.Reasoning, Author: n.Author, Pictures: n.Pictures}, m.now())
 		if err == nil {
 			added = c.view(message)
 		}

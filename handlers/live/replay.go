@@ -43,7 +43,7 @@ type Change struct {
 // ReplayRun is a replay that runs.
 type ReplayRun struct {
 	Made    Answer        // as it was made
-	Recipe  infer.Request // that it was made with
+	Recipe  infer.Request // that it was made with, without the files of pictures: see LoadPictures
 	Tokens  []int32       // of the answer
 	chat    *Chat
 	state   Replay
@@ -92,6 +92,11 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64, run func
 
 // Context ends when a person, or the server, stops the replay.
 func (r *ReplayRun) Context() context.Context { return r.context }
+
+// LoadPictures puts the files of the chat's pictures into a request made of the recipe.
+func (r *ReplayRun) LoadPictures(request *infer.Request) error {
+	return r.chat.service.loadPictures(r.context, r.chat.owner, r.chat.id, request)
+}
 
 // State returns how far the replay is.
 func (r *ReplayRun) State() Replay { return r.state }
@@ -150,10 +155,19 @@ func (c *Chat) recipe(at int) infer.Request {
 
 // Recipe returns the request that an answer of the branch was made with, and with it the
 // beginning of the answer that a person wrote.
-func (c *Chat) Recipe(_ context.Context, who Principal, answer int64) (infer.Request, error) {
+func (c *Chat) Recipe(ctx context.Context, who Principal, answer int64) (infer.Request, error) {
 	if err := c.may(who, access.ActionRead); err != nil {
 		return infer.Request{}, err
 	}
+	r, err := c.lockedRecipe(answer)
+	if err == nil {
+		err = c.service.loadPictures(ctx, c.owner, c.id, &r)
+	}
+	return r, err
+}
+
+// lockedRecipe is Recipe with hashes in place of pictures.
+func (c *Chat) lockedRecipe(answer int64) (infer.Request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, err := c.branch.find("answer", answer, RoleModel)

@@ -188,6 +188,7 @@ func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s 
 		r := c.request(c.branch[:at], t.request(), t.Answer.System)
 		r.Model, r.Begun = model, first
 		s.ask(&r)
+		outline(&r, c.branch[:at])
 		var spelled *chat.Message
 		err = c.commit(ctx, func(ctx context.Context) error {
 			view, err := c.service.engine.Render(ctx, r)

@@ -33,6 +33,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/infer/kvfile"
+	"m40-llm/infer/picture"
 	"m40-llm/store"
 )
 
@@ -111,6 +112,9 @@ type Options struct {
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
 
+	// Sight returns an error, for people, if a model is known to read no pictures; default: none is.
+	Sight func(ctx context.Context, model string) error
+
 	FirstModel func(context.Context) string // returns the model of the chats of people who have chosen none, or an empty name for the loaded one; default: that
 }
 
@@ -128,6 +132,7 @@ type Service struct {
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
+	uploads   uploads
 	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
 
 	// loading has a lock for each chat that is held from looking it up in the store until
@@ -199,6 +204,7 @@ func New(engine Engine, opt Options) *Service {
 		ctx:       ctx,
 		cancel:    cancel,
 		chats:     map[string]*Chat{},
+		uploads:   uploads{decoding: picture.NewBudget(int64(picture.DefaultLimits.Memory))},
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]chosen{},
 		changes:   map[string]chan struct{}{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"slices"
 	"strings"
 
 	"m40-llm/infer"
@@ -30,6 +31,7 @@ type messages interface {
 	Messages(ctx context.Context, owner, conversation string, after int64) ([]store.Message, error)
 	Tokens(ctx context.Context, owner, conversation string, message int64) ([]int32, error)
 	TokenRows(ctx context.Context, owner, conversation string, message int64) ([]store.TokenRows, error)
+	Pictures(ctx context.Context, owner, conversation string, hashes []string) (files [][]byte, err error)
 	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
 }
 
@@ -72,11 +74,20 @@ type Store interface {
 	RestoreConversation(ctx context.Context, owner, id string) error
 }
 
+// withoutFiles returns pictures without their files, which a chat in memory does not hold.
+func withoutFiles(pictures []store.Picture) []store.Picture {
+	pictures = slices.Clone(pictures)
+	for i := range pictures {
+		pictures[i].Data = nil
+	}
+	return pictures
+}
+
 // fromStore returns a message as a chat holds it. An answer without a record is one
 // that a person wrote. One that is stored as running has nobody who runs it.
 func fromStore(m store.Message) *turn {
 	t := &turn{Message: Message{
-		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, Author: m.Author, At: m.Created,
+		ID: m.ID, Parent: m.Parent, Version: m.Version, Versions: m.Versions, Role: RoleUser, Text: m.Text, Author: m.Author, At: m.Created, Pictures: withoutFiles(m.Pictures),
 	}}
 	if m.Role == store.RoleTool {
 		t.Role = RoleTool

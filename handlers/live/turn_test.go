@@ -23,7 +23,9 @@ func TestCommandsUseThePanelThatTheCommandBeforeLeft(t *testing.T) {
 			},
 		},
 		"a message from a page without scripts is asked with its settings": {
-			func(s *Service, c *Chat) error { return c.SendWithPanel(background, me, "again", "Set before.") }, true,
+			func(s *Service, c *Chat) error {
+				return c.SendWithPanel(background, me, Question{Text: "again", System: "Set before."})
+			}, true,
 			func(c *Chat) bool { return c.branch[len(c.branch)-1].Answer.Settings.TopK == 7 && c.panel.TopK == 7 },
 		},
 		"a question is answered with its settings": {

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/sample"
 )
 
@@ -33,7 +35,7 @@ func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 	if len(r.Messages) > 0 {
 		messages := make([]apiMessage, len(r.Messages))
 		for i, m := range r.Messages {
-			messages[i] = apiMessage{m.Role, m.Content, m.ReasoningContent, m.ToolCalls, m.ToolCallID}
+			messages[i] = apiMessage{m.Role, apiContent(m), m.ReasoningContent, m.ToolCalls, m.ToolCallID}
 		}
 		fields = append(fields, apiField{"messages", messages})
 		if r.Continue {
@@ -84,11 +86,27 @@ func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 
 type apiMessage struct {
 	Role      string `json:"role"`
-	Content   string `json:"content"`
+	Content   any    `json:"content"`
 	Reasoning string `json:"reasoning_content,omitempty"`
 
 	ToolCalls  json.RawMessage `json:"tool_calls,omitempty"`
 	ToolCallID string          `json:"tool_call_id,omitempty"`
+}
+
+// apiContent returns the content of a message: a text, or a list of parts if it has pictures.
+func apiContent(m chat.Message) any {
+	if len(m.Pictures) == 0 {
+		return m.Content
+	}
+	parts := []any{}
+	for _, data := range m.Pictures {
+		url := "data:" + http.DetectContentType(data) + ";base64," + base64.StdEncoding.EncodeToString(data)
+		parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
+	}
+	if text := strings.ReplaceAll(m.Content, chat.PictureMark, ""); text != "" {
+		parts = append(parts, map[string]any{"type": "text", "text": text})
+	}
+	return parts
 }
 
 // indented writes fields as a JSON object.

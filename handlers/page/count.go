@@ -17,8 +17,11 @@ type countRequest struct {
 
 // CountResponse is the size of the prompt that a draft would lead to.
 type CountResponse struct {
-	Tokens  int `json:"tokens"`  // of the whole prompt
-	Draft   int `json:"draft"`   // of the draft alone
+	Tokens int `json:"tokens"` // of the whole prompt
+	Draft  int `json:"draft"`  // of the draft alone
+
+	Pictures []int `json:"pictures,omitempty"` // of each picture of the draft
+
 	Context int `json:"context"` // context length in tokens, for prompt and answer; 0: not known yet
 }
 
@@ -33,5 +36,5 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context})
+	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures})
 }

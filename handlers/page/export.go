@@ -2,6 +2,7 @@ package page
 
 import (
 	"bufio"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,6 +50,13 @@ type exportedMessage struct {
 	Reasoning *string           `json:"reasoning,omitempty"` // of an answer; older files have no such field, but <think>…</think> in the text
 	At        time.Time         `json:"at"`
 	Answer    *store.AnswerJSON `json:"answer,omitempty"`
+	Pictures  []exportedPicture `json:"pictures,omitempty"` // of a question
+}
+
+// exportedPicture is a picture in a file.
+type exportedPicture struct {
+	Type string `json:"type"` // media type, such as image/png
+	Data []byte `json:"data"` // of the file, in base64
 }
 
 // exportJSON answers GET /c/:id/export.json.
@@ -57,11 +65,14 @@ func (h *Handlers) exportJSON(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := h.Live.WithFiles(c.Request().Context(), principal(c), c.Param("id"), list); err != nil {
+		return err
+	}
 	attach(c, conversation.Title, "json")
 	return c.JSONPretty(http.StatusOK, ExportChat(conversation, list), "  ")
 }
 
-// ExportChat returns a chat and all of its messages as a file.
+// ExportChat returns a chat and all of its messages, with the files of their pictures, as a file.
 func ExportChat(conversation store.Conversation, list []store.Message) ExportedChat {
 	out := ExportedChat{Format: ExportFormat, Metadata: conversation.Metadata, Leaf: conversation.Leaf, Messages: []exportedMessage{}}
 	for _, m := range list {
@@ -85,6 +96,9 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		branch = append(branch, byID[id])
 	}
 	slices.Reverse(branch)
+	if err := h.Live.WithFiles(c.Request().Context(), principal(c), c.Param("id"), branch); err != nil {
+		return err
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# %s\n", markdownLine(conversation.Title))
 	for _, m := range branch {
@@ -105,8 +119,11 @@ func (h *Handlers) exportMarkdown(c echo.Context) error {
 		if reasoning := strings.TrimSpace(m.Reasoning); reasoning != "" {
 			fmt.Fprintf(&text, "\n> %s\n", strings.ReplaceAll(reasoning, "\n", "\n> "))
 		}
+		for i, p := range m.Pictures {
+			fmt.Fprintf(&text, "\n![Picture %d](data:%s;base64,%s)\n", i+1, p.Type, base64.StdEncoding.EncodeToString(p.Data))
+		}
 		called := m.Answer != nil && m.Answer.Call != nil
-		if said := strings.TrimSpace(m.Text); said != "" || !called {
+		if said := strings.TrimSpace(m.Text); said != "" || !called && len(m.Pictures) == 0 {
 			fmt.Fprintf(&text, "\n%s\n", said)
 		}
 		if called {
@@ -194,8 +211,8 @@ func importedFile(c echo.Context) (io.Reader, error) {
 }
 
 // maxExportValue is the largest message in a file, in bytes, with the probabilities of its
-// tokens.
-const maxExportValue = 16 << 20
+// tokens, and its pictures.
+const maxExportValue = 64 << 20
 
 // exportReader decodes an exported chat one message at a time.
 type exportReader struct {
@@ -219,7 +236,7 @@ type valueReader struct {
 	left int
 }
 
-var errLongValue = failure.Invalid("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens", maxExportValue>>20)
+var errLongValue = failure.Invalid("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens and pictures", maxExportValue>>20)
 
 func (r *valueReader) Read(p []byte) (int, error) {
 	if r.left <= 0 {
@@ -382,7 +399,11 @@ func (r *exportReader) readMessages(take func(store.Message) bool) error {
 			return err
 		}
 		r.count++
-		if !take(importMessage(m, r.head.Raw)) {
+		message, err := importMessage(m, name, r.head.Raw)
+		if err != nil {
+			return err
+		}
+		if !take(message) {
 			return errEnough
 		}
 	}
@@ -406,6 +427,10 @@ func (m *exportedMessage) check(name string) error {
 		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
 	case m.Role != store.RoleUser && m.Author != "", !live.IsWriterName(m.Author):
 		return failure.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
+	case m.Role != store.RoleUser && len(m.Pictures) > 0:
+		return failure.Invalid(name+".pictures", "%s.pictures must be missing, because the role is %s", name, m.Role)
+	case len(m.Pictures) > live.MaxPictures:
+		return failure.Invalid(name+".pictures", "%s has %d pictures, and at most %d fit", name, len(m.Pictures), live.MaxPictures)
 	case m.Role != store.RoleAssistant && m.Answer != nil:
 		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is %s", name, m.Role)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
@@ -423,14 +448,24 @@ func exportMessage(m store.Message) exportedMessage {
 	if m.Role == store.RoleAssistant {
 		out.Reasoning = &m.Reasoning
 	}
+	for _, p := range m.Pictures {
+		out.Pictures = append(out.Pictures, exportedPicture{p.Type, p.Data})
+	}
 	return out
 }
 
-func importMessage(m exportedMessage, raw bool) store.Message {
+func importMessage(m exportedMessage, name string, raw bool) (store.Message, error) {
 	out := store.Message{ID: m.ID, Parent: m.Parent, Role: m.Role, State: m.State, Author: m.Author, Text: m.Text, Created: m.At}
 	if m.Answer != nil {
 		answer := m.Answer.Answer()
 		out.Answer = &answer
+	}
+	for i, p := range m.Pictures {
+		read, err := live.ReadPicture(p.Data)
+		if err != nil {
+			return out, failure.Invalid(fmt.Sprintf("%s.pictures[%d]", name, i), "%s.pictures[%d]: %s", name, i, err)
+		}
+		out.Pictures = append(out.Pictures, read)
 	}
 	switch {
 	case m.Role != store.RoleAssistant:
@@ -443,7 +478,7 @@ func importMessage(m exportedMessage, raw bool) store.Message {
 		}
 		out.Reasoning, out.Text = splitReasoning(m.Text)
 	}
-	return out
+	return out, nil
 }
 
 var escapedTag = regexp.MustCompile(`<\\(\\{0,8}/think>)`)

@@ -33,6 +33,7 @@ import (
 // question is the form of the composer.
 type question struct {
 	text, system string
+	pictures     []string      // hashes
 	opening      store.Opening // of a new chat
 	preset       string        // whose settings a new chat has; empty: the defaults
 	temporary    bool
@@ -52,6 +53,9 @@ func (h *Handlers) ask(c echo.Context) error {
 		sent := q
 		var err error
 		if sent.text, err = withFiles(c, q.text); err != nil {
+			return "", err
+		}
+		if sent.pictures, err = h.formPictures(c); err != nil {
 			return "", err
 		}
 		return h.send(c, id, sent)
@@ -76,7 +80,7 @@ func (h *Handlers) ask(c echo.Context) error {
 func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err error) {
 	ctx, who := c.Request().Context(), principal(c)
 	if id == "" {
-		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings()}
+		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings(), Pictures: q.pictures}
 		if own, ok := h.Live.ModelsOwn(); ok && q.preset == "" && (q.opening.Model == "" || q.opening.Model == h.Live.Status().Model.Name) {
 			first.Settings, first.Preset = own.Settings, own.ID
 		}
@@ -97,7 +101,7 @@ func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err
 	if err != nil {
 		return "", err
 	}
-	return id, open.SendWithPanel(ctx, who, q.text, q.system)
+	return id, open.SendWithPanel(ctx, who, live.Question{Text: q.text, System: q.system, Pictures: q.pictures})
 }
 
 // answerQuestion answers POST /c/:id/answer: it starts an answer to the last question of a chat,
@@ -309,6 +313,8 @@ func (w *growingPage) apply(e *live.Event) {
 func (w *growingPage) wait(p *live.Progress) {
 	phase, text := infer.EventPrefill, "Reading the prompt."
 	switch {
+	case p.Pictures != nil:
+		phase, text = infer.EventPictures, view.Looking(p.Pictures)+"."
 	case p.Queued != nil:
 		phase, text = infer.EventQueued, "Waiting for other answers"+view.Wait(*p.Queued)+". The message is kept and will be answered in turn."
 	case p.Loading != nil:

@@ -114,6 +114,7 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 func turnView(m *live.Message, p *web.Page) web.Turn {
 	t := web.Turn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	if m.Answer == nil {
+		t.Pictures = view.Pictures("/c/"+p.Chat, m.Pictures)
 		return t
 	}
 	t.Speaker = view.Speaker(m.Answer)

@@ -55,6 +55,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/c/:id/archive", changeChat(h.archiveChat))
 	e.POST("/c/:id/delete", h.deleteChat)
 	e.POST("/c/:id/restore", h.restoreChat)
+	e.GET("/c/:id/pictures/:hash", h.chatPicture)
 	e.GET("/c/:id/export.json", h.exportJSON)
 	e.GET("/c/:id/export.md", h.exportMarkdown)
 	e.GET("/c/:id/code/:answer", h.answerCode)
@@ -80,6 +81,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
+	e.POST("/pictures", h.addPicture)
+	e.GET("/pictures/:hash", h.uploadedPicture)
 
 	e.Match(getOrHead, "/activity", h.activityPage)
 	e.POST("/activity/:answer/stop", h.stopAnswer)

@@ -34,7 +34,7 @@ type feed struct {
 
 	mu        sync.Mutex      // guards following too
 	following *live.Following // nil: nobody has joined
-	raw       bool
+	at        link
 	readers   map[*feedReader]bool
 	first     []byte // first chunk for a new reader; nil: not rendered since the last event
 	err       error  // why the feed has ended; nil: it has not
@@ -51,11 +51,11 @@ type feedReader struct {
 	err    error
 }
 
-// join adds a reader to the feed of who's link. The reader gets the current chat first.
-func (f *feeds) join(ctx context.Context, service *live.Service, who live.Principal) (*feedReader, error) {
+// join adds a reader to the feed of who's link, whose page is at path. The reader gets the current chat first.
+func (f *feeds) join(ctx context.Context, service *live.Service, who live.Principal, path string) (*feedReader, error) {
 	for {
 		r := &feedReader{feed: f.enter(who.Link()), ready: make(chan struct{}, 1)}
-		err := r.feed.join(ctx, service, who, r)
+		err := r.feed.join(ctx, service, who, path, r)
 		if err == nil {
 			return r, nil
 		}
@@ -108,7 +108,7 @@ func (d *feed) remove(r *feedReader) (failed bool) {
 }
 
 // join adds a reader, the first of whom begins to follow the chat. It returns errFailed if the feed has failed.
-func (d *feed) join(ctx context.Context, service *live.Service, who live.Principal, r *feedReader) error {
+func (d *feed) join(ctx context.Context, service *live.Service, who live.Principal, path string, r *feedReader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.following == nil {
@@ -116,7 +116,7 @@ func (d *feed) join(ctx context.Context, service *live.Service, who live.Princip
 		if err != nil {
 			return err
 		}
-		d.following, d.raw = following, shown.Raw
+		d.following, d.at = following, link{path, shown.Raw}
 		go func() {
 			d.run()
 			following.Close()
@@ -161,7 +161,7 @@ func (d *feed) render() bool {
 
 // publish renders events and queues them for all readers. The caller holds d.mu.
 func (d *feed) publish(events []live.Event) error {
-	frames, err := framesOf(context.Background(), d.raw, events)
+	frames, err := framesOf(context.Background(), d.at, events)
 	if err != nil || len(frames) == 0 {
 		return err
 	}
@@ -190,7 +190,7 @@ func (d *feed) add(ctx context.Context, r *feedReader) error {
 		return err
 	}
 	if d.first == nil {
-		turns, err := turnsFrame(ctx, d.raw, live.Event{Type: live.EventBranch, Messages: shown.Messages, More: shown.More})
+		turns, err := turnsFrame(ctx, d.at, live.Event{Type: live.EventBranch, Messages: shown.Messages, More: shown.More})
 		if err != nil {
 			return err
 		}

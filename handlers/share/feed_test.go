@@ -17,7 +17,7 @@ func TestFeeds_ALinkThatIsRenderedHoldsUpNoOther(t *testing.T) {
 	busy.mu.Lock() // it renders
 	joined := make(chan error)
 	go func() {
-		_, err := f.join(t.Context(), live.New(nil, live.Options{}), live.Principal{Share: byLink(1).Share})
+		_, err := f.join(t.Context(), live.New(nil, live.Options{}), live.Principal{Share: byLink(1).Share}, "/s/x")
 		joined <- err
 	}()
 	for f.usersOf(1) < 2 { // until that one waits

@@ -63,7 +63,7 @@ func (h *Handlers) page(c echo.Context) error {
 		return err
 	}
 	defer following.Close()
-	p := sharedView(shown)
+	p := sharedView(shown, pathOf(c))
 	p.Keyboard = h.keyboardOf(who, h.Live.Asker(who, secretOf(c))).view
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
@@ -75,6 +75,22 @@ func (h *Handlers) page(c echo.Context) error {
 // NotShared responds to every request for something that is not shared in the same way.
 func NotShared(c echo.Context) error {
 	return httpio.Render(c, http.StatusNotFound, web.NotShared())
+}
+
+// picture handles GET /s/:token/pictures/:hash with a picture of a message that the link shows.
+func (h *Handlers) picture(c echo.Context) error {
+	who, err := h.reader(c)
+	if err != nil {
+		return NotShared(c)
+	}
+	p, err := h.Live.SharedPicture(c.Request().Context(), who, c.Param("hash"))
+	if errors.Is(err, live.ErrNotShared) || errors.Is(err, live.ErrNoPicture) {
+		return NotShared(c)
+	}
+	if err != nil {
+		return err
+	}
+	return httpio.Picture(c, p.Hash, p.Type, p.Data)
 }
 
 // frame is a message of the stream behind a link. Types are
@@ -122,7 +138,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 		return err
 	}
 	defer seat.Close()
-	r, err := h.feeds.join(ctx, h.Live, who)
+	r, err := h.feeds.join(ctx, h.Live, who, pathOf(c))
 	if err != nil {
 		return err
 	}
@@ -164,13 +180,13 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 }
 
 // framesOf renders events.
-func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []frame, err error) {
+func framesOf(ctx context.Context, at link, events []live.Event) (frames []frame, err error) {
 	for i := range events {
 		e := &events[i]
 		f := frame{ID: e.ID}
 		switch e.Type {
 		case live.EventBranch:
-			if f, err = turnsFrame(ctx, raw, *e); err != nil {
+			if f, err = turnsFrame(ctx, at, *e); err != nil {
 				return nil, err
 			}
 		case live.EventText:
@@ -179,7 +195,7 @@ func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []fram
 				f.Rate = float64(e.Tokens-1) / e.Decode.Seconds()
 			}
 		case live.EventBlock:
-			if raw {
+			if at.raw {
 				continue
 			}
 			f.Type, f.HTML, f.Chars = "block", markdown.Block(e), markdown.UTF16Length(e.Text)
@@ -188,7 +204,7 @@ func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []fram
 			}
 		case live.EventEnd:
 			f.Type = "turn"
-			if f.HTML, err = render(ctx, web.SharedTurns([]web.SharedTurn{turnView(e.Message, raw)})); err != nil {
+			if f.HTML, err = render(ctx, web.SharedTurns([]web.SharedTurn{turnView(e.Message, at)})); err != nil {
 				return nil, err
 			}
 		case live.EventProgress:
@@ -202,7 +218,7 @@ func framesOf(ctx context.Context, raw bool, events []live.Event) (frames []fram
 }
 
 // turnsFrame renders the messages of a branch.
-func turnsFrame(ctx context.Context, raw bool, e live.Event) (frame, error) {
+func turnsFrame(ctx context.Context, at link, e live.Event) (frame, error) {
 	f := frame{Type: "turns", ID: e.ID}
 	if e.ID == 0 && len(e.Messages) == 0 {
 		html, err := render(ctx, web.SharedElsewhere())
@@ -211,7 +227,7 @@ func turnsFrame(ctx context.Context, raw bool, e live.Event) (frame, error) {
 	}
 	turns := make([]web.SharedTurn, len(e.Messages))
 	for i := range e.Messages {
-		turns[i] = turnView(&e.Messages[i], raw)
+		turns[i] = turnView(&e.Messages[i], at)
 	}
 	html, err := render(ctx, web.SharedTurns(turns))
 	f.HTML = html
@@ -225,10 +241,10 @@ func render(ctx context.Context, component templ.Component) (string, error) {
 }
 
 // sharedView converts a shared chat for the page.
-func sharedView(shown *live.SharedChat) web.SharedChat {
+func sharedView(shown *live.SharedChat, path string) web.SharedChat {
 	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: shown.Expires}
 	for i := range shown.Messages {
-		p.Turns = append(p.Turns, turnView(&shown.Messages[i], shown.Raw))
+		p.Turns = append(p.Turns, turnView(&shown.Messages[i], link{path, shown.Raw}))
 	}
 	if shown.More && len(p.Turns) > 0 {
 		p.Earlier = p.Turns[0].ID
@@ -236,16 +252,25 @@ func sharedView(shown *live.SharedChat) web.SharedChat {
 	return p
 }
 
+// link is where the messages of a shared chat are shown.
+type link struct {
+	path string // of the page, /s/TOKEN
+	raw  bool   // the chat is raw
+}
+
+func pathOf(c echo.Context) string { return "/s/" + c.Param("token") }
+
 // turnView converts a message for the page.
-func turnView(m *live.Message, raw bool) web.SharedTurn {
+func turnView(m *live.Message, at link) web.SharedTurn {
 	t := web.SharedTurn{ID: m.ID, You: m.Role != live.RoleModel, Result: m.Role == live.RoleTool, Author: m.Author, At: m.At, Text: m.Text}
 	a := m.Answer
 	if a == nil {
+		t.Pictures = view.Pictures(at.path, m.Pictures)
 		return t
 	}
 	t.Speaker, t.Running = view.Speaker(a), a.State.Running()
 	switch {
-	case raw:
+	case at.raw:
 	case t.Running:
 		t.Text = m.Text[a.Blocks:]
 		if !a.Thinking {
@@ -313,6 +338,8 @@ func waitsFor(p *live.Progress) string {
 	switch {
 	case p == nil:
 		return ""
+	case p.Pictures != nil:
+		return view.Looking(p.Pictures)
 	case p.Queued != nil:
 		return "Waiting for other answers" + view.Wait(*p.Queued)
 	case p.Loading != nil:

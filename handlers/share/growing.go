@@ -34,7 +34,7 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 	if !found {
 		return c.HTMLBlob(http.StatusOK, page.Bytes())
 	}
-	g := &growth{Page: growing.Begin(c), raw: shown.Raw}
+	g := &growth{Page: growing.Begin(c), path: pathOf(c), raw: shown.Raw}
 	for _, m := range shown.Messages {
 		g.last = m.ID
 	}
@@ -99,6 +99,7 @@ func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *live.Fo
 // growth appends messages to the page of a shared chat.
 type growth struct {
 	*growing.Page
+	path string
 	raw  bool
 	last int64  // id of the last message
 	wait string // phase of waiting shown last
@@ -117,7 +118,7 @@ func (g *growth) add(c echo.Context, e *live.Event) error {
 			g.Passing(text + ".")
 		}
 	case live.EventEnd:
-		return web.SharedEnd(turnView(e.Message, g.raw)).Render(c.Request().Context(), c.Response())
+		return web.SharedEnd(turnView(e.Message, link{g.path, g.raw})).Render(c.Request().Context(), c.Response())
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func (g *growth) turns(c echo.Context, e *live.Event) error {
 		g.Note("The chat goes on in another way from here.")
 	}
 	for i := range e.Messages {
-		t := turnView(&e.Messages[i], g.raw)
+		t := turnView(&e.Messages[i], link{g.path, g.raw})
 		g.last = t.ID
 		if err := web.SharedTurns([]web.SharedTurn{t}).Render(c.Request().Context(), c.Response()); err != nil {
 			return err

@@ -44,6 +44,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 func (h *Handlers) ReaderRoutes(e *echo.Echo) {
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token", h.page)
 	e.GET("/s/:token/events", h.events)
+	e.GET("/s/:token/pictures/:hash", h.picture)
 	e.Match([]string{http.MethodGet, http.MethodHead}, "/s/:token/write", h.writePage)
 	e.POST("/s/:token/write", h.write)
 }

@@ -25,6 +25,7 @@ import (
 //
 //	{"type":"open","ref":1,"chat":"ID","since":0}               read this chat from here on; with "at":4 and no since: with the messages around message 4, if the branch has it
 //	{"type":"send","ref":2,"text":…,"system":…,"settings":{…}}  ask; begins a new chat if none is open
+//	{"type":"send","ref":2,…,"pictures":["HASH"]}               ask about pictures, which were uploaded with POST /pictures; in an edit those of the message, too
 //	{"type":"send","ref":2,…,"unanswered":true}                 add the question without an answer, for a contact sheet of it
 //	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
 //	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
@@ -100,6 +101,7 @@ type Command struct {
 	PastEnd    bool           `json:"past_end"`
 	Unanswered bool           `json:"unanswered"`
 	Keep       int            `json:"keep"`
+	Pictures   []string       `json:"pictures"`
 	Preset     string         `json:"preset"`
 	Answer     int64          `json:"answer"`
 	Token      *int32         `json:"token"`
@@ -186,6 +188,8 @@ type Message struct {
 	HTML      []string  `json:"html,omitempty"`
 	Tail      string    `json:"tail,omitempty"`
 	Answer    *Answer   `json:"answer,omitempty"`
+
+	Pictures []store.Picture `json:"pictures,omitempty"` // of a question; GET /c/ID/pictures/HASH has the file
 }
 
 // Versions says which version of a message this is: index of count, from 1.
@@ -328,7 +332,7 @@ func newMessages(list []live.Message) []Message {
 func newMessage(m *live.Message) Message {
 	w := Message{
 		ID: m.ID, Parent: m.Parent, Versions: Versions{Index: m.Version, Count: m.Versions},
-		Role: m.Role, Author: m.Author, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning,
+		Role: m.Role, Author: m.Author, At: m.At.UnixMilli(), Text: m.Text, Reasoning: m.Reasoning, Pictures: m.Pictures,
 	}
 	if m.Answer == nil {
 		return w

@@ -236,7 +236,7 @@ func (s *session) execute(ctx context.Context, c Command) (reply, error) {
 		}
 		return s.follow(ctx, chat, c.Since, c.At)
 	case "send":
-		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset, Unanswered: c.Unanswered}
+		question := live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Opening: c.Opening, Preset: c.Preset, Unanswered: c.Unanswered, Pictures: c.Pictures}
 		if s.chat != nil {
 			return reply{}, s.chat.Send(ctx, s.who, question)
 		}
@@ -261,7 +261,7 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	case "regenerate":
 		return reply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
 	case "edit":
-		return reply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
+		return reply{}, chat.Edit(ctx, s.who, c.Message, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings, Pictures: c.Pictures})
 	case "result":
 		return reply{}, chat.Result(ctx, s.who, c.Answer, live.Question{Text: c.Text, System: c.System, Settings: *c.Settings})
 	case "replay":

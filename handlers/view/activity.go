@@ -57,6 +57,8 @@ func doing(a activity.Answer) string {
 	switch {
 	case a.Limit > 0:
 		return fmt.Sprintf("waits for another answer to end: the limit is %d at once", a.Limit)
+	case last.Pictures != nil:
+		return fmt.Sprintf("reads pictures, %d of %d done", last.Pictures.Done, last.Pictures.Total)
 	case last.Queued != nil:
 		return fmt.Sprintf("number %s in the queue%s", web.Thousands(last.Queued.Position), Wait(*last.Queued))
 	case last.Loading != nil && last.Loading.Total > 0:

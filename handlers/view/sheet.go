@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/infer"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
 )
@@ -134,6 +135,8 @@ func note(c compare.Cell) string {
 		return ""
 	case p == nil:
 		return "Waiting for the answers before it."
+	case p.Pictures != nil:
+		return Looking(p.Pictures) + "."
 	case p.Queued != nil:
 		return fmt.Sprintf("Number %s in the queue%s.", web.Thousands(p.Queued.Position), Wait(*p.Queued))
 	case p.Loading != nil:
@@ -144,6 +147,14 @@ func note(c compare.Cell) string {
 		return fmt.Sprintf("Reading the prompt: %s of %s tokens.", web.Thousands(p.Prefill.Done), web.Thousands(p.Prefill.Total))
 	}
 	return ""
+}
+
+// Looking says that an answer waits for its pictures.
+func Looking(p *infer.Pictures) string {
+	if p.Total == 1 {
+		return "Reading the picture"
+	}
+	return fmt.Sprintf("Reading picture %d of %d", min(p.Done+1, p.Total), p.Total)
 }
 
 // SheetFigures are the figures of a sheet in words.

@@ -264,7 +264,14 @@ func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 	return func(yield func(infer.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		mail, err := e.submit(ctx, r)
+		left := false // the consumer has stopped
+		mail, err := e.submit(ctx, r, func(p infer.Pictures) bool {
+			left = !yield(infer.Event{Type: infer.EventPictures, Pictures: &p}, nil)
+			return !left
+		})
+		if left {
+			return
+		}
 		if err != nil {
 			yield(infer.Event{}, err)
 			return
@@ -294,8 +301,9 @@ func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 }
 
 // submit creates the answer to r and hands it to the step loop. Everything that needs no
-// device happens here, in the caller's goroutine.
-func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, err error) {
+// device happens here, in the caller's goroutine. So does the encoding of pictures, each of which it reports; it ends when
+// looking returns false.
+func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer.Pictures) bool) (mail *mailbox, err error) {
 	submitted := e.options.Now()
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -315,7 +323,7 @@ func (e *Engine) submit(ctx context.Context, r infer.Request) (mail *mailbox, er
 		if err != nil {
 			return err
 		}
-		if p.pictures, err = m.look(ctx, r, p.tokens, e.models.pictures); err != nil {
+		if p.pictures, err = m.look(ctx, r, p.tokens, e.models.pictures, looking); err != nil {
 			return err
 		}
 		a, err := newAnswer(ctx, r, m, p, e.options.Logger)
@@ -412,9 +420,26 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 			view.Prompt = m.tokenizer.Decode(r.Tokens, true)
 		}
 		view.Begun = m.spellBegun(ctx, r, e.options.Now())
+		if err == nil {
+			view.Pictures, err = m.pictureTokens(r)
+		}
 		return err
 	})
 	return view, err
+}
+
+// pictureTokens returns how many tokens stand for each picture of the messages of r.
+func (m *openModel) pictureTokens(r infer.Request) (list []int, err error) {
+	for _, message := range r.Messages {
+		for _, data := range message.Pictures {
+			size, err := m.vision.sizeOf(data)
+			if err != nil {
+				return nil, infer.Invalid("messages", "picture %d: %s", len(list)+1, err)
+			}
+			list = append(list, size.Tokens)
+		}
+	}
+	return list, nil
 }
 
 // errUnreadable ends the answers of a model whose file became unreadable.

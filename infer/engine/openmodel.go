@@ -98,6 +98,7 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 				return err
 			}
 			m.openVision(l.openTower)
+			m.info.Vision = m.vision != nil
 			return nil
 		})
 		l.publish(m)

@@ -220,9 +220,21 @@ func (v *vision) sizeOf(data []byte) (picture.Size, error) {
 // decoding bounds the memory of pictures that are decoded at the same time.
 var decoding = picture.NewBudget(int64(picture.DefaultLimits.Memory))
 
-// look encodes the pictures of r, whose prompt is tokens, and returns where they are in it.
-func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, seen *seenPictures) (spans []pictureSpan, err error) {
+// look encodes the pictures of r, whose prompt is tokens, and returns where they are in it. It reports each before it is encoded,
+// and ends when that returns false. Nothing is reported if one of them cannot be decoded.
+func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, seen *seenPictures, report func(infer.Pictures) bool) (spans []pictureSpan, err error) {
 	next := 0 // position from which the next picture is looked for
+	all := 0
+	for _, message := range r.Messages {
+		for _, data := range message.Pictures {
+			if all++; all == 1 {
+				continue // encode decodes it before it reports it
+			}
+			if _, err := decoding.Decode(ctx, data, picture.DefaultLimits); err != nil {
+				return nil, pictureError(ctx, all, err)
+			}
+		}
+	}
 	for _, message := range r.Messages {
 		for _, data := range message.Pictures {
 			number := len(spans) + 1
@@ -234,11 +246,8 @@ func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, s
 			if span.at = next + slices.Index(tokens[next:], m.vision.token); span.at < next || !m.vision.fills(tokens, span) {
 				return nil, infer.Invalid("messages", "picture %d has no place in the prompt: a message has the text of a control token", number)
 			}
-			if span.seenPicture, err = m.vision.encode(ctx, data, seen); err != nil {
-				if _, ok := errors.AsType[*infer.Error](err); !ok && ctx.Err() == nil {
-					err = infer.Invalid("messages", "picture %d: %s", number, err)
-				}
-				return nil, err
+			if span.seenPicture, err = m.vision.encode(ctx, data, seen, func() bool { return report(infer.Pictures{Done: len(spans), Total: all}) }); err != nil {
+				return nil, pictureError(ctx, number, err)
 			}
 			spans, next = append(spans, span), span.end()
 		}
@@ -252,6 +261,14 @@ func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, s
 	return spans, nil
 }
 
+// pictureError returns the error of a request for that of one of its pictures.
+func pictureError(ctx context.Context, number int, err error) error {
+	if _, ok := errors.AsType[*infer.Error](err); ok || ctx.Err() != nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return infer.Invalid("messages", "picture %d: %s", number, err)
+}
+
 // fills reports whether the rows of span have the token of pictures.
 func (v *vision) fills(tokens []int32, span pictureSpan) bool {
 	if span.end() > len(tokens) {
@@ -260,8 +277,9 @@ func (v *vision) fills(tokens []int32, span pictureSpan) bool {
 	return !slices.ContainsFunc(tokens[span.at:span.end()], func(id int32) bool { return id != v.token })
 }
 
-// encode returns a picture with its vectors. Those of a picture that was encoded before are at hand.
-func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures) (*seenPicture, error) {
+// encode returns a picture with its vectors. Those of a picture that was encoded before are at hand. It calls report when the
+// picture is decoded, and ends if that returns false.
+func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures, report func() bool) (*seenPicture, error) {
 	img, err := decoding.Decode(ctx, data, picture.DefaultLimits)
 	if err != nil {
 		return nil, err
@@ -269,6 +287,9 @@ func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures) (*
 	pixels, err := v.prepare.Prepare(img)
 	if err != nil {
 		return nil, err
+	}
+	if !report() {
+		return nil, context.Canceled
 	}
 	key := pictureKey{v.hash, pixels.Hash}
 	select {

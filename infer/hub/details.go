@@ -26,6 +26,7 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 	}
 	d := infer.ModelDetails{ModelInfo: h.fit(h.info(e))[0], Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
 	d.Companion = h.companionOf(e)
+	d.Vision = d.Companion != ""
 	f, err := e.open()
 	if err != nil {
 		return infer.ModelDetails{}, unusable("model %q cannot be read: %s", name, e.reason(err))

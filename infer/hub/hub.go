@@ -120,6 +120,7 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 				return err
 			}
 			models[i] = h.info(e)
+			models[i].Vision = h.companionOf(e) != ""
 			return nil
 		})
 	}
@@ -167,6 +168,7 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 		return broken(info.Error)
 	}
 	info.Companion = h.companionOf(e)
+	info.Vision = info.Companion != ""
 	f, err := e.open()
 	if err != nil {
 		return broken(e.reason(err))

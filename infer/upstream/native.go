@@ -100,7 +100,7 @@ func isLogProb(x float64) bool { return x >= least && x <= 1e-6 }
 // checkEvent returns what is wrong with an event; empty if nothing is.
 func checkEvent(e *infer.Event) string {
 	set := map[infer.EventType]bool{
-		infer.EventSchema: e.Schema != nil, infer.EventPrompt: e.Prompt != nil, infer.EventQueued: e.Queued != nil, infer.EventLoading: e.Loading != nil,
+		infer.EventSchema: e.Schema != nil, infer.EventPrompt: e.Prompt != nil, infer.EventPictures: e.Pictures != nil, infer.EventQueued: e.Queued != nil, infer.EventLoading: e.Loading != nil,
 		infer.EventPrefill: e.Prefill != nil, infer.EventToken: e.Token != nil, infer.EventDone: e.Done != nil,
 	}
 	for kind, has := range set {
@@ -121,6 +121,8 @@ func checkEvent(e *infer.Event) string {
 		return "its type is unknown"
 	case e.Prompt != nil && !record.ValidNotes(e.Prompt.Notes) || e.Done != nil && !record.ValidNotes(e.Done.Notes):
 		return "the notes on the prompt"
+	case e.Pictures != nil && (!positive(e.Pictures.Done, e.Pictures.Total) || e.Pictures.Done > e.Pictures.Total):
+		return "the progress of pictures"
 	case e.Queued != nil && !(positive(e.Queued.Position) && e.Queued.WaitS >= 0):
 		return "a place in the queue"
 	case e.Loading != nil && (e.Loading.Done < 0 || e.Loading.Total < e.Loading.Done || !positive(e.Loading.Kernels, e.Loading.KernelsTotal)):

@@ -1,0 +1,95 @@
+package page
+
+import (
+	"io"
+	"mime/multipart"
+	"net/http"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"m40-llm/handlers/failure"
+	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/live"
+	"m40-llm/infer/units"
+)
+
+// Pictures of messages. The page uploads each as soon as it is attached, and names it by its hash when it sends the message.
+
+// addPicture answers POST /pictures, whose body is a picture file. The response says how the picture is named in a message.
+func (h *Handlers) addPicture(c echo.Context) error {
+	data, err := io.ReadAll(io.LimitReader(c.Request().Body, live.MaxPictureBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > live.MaxPictureBytes {
+		return failure.New(failure.BodyTooLarge, "the picture has more than %s, the most that one can have; send a smaller one", units.ByteSize(live.MaxPictureBytes))
+	}
+	p, err := h.Live.AddPicture(c.Request().Context(), principal(c), data)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusCreated, p)
+}
+
+// uploadedPicture answers GET /pictures/:hash with a picture that the asker uploaded and has not sent yet.
+func (h *Handlers) uploadedPicture(c echo.Context) error {
+	p, err := h.Live.UploadedPicture(principal(c), c.Param("hash"))
+	if err != nil {
+		return err
+	}
+	return httpio.Picture(c, p.Hash, p.Type, p.Data)
+}
+
+// chatPicture answers GET /c/:id/pictures/:hash.
+func (h *Handlers) chatPicture(c echo.Context) error {
+	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	p, err := chat.Picture(c.Request().Context(), principal(c), c.Param("hash"))
+	if err != nil {
+		return err
+	}
+	return httpio.Picture(c, p.Hash, p.Type, p.Data)
+}
+
+// formPictures keeps the picture files of the form of the composer, and returns their hashes.
+func (h *Handlers) formPictures(c echo.Context) (hashes []string, err error) {
+	form, err := c.MultipartForm()
+	if err == http.ErrNotMultipart {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failure.Invalid("pictures", "the form cannot be read: %v", err)
+	}
+	files := slices.DeleteFunc(form.File["pictures"], func(f *multipart.FileHeader) bool { return f.Filename == "" }) // none was chosen
+	if len(files) > live.MaxPictures {
+		return nil, failure.Invalid("pictures", "the message has %d pictures, and at most %d fit; send several messages", len(files), live.MaxPictures)
+	}
+	for _, file := range files {
+		if file.Size > live.MaxPictureBytes {
+			return nil, failure.Invalid("pictures", "%s has %s, and a picture can have at most %s; send a smaller one", httpio.Shorten(file.Filename), units.ByteSize(file.Size), units.ByteSize(live.MaxPictureBytes))
+		}
+		hash, err := h.formPicture(c, file)
+		if err != nil {
+			return nil, err
+		}
+		hashes = append(hashes, hash)
+	}
+	return hashes, nil
+}
+
+func (h *Handlers) formPicture(c echo.Context, file *multipart.FileHeader) (hash string, err error) {
+	opened, err := file.Open()
+	if err != nil {
+		return "", err
+	}
+	defer opened.Close()
+	data, err := io.ReadAll(opened)
+	if err != nil {
+		return "", err
+	}
+	p, err := h.Live.AddPicture(c.Request().Context(), principal(c), data)
+	return p.Hash, err
+}
