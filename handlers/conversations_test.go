@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -483,5 +484,59 @@ func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 	}
 	if list := railOf(t, server, ""); strings.Contains(list, "/c/") {
 		t.Errorf("what was refused is listed: %s", list)
+	}
+}
+
+func TestACopyOfAChatHasAllItsBranches(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	c := begin(t, server, engine, "one", "first")
+	c.Do("regenerate", nil)
+	a := engine.Next(t)
+	a.Write("second")
+	a.Finish()
+	c.Until("the second answer", func() bool { return c.Ended() && c.Last().Text == "second" })
+	copyOf := func(chat string) (string, handlerstest.Response) {
+		got := handlerstest.PostScripted(t, server, "/c/"+chat+"/copy", "")
+		var made struct{ Chat string }
+		_ = json.Unmarshal([]byte(got.Body), &made)
+		return made.Chat, got
+	}
+	export := func(chat string) (title, rest string) {
+		var v map[string]any
+		mustDecode(t, handlerstest.Call(t, server, http.MethodGet, "/c/"+chat+"/export.json", ""), &v)
+		title, _ = v["title"].(string)
+		for _, own := range []string{"title", "exported", "created", "origin", "id"} {
+			delete(v, own)
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers := map[string]int{} // the messages of a copy have other ids
+		return title, regexp.MustCompile(`"(id|leaf|parent)":(\d+)`).ReplaceAllStringFunc(string(text), func(field string) string {
+			name, id, _ := strings.Cut(field, ":")
+			if numbers[id] == 0 {
+				numbers[id] = len(numbers) + 1
+			}
+			return name + ":" + strconv.Itoa(numbers[id])
+		})
+	}
+	_, want := export(c.Chat)
+	for _, title := range []string{"one (copy)", "one (copy 2)", "one (copy 3)"} {
+		id, got := copyOf(c.Chat)
+		if got.Status != http.StatusOK || id == "" || id == c.Chat {
+			t.Fatalf("the copy is %q: %d, %s", id, got.Status, got.Body)
+		}
+		if is, text := export(id); is != title || text != want {
+			t.Errorf("the copy is called %q and has\n%s\nwant %q with\n%s", is, text, title, want)
+		}
+		c.Chat = id // the next is a copy of the copy
+	}
+	if got := handlerstest.Submit(t, server, "/c/"+c.Chat+"/copy", url.Values{}); got.Status != http.StatusSeeOther || !strings.HasPrefix(got.Header.Get("Location"), "/c/") {
+		t.Errorf("without scripts: %d to %q", got.Status, got.Header.Get("Location"))
+	}
+	if _, got := copyOf("0000000000000000"); got.Status != http.StatusNotFound {
+		t.Errorf("a chat that there is not: %d", got.Status)
 	}
 }

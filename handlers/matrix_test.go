@@ -73,7 +73,7 @@ var rules = map[string]rule{
 
 	"GET /c/:id": ofChat, "HEAD /c/:id": ofChat, "POST /c/:id": ofChat, "POST /c/:id/stop": ofChat, "POST /c/:id/answer": ofChat,
 	"POST /c/:id/show": ofChat, "POST /c/:id/rename": ofChat, "POST /c/:id/model": ofChat, "POST /c/:id/move": ofChat,
-	"POST /c/:id/pin": ofChat, "POST /c/:id/archive": ofChat, "POST /c/:id/delete": ofChat, "POST /c/:id/restore": ofChat,
+	"POST /c/:id/pin": ofChat, "POST /c/:id/archive": ofChat, "POST /c/:id/delete": ofChat, "POST /c/:id/copy": ofChat, "POST /c/:id/restore": ofChat,
 	"GET /c/:id/export.json": ofChat, "GET /c/:id/export.md": ofChat, "GET /c/:id/code/:answer": ofChat,
 	"GET /c/:id/share": ofChat, "POST /c/:id/share": ofChat, "POST /c/:id/share/end": ofChat,
 	"GET /c/:id/pictures/:hash": ofChat, "POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,

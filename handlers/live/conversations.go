@@ -485,6 +485,23 @@ func (s *Service) Fork(ctx context.Context, who Principal, c *Chat, message int6
 	return id, s.list(ctx, who, id, c.temporary)
 }
 
+// Copy copies the chat called id with all its branches, and returns the id of the copy. What is copied from a temporary chat
+// is a temporary chat.
+func (s *Service) Copy(ctx context.Context, who Principal, id string) (string, error) {
+	c, err := s.Chat(ctx, who, id)
+	if err != nil {
+		return "", err
+	}
+	if err := c.may(who, access.ActionChange); err != nil {
+		return "", err
+	}
+	copied, err := c.copyAll(context.WithoutCancel(ctx))
+	if err != nil {
+		return "", err
+	}
+	return copied, s.list(ctx, who, copied, c.temporary)
+}
+
 // imports is how many chats are imported or copied at once; more wait.
 const imports = 2
 

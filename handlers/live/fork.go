@@ -2,6 +2,9 @@ package live
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"m40-llm/store"
 )
@@ -46,4 +49,49 @@ func (c *Chat) branchTo(message int64) (n store.Metadata, wanted map[int64]bool,
 	n = c.metadata.Fork()
 	n.Settings = c.panel.record()
 	return n, wanted, nil
+}
+
+// copyAll copies the messages of all branches into a new conversation.
+func (c *Chat) copyAll(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	var err error
+	switch r := c.answer.run; {
+	case c.dropped:
+		err = ErrNotFound
+	case r != nil:
+		err = r.conflict("copy this chat")
+	case len(c.branch) == 0:
+		err = invalid("chat", "a chat without a message cannot be copied")
+	}
+	n, leaf := c.metadata.Fork(), c.branch.leaf()
+	n.Settings = c.panel.record()
+	c.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	n.Title = copyTitle(n.Title)
+	copied, err := c.service.importInto(ctx, c.owner, c.messages, c.tree(ctx), func() (store.Metadata, int64) { return n, leaf })
+	return copied.ID, err
+}
+
+// copyTitle returns the title of a copy of a chat: "Bread (copy)", and of that "Bread (copy 2)".
+func copyTitle(title string) string {
+	base, n := title, 1
+	if before, rest, found := strings.Cut(title, " (copy"); found {
+		if number, ok := strings.CutSuffix(rest, ")"); ok {
+			if number == "" {
+				base, n = before, 2
+			} else if last, err := strconv.Atoi(strings.TrimPrefix(number, " ")); err == nil && last > 1 && last < 1000 {
+				base, n = before, last+1
+			}
+		}
+	}
+	suffix := " (copy)"
+	if n > 1 {
+		suffix = fmt.Sprintf(" (copy %d)", n)
+	}
+	if runes := []rune(base); len(runes)+len(suffix) > maxTitle {
+		base = string(runes[:maxTitle-len(suffix)])
+	}
+	return base + suffix
 }

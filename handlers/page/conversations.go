@@ -91,6 +91,18 @@ func (h *Handlers) deleteChat(c echo.Context) error {
 	return changed(c, "/")
 }
 
+// copyChat answers POST /c/:id/copy with the id of the copy.
+func (h *Handlers) copyChat(c echo.Context) error {
+	copied, err := h.Live.Copy(c.Request().Context(), principal(c), c.Param("id"))
+	if err != nil {
+		return err
+	}
+	if httpio.WantsJSON(c.Request()) {
+		return c.JSON(http.StatusOK, map[string]string{"chat": copied})
+	}
+	return c.Redirect(http.StatusSeeOther, "/c/"+copied)
+}
+
 func (h *Handlers) restoreChat(c echo.Context) error {
 	if err := h.Live.Restore(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err

@@ -53,6 +53,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/c/:id/move", changeChat(h.moveChat))
 	e.POST("/c/:id/pin", changeChat(h.pinChat))
 	e.POST("/c/:id/archive", changeChat(h.archiveChat))
+	e.POST("/c/:id/copy", h.copyChat)
 	e.POST("/c/:id/delete", h.deleteChat)
 	e.POST("/c/:id/restore", h.restoreChat)
 	e.GET("/c/:id/pictures/:hash", h.chatPicture)

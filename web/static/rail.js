@@ -210,7 +210,12 @@ export class Rail {
     const form = e.target, { chat } = this, { id } = chat
     const lost = { id, title: this.titleOf(id), current: id === this.on.current() }
     this.menu.hidePopover()
-    if (!await this.post(form.getAttribute('action'), new FormData(form))) return
+    const answer = await this.post(form.getAttribute('action'), new FormData(form))
+    if (!answer) return
+    if (answer.chat) {
+      location.assign(route(`/c/${answer.chat}`)) // the copy
+      return
+    }
     const { act } = form.dataset, value = form.elements.value?.value === 'true'
     if (act === 'delete') this.deleted(lost)
     else if (lost.current) this.mark({ ...chat, ...{ pin: { pinned: value }, archive: { archived: value }, move: { folder: form.elements.folder?.value } }[act] })
