@@ -141,6 +141,7 @@ func TestCommands(t *testing.T) {
 		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is neither always nor never`}},
 		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "m40-llm serve starts it"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
+		{"more least than most tokens of a picture are wrong usage", nil, "", "run --image-min-tokens 9 --image-max-tokens 8 guide hi", result{2, "", "--image-max-tokens"}},
 
 		{"a prompt gets one answer", nil, "", "run guide Hello --temp 0 --max-tokens 8", result{0, "\n", ""}},
 		{"a prompt can come through a pipe", nil, "Hello\n", "run --temp 0 --max-tokens 8", result{0, "\n", ""}},

@@ -121,6 +121,8 @@ type engineFlags struct {
 	mmproj   *string // nil: the command has no such flag
 	draft    *string
 	ahead    *string
+
+	minPicture, maxPicture *int // nil: the command has no such flags
 }
 
 func addEngineFlags(f *cli.Flags) engineFlags {
@@ -129,6 +131,8 @@ func addEngineFlags(f *cli.Flags) engineFlags {
 		ctx:         f.Int("ctx", 0, "context length in tokens, for prompt and answer together; 0: the length that the model was trained with, or as much as fits into memory"),
 		template:    f.String("chat-template", "", "FILE", "chat template, in Jinja, of all models in files, instead of their own; a file NAME.jinja beside a model is that model's"),
 		mmproj:      f.String("mmproj", "", "FILE|off", "companion file with which models in files read pictures, or off: they read none; by default that beside a model, such as mmproj-NAME.gguf"),
+		minPicture:  f.Int("image-min-tokens", 0, "tokens that a small picture is enlarged to, in families whose companion files do not say it (Qwen); 0: as published"),
+		maxPicture:  f.Int("image-max-tokens", 0, "tokens that a large picture is shrunk to, in families whose companion files do not say it (Qwen, Gemma 4); 0: as published"),
 		draft:       f.String("draft", "auto", "auto|off|lookup|mtp|MODEL", "what drafts the next tokens, of which a step checks several: the same answers in other steps; lookup: the context where they repeat it; mtp: the multi-token prediction block of the model file; MODEL: a smaller model with the same vocabulary, by name or file, which is loaded too; auto: the context or the block, as far as that gains by the measured times of steps"),
 		ahead:       f.String("run-ahead", "auto", "auto|on|off", "let a GPU draw tokens itself and compute up to four steps before the server has sampled: the same answers, with shorter pauses between steps; auto: on, where the GPU computes all of the model"),
 	}
@@ -210,6 +214,13 @@ func (f engineFlags) options(catalog *hub.Hub, model string, parallel int, logge
 		Logger:        logger,
 		Version:       version,
 		FreeMemory:    cpu.FreeMemory,
+	}
+	if f.maxPicture != nil {
+		least, most := *f.minPicture, *f.maxPicture
+		if least < 0 || most < 0 || most > 0 && least > most {
+			return engine.Options{}, cli.Usagef("a picture cannot have at least %d and at most %d tokens; see --image-min-tokens and --image-max-tokens", least, most)
+		}
+		o.Pictures.MinTokens, o.Pictures.MaxTokens = least, most
 	}
 	if f.draft != nil {
 		if o.Draft, err = f.drafter(catalog); err != nil {

@@ -42,6 +42,10 @@ func (e *executable) Run(b *device.Batch) error {
 			d.tables = append(d.tables, table...)
 		}
 	}
+	d.coordinates = d.coordinates[:0]
+	for _, axis := range b.Coordinates[:e.limits.Axes] {
+		d.coordinates = append(d.coordinates, axis...)
+	}
 	scratch := C.struct_scratch{
 		quant:            (*C.uint8_t)(d.quant.data),
 		attention:        (*C.float)(d.attention.data),
@@ -51,7 +55,7 @@ func (e *executable) Run(b *device.Batch) error {
 		panels_stride:    C.size_t(d.panels.bytes / int64(d.info.Threads)),
 	}
 	read := C.engine_run(d.engine, e.program, scratch, C.int32_t(len(b.Tokens)), ints(b.Tokens), ints(b.Pos), ints(b.Seq), ints(d.last),
-		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt), ints(b.States))
+		C.int32_t(len(b.Out)), ints(b.Out), C.int32_t(len(b.Tables[0])), ints(d.tables), ints(d.tableAt), ints(b.States), ints(d.coordinates))
 	if read == 0 {
 		return fmt.Errorf("cpu: %w", device.ErrUnreadable)
 	}
@@ -150,7 +154,7 @@ func (l *lowering) prepareAngles(r device.RoPE) error {
 	copy(unsafe.Slice((*float64)(freqs), r.Dims/2), r.Frequencies(factors))
 	l.angles[key] = angles{(*C.double)(freqs), (*C.float)(table)}
 	l.rowOp(C.struct_op{
-		kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), freqs: (*C.double)(freqs), angles: (*C.float)(table), scale: C.float(cmp.Or(r.Magnitude, 1)),
+		kind: C.OP_ANGLES, dims: C.int32_t(r.Dims), axis: C.int32_t(r.Axis), freqs: (*C.double)(freqs), angles: (*C.float)(table), scale: C.float(cmp.Or(r.Magnitude, 1)),
 	})
 	return nil
 }

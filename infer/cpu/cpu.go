@@ -99,6 +99,8 @@ type cpu struct {
 	tables  []int32 // block tables of the running batch, concatenated
 	tableAt []int32 // where each begins, by cache group and sequence
 	last    []int32 // last position of each row's sequence
+
+	coordinates []int32 // of each row, by axis
 }
 
 // Options are the settings of a device.

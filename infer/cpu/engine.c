@@ -459,9 +459,10 @@ struct engine *engine_open(const char *path, int threads)
 
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
-               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states)
+               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states,
+               const int32_t *coordinates)
 {
-	struct batch batch = {rows, outs, tokens, pos, seq, last, out, sequences, tables, table_at, states};
+	struct batch batch = {rows, outs, tokens, pos, seq, last, out, sequences, tables, table_at, states, coordinates};
 	e->run = (struct run){p, &batch, s};
 	atomic_store(&e->phase, 0);
 	atomic_store(&e->lost, 0);

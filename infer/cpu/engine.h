@@ -107,6 +107,7 @@ struct op {
 
 	float *angles;       // OP_ANGLES, OP_ROPE: (rows, 2, dims/2) cosines, sines
 	const double *freqs; // OP_ANGLES: (dims/2) radians for one position
+	int32_t axis;        // OP_ANGLES: 0: angles of the row's position, else of its coordinate on this axis
 	int32_t dims;        // leading values of a head that are rotated
 	int32_t neox;        // pairs are (i, i+dims/2) instead of (2i, 2i+1)
 
@@ -162,6 +163,7 @@ struct batch {
 	const int32_t *tables;   // block tables of all cache groups and sequences, concatenated
 	const int32_t *table_at; // (groups, sequences) where each begins
 	const int32_t *states;   // (sequences) slots of the recurrent state
+	const int32_t *coordinates; // (axes, rows)
 };
 
 // Scratch memory of a device. Its programs share it, because only one runs at a time.
@@ -308,7 +310,8 @@ void engine_read(struct engine *e, const uint8_t *p, size_t bytes);
 // is in_file could not be read, as engine_pack does.
 int engine_run(struct engine *e, const struct program *p, struct scratch s, int32_t rows, const int32_t *tokens,
                const int32_t *pos, const int32_t *seq, const int32_t *last, int32_t outs, const int32_t *out,
-               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states);
+               int32_t sequences, const int32_t *tables, const int32_t *table_at, const int32_t *states,
+               const int32_t *coordinates);
 
 // Returns how many items threads have completed for others that were late.
 int engine_helped(const struct engine *e);

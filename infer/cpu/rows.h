@@ -491,7 +491,7 @@ static void run_row(const struct run *r, const struct phase *p, int row)
 			scale_row(y, n, op->scale, op->cap);
 			break;
 		case OP_ANGLES:
-			fill_angles(op, batch->pos[row], op->angles + (size_t)row * op->dims);
+			fill_angles(op, op->axis ? batch->coordinates[(size_t)(op->axis - 1) * batch->rows + row] : batch->pos[row], op->angles + (size_t)row * op->dims);
 			break;
 		case OP_ROPE:
 			rope(op, op->angles + (size_t)row * op->dims, y);

@@ -14,6 +14,7 @@ import (
 type inputs struct {
 	step  cudakern.Step    // with the block tables of cache group 0
 	seq   []cudakern.Ptr   // per cache group: where the table of each row's sequence begins
+	axes  []cudakern.Ptr   // by axis: the coordinates of the rows
 	draws cudakern.Draws   // without Tokens; none if the program has no logits
 	hosts []*cudakern.Host // for each of the steps that may be started; one in programs for more rows than those ahead have
 	rows  int              // maximum rows of a batch
@@ -34,15 +35,15 @@ const drawWords = cudakern.DrawBytes / word
 
 // inputLayout determines where a batch of a program has what.
 type inputLayout struct {
-	rows, out, groups, blocks int
-	states                    bool
+	rows, out, groups, blocks, axes int
+	states                          bool
 }
 
 // inputsOf returns memory for batches of p, as newInputs does. Programs share it if their batches have one
 // layout, because they run one after another: a model that is cut at each layer has many of them.
 func (d *cuda) inputsOf(p *device.Program, blocks int) (*inputs, error) {
 	limits := p.Limits()
-	key := inputLayout{p.Rows, p.Out, len(limits.Blocks), blocks, limits.States > 0}
+	key := inputLayout{p.Rows, p.Out, len(limits.Blocks), blocks, limits.Axes, limits.States > 0}
 	if in := d.inputs[key]; in != nil {
 		return in, nil
 	}
@@ -99,8 +100,11 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 		first := words - drawWords*min(p.Out, device.MaxDraws)
 		in.draws = cudakern.Draws{Count: array(first - 2), Settings: array(first)}
 	}
+	for axis := range limits.Axes {
+		in.axes = append(in.axes, array(2+(3+groups+axis)*p.Rows+p.Out))
+	}
 	if in.states {
-		first := 2 + (3+groups)*p.Rows + p.Out
+		first := 2 + (3+groups+limits.Axes)*p.Rows + p.Out
 		in.step.Sequences, in.step.Begin, in.step.Order, in.step.Slots = array(first), array(first+1), array(first+2+p.Rows), array(first+2+2*p.Rows)
 	}
 	for g := range groups {
@@ -113,7 +117,7 @@ func (d *cuda) newInputs(p *device.Program, blocks int) (*inputs, error) {
 // inputWords returns the maximum size of a batch of p, whose limits are l, without its block tables, in
 // words.
 func inputWords(p *device.Program, l device.Limits) int {
-	words := 2 + (3+len(l.Blocks))*p.Rows + p.Out
+	words := 2 + (3+len(l.Blocks)+l.Axes)*p.Rows + p.Out
 	if l.States > 0 {
 		words += stateWords(p)
 	}
@@ -156,6 +160,9 @@ func (in *inputs) write(b *device.Batch, slot int) ([]byte, error) {
 	in.last = b.LastPos(in.last[:0])
 	put(in.step.Last, in.last...)
 	put(in.step.Out, b.Out...)
+	for axis, at := range in.axes {
+		put(at, b.Coordinates[axis]...)
+	}
 	if in.states {
 		in.putStates(b, put)
 	}

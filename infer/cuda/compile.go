@@ -139,7 +139,7 @@ func (d *cuda) cache(named device.KV) (cudakern.Cache, error) {
 // angleTable returns the address of the angle table of r; the first call computes it.
 func (d *cuda) angleTable(r device.RoPE) (cudakern.Ptr, error) {
 	key := r
-	key.HeadDim, key.NeoX, key.Magnitude = 0, false, 0 // angles do not depend on these
+	key.HeadDim, key.NeoX, key.Magnitude, key.Axis = 0, false, 0, 0 // angles do not depend on these
 	if at := d.rotations[key]; at != 0 {
 		return at, nil
 	}

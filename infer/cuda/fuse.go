@@ -201,7 +201,7 @@ func isRoPEForCache(ops []device.Op) bool {
 		return false
 	}
 	queries, keys, store := ops[0], ops[1], ops[2]
-	return !store.Y.None() && queries.RoPE == keys.RoPE && keys.RoPE.HeadDim == store.KV.Layout.HeadDim && keys.RoPE.HeadDim%2 == 0 &&
+	return !store.Y.None() && queries.RoPE.Axis == 0 && queries.RoPE == keys.RoPE && keys.RoPE.HeadDim == store.KV.Layout.HeadDim && keys.RoPE.HeadDim%2 == 0 &&
 		queries.Dst.ID != keys.Dst.ID && keys.Dst == store.X && store.Y.ID != keys.Dst.ID && store.Y.ID != queries.Dst.ID &&
 		overwritten(ops[3:], keys.Dst)
 }

@@ -231,7 +231,11 @@ func (l *lowering) rope(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	return l.device.kernels.rope.Enqueue(&l.recording, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), l.step, l.capacity)
+	step := l.step
+	if r.Axis > 0 {
+		step.Pos = l.exe.inputs.axes[r.Axis-1]
+	}
+	return l.device.kernels.rope.Enqueue(&l.recording, at.dst, op.Dst.Cols, r.HeadDim, r.Dims, r.NeoX, angles, cmp.Or(r.Magnitude, 1), step, l.capacity)
 }
 
 // stepOf returns the batch with the block tables of the cache group of kv.

@@ -17,6 +17,10 @@ type Batch struct {
 	// the last row of the batch in a span whose rows see each other. Other programs do not read it.
 	Ends []int32
 
+	// Coordinates have for each axis the coordinate of each row, in programs whose RoPE has that Axis. Other programs do not
+	// read them.
+	Coordinates [][]int32
+
 	// Inputs replace the embeddings of the tokens of some rows. Only package model reads them.
 	Inputs []Input
 
@@ -35,7 +39,7 @@ type Batch struct {
 // Input is what rows of a batch have in place of the embeddings of their tokens.
 type Input struct {
 	Row    int       // the first of them
-	Values []float32 // whole rows, as wide as the embeddings
+	Values []float32 // whole rows, each as wide as the embeddings, and as often more as the model adds vectors behind layers
 }
 
 // LastPos appends, for each row, Ends or, without these, the last position that its sequence has in the batch, to list.
@@ -76,6 +80,9 @@ func (b *Batch) Check(l Limits) error {
 	if err := b.checkEnds(l); err != nil {
 		return err
 	}
+	if err := b.checkCoordinates(l); err != nil {
+		return err
+	}
 	if err := b.checkStates(l); err != nil {
 		return err
 	}
@@ -112,6 +119,21 @@ func (b *Batch) checkEnds(l Limits) error {
 		ahead := i + int(end) - int(b.Pos[i])
 		if end < b.Pos[i] || ahead >= len(b.Pos) || b.Seq[ahead] != b.Seq[i] || b.Pos[ahead] != end {
 			return fmt.Errorf("row %d: position %d, the end of its span, is not in the batch", i, end)
+		}
+	}
+	return nil
+}
+
+// checkCoordinates returns an error unless each row has a coordinate on each axis of the program.
+func (b *Batch) checkCoordinates(l Limits) error {
+	for axis := range l.Axes {
+		if axis >= len(b.Coordinates) || len(b.Coordinates[axis]) != len(b.Pos) {
+			return fmt.Errorf("batch has no coordinates of %d rows on axis %d", len(b.Pos), axis+1)
+		}
+		for i, at := range b.Coordinates[axis] {
+			if at < 0 {
+				return fmt.Errorf("row %d: coordinate %d on axis %d is negative", i, at, axis+1)
+			}
 		}
 	}
 	return nil

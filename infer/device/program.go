@@ -216,6 +216,7 @@ type Limits struct {
 	Positions int   // rows of its smallest position embedding table
 	States    int   // slots of its recurrent state; 0: it has none
 	Spans     bool  // it has attention with Spans
+	Axes      int   // the last axis of its RoPE; 0: rows need no coordinates
 }
 
 // Limits returns the limits of p's batches.
@@ -239,6 +240,7 @@ func (p *Program) Limits() Limits {
 			l.States = op.State.Layout.Slots
 		}
 		l.Spans = l.Spans || op.Attention.Spans
+		l.Axes = max(l.Axes, op.RoPE.Axis)
 	}
 	return l
 }
@@ -291,6 +293,7 @@ func (p *Program) AddBias(x, bias Tensor) {
 func (p *Program) RoPE(x Tensor, r RoPE) {
 	ok := r.HeadDim > 0 && x.Cols%r.HeadDim == 0 && r.Dims > 0 && r.Dims%2 == 0 && r.Dims <= r.HeadDim
 	p.record(Op{Kind: OpRoPE, Dst: x, RoPE: r}, p.enoughRows(x),
+		check(r.Axis >= 0 && r.Axis <= MaxAxes, "axis %d does not exist", r.Axis),
 		check(ok, "cannot rotate %d of %d elements per head in rows of %d", r.Dims, r.HeadDim, x.Cols),
 		check(r.Factors.None() || vector(r.Factors, r.Dims/2) == nil, "has %d frequency factors, want %d", r.Factors.Cols, r.Dims/2))
 }

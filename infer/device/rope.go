@@ -2,15 +2,21 @@ package device
 
 import "math"
 
+// MaxAxes is the number of coordinates that rows may have.
+const MaxAxes = 3
+
 // RoPE are the parameters of a rotary position embedding. Pair i of a head is rotated by the
-// angle pos · Frequencies[i], in radians.
+// angle pos · Frequencies[i], in radians, where pos is the position of the row, or a coordinate of it.
 type RoPE struct {
 	HeadDim int     // width of a head
 	Dims    int     // leading elements of a head that are rotated, even
 	Base    float64 // frequency base
 	Scale   float64 // 1, or 1/factor of linear scaling or YaRN
 	NeoX    bool    // pairs are (i, i+Dims/2) instead of (2i, 2i+1)
-	Factors Tensor  // (1, Dims/2) F32 frequency divisors, or none
+	Factors Tensor  // (1, Dims/2) F32 frequency divisors, or none; of +Inf: the pair is not rotated
+
+	// Axis selects what rows are rotated by: 0 their positions, or else Batch.Coordinates[Axis-1].
+	Axis int
 
 	// Low and High are the range of pairs in which YaRN blends unscaled into scaled
 	// frequencies: pairs up to Low are unscaled, pairs from High on are scaled. High 0: all

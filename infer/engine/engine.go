@@ -31,6 +31,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
+	"m40-llm/infer/picture"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/tokenizer"
 )
@@ -45,6 +46,8 @@ type Options struct {
 
 	// OpenTower opens the device that encodes pictures for a companion file; nil: models read no pictures.
 	OpenTower func(*gguf.File) (device.Device, error)
+
+	Pictures picture.Options // limits of pictures that companion files do not hold
 
 	// MoreDevices, if set, yields further devices in order of preference, the one that
 	// computes in main memory last. The engine opens one after the other until the model
@@ -159,7 +162,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
-		models:  &openModels{catalog: o.Catalog, log: o.Logger, openTower: o.OpenTower, pictures: newSeenPictures(), open: map[openName]*openModel{}},
+		models:  &openModels{catalog: o.Catalog, log: o.Logger, openTower: o.OpenTower, limits: o.Pictures, pictures: newSeenPictures(), open: map[openName]*openModel{}},
 		inbox:   newInbox(o.Parallel + o.QueueLimit),
 		status:  newStatus(),
 		cancel:  cancel,

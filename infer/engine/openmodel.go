@@ -18,6 +18,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
+	"m40-llm/infer/picture"
 	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
@@ -68,6 +69,7 @@ type openModels struct {
 	log     *slog.Logger
 
 	openTower func(*gguf.File) (device.Device, error) // see Options.OpenTower
+	limits    picture.Options                         // see Options.Pictures
 	pictures  *seenPictures
 
 	mu   sync.Mutex
@@ -97,7 +99,7 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 			if err := m.read(l.catalog); err != nil {
 				return err
 			}
-			m.openVision(l.openTower)
+			m.openVision(l.openTower, l.limits)
 			m.info.Vision = m.vision != nil
 			return nil
 		})

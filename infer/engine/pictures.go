@@ -7,7 +7,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"m40-llm/infer"
@@ -24,14 +23,44 @@ import (
 // before its request is queued, on a device of its own, while the loop goes on. The KV cache knows its rows by numbers
 // below 0 in place of tokens, which no other picture has.
 
-// pictureSpan is a picture in a sequence.
+// pictureSpan is a picture in a sequence, or a part of one: rows that follow each other.
 type pictureSpan struct {
 	*seenPicture
 	at, rows int  // its first position, and how many it has
+	before   int  // rows of the picture in spans before
+	width    int  // values of a row
 	attend   bool // its rows see each other, so that one step computes them
+	columns  int  // of the rows of a picture whose rows have coordinates; 0: they have none
 }
 
 func (p pictureSpan) end() int { return p.at + p.rows }
+
+// vectorsOf returns the vectors of n rows of the span.
+func (p pictureSpan) vectorsOf(first, n int) []float32 {
+	return p.vectors[(p.before+first)*p.width:][:n*p.width]
+}
+
+// coordinates returns the time, the row and the column of a position. Those of text are the same. A picture of n rows and m columns
+// begins behind the text before, and the text behind it goes on max(n, m) later.
+func (q *sequence) coordinates(pos int) [device.MaxAxes]int32 {
+	shift := 0
+	for _, p := range q.pictures {
+		if pos < p.at {
+			break
+		}
+		if pos < p.end() {
+			start, i := p.at+shift, pos-p.at
+			return [device.MaxAxes]int32{int32(start), int32(start + i/p.columns), int32(start + i%p.columns)}
+		}
+		shift += max(p.columns, p.rows/p.columns) - p.rows
+	}
+	return [device.MaxAxes]int32{int32(pos + shift), int32(pos + shift), int32(pos + shift)}
+}
+
+// hasCoordinates reports whether rows of q from position pos on have coordinates that are not their position.
+func (q *sequence) hasCoordinates(pos int) bool {
+	return len(q.pictures) > 0 && q.pictures[0].columns > 0 && pos > q.pictures[0].at
+}
 
 // ids returns what the KV cache knows the first n positions by.
 func (q *sequence) ids(n int) []int32 {
@@ -41,7 +70,7 @@ func (q *sequence) ids(n int) []int32 {
 	ids := slices.Clone(q.tokens[:n])
 	for _, p := range q.pictures {
 		for pos := p.at; pos < min(n, p.end()); pos++ {
-			ids[pos] = p.first - int32(pos-p.at)
+			ids[pos] = p.first - int32(p.before+pos-p.at)
 		}
 	}
 	return ids
@@ -75,9 +104,8 @@ func fillPictures(b *device.Batch, plan []scheduled) {
 			if len(b.Inputs) == 0 {
 				b.Ends = append(b.Ends, b.Pos...)
 			}
-			width := len(p.vectors) / p.rows
 			row := first + from - part.from
-			b.Inputs = append(b.Inputs, device.Input{Row: row, Values: p.vectors[(from-p.at)*width : (to-p.at)*width]})
+			b.Inputs = append(b.Inputs, device.Input{Row: row, Values: p.vectorsOf(from-p.at, to-from)})
 			for i := range to - from {
 				if p.attend {
 					b.Ends[row+i] = int32(p.end() - 1)
@@ -86,6 +114,24 @@ func fillPictures(b *device.Batch, plan []scheduled) {
 		}
 		first += part.rows + len(part.draft)
 	}
+	fillCoordinates(b, plan)
+}
+
+// fillCoordinates sets the coordinates of a step, if rows have any that are not their position.
+func fillCoordinates(b *device.Batch, plan []scheduled) {
+	b.Coordinates = b.Coordinates[:0]
+	if !slices.ContainsFunc(plan, func(part scheduled) bool {
+		return part.seq.hasCoordinates(part.from + part.rows + len(part.draft))
+	}) {
+		return
+	}
+	axes := make([][]int32, device.MaxAxes)
+	for i, pos := range b.Pos {
+		for axis, at := range plan[b.Seq[i]].seq.coordinates(int(pos)) {
+			axes[axis] = append(axes[axis], at)
+		}
+	}
+	b.Coordinates = axes
 }
 
 // vision is what lets a model read pictures.
@@ -103,11 +149,11 @@ type vision struct {
 }
 
 // openVision opens the companion file of m. If it cannot be used, the model reads text alone, and blind says why.
-func (m *openModel) openVision(open func(*gguf.File) (device.Device, error)) {
+func (m *openModel) openVision(open func(*gguf.File) (device.Device, error), o picture.Options) {
 	if m.info.Companion == "" || open == nil {
 		return
 	}
-	v, err := m.readVision(m.info.Companion)
+	v, err := m.readVision(m.info.Companion, o)
 	if err != nil {
 		m.blind = err.Error()
 		return
@@ -116,7 +162,7 @@ func (m *openModel) openVision(open func(*gguf.File) (device.Device, error)) {
 	m.vision = v
 }
 
-func (m *openModel) readVision(path string) (_ *vision, err error) {
+func (m *openModel) readVision(path string, o picture.Options) (_ *vision, err error) {
 	file, err := gguf.Open(path)
 	if err != nil {
 		return nil, err
@@ -129,10 +175,10 @@ func (m *openModel) readVision(path string) (_ *vision, err error) {
 	}()
 	v := &vision{file: file}
 	v.hash = headerHash(v.file)
-	if v.prepare, err = picture.NewPreprocessor(v.file, picture.Options{}); err != nil {
+	if v.prepare, err = picture.NewPreprocessor(v.file, o); err != nil {
 		return nil, err
 	}
-	if v.sees, err = model.ReadTower(v.file, &m.config); err != nil {
+	if v.sees, err = model.ReadTower(v.file, &m.config, v.prepare.Most()); err != nil {
 		return nil, err
 	}
 	ids, err := m.tokenizer.Encode(context.Background(), v.sees.Token, tokenizer.Options{ParseSpecial: true})
@@ -202,7 +248,7 @@ func (m *openModel) picturesOf(r *infer.Request) (talk.Pictures, error) {
 			if err != nil {
 				return talk.Pictures{}, infer.Invalid("messages", "picture %d: %s", number, err)
 			}
-			pictures.Texts = append(pictures.Texts, see.Before+strings.Repeat(see.Token, size.Tokens)+see.After)
+			pictures.Texts = append(pictures.Texts, see.Text(size))
 		}
 	}
 	return pictures, nil
@@ -223,7 +269,7 @@ var decoding = picture.NewBudget(int64(picture.DefaultLimits.Memory))
 // look encodes the pictures of r, whose prompt is tokens, and returns where they are in it. It reports each before it is encoded,
 // and ends when that returns false. Nothing is reported if one of them cannot be decoded.
 func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, seen *seenPictures, report func(infer.Pictures) bool) (spans []pictureSpan, err error) {
-	next := 0 // position from which the next picture is looked for
+	next, number := 0, 0 // position from which the next picture is looked for; pictures so far
 	all := 0
 	for _, message := range r.Messages {
 		for _, data := range message.Pictures {
@@ -237,19 +283,26 @@ func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, s
 	}
 	for _, message := range r.Messages {
 		for _, data := range message.Pictures {
-			number := len(spans) + 1
+			number++
 			size, err := m.vision.sizeOf(data)
 			if err != nil {
 				return nil, infer.Invalid("messages", "picture %d: %s", number, err)
 			}
-			span := pictureSpan{rows: size.Tokens, attend: m.vision.sees.Attend}
-			if span.at = next + slices.Index(tokens[next:], m.vision.token); span.at < next || !m.vision.fills(tokens, span) {
+			runs, ok := m.vision.find(tokens, next, size)
+			if !ok {
 				return nil, infer.Invalid("messages", "picture %d has no place in the prompt: a message has the text of a control token", number)
 			}
-			if span.seenPicture, err = m.vision.encode(ctx, data, seen, func() bool { return report(infer.Pictures{Done: len(spans), Total: all}) }); err != nil {
+			encoded, err := m.vision.encode(ctx, data, seen, func() bool { return report(infer.Pictures{Done: number - 1, Total: all}) })
+			if err != nil {
 				return nil, pictureError(ctx, number, err)
 			}
-			spans, next = append(spans, span), span.end()
+			for _, span := range runs {
+				span.seenPicture, span.width, span.attend = encoded, len(encoded.vectors)/size.Tokens, m.vision.sees.Attend
+				if m.config.HasCoordinates() {
+					span.columns = size.Columns
+				}
+				spans, next = append(spans, span), span.end()
+			}
 		}
 	}
 	if len(spans) > 0 && slices.Contains(tokens[next:], m.vision.token) {
@@ -269,12 +322,24 @@ func pictureError(ctx context.Context, number int, err error) error {
 	return infer.Invalid("messages", "picture %d: %s", number, err)
 }
 
-// fills reports whether the rows of span have the token of pictures.
-func (v *vision) fills(tokens []int32, span pictureSpan) bool {
-	if span.end() > len(tokens) {
-		return false
+// find returns the rows of a picture of that size in a prompt, of which those before next are of other pictures. ok is false if they are
+// not there.
+func (v *vision) find(tokens []int32, next int, size picture.Size) (runs []pictureSpan, ok bool) {
+	before := 0
+	for _, rows := range v.sees.Runs(size) {
+		at := slices.Index(tokens[next:], v.token)
+		if at < 0 || next+at+rows > len(tokens) {
+			return nil, false
+		}
+		at += next
+		next = at + rows
+		if slices.ContainsFunc(tokens[at:next], func(id int32) bool { return id != v.token }) {
+			return nil, false
+		}
+		runs = append(runs, pictureSpan{at: at, rows: rows, before: before})
+		before += rows
 	}
-	return !slices.ContainsFunc(tokens[span.at:span.end()], func(id int32) bool { return id != v.token })
+	return runs, true
 }
 
 // encode returns a picture with its vectors. Those of a picture that was encoded before are at hand. It calls report when the
@@ -303,7 +368,7 @@ func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures, re
 	}
 	var vectors []float32
 	err = readable(v.file, func() (err error) {
-		if err = v.load(); err == nil {
+		if err = v.load(pixels.Size); err == nil {
 			vectors, err = v.tower.Encode(ctx, pixels)
 		}
 		return err
@@ -320,20 +385,25 @@ func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures, re
 	return seen.add(key, vectors, pixels.Tokens), nil
 }
 
-// load opens the device of the tower when the first picture is encoded.
-func (v *vision) load() (err error) {
-	if v.tower != nil {
+// load opens the device of the tower when the first picture is encoded, and again when one is larger than those before.
+func (v *vision) load(s picture.Size) (err error) {
+	if v.tower != nil && v.tower.Fits(s) {
 		return nil
+	}
+	if v.device != nil {
+		v.device.Close()
+		v.device, v.tower = nil, nil
 	}
 	dev, err := v.open(v.file)
 	if err != nil {
 		return err
 	}
-	if v.tower, err = model.LoadTower(v.file, dev); err != nil {
+	tower, err := model.LoadTower(v.file, dev, s)
+	if err != nil {
 		dev.Close()
 		return err
 	}
-	v.device = dev
+	v.device, v.tower = dev, tower
 	return nil
 }
 

@@ -40,6 +40,13 @@ type Config struct {
 
 	OriginalContext int // positions before the context was extended: the short RoPE factors apply up to here
 
+	// Sections are how many pairs of RoPE turn by the time, the row and the column of a row of a picture, one section behind the other, or
+	// Interleaved; zero: all turn by the position. The three are the same in rows of text.
+	Sections    [3]int
+	Interleaved bool
+
+	Deepstack int // layers behind which vectors of pictures are added to their rows
+
 	Parallel bool // attention and feed-forward layer read the same norm
 
 	Pooling    Pooling // of a model that computes embeddings or ranks texts; PoolNone: it computes logits

@@ -13,14 +13,17 @@ type recording struct {
 	m        *Model
 	s        *stage
 	pictures bool // of steps with pictures, whose embeddings are not recorded
+	axes     bool // rows are rotated by their coordinates, not by their positions
 }
 
 // program records the forward pass of stage s for batches of up to rows rows.
-func (m *Model) program(s *stage, rows int) *device.Program { return m.programFor(s, rows, false) }
+func (m *Model) program(s *stage, rows int) *device.Program {
+	return m.programFor(s, rows, false, false)
+}
 
-// programFor is program, or with pictures the forward pass behind the embeddings.
-func (m *Model) programFor(s *stage, rows int, pictures bool) *device.Program {
-	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s, pictures}
+// programFor is program, with pictures the forward pass behind the embeddings, with axes that of rows with coordinates.
+func (m *Model) programFor(s *stage, rows int, pictures, axes bool) *device.Program {
+	r := recording{device.NewProgram(rows, min(rows, m.options.MaxOut)), m, s, pictures, axes}
 	s.buffers.X = r.buffer("x", m.config.Dim)
 	if s.embeds && !pictures {
 		r.embed()
@@ -90,6 +93,9 @@ func (r *recording) record() {
 		r.layer(i)
 		if !perLayer.None() {
 			r.Add(b.X, r.perLayerBranch(i, perLayer))
+		}
+		if r.pictures && r.s.first+i < c.Deepstack && !(r.s.apart && i == len(r.s.layers)-1) {
+			r.Add(b.X, r.s.deepstack(r.s.first+i, r.m.options.MaxRows, c.Dim))
 		}
 		if scale := r.s.layers[i][layerScale]; !scale.None() {
 			r.Multiply(b.X, scale)
@@ -282,9 +288,9 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 		if !l.NoRoPEFactors {
 			rope.Factors = r.ropeFactors()
 		}
-		r.RoPE(q, rope)
+		r.rotate(q, rope)
 		if !k.None() {
-			r.RoPE(k, rope)
+			r.rotate(k, rope)
 		}
 	}
 	norms(l.NormAfterRoPE)
@@ -297,12 +303,25 @@ func (r *recording) attention(i int, n device.Tensor) device.Tensor {
 	att := r.buffer("att", q.Cols)
 	parameters := l.Attention
 	parameters.Sinks = w[attnSinks]
-	parameters.Spans = r.pictures && r.m.options.Pictures.Attend
+	parameters.Spans = r.pictures && r.m.options.Pictures.Attend && (l.Window > 0 || !r.m.options.Pictures.WindowsOnly)
 	r.Attention(att, q, kv, layer, parameters)
 	if !gate.None() {
 		r.gateAttention(l, w, att, gate)
 	}
 	return r.linear("proj", w[attnOutput], w[attnOutputBias], att)
+}
+
+// rotate records RoPE of x, by the coordinates of rows if these have any.
+func (r *recording) rotate(x device.Tensor, rope device.RoPE) {
+	if !r.axes {
+		r.RoPE(x, rope)
+		return
+	}
+	for axis := range r.m.config.Sections {
+		rope.Axis, rope.Factors = axis+1, r.s.pictures.axes[axis]
+		r.RoPE(x, rope)
+		rope.Magnitude = 0
+	}
 }
 
 // gateAttention records att = att · a(gate), where a is the layer's activation of gates, by default the sigmoid. A gate has a value

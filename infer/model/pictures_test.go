@@ -20,25 +20,50 @@ import (
 type pictureGolden struct {
 	ImageToken int32 `json:"image_token_id"`
 	Pictures   []struct {
-		File   string `json:"file"`
-		Embeds struct {
-			File string `json:"file"`
-		} `json:"image_embeds"`
-		Tower *struct {
-			File string `json:"file"`
-		} `json:"tower_output"`
+		File      string     `json:"file"`
+		Embeds    floatsFile `json:"image_embeds"`
+		Deepstack floatsFile `json:"deepstack"`
+		Layers    floatsFile `json:"layers"` // first picture only
+		Tower     floatsFile `json:"tower_output"`
 	} `json:"pictures"`
-	Cases []pictureCase `json:"cases"`
+	Cases        []pictureCase `json:"cases"`
+	Preprocessor struct {
+		MaxSoftTokens int `json:"max_soft_tokens"`
+		MergeSize     int `json:"merge_size"`
+		PatchSize     any `json:"patch_size"`
+		Size          struct {
+			Longest  int `json:"longest_edge"`
+			Shortest int `json:"shortest_edge"`
+		} `json:"size"`
+	} `json:"preprocessor"`
+}
+
+// floatsFile is a file of float32 values.
+type floatsFile struct {
+	File  string `json:"file"`
+	Shape []int  `json:"shape"`
+}
+
+// options returns the limits of pictures that the golden was made with and its companion file does not hold.
+func (g *pictureGolden) options() picture.Options {
+	p := g.Preprocessor
+	if p.MergeSize == 0 {
+		return picture.Options{MaxTokens: p.MaxSoftTokens}
+	}
+	side := p.MergeSize * int(p.PatchSize.(float64))
+	return picture.Options{MinTokens: p.Size.Shortest / (side * side), MaxTokens: p.Size.Longest / (side * side)}
 }
 
 type pictureCase struct {
-	Name     string   `json:"name"`
-	Pictures []string `json:"pictures"`
-	IDs      []int32  `json:"ids"`
-	Spans    [][2]int `json:"image_spans"`
-	Logits   struct {
-		File string `json:"file"`
-	} `json:"logits"`
+	Name     string     `json:"name"`
+	Pictures []string   `json:"pictures"`
+	IDs      []int32    `json:"ids"`
+	Spans    [][2]int   `json:"image_spans"`
+	Logits   floatsFile `json:"logits"`
+
+	Positions [][]int32 `json:"position_ids"`
+	Next      int32     `json:"next_position"`
+
 	Greedy       []int32   `json:"greedy"`
 	GreedyMargin []float64 `json:"greedy_margin"`
 }
@@ -77,16 +102,20 @@ func openSeeing(t *testing.T, name, companion string, openDevice func() (device.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.see, err = model.ReadTower(vision, &c); err != nil {
+	if s.pre, err = picture.NewPreprocessor(vision, s.options()); err != nil {
 		t.Fatal(err)
 	}
-	if s.tower, err = model.LoadTower(vision, towerDevice); err != nil {
+	if s.see, err = model.ReadTower(vision, &c, s.pre.Most()); err != nil {
 		t.Fatal(err)
 	}
-	if s.pre, err = picture.NewPreprocessor(vision, picture.Options{}); err != nil {
+	size, err := s.pre.Size(150, 90)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s.model, err = model.Load(t.Context(), text, textDevice, model.Options{CacheType: gguf.F32, Blocks: 16, MaxRows: 128, Pictures: s.see}); err != nil {
+	if s.tower, err = model.LoadTower(vision, towerDevice, size); err != nil {
+		t.Fatal(err)
+	}
+	if s.model, err = model.Load(t.Context(), text, textDevice, model.Options{CacheType: gguf.F32, Blocks: 16, MaxRows: 192, States: 2, Pictures: s.see}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -94,6 +123,16 @@ func openSeeing(t *testing.T, name, companion string, openDevice func() (device.
 
 // encode returns the vectors of a picture of the fixtures.
 func (s *seeing) encode(t *testing.T, file string) []float32 {
+	t.Helper()
+	vectors, err := s.tower.Encode(t.Context(), s.prepare(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vectors
+}
+
+// prepare returns the pixels of a picture of the fixtures.
+func (s *seeing) prepare(t *testing.T, file string) *picture.Pixels {
 	t.Helper()
 	img, err := picture.Decode(readFile(t, filepath.Join(s.dir, file)), picture.DefaultLimits)
 	if err != nil {
@@ -103,11 +142,7 @@ func (s *seeing) encode(t *testing.T, file string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vectors, err := s.tower.Encode(t.Context(), pixels)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return vectors
+	return pixels
 }
 
 // endsAfter is a context that ends when it has been asked for its error so often.
@@ -142,28 +177,67 @@ func TestAnEncodingOfWhichNobodyWaitsForTheResultEndsAfterALayer(t *testing.T) {
 type seenText struct {
 	ids     []int32
 	spans   [][2]int // first row and rows
-	vectors [][]float32
+	vectors []float32
+	next    int32     // the coordinate behind those
+	at      [][]int32 // coordinates of the rows by axis; nil: none
 	blocks  []int32
+}
+
+// rows returns the rows that have vectors.
+func (x *seenText) rows() (list []int) {
+	for _, span := range x.spans {
+		for i := range span[1] {
+			list = append(list, span[0]+i)
+		}
+	}
+	return list
+}
+
+// coordinate returns that of a row on an axis. Rows behind those that have any go on by one.
+func (x *seenText) coordinate(axis, pos int) int32 {
+	known := x.at[axis]
+	if pos < len(known) {
+		return known[pos]
+	}
+	return x.next + int32(pos-len(known))
 }
 
 // add adds rows from to to-1 of x to the batch, as sequence number seq.
 func (s *seeing) add(b *device.Batch, x *seenText, seq, from, to int) {
-	width := s.model.Config().Dim
-	first := len(b.Tokens) - from
+	c := s.model.Config()
+	first, seen := len(b.Tokens)-from, x.rows()
+	width := 0
+	if len(seen) > 0 {
+		width = len(x.vectors) / len(seen)
+	}
 	for pos := from; pos < to; pos++ {
 		b.Tokens, b.Pos, b.Seq = append(b.Tokens, x.ids[pos]), append(b.Pos, int32(pos)), append(b.Seq, int32(seq))
 		end := pos
-		for i, span := range x.spans {
-			if last := span[0] + span[1] - 1; span[0] <= pos && pos <= last {
-				b.Inputs = append(b.Inputs, device.Input{Row: first + pos, Values: x.vectors[i][(pos-span[0])*width:][:width]})
-				if s.see.Attend {
+		if i := slices.Index(seen, pos); i >= 0 {
+			b.Inputs = append(b.Inputs, device.Input{Row: first + pos, Values: x.vectors[i*width:][:width]})
+			for _, span := range x.spans {
+				if last := span[0] + span[1] - 1; s.see.Attend && span[0] <= pos && pos <= last {
 					end = last
 				}
 			}
 		}
 		b.Ends = append(b.Ends, int32(end))
+		for axis := range device.MaxAxes {
+			if !c.HasCoordinates() {
+				break
+			}
+			if len(b.Coordinates) <= axis {
+				b.Coordinates = append(b.Coordinates, nil)
+			}
+			at := int32(pos)
+			if x.at != nil {
+				at = x.coordinate(axis, pos)
+			}
+			b.Coordinates[axis] = append(b.Coordinates[axis], at)
+		}
 	}
 	b.Tables[0] = append(b.Tables[0], x.blocks)
+	b.States = append(b.States, int32(seq))
 }
 
 func (s *seeing) run(t *testing.T, b *device.Batch) [][]float32 {
@@ -187,115 +261,237 @@ func (s *seeing) run(t *testing.T, b *device.Batch) [][]float32 {
 	return rows
 }
 
+// pictureFamilies are the fixtures of models that read pictures, with what they call the output of the tower.
+var pictureFamilies = []struct {
+	name  string
+	tower func(s *seeing, pixels *picture.Pixels, layers [][]float32, result []float32) []float32
+}{
+	{"gemma3", resultOf},
+	{"llava", nil}, // of a layer more than the file has
+	{"smolvlm", resultOf},
+	{"mistral3", lastOf},
+	{"qwen25vl", windowOrder},
+	{"qwen3vl", lastOf},
+	{"qwen35vl", lastOf},
+	{"gemma4", joinedOf},
+	{"gemma4e", joinedOf},
+}
+
+func resultOf(_ *seeing, _ *picture.Pixels, _ [][]float32, result []float32) []float32 { return result }
+
+func lastOf(_ *seeing, _ *picture.Pixels, layers [][]float32, _ []float32) []float32 {
+	return layers[len(layers)-1]
+}
+
+func joinedOf(s *seeing, pixels *picture.Pixels, _ [][]float32, result []float32) []float32 {
+	return s.tower.Joined(pixels, result)
+}
+
+// windowOrder returns the result of the last layer, of one window of 4 x 4 tokens after the other.
+func windowOrder(s *seeing, pixels *picture.Pixels, layers [][]float32, _ []float32) (list []float32) {
+	last, token := layers[len(layers)-1], 4*s.tower.Width()
+	for top := 0; top < pixels.Rows; top += 4 {
+		for left := 0; left < pixels.Columns; left += 4 {
+			for row := top; row < min(top+4, pixels.Rows); row++ {
+				for column := left; column < min(left+4, pixels.Columns); column++ {
+					list = append(list, last[(row*pixels.Columns+column)*token:][:token]...)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// devicesOfTowers open the devices on which towers are tested.
+func devicesOfTowers(t *testing.T) map[string]func() (device.Device, error) {
+	return map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU, "cuda": cudaOpener(t)}
+}
+
+// equalWithin checks that values differ from those of a fixture by no more than a share of the largest of them.
+func (s *seeing) equalWithin(t *testing.T, what string, got []float32, file string, share float64) {
+	t.Helper()
+	want := readFloats(t, filepath.Join(s.dir, file))
+	largest := 0.0
+	for _, v := range want {
+		largest = max(largest, math.Abs(float64(v)))
+	}
+	worst := largestError(got, want)
+	t.Logf("%s: values differ by up to %.2g of %.2g", what, worst, largest)
+	if !(worst <= share*largest) {
+		t.Errorf("%s: values differ by up to %g, allowed are %g (%d values, want %d)", what, worst, share*largest, len(got), len(want))
+	}
+}
+
 func TestPicturesEqualTheReference(t *testing.T) {
-	for _, name := range []string{"gemma3"} {
-		for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU, "cuda": cudaOpener(t)} {
-			t.Run(name+" on "+kind, func(t *testing.T) {
-				s := openSeeing(t, name, "mmproj.gguf", openDevice)
+	devices := devicesOfTowers(t)
+	for _, family := range pictureFamilies {
+		for kind, openDevice := range devices {
+			t.Run(family.name+" on "+kind, func(t *testing.T) {
+				s := openSeeing(t, family.name, "mmproj.gguf", openDevice)
 				vectors := map[string][]float32{}
 				for _, p := range s.Pictures {
 					vectors[p.File] = s.encode(t, p.File)
-					want := readFloats(t, filepath.Join(s.dir, p.Embeds.File))
-					largest := 0.0
-					for _, v := range want {
-						largest = max(largest, math.Abs(float64(v)))
-					}
-					worst := largestError(vectors[p.File], want)
-					t.Logf("%s: vectors differ by up to %.2g of %.2g", p.File, worst, largest)
-					tolerance := 1e-3 * largest
+					share := 1e-3
 					if filepath.Ext(p.File) == ".jpg" { // decoders differ
-						tolerance = 0.1 * largest
+						share = 0.1
 					}
-					if !(worst <= tolerance) {
-						t.Errorf("%s: vectors differ by up to %g, allowed are %g", p.File, worst, tolerance)
+					s.testVectors(t, p.File, vectors[p.File], p.Embeds, p.Deepstack, share)
+					if p.Tower.File == "" {
+						continue
+					}
+					pixels := s.prepare(t, p.File)
+					var tiles [][][]float32
+					var output []float32
+					for tile := range pixels.Tiles {
+						layers, result, err := s.tower.Layers(pixels, tile)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if tiles = append(tiles, layers); family.tower != nil {
+							output = append(output, family.tower(s, pixels, layers, result)...)
+						}
+					}
+					s.testLayers(t, tiles, p.Layers)
+					if family.tower != nil {
+						s.equalWithin(t, "output of the tower", output, p.Tower.File, 1e-3)
 					}
 				}
 				for _, c := range s.Cases {
-					x := &seenText{ids: c.IDs, spans: c.Spans, blocks: []int32{3, 1, 4, 6, 5}}
-					exact := true
-					for _, file := range c.Pictures {
-						x.vectors = append(x.vectors, vectors[file])
-						exact = exact && filepath.Ext(file) != ".jpg"
-					}
-					tolerance := 1e-3
-					if !exact {
-						tolerance = 0.3
-					}
-					b := &device.Batch{Tables: [][][]int32{nil}}
-					n := len(c.IDs)
-					s.add(b, x, 0, 0, n)
-					b.Out = []int32{int32(n - 4), int32(n - 3), int32(n - 2), int32(n - 1)}
-					rows := s.run(t, b)
-					want := readFloats(t, filepath.Join(s.dir, c.Logits.File))
-					worst := 0.0
-					for i, row := range rows {
-						worst = max(worst, largestError(logSoftmaxOf(row), logSoftmaxOf(want[i*len(row):][:len(row)])))
-					}
-					t.Logf("%s: log-probabilities differ by up to %.2g of %g", c.Name, worst, tolerance)
-					if !(worst <= tolerance) {
-						t.Errorf("%s: log-probabilities differ by up to %g, allowed are %g", c.Name, worst, tolerance)
-					}
-					last := rows[3]
-					for i, id := range c.Greedy {
-						if c.GreedyMargin[i] <= 2*tolerance {
-							break
-						}
-						if got := argmaxOf(last); got != id {
-							t.Fatalf("%s: greedy token %d is %d, want %d", c.Name, i, got, id)
-						}
-						x.ids = append(slices.Clip(x.ids), id)
-						b := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{0}}
-						s.add(b, x, 0, len(x.ids)-1, len(x.ids))
-						last = s.run(t, b)[0]
-					}
+					s.testCase(t, c, vectors)
 				}
 			})
 		}
 	}
 }
 
-func TestRowsOfPicturesHaveTheSameBitsInEveryStep(t *testing.T) {
-	for kind, openDevice := range map[string]func() (device.Device, error){"ref": func() (device.Device, error) { return ref.New(), nil }, "cpu": openCPU, "cuda": cudaOpener(t)} {
-		t.Run(kind, func(t *testing.T) {
-			s := openSeeing(t, "gemma3", "mmproj-f16.gguf", openDevice)
-			c := s.Cases[slices.IndexFunc(s.Cases, func(c pictureCase) bool {
-				return c.Name == "two_images"
-			})]
-			seen := &seenText{ids: c.IDs, spans: c.Spans, blocks: []int32{3, 1, 4}}
-			for _, file := range c.Pictures {
-				seen.vectors = append(seen.vectors, s.encode(t, file))
-			}
-			plain := &seenText{ids: c.IDs[:c.Spans[0][0]], blocks: []int32{7}}
-			n := len(c.IDs)
-			alone := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{int32(n - 1)}}
-			s.add(alone, seen, 0, 0, n)
-			want := s.run(t, alone)[0]
-			text := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{int32(len(plain.ids) - 1)}}
-			s.add(text, plain, 0, 0, len(plain.ids))
-			wantText := s.run(t, text)[0]
+// testVectors tests the vectors of a picture, and those that are added behind layers of the language model.
+func (s *seeing) testVectors(t *testing.T, file string, got []float32, embeds, deepstack floatsFile, share float64) {
+	t.Helper()
+	dim := s.model.Config().Dim
+	parts := 1 + s.model.Config().Deepstack
+	split := make([][]float32, parts)
+	for i := range len(got) / dim {
+		split[i%parts] = append(split[i%parts], got[i*dim:][:dim]...)
+	}
+	s.equalWithin(t, file+": vectors", split[0], embeds.File, share)
+	if parts > 1 || deepstack.File != "" {
+		s.equalWithin(t, file+": vectors behind layers", slices.Concat(split[1:]...), deepstack.File, share)
+	}
+}
 
-			second := c.Spans[1][0]
-			for _, cuts := range [][]int{{second}, {second - 1, second + c.Spans[1][1]}, {2, c.Spans[0][0], second, n - 1}} {
-				seen.blocks = []int32{9, 2, 8}
-				for i, to := range append(slices.Clone(cuts), n) {
-					from := 0
-					if i > 0 {
-						from = cuts[i-1]
-					}
-					b := &device.Batch{Tables: [][][]int32{nil}}
-					s.add(b, plain, 0, 0, len(plain.ids))
-					s.add(b, seen, 1, from, to)
-					b.Out = []int32{int32(len(plain.ids) - 1), int32(len(b.Tokens) - 1)}
-					rows := s.run(t, b)
-					if !slices.Equal(rows[0], wantText) {
-						t.Errorf("cut at %v, step %d: the text beside a picture has other bits than alone", cuts, i)
-					}
-					if to == n && !slices.Equal(rows[1], want) {
-						t.Errorf("cut at %v: the answer has other bits than in one step", cuts)
-					}
-				}
+// testLayers tests, of what enters the layers and of their results, the first row of the first tile and the last row of the last one.
+func (s *seeing) testLayers(t *testing.T, tiles [][][]float32, file floatsFile) {
+	t.Helper()
+	want, width := readFloats(t, filepath.Join(s.dir, file.File)), s.tower.Width()
+	for i, first := range tiles[0] {
+		if worst := largestError(first[:width], want[2*i*width:][:width]); !(worst <= 1e-4) {
+			t.Errorf("the first row behind layer %d differs by up to %g", i, worst)
+		}
+		last := tiles[len(tiles)-1][i]
+		if s.see.Placeholder == "<|image|>" {
+			continue // the last row of the reference is padding
+		}
+		if worst := largestError(last[len(last)-width:], want[(2*i+1)*width:][:width]); !(worst <= 1e-4) {
+			t.Errorf("the last row behind layer %d differs by up to %g", i, worst)
+		}
+	}
+}
+
+// testCase tests the logits of a case, and its greedy continuation.
+func (s *seeing) testCase(t *testing.T, c pictureCase, vectors map[string][]float32) {
+	t.Helper()
+	x := &seenText{ids: c.IDs, spans: c.Spans, at: c.Positions, next: c.Next, blocks: []int32{3, 1, 4, 6, 5, 2}}
+	tolerance := 1e-3
+	for _, file := range c.Pictures {
+		x.vectors = append(x.vectors, vectors[file]...)
+		if filepath.Ext(file) == ".jpg" {
+			tolerance = 0.3
+		}
+	}
+	b := &device.Batch{Tables: [][][]int32{nil}}
+	n := len(c.IDs)
+	s.add(b, x, 0, 0, n)
+	b.Out = []int32{int32(n - 4), int32(n - 3), int32(n - 2), int32(n - 1)}
+	rows := s.run(t, b)
+	want := readFloats(t, filepath.Join(s.dir, c.Logits.File))
+	worst := 0.0
+	for i, row := range rows {
+		worst = max(worst, largestError(logSoftmaxOf(row), logSoftmaxOf(want[i*len(row):][:len(row)])))
+	}
+	t.Logf("%s: log-probabilities differ by up to %.2g of %g", c.Name, worst, tolerance)
+	if !(worst <= tolerance) {
+		t.Errorf("%s: log-probabilities differ by up to %g, allowed are %g", c.Name, worst, tolerance)
+	}
+	last := rows[3]
+	for i, id := range c.Greedy {
+		if c.GreedyMargin[i] <= 2*tolerance {
+			break
+		}
+		if got := argmaxOf(last); got != id {
+			t.Fatalf("%s: greedy token %d is %d, want %d", c.Name, i, got, id)
+		}
+		x.ids = append(slices.Clip(x.ids), id)
+		b := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{0}}
+		s.add(b, x, 0, len(x.ids)-1, len(x.ids))
+		last = s.run(t, b)[0]
+	}
+}
+
+func TestRowsOfPicturesHaveTheSameBitsInEveryStep(t *testing.T) {
+	devices := devicesOfTowers(t)
+	for _, family := range pictureFamilies {
+		for kind, openDevice := range devices {
+			if kind == "ref" && family.name != "gemma3" {
+				continue // its sums have one order only
 			}
-		})
+			t.Run(family.name+" on "+kind, func(t *testing.T) { testRowsOfPictures(t, family.name, openDevice) })
+		}
+	}
+}
+
+func testRowsOfPictures(t *testing.T, family string, openDevice func() (device.Device, error)) {
+	s := openSeeing(t, family, "mmproj.gguf", openDevice)
+	recurs := s.model.StateBytes() > 0
+	c := s.Cases[slices.IndexFunc(s.Cases, func(c pictureCase) bool { return c.Name == "two_images" })]
+	seen := &seenText{ids: c.IDs, spans: c.Spans, at: c.Positions, next: c.Next, blocks: []int32{3, 1, 4, 12, 13}}
+	for _, file := range c.Pictures {
+		seen.vectors = append(seen.vectors, s.encode(t, file)...)
+	}
+	plain := &seenText{ids: c.IDs[:c.Spans[0][0]], blocks: []int32{7}}
+	n := len(c.IDs)
+	alone := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{int32(n - 1)}}
+	s.add(alone, seen, 0, 0, n)
+	want := s.run(t, alone)[0]
+	text := &device.Batch{Tables: [][][]int32{nil}, Out: []int32{int32(len(plain.ids) - 1)}}
+	s.add(text, plain, 0, 0, len(plain.ids))
+	text.Coordinates = nil // they are the positions
+	wantText := s.run(t, text)[0]
+
+	second := c.Spans[len(c.Spans)-1]
+	cuts := [][]int{{second[0]}, {second[0] - 1, second[0] + second[1]}, {2, c.Spans[0][0], second[0], n - 1}}
+	if !s.see.Attend {
+		cuts = append(cuts, []int{c.Spans[0][0] + 1, second[0] + 2})
+	}
+	for _, cuts := range cuts {
+		seen.blocks = []int32{9, 2, 8, 14, 15}
+		cuts = slices.Compact(cuts)
+		for i, to := range append(slices.Clone(cuts), n) {
+			from := 0
+			if i > 0 {
+				from = cuts[i-1]
+			}
+			b := &device.Batch{Tables: [][][]int32{nil}}
+			s.add(b, plain, 0, 0, len(plain.ids))
+			s.add(b, seen, 1, from, to)
+			b.Out = []int32{int32(len(plain.ids) - 1), int32(len(b.Tokens) - 1)}
+			rows := s.run(t, b)
+			if !recurs && !slices.Equal(rows[0], wantText) || recurs && i == 0 && !slices.Equal(rows[0], wantText) {
+				t.Errorf("cut at %v, step %d: the text beside a picture has other bits than alone", cuts, i)
+			}
+			if to == n && !slices.Equal(rows[1], want) {
+				t.Errorf("cut at %v: the answer has other bits than in one step", cuts)
+			}
+		}
 	}
 }
 

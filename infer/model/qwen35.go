@@ -51,6 +51,7 @@ var (
 // readQwen35 reads which layers have attention, and the sizes of the others.
 func readQwen35(m *metadata, c *Config) {
 	m.dropMTPBlocks(c)
+	m.sections(c, true)
 	interval := m.optionalInteger("full_attention_interval", 1, maxLayers, 4)
 	recurs := m.pattern("attention.recurrent_layers", m.layers, interval)
 	r := m.scan(deltaNet)

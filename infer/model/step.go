@@ -49,7 +49,11 @@ func (m *Model) Submit(b *device.Batch) (Ticket, error) {
 	}
 	if d := m.pipelined(); d != nil && !hasPictures(b) {
 		m.out = 0
-		if err := d.Start(m.stages[0].executable(len(b.Tokens), m.options.MaxRows), b); err != nil {
+		x, err := m.stages[0].programOf(b, m.options.MaxRows)
+		if err != nil {
+			return 0, err
+		}
+		if err := d.Start(x, b); err != nil {
 			return 0, err
 		}
 	} else if b.Ahead {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -16,48 +18,89 @@ type Tower struct {
 	towerConfig
 	dev      device.Device
 	kv       device.KV
+	rows     int // the most rows of a tile
 	weights  map[string]device.Tensor
-	patches  device.Tensor       // (patches, 3 · patch · patch) input of tower
-	features device.Tensor       // (patches, dim) its result
-	joined   device.Tensor       // (tokens, …) input of projector
-	vectors  device.Tensor       // (tokens, text) its result
-	tower    []device.Executable // one after the other
-	projects device.Executable
+	table    []float32 // position embeddings that the host adds
+	shift    []float32 // what the host subtracts of features, with the factors of the rest; nil: nothing
+	factor   []float32
+	patches  device.Tensor // (rows, 3 · patch · patch) input of the first stage
+	added    device.Tensor // (rows, dim) position embeddings of a tile, if the host adds them
+	features device.Tensor // (rows, dim) result of each stage
+	stages   []towerStage  // one after the other
+	outputs  []towerOutput // parts of a vector, in this order
+}
+
+// towerStage is a part of a tower that reads and writes the features.
+type towerStage struct {
+	record   func()
+	run      device.Executable
+	windowed bool // patches see those of their window alone
+}
+
+// towerOutput is what a part of each vector is computed by, of the features behind a stage.
+type towerOutput struct {
+	after   int // the stage
+	joined  device.Tensor
+	vectors device.Tensor
+	run     device.Executable
 }
 
 // towerConfig has the hyperparameters of a tower, by the keys of the companion file.
 type towerConfig struct {
-	family *towerFamily
-	side   int // pixels of the side of a picture
-	patch  int // pixels of the side of a patch
-	dim    int // width of the tower
-	ffn    int // width of its feed-forward layers
-	layers int
-	heads  int
-	pool   int // patches of the side of a token
-	eps    float32
-	text   int // width of the language model
+	family     *towerFamily
+	side       int // pixels of the side of a picture, or the most of them
+	patch      int // pixels of the side of a patch
+	dim        int // width of the tower
+	ffn        int // width of its feed-forward layers
+	layers     int
+	heads      int
+	pool       int // patches of the side of a token
+	eps        float32
+	activation device.Activation // of its feed-forward layers; 0: quickGELU
+	period     int               // every so many layers all patches see each other, in the others those of a window; 0: in all
+	deepstack  []int             // layers whose results are added behind the first layers of the language model
+	text       int               // width of the language model
 }
+
+// quickGELU is x / (1 + e^-1.702x), which devices do not have as one operation.
+const quickGELU device.Activation = 0
 
 // towerFamily is what the families of towers differ in.
 type towerFamily struct {
-	see     Pictures                                           // but Rows
-	pool    int                                                // the published towerConfig.pool
-	record  func(r *towerRecording, x device.Tensor) []func()  // the stages of the tower, each recorded into r.Program
-	join    func(c *towerConfig, features []float32) []float32 // the input of the projector, of the result of the tower
-	project func(r *towerRecording, joined device.Tensor) device.Tensor
-	joined  func(c *towerConfig) int // width of what join returns
-	text    func(f *gguf.File) (width int, err error)
+	see      Pictures                                   // but Rows
+	shown    func(s picture.Size, tokens string) string // what the model reads for a picture, of the text of its tokens in each run; nil: these alone
+	runs     func(s picture.Size) []int                 // how many tokens follow each other; nil: all
+	pool     int                                        // the published towerConfig.pool
+	poolKey  string                                     // of it; "": no other is possible
+	varies   bool                                       // the size of pictures varies
+	class    bool                                       // the first row is no patch
+	blocks   bool                                       // the patches of a token follow each other
+	signed   bool                                       // pixels are doubled, and less 1
+	added    func(t *Tower, g grid) []float32           // position embeddings that the host adds; nil: none
+	read     func(c *towerConfig, f *gguf.File) error   // further keys; nil: none
+	record   func(r *towerRecording) []towerStage
+	join     func(t *Tower, g grid, features []float32) []float32                       // the input of the projector, a row for each token
+	joined   func(c *towerConfig) int                                                   // width of these rows
+	project  func(r *towerRecording, joined device.Tensor, deepstack int) device.Tensor // deepstack: the layer, -1 for the result of the tower
+	text     func(f *gguf.File) (width int, err error)
+	unneeded []string // tensors, or beginnings of their names, that do not change vectors
 }
 
 // towerFamilies are the supported families by clip.projector_type.
 var towerFamilies = map[string]*towerFamily{
-	"gemma3": &gemma3Tower,
+	"gemma3":           &gemma3Tower,
+	"gemma4v":          &gemma4Tower,
+	"idefics3":         &idefics3Tower,
+	"mlp":              &llavaTower,
+	"pixtral":          &pixtralTower,
+	"qwen2vl_merger":   &qwen2Tower,
+	"qwen2.5vl_merger": &qwen2Tower,
+	"qwen3vl_merger":   &qwen3Tower,
 }
 
-// ReadTower returns the options for steps of the language model of with the pictures of a companion file, or why the two do
-// not fit together.
-func ReadTower(f *gguf.File, of *Config) (Pictures, error) {
+// ReadTower returns the options for steps of the language model of with the pictures of a companion file, which have
+// at most so many tokens, or why the two do not fit together.
+func ReadTower(f *gguf.File, of *Config, most int) (Pictures, error) {
 	c, err := readTower(f)
 	if err != nil {
 		return Pictures{}, err
@@ -68,8 +111,15 @@ func ReadTower(f *gguf.File, of *Config) (Pictures, error) {
 	if c.text != of.Dim {
 		return Pictures{}, fmt.Errorf("its vectors have %d elements, those of the model %d: it belongs to another model", c.text, of.Dim)
 	}
+	if len(c.deepstack) != of.Deepstack {
+		return Pictures{}, fmt.Errorf("its vectors are for %d layers of the model, which has %d for them: it belongs to another model", len(c.deepstack), of.Deepstack)
+	}
 	see := c.family.see
-	see.Rows = c.tokens()
+	see.family = c.family
+	see.Rows = 1
+	if see.Attend = see.Attend && of.PerLayerDim == 0; see.Attend {
+		see.Rows = most
+	}
 	return see, nil
 }
 
@@ -90,132 +140,339 @@ func readTower(f *gguf.File) (c towerConfig, err error) {
 		problems = append(problems, err)
 		return int(min(n, most))
 	}
-	c.side, c.patch = integer("image_size", 4096), integer("patch_size", 256)
+	c.side, c.patch = integer("image_size", 16384), integer("patch_size", 256)
 	c.dim, c.ffn = integer("embedding_length", 1<<16), integer("feed_forward_length", 1<<18)
 	c.layers, c.heads = integer("block_count", 256), integer("attention.head_count", 1024)
-	if c.pool = c.family.pool; f.Has("clip.vision.projector.scale_factor") {
-		c.pool = integer("projector.scale_factor", 64)
+	if c.pool = c.family.pool; c.family.poolKey != "" && f.Has("clip.vision."+c.family.poolKey) {
+		c.pool = integer(c.family.poolKey, 64)
 	}
 	eps, err := f.Float("clip.vision.attention.layer_norm_epsilon")
 	c.eps = float32(eps)
-	if problems = append(problems, err); errors.Join(problems...) != nil {
-		return c, errors.Join(problems...)
+	problems = append(problems, err)
+	for key, activation := range map[string]device.Activation{"clip.use_gelu": device.GELU, "clip.use_silu": device.SiLU} {
+		used, err := gguf.Optional(f.Bool, key, false)
+		if problems = append(problems, err); used {
+			c.activation = activation
+		}
 	}
-	if c.side%(c.patch*c.pool) != 0 || c.dim%c.heads != 0 {
+	if c.family.read != nil && errors.Join(problems...) == nil {
+		problems = append(problems, c.family.read(&c, f))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return c, err
+	}
+	if !c.family.varies && c.side%(c.patch*c.pool) != 0 || c.dim%c.heads != 0 {
 		return c, fmt.Errorf("pictures of %d pixels, patches of %d, %d a token, width %d and %d heads do not fit together", c.side, c.patch, c.pool, c.dim, c.heads)
 	}
 	c.text, err = c.family.text(f)
 	return c, err
 }
 
-// grid returns how many patches a side of a picture has.
-func (c *towerConfig) grid() int { return c.side / c.patch }
+// grid is a tile in patches.
+type grid struct{ rows, columns int }
 
-// tokens returns how many vectors a picture becomes.
-func (c *towerConfig) tokens() int { n := c.grid() / c.pool; return n * n }
+func (g grid) patches() int { return g.rows * g.columns }
 
-// LoadTower loads the tower of the companion file f on dev. f must stay open until dev is closed. If it fails, dev may hold
-// a part of it and should be closed.
-func LoadTower(f *gguf.File, dev device.Device) (*Tower, error) {
+// gridOf returns the grid of the tiles of a picture.
+func (c *towerConfig) gridOf(s picture.Size) grid { return grid{s.Height / c.patch, s.Width / c.patch} }
+
+// tokens returns how many vectors a tile becomes.
+func (c *towerConfig) tokens(g grid) int { return g.patches() / (c.pool * c.pool) }
+
+// rowsOf returns how many rows of the tower a tile has.
+func (c *towerConfig) rowsOf(g grid) int {
+	if c.family.class {
+		return g.patches() + 1
+	}
+	return g.patches()
+}
+
+// patchAt is a patch of a tile.
+type patchAt struct{ row, column int }
+
+// places returns the patches of a tile in their order in the tower.
+func (c *towerConfig) places(g grid) (list []patchAt) {
+	side := 1
+	if c.family.blocks {
+		side = c.pool
+	}
+	for block := range g.patches() / (side * side) {
+		top, left := block/(g.columns/side)*side, block%(g.columns/side)*side
+		for i := range side * side {
+			list = append(list, patchAt{top + i/side, left + i%side})
+		}
+	}
+	return list
+}
+
+// patchesOf returns the patches of a token, row by row, by their numbers in a tile without blocks.
+func (c *towerConfig) patchesOf(g grid, token int) (list []int) {
+	top, left := token/(g.columns/c.pool)*c.pool, token%(g.columns/c.pool)*c.pool
+	for i := range c.pool * c.pool {
+		list = append(list, (top+i/c.pool)*g.columns+left+i%c.pool)
+	}
+	return list
+}
+
+// joinPatches returns the features of the patches of each token, one patch after the other.
+func joinPatches(t *Tower, g grid, features []float32) []float32 {
+	if t.family.blocks {
+		return features
+	}
+	joined := make([]float32, 0, len(features))
+	for token := range t.tokens(g) {
+		for _, patch := range t.patchesOf(g, token) {
+			joined = append(joined, features[patch*t.dim:][:t.dim]...)
+		}
+	}
+	return joined
+}
+
+// joinedPatches is the width of what joinPatches returns.
+func joinedPatches(c *towerConfig) int { return c.pool * c.pool * c.dim }
+
+// LoadTower loads the tower of the companion file f on dev, for pictures whose tiles are about as large as those of s. f must stay open
+// until dev is closed. If it fails, dev may hold a part of it and should be closed.
+func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) {
 	c, err := readTower(f)
 	if err != nil {
 		return nil, err
 	}
-	n := c.grid() * c.grid()
-	t := &Tower{towerConfig: c, dev: dev, weights: map[string]device.Tensor{}}
-	layout := device.KVLayout{Type: gguf.F32, Blocks: (n + device.BlockSize - 1) / device.BlockSize, Layers: 1, KVHeads: c.heads, HeadDim: c.dim / c.heads}
+	t := &Tower{towerConfig: c, dev: dev, rows: c.rowsOf(c.gridOf(s)), weights: map[string]device.Tensor{}}
+	if c.family.varies { // pictures that are little larger are expected
+		rows := leastTowerRows
+		for rows < t.rows {
+			rows *= 2
+		}
+		t.rows = rows
+	}
+	layout := device.KVLayout{Type: gguf.F32, Blocks: t.blocks(), Layers: 1, KVHeads: c.heads, HeadDim: c.dim / c.heads}
 	if t.kv, err = dev.AllocKV(layout); err != nil {
 		return nil, err
 	}
-	r := &towerRecording{t: t, f: f, rows: n}
+	r := &towerRecording{t: t, f: f, rows: t.rows, used: map[string]bool{}}
 	t.patches, t.features = r.buffer(3*c.patch*c.patch), r.buffer(c.dim)
-	for _, record := range c.family.record(r, t.patches) {
-		r.Program = device.NewProgram(n, n)
-		record()
+	if c.family.added != nil {
+		t.added = r.buffer(c.dim)
+	}
+	t.stages = c.family.record(r)
+	for i := range t.stages {
+		r.Program = device.NewProgram(t.rows, t.rows)
+		t.stages[i].record()
 		r.Results = []device.Tensor{t.features}
-		stage, err := r.compile()
-		if err != nil {
+		if t.stages[i].run, err = r.compile(); err != nil {
 			return nil, err
 		}
-		t.tower = append(t.tower, stage)
 	}
-	r = &towerRecording{Program: device.NewProgram(c.tokens(), c.tokens()), t: t, f: f, rows: c.tokens()}
-	t.joined = r.buffer(c.family.joined(&c))
-	t.vectors = c.family.project(r, t.joined)
-	r.Results = []device.Tensor{t.vectors}
-	t.projects, err = r.compile()
-	return t, err
+	for _, layer := range append([]int{-1}, c.deepstack...) {
+		if err := t.loadOutput(f, r, layer); err != nil {
+			return nil, err
+		}
+	}
+	return t, c.family.checkUsed(f, r.used)
 }
 
-// Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens. It ends after the layer
-// in which ctx does.
-func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error) {
-	var vectors []float32
-	plane := 3 * p.Width * p.Height
-	if p.Width != t.side || p.Height != t.side || len(p.Data) != p.Tiles*plane {
-		return nil, fmt.Errorf("the picture has %d tiles of %d x %d pixels, the tower reads %d x %d", p.Tiles, p.Width, p.Height, t.side, t.side)
+// leastTowerRows is for how many rows a tower is loaded whose pictures vary in size, if the first is not larger.
+const leastTowerRows = 1024
+
+// loadOutput loads what projects the features behind a layer, -1 for the last stage.
+func (t *Tower) loadOutput(f *gguf.File, of *towerRecording, layer int) (err error) {
+	tokens := t.rows / (t.pool * t.pool)
+	r := &towerRecording{Program: device.NewProgram(tokens, tokens), t: t, f: f, rows: tokens, used: of.used}
+	out := towerOutput{after: len(t.stages) - 1, joined: r.buffer(t.family.joined(&t.towerConfig))}
+	if layer >= 0 {
+		out.after = layer + 1 // behind the embedding of patches
 	}
+	out.vectors = t.family.project(r, out.joined, layer)
+	r.Results = []device.Tensor{out.vectors}
+	out.run, err = r.compile()
+	t.outputs = append(t.outputs, out)
+	return err
+}
+
+// checkUsed returns an error if f has a tensor of the tower that was not used: vectors without it would be wrong.
+func (family *towerFamily) checkUsed(f *gguf.File, used map[string]bool) error {
+	for _, t := range f.Tensors() {
+		unneeded := func(prefix string) bool { return strings.HasPrefix(t.Name, prefix) }
+		if !used[t.Name] && !slices.ContainsFunc(append([]string{"a.", "mm.a."}, family.unneeded...), unneeded) {
+			return fmt.Errorf("tensor %s of the companion file is not supported; pictures without it would be seen wrongly", t.Name)
+		}
+	}
+	return nil
+}
+
+// Fits reports whether the tower was loaded for tiles that are as large as those of s.
+func (t *Tower) Fits(s picture.Size) bool { return t.rowsOf(t.gridOf(s)) <= t.rows }
+
+// Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens. Each is as wide as the language
+// model, once for its embedding and once for each layer of Config.Deepstack. It ends after the layer in which ctx does.
+func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error) {
+	plane := 3 * p.Width * p.Height
+	g := t.gridOf(p.Size)
+	switch {
+	case !t.family.varies && (p.Width != t.side || p.Height != t.side):
+		return nil, fmt.Errorf("the picture has tiles of %d x %d pixels, the tower reads %d x %d", p.Width, p.Height, t.side, t.side)
+	case p.Width%(t.patch*t.pool) != 0 || p.Height%(t.patch*t.pool) != 0 || len(p.Data) != p.Tiles*plane:
+		return nil, fmt.Errorf("the picture has %d tiles of %d x %d pixels, which the tower cannot divide into tokens of %d patches of %d", p.Tiles, p.Width, p.Height, t.pool*t.pool, t.patch)
+	case !t.Fits(p.Size):
+		return nil, fmt.Errorf("the picture has tiles of %d patches, the tower was loaded for %d", t.rowsOf(g), t.rows)
+	}
+	width := len(t.outputs) * t.text
+	vectors := make([]float32, p.Tiles*t.tokens(g)*width)
 	for i := range p.Tiles {
-		features, err := t.encodeTile(ctx, p.Data[i*plane:][:plane])
-		if err != nil {
+		if err := t.encodeTile(ctx, g, p.Data[i*plane:][:plane], vectors[i*t.tokens(g)*width:][:t.tokens(g)*width]); err != nil {
 			return nil, err
 		}
-		joined := t.family.join(&t.towerConfig, features)
-		if err := t.dev.Write(t.joined, 0, joined); err != nil {
-			return nil, err
-		}
-		if err := t.projects.Run(t.batch(t.tokens())); err != nil {
-			return nil, err
-		}
-		part := make([]float32, t.tokens()*t.text)
-		if err := t.dev.Read(part, t.vectors, 0); err != nil {
-			return nil, err
-		}
-		vectors = append(vectors, part...)
 	}
 	return vectors, nil
 }
 
-// encodeTile returns the result of the tower for a picture of planes of red, green and blue.
-func (t *Tower) encodeTile(ctx context.Context, pixels []float32) ([]float32, error) {
-	n := t.grid() * t.grid()
-	if err := t.dev.Write(t.patches, 0, t.unfold(pixels)); err != nil {
-		return nil, err
+// encodeTile sets vectors to those of a tile of planes of red, green and blue.
+func (t *Tower) encodeTile(ctx context.Context, g grid, pixels, vectors []float32) error {
+	if err := t.write(g, pixels); err != nil {
+		return err
 	}
-	batch := t.batch(n)
-	for _, stage := range t.tower {
+	all, windows := t.batch(g), (*device.Batch)(nil)
+	for i, stage := range t.stages {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
-		if err := stage.Run(batch); err != nil {
-			return nil, err
+		batch := all
+		if stage.windowed {
+			if windows == nil {
+				windows = t.windows(g)
+			}
+			batch = windows
+		}
+		if err := stage.run.Run(batch); err != nil {
+			return err
+		}
+		for part, out := range t.outputs {
+			if out.after != i {
+				continue
+			}
+			if err := t.projectTile(g, out, part, vectors); err != nil {
+				return err
+			}
 		}
 	}
-	features := make([]float32, n*t.dim)
+	return nil
+}
+
+// projectTile sets a part of each vector.
+func (t *Tower) projectTile(g grid, out towerOutput, part int, vectors []float32) error {
+	features, err := t.result(g)
+	if err != nil {
+		return err
+	}
+	if err := t.dev.Write(out.joined, 0, t.family.join(t, g, features)); err != nil {
+		return err
+	}
+	n := t.tokens(g)
+	if err := out.run.Run(t.rowsBatch(n)); err != nil {
+		return err
+	}
+	values := make([]float32, n*t.text)
+	if err := t.dev.Read(values, out.vectors, 0); err != nil {
+		return err
+	}
+	for i := range n {
+		copy(vectors[(i*len(t.outputs)+part)*t.text:], values[i*t.text:][:t.text])
+	}
+	return nil
+}
+
+// write writes the inputs of the first stage for a tile.
+func (t *Tower) write(g grid, pixels []float32) error {
+	if err := t.dev.Write(t.patches, 0, t.unfold(g, pixels)); err != nil {
+		return err
+	}
+	if t.added.None() {
+		return nil
+	}
+	return t.dev.Write(t.added, 0, t.family.added(t, g))
+}
+
+// result returns the features of a tile.
+func (t *Tower) result(g grid) ([]float32, error) {
+	features := make([]float32, t.rowsOf(g)*t.dim)
 	return features, t.dev.Read(features, t.features, 0)
 }
 
-// unfold returns the patches of a picture, row by row. Each has its planes one after the other.
-func (t *Tower) unfold(pixels []float32) []float32 {
-	patches := make([]float32, 0, len(pixels))
-	for at := range t.grid() * t.grid() {
-		left, top := at%t.grid()*t.patch, at/t.grid()*t.patch
+// unfold returns the patches of a tile. Each has its planes one after the other.
+func (t *Tower) unfold(g grid, pixels []float32) []float32 {
+	patches := make([]float32, 0, t.rowsOf(g)*3*t.patch*t.patch)
+	if t.family.class {
+		patches = append(patches, make([]float32, 3*t.patch*t.patch)...)
+	}
+	width, height := g.columns*t.patch, g.rows*t.patch
+	for _, at := range t.places(g) {
 		for y := range 3 * t.patch {
-			row := y/t.patch*t.side + top + y%t.patch
-			patches = append(patches, pixels[row*t.side+left:][:t.patch]...)
+			row := y/t.patch*height + at.row*t.patch + y%t.patch
+			patches = append(patches, pixels[row*width+at.column*t.patch:][:t.patch]...)
+		}
+	}
+	if t.family.signed {
+		for i, v := range patches {
+			patches[i] = 2*v - 1
 		}
 	}
 	return patches
 }
 
-// batch returns rows of one sequence, a picture.
-func (t *Tower) batch(rows int) *device.Batch {
+// blocks returns how many blocks of keys and values the rows take, also if each window begins a block.
+func (t *Tower) blocks() int {
+	blocks := (t.rows + device.BlockSize - 1) / device.BlockSize
+	if t.period > 0 {
+		blocks = 2*blocks + 4
+	}
+	return blocks
+}
+
+// batch returns the rows of a tile, which is one sequence. Their coordinates are their row and their column of patches.
+func (t *Tower) batch(g grid) *device.Batch {
+	b := t.rowsBatch(t.rowsOf(g))
+	b.Coordinates = make([][]int32, 2)
+	if t.family.class {
+		b.Coordinates[0], b.Coordinates[1] = append(b.Coordinates[0], 0), append(b.Coordinates[1], 0)
+	}
+	for _, at := range t.places(g) {
+		b.Coordinates[0], b.Coordinates[1] = append(b.Coordinates[0], int32(at.row)), append(b.Coordinates[1], int32(at.column))
+	}
+	return b
+}
+
+// rowsBatch returns rows of one sequence without coordinates.
+func (t *Tower) rowsBatch(rows int) *device.Batch {
 	b := &device.Batch{Tokens: make([]int32, rows), Seq: make([]int32, rows), Tables: [][][]int32{{nil}}}
 	for i := range rows {
 		b.Pos = append(b.Pos, int32(i))
 	}
-	for i := range t.kv.Layout.Blocks {
+	for i := range (rows + device.BlockSize - 1) / device.BlockSize {
 		b.Tables[0][0] = append(b.Tables[0][0], int32(i))
+	}
+	return b
+}
+
+// windowPixels is the side of a window, which no file has.
+const windowPixels = 112
+
+// windows returns the rows of a tile, each window of which is a sequence of its own.
+func (t *Tower) windows(g grid) *device.Batch {
+	b := t.batch(g)
+	side := max(1, windowPixels/t.patch/t.pool) * t.pool
+	across := (g.columns + side - 1) / side
+	b.Tables[0] = make([][]int32, across*((g.rows+side-1)/side))
+	next := int32(0) // block
+	counts := make([]int32, len(b.Tables[0]))
+	for i, at := range t.places(g) {
+		window := at.row/side*across + at.column/side
+		if counts[window]%device.BlockSize == 0 {
+			b.Tables[0][window] = append(b.Tables[0][window], next)
+			next++
+		}
+		b.Seq[i], b.Pos[i] = int32(window), counts[window]
+		counts[window]++
 	}
 	return b
 }
@@ -226,7 +483,10 @@ type towerRecording struct {
 	t    *Tower
 	f    *gguf.File
 	rows int
+	used map[string]bool // tensors of f
 	err  error
+
+	buffers map[bufferKey]device.Tensor // by name
 }
 
 func (r *towerRecording) fail(err error) {
@@ -252,6 +512,20 @@ func (r *towerRecording) buffer(cols int) device.Tensor {
 	return t
 }
 
+// shared returns the activation called name with cols columns. Layers share it.
+func (r *towerRecording) shared(name string, cols int) device.Tensor {
+	key := bufferKey{name, cols}
+	t, ok := r.buffers[key]
+	if !ok {
+		if r.buffers == nil {
+			r.buffers = map[bufferKey]device.Tensor{}
+		}
+		t = r.buffer(cols)
+		r.buffers[key] = t
+	}
+	return t
+}
+
 // matrix returns the weight called name, with rows outputs and cols inputs, as it is in the file.
 func (r *towerRecording) matrix(name string, rows, cols int) device.Tensor {
 	t, err := r.f.Tensor(name)
@@ -262,6 +536,7 @@ func (r *towerRecording) matrix(name string, rows, cols int) device.Tensor {
 		r.fail(err)
 		return device.Tensor{}
 	}
+	r.used[name] = true
 	return r.upload(name, t.Type, rows, cols, t.Data)
 }
 
@@ -274,6 +549,7 @@ func (r *towerRecording) vector(name string, cols int) device.Tensor {
 // values returns the n values of the tensor called name.
 func (r *towerRecording) values(name string, n int) []float32 {
 	values := make([]float32, n)
+	r.used[name] = true
 	t, err := r.f.Tensor(name)
 	if err == nil && t.Elements() != n {
 		err = fmt.Errorf("tensor %s has the shape %v, want %d values", name, t.Shape, n)
@@ -299,13 +575,67 @@ func (r *towerRecording) upload(name string, t gguf.Type, rows, cols int, data [
 	return w
 }
 
-// linear records the product of x with the weight called name, which has a bias, and returns the result.
-func (r *towerRecording) linear(dst device.Tensor, name string, x device.Tensor) {
-	r.MatMul(dst, r.matrix(name+".weight", dst.Cols, x.Cols), x)
-	r.AddBias(dst, r.vector(name+".bias", dst.Cols))
+// has reports whether the file has a tensor.
+func (r *towerRecording) has(name string) bool {
+	_, err := r.f.Tensor(name)
+	return err == nil
 }
 
-// norm records dst = the LayerNorm of x with the weights called name.
-func (r *towerRecording) norm(dst, x device.Tensor, name string) {
-	r.LayerNorm(dst, x, r.vector(name+".weight", x.Cols), r.vector(name+".bias", x.Cols), r.t.eps)
+// linear records dst = the product of x with the weight called name, plus its bias if it has one.
+func (r *towerRecording) linear(dst device.Tensor, name string, x device.Tensor) {
+	x = r.clamp(name+".input", x)
+	r.MatMul(dst, r.matrix(name+".weight", dst.Cols, x.Cols), x)
+	if r.has(name + ".bias") {
+		r.AddBias(dst, r.vector(name+".bias", dst.Cols))
+	}
+	r.clampInPlace(name+".output", dst)
+}
+
+// norm records dst = the norm of each row of x, or of each head, with the weights called name: LayerNorm if there are biases, else
+// RMSNorm.
+func (r *towerRecording) norm(dst, x device.Tensor, name string, cols int) {
+	w := r.vector(name+".weight", cols)
+	if r.has(name + ".bias") {
+		r.LayerNorm(dst, x, w, r.vector(name+".bias", cols), r.t.eps)
+	} else {
+		r.RMSNorm(dst, x, w, r.t.eps)
+	}
+}
+
+// unweighted records dst = the RMSNorm of each cols values of x, without weights.
+func (r *towerRecording) unweighted(dst, x device.Tensor, cols int) {
+	r.RMSNorm(dst, x, r.constant(cols, 1), r.t.eps)
+}
+
+// constant returns a vector of cols equal values.
+func (r *towerRecording) constant(cols int, value float32) device.Tensor {
+	return r.upload(fmt.Sprintf("%d times %g", cols, value), gguf.F32, 1, cols, bytesOf(slices.Repeat([]float32{value}, cols)))
+}
+
+// twoLayers records GELU between two layers, and returns the result.
+func (r *towerRecording) twoLayers(x device.Tensor, first, second string) device.Tensor {
+	width, err := outputsOf(first + ".weight")(r.f)
+	if err != nil {
+		r.fail(err)
+		return x
+	}
+	hidden, vectors := r.buffer(width), r.buffer(r.t.text)
+	r.linear(hidden, first, x)
+	r.Activate(hidden, hidden, device.ExactGELU)
+	r.linear(vectors, second, hidden)
+	return vectors
+}
+
+// outputsOf returns the width of what a tensor of the companion file computes.
+func outputsOf(name string) func(f *gguf.File) (int, error) {
+	return func(f *gguf.File) (int, error) {
+		t, err := f.Tensor(name)
+		if err != nil {
+			return 0, err
+		}
+		if len(t.Shape) != 2 {
+			return 0, fmt.Errorf("tensor %s has %d dimensions, want 2", name, len(t.Shape))
+		}
+		return t.Shape[1], nil
+	}
 }

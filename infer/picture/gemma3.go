@@ -18,6 +18,8 @@ func (g gemma3) size(int, int) (Size, error) {
 	return Size{Tiles: 1, Width: g.side, Height: g.side, Rows: g.grid, Columns: g.grid}, nil
 }
 
+func (g gemma3) most() int { return g.grid * g.grid }
+
 func (g gemma3) tiles(img *Image, s Size) []*Image {
 	return []*Image{resize(img, s.Width, s.Height, bilinear)}
 }

@@ -40,6 +40,8 @@ func (g gemma4) size(width, height int) (Size, error) {
 	return Size{Tiles: 1, Width: columns * g.step, Height: rows * g.step, Rows: rows, Columns: columns}, nil
 }
 
+func (g gemma4) most() int { return g.tokens }
+
 func (g gemma4) tiles(img *Image, s Size) []*Image {
 	return []*Image{resize(img, s.Width, s.Height, bicubic)}
 }

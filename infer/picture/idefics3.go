@@ -59,6 +59,11 @@ func (r idefics3) cut(width, height int) (int, int) {
 	return max(r.side, up(int(float64(height)*ratio))), height
 }
 
+func (r idefics3) most() int {
+	side := (r.longest+1)/r.side + 1 // the shorter side is made even
+	return (side*side + 1) * r.grid * r.grid
+}
+
 func (r idefics3) tiles(img *Image, s Size) (list []*Image) {
 	width, height := r.scaled(img.Width, img.Height)
 	img = resize(img, width, height, lanczos)

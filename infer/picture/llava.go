@@ -18,6 +18,8 @@ func (l llava) size(int, int) (Size, error) {
 	return Size{Tiles: 1, Width: l.side, Height: l.side, Rows: l.grid, Columns: l.grid}, nil
 }
 
+func (l llava) most() int { return l.grid * l.grid }
+
 func (l llava) tiles(img *Image, s Size) []*Image {
 	width, height := l.side, l.side
 	if img.Width <= img.Height {

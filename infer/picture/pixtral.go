@@ -20,6 +20,11 @@ func (x pixtral) size(width, height int) (Size, error) {
 	return Size{Tiles: 1, Width: columns * x.step, Height: rows * x.step, Rows: rows, Columns: columns}, nil
 }
 
+func (x pixtral) most() int {
+	side := (x.longest + x.step - 1) / x.step
+	return side * side
+}
+
 func (x pixtral) tiles(img *Image, s Size) []*Image {
 	return []*Image{resize(img, s.Width, s.Height, bicubic)}
 }

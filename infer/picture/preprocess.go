@@ -66,6 +66,8 @@ type Preprocessor struct {
 type rule interface {
 	// size returns what a picture of width x height pixels becomes, or why the family cannot read it.
 	size(width, height int) (Size, error)
+	// most returns the most tokens that a picture becomes.
+	most() int
 	// tiles resizes and cuts the picture as size returned.
 	tiles(img *Image, s Size) []*Image
 }
@@ -140,6 +142,9 @@ func (p *Preprocessor) Size(width, height int) (Size, error) {
 	s.Tokens = s.Tiles * s.Rows * s.Columns
 	return s, nil
 }
+
+// Most returns the most tokens that a picture becomes.
+func (p *Preprocessor) Most() int { return p.rule.most() }
 
 // maxTowerPixels bounds what one picture becomes: somewhat more than the largest published limit, 16,777,216 pixels.
 const maxTowerPixels = 20_000_000

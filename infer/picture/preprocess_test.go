@@ -152,6 +152,9 @@ func TestSizesAreTheReferences(t *testing.T) {
 					t.Errorf("%d x %d: shape %v and %d tokens, error %v; want %v and %d", width, height, got, s.Tokens, err, shape, tokens)
 					continue
 				}
+				if s.Tokens > p.Most() {
+					t.Errorf("%d x %d: %d tokens, more than the most, %d", width, height, s.Tokens, p.Most())
+				}
 				passed++
 			}
 			fixtures.Row(t, "sizes of pictures", "images/"+family, passed, len(g.Sizes))

@@ -54,6 +54,8 @@ func (q qwen) size(width, height int) (Size, error) {
 	return Size{Tiles: 1, Width: w, Height: h, Rows: h / q.step, Columns: w / q.step}, nil
 }
 
+func (q qwen) most() int { return q.max / (q.step * q.step) }
+
 func (q qwen) tiles(img *Image, s Size) []*Image {
 	return []*Image{resize(img, s.Width, s.Height, bicubic)}
 }

@@ -93,8 +93,12 @@ func (d *Device) addBias(op device.Op, b *device.Batch, rows int) {
 
 func (d *Device) rope(op device.Op, b *device.Batch, rows int) {
 	frequencies := op.RoPE.Frequencies(d.vector(op.RoPE.Factors))
+	at := b.Pos
+	if axis := op.RoPE.Axis; axis > 0 {
+		at = b.Coordinates[axis-1]
+	}
 	for r := range rows {
-		rope(d.row(op.Dst, r), op.RoPE, frequencies, int(b.Pos[r]))
+		rope(d.row(op.Dst, r), op.RoPE, frequencies, int(at[r]))
 	}
 }
 

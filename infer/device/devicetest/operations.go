@@ -32,6 +32,7 @@ func (s Suite) operations(t *testing.T) {
 	t.Run("MatchRMS", s.matchRMS)
 	t.Run("Sparsify", s.sparsify)
 	t.Run("RoPE", s.rope)
+	t.Run("RoPE by coordinates", s.ropeAxes)
 	if !s.OnlyProducts {
 		t.Run("Conv", s.conv)
 		t.Run("Scan", s.scan)
@@ -245,6 +246,55 @@ func productError(w, x []float32, rounds bool) (bound float64) {
 	return bound
 }
 
+// ropeAxes checks that rows are rotated by coordinates as by positions, to the bits.
+func (s Suite) ropeAxes(t *testing.T) {
+	inf := float32(math.Inf(1))
+	const rows = 40
+	results := func(ropes []device.RoPE, factors [][]float32, coordinates func(axis, row int) int32) (list [][]float32) {
+		r := newRig(t, open(t, s.Open[0]), rows)
+		q, k, v := r.random(32, 1), r.random(16, 1), r.random(16, 1)
+		for _, x := range []device.Tensor{q, k} {
+			for i, rope := range ropes {
+				if factors != nil {
+					rope.Factors = r.vector(factors[i])
+				}
+				r.p.RoPE(x, rope)
+			}
+		}
+		kv, out := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 4, Layers: 1, KVHeads: 2, HeadDim: 8}), r.alloc(32)
+		r.p.StoreKV(kv, 0, k, v)
+		r.p.Attention(out, q, kv, 0, device.Attention{Heads: 4, Scale: 0.35})
+		b := counting(rows, 50, []int32{3, 1, 0})
+		for axis := range device.MaxAxes {
+			b.Coordinates = append(b.Coordinates, nil)
+			for row := range rows {
+				b.Coordinates[axis] = append(b.Coordinates[axis], coordinates(axis, row))
+			}
+		}
+		r.run(r.compile(), b)
+		for row := range rows {
+			list = append(list, r.read(out, row))
+		}
+		return list
+	}
+	rope := device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4, Scale: 1, NeoX: true}
+	sections := []device.RoPE{rope, rope, rope}
+	for axis := range sections {
+		sections[axis].Axis = axis + 1
+	}
+	masks := [][]float32{{1, inf, inf, 1}, {inf, 1, inf, inf}, {inf, inf, 1, inf}}
+	want := results([]device.RoPE{rope}, nil, func(int, int) int32 { return -1 })
+	got := results(sections, masks, func(_, row int) int32 { return int32(50 + row) })
+	for row := range rows {
+		near(t, fmt.Sprintf("row %d, coordinates that are its position", row), got[row], want[row], func(int) float64 { return 0 })
+	}
+	for i, row := range results(sections, masks, func(axis, row int) int32 { return int32(50 + (row * axis % 3)) }) {
+		if i > 0 && slices.Equal(row, want[i]) {
+			t.Errorf("row %d does not depend on its coordinates", i)
+		}
+	}
+}
+
 func (s Suite) rope(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -259,6 +309,8 @@ func (s Suite) rope(t *testing.T) {
 		{"of YaRN", device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4, Scale: 0.25, Low: 3, High: 17, Magnitude: 1.1386}, nil},
 		{"of YaRN, of part of each head", device.RoPE{HeadDim: 10, Dims: 6, Base: 1e4, Scale: 0.25, Low: 0, High: 2, NeoX: true, Magnitude: 1.3}, nil},
 		{"with frequency factors", device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4, Scale: 1}, []float32{1, 2.5, 8, 32}},
+		{"by the first coordinate", device.RoPE{HeadDim: 16, Dims: 16, Base: 1e4, Scale: 1, NeoX: true, Axis: 1}, nil},
+		{"of some pairs by the last coordinate", device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4, Scale: 1, Axis: 3}, []float32{1, float32(math.Inf(1)), float32(math.Inf(1)), 32}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, start := range []int{0, 1, 1000, 131000} {
@@ -275,6 +327,12 @@ func (s Suite) rope(t *testing.T) {
 					want, wantOut := build(open(t, openRef))
 					got, gotOut := build(open(t, s.Open[0]))
 					batch := counting(rows, start, make([]int32, (start+rows)/device.BlockSize+1))
+					for axis := range device.MaxAxes {
+						batch.Coordinates = append(batch.Coordinates, nil)
+						for r := range rows {
+							batch.Coordinates[axis] = append(batch.Coordinates[axis], int32((7*r+start+13*axis)%(start+29)))
+						}
+					}
 					want.run(want.compile(), batch)
 					got.run(got.compile(), batch)
 					for r := range rows {

@@ -1,0 +1,38 @@
+package model
+
+import (
+	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
+)
+
+// llavaTower is the CLIP tower of LLaVA 1.5. Files have one layer less than CLIP, because its last one is not used.
+var llavaTower = towerFamily{
+	see:    Pictures{Placeholder: "<image>", Token: "<image>"},
+	pool:   1,
+	class:  true,
+	record: recordCLIP,
+	join:   func(t *Tower, _ grid, features []float32) []float32 { return features[t.dim:] }, // without the class
+	joined: joinedPatches,
+	project: func(r *towerRecording, joined device.Tensor, _ int) device.Tensor {
+		return r.twoLayers(joined, "mm.0", "mm.2")
+	},
+	text:     outputsOf("mm.2.weight"),
+	unneeded: []string{"v.post_ln"},
+}
+
+// recordCLIP returns the stages of CLIP: the embedding of patches, and the layers.
+func recordCLIP(r *towerRecording) []towerStage {
+	embed := func() {
+		t := r.t
+		r.embedPatches() // 0 for the class
+		positions := r.values("v.position_embd.weight", t.rows*t.dim)
+		for i, v := range r.values("v.class_embd", t.dim) {
+			positions[i] += v
+		}
+		n := r.shared("norm", t.dim)
+		r.EmbedPositions(n, r.upload("positions", gguf.F32, t.rows, t.dim, bytesOf(positions)))
+		r.Add(t.features, n)
+		r.norm(t.features, t.features, "v.pre_ln", t.dim)
+	}
+	return append([]towerStage{{record: embed}}, towerLayers{}.record(r)...)
+}
