@@ -6,6 +6,7 @@
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
 //	inspect   how an answer's tokens came about, and whether it can be made again
+//	guest     what those who have the link to a chat can do there
 //	compare   answers to one question beside each other: contact sheets, blind pairs
 //	metrics   what is counted for Prometheus
 //	activity  the answers that are generated at this moment, and who asked for them
@@ -42,6 +43,7 @@ import (
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/metrics"
@@ -61,6 +63,7 @@ type Config struct {
 	Activity *activity.Service // the answers of Engine and Live; default: none are listed
 	Live     *live.Service     // the chats of the page; default: new ones on Engine
 	Compare  *compare.Service  // answers to the questions of Live that are compared; default: new ones, whose votes are not stored
+	Guests   *guest.Service    // who has links to chats of Live; default: new ones. New and NewShared need the same
 	Models   *models.Service   // default: those of Engine, and none can be downloaded
 	Logger   *slog.Logger      // default: slog.Default
 	Reach    *share.Reach      // where other machines reach shared chats; default: nowhere
@@ -170,6 +173,9 @@ func (cfg *Config) setDefaults() {
 	if cfg.Compare == nil {
 		cfg.Compare = compare.New(cfg.Live, nil)
 	}
+	if cfg.Guests == nil {
+		cfg.Guests = guest.New(cfg.Live, guest.Options{})
+	}
 	if cfg.Models == nil {
 		cfg.Models = models.New(models.Options{Engine: cfg.Engine, Log: cfg.Logger})
 	}
@@ -215,9 +221,9 @@ func New(cfg Config) *echo.Echo {
 	})
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
 	looking := inspect.New(cfg.Live)
-	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
+	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
 		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil}
-	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
+	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)
@@ -262,7 +268,7 @@ func NewShared(cfg Config) *echo.Echo {
 }
 
 func (cfg *Config) shared() *share.Handlers {
-	return &share.Handlers{Live: cfg.Live, Reach: cfg.Reach, PingInterval: cfg.PingInterval}
+	return &share.Handlers{Live: cfg.Live, Guests: cfg.Guests, Reach: cfg.Reach, PingInterval: cfg.PingInterval}
 }
 
 // ollamaRoot rewrites requests for / that arrive at Ollama's own port.

@@ -19,6 +19,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
@@ -47,6 +48,7 @@ type party struct {
 	t      *testing.T
 	engine *handlerstest.Script
 	chats  *live.Service
+	guests *guest.Service
 	home   *httptest.Server // of the owner
 	lan    *httptest.Server // of those with a link
 	log    *lockedLog
@@ -64,7 +66,8 @@ func newParty(t *testing.T, n live.NewShare) *party {
 	t.Cleanup(func() { _ = kept.Close() })
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.chats = live.New(p.engine, live.Options{Log: log, Store: kept})
-	cfg := handlers.Config{Engine: p.engine, Live: p.chats, Logger: log}
+	p.guests = guest.New(p.chats, guest.Options{})
+	cfg := handlers.Config{Engine: p.engine, Live: p.chats, Guests: p.guests, Logger: log}
 	p.home, p.lan = httptest.NewServer(handlers.New(cfg)), httptest.NewServer(handlers.NewShared(cfg))
 	t.Cleanup(p.home.Close)
 	t.Cleanup(p.lan.Close)
@@ -126,18 +129,18 @@ func (p *party) allow(link live.Share, name string) (secret string) {
 	if got.Status != http.StatusNoContent {
 		p.t.Fatalf("asking: %d %s", got.Status, got.Body)
 	}
-	p.set(link, secret, live.WriterWrites)
+	p.set(link, secret, guest.WriterWrites)
 	return secret
 }
 
 // set has the owner answer a request, or take the keyboard back.
-func (p *party) set(link live.Share, secret string, state live.WriterState) {
+func (p *party) set(link live.Share, secret string, state guest.WriterState) {
 	p.t.Helper()
 	who, err := p.chats.Follower(p.t.Context(), link.Token)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	form := url.Values{"writer": {fmt.Sprint(p.chats.Asker(who, secret))}, "state": {string(state)}}.Encode()
+	form := url.Values{"writer": {fmt.Sprint(p.guests.Asker(who, secret))}, "state": {string(state)}}.Encode()
 	got := handlerstest.Post(p.t, p.home, "/c/"+p.chat+"/share/writers", form, "Content-Type", "application/x-www-form-urlencoded", "Origin", p.home.URL, "Accept", "application/json")
 	if got.Status != http.StatusNoContent {
 		p.t.Fatalf("setting a writer: %d %s", got.Status, got.Body)
@@ -213,7 +216,7 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "too early"}); got.Status != http.StatusForbidden {
 		t.Errorf("who only asks sends: %d", got.Status)
 	}
-	p.set(p.link, secret, live.WriterWrites)
+	p.set(p.link, secret, guest.WriterWrites)
 	p.await(frames, `"state":"writes"`, `Ada \u003cb\u003e`)
 	owner.Until("the writer", func() bool { return len(owner.Keyboard.Writers) == 1 && len(owner.Keyboard.Asks) == 0 })
 
@@ -237,7 +240,7 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 	owner.Until("the end", func() bool { return owner.Ended() && owner.Last().State == live.Stopped })
 
 	taken := time.Now()
-	p.set(p.link, secret, live.WriterEnded)
+	p.set(p.link, secret, guest.WriterEnded)
 	p.await(frames, `"state":"ended"`, "The owner has taken the keyboard back.")
 	t.Logf("the page of the writer was told after %v", time.Since(taken).Round(time.Millisecond))
 	for _, do := range []string{"send", "stop", "typing"} {
@@ -408,7 +411,7 @@ func TestKeyboard_FormsWorkWithoutScripts(t *testing.T) {
 		t.Fatalf("asking: %d to %s", asked.Status, asked.Header.Get("Location"))
 	}
 	secret := (&http.Response{Header: asked.Header}).Cookies()[0].Value
-	p.set(p.link, secret, live.WriterWrites)
+	p.set(p.link, secret, guest.WriterWrites)
 	if got := form(secret, "do", "send", "text", "And\r\nsnow?"); got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/s/"+p.link.Token+"?grow=1#end" {
 		t.Errorf("sending: %d to %s", got.Status, got.Header.Get("Location"))
 	}
@@ -433,11 +436,11 @@ func TestKeyboard_TwoTabsOfOneBrowserAreOneWriter(t *testing.T) {
 	if got, fresh := p.post(p.link, secret, map[string]string{"do": "ask", "name": "Ada"}); got.Status != http.StatusNoContent || fresh != "" {
 		t.Errorf("asking in the other tab: %d, sets %q", got.Status, fresh)
 	}
-	p.set(p.link, secret, live.WriterWrites)
+	p.set(p.link, secret, guest.WriterWrites)
 	p.await(one, `"state":"writes"`)
 	p.await(two, `"state":"writes"`)
 	p.post(p.link, secret, map[string]string{"do": "typing"})
-	p.set(p.link, secret, live.WriterEnded)
+	p.set(p.link, secret, guest.WriterEnded)
 	for _, frames := range []<-chan string{one, two} {
 		if f := p.await(frames, `"state":"`); !strings.Contains(f, `"state":"ended"`) {
 			t.Errorf("a tab of the one who types is told %s", f)
@@ -455,17 +458,17 @@ func TestMatrix_TheKeyboardForEverybody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asking, err := h.chats.AskToWrite(t.Context(), who, "Xenia", "")
+	asking, err := h.guests.AskToWrite(t.Context(), who, "Xenia", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cells := 0
 	for _, asker := range h.askers {
-		for _, state := range []live.WriterState{live.WriterWrites, live.WriterRefused, live.WriterEnded} {
+		for _, state := range []guest.WriterState{guest.WriterWrites, guest.WriterRefused, guest.WriterEnded} {
 			cells++
-			id := h.chats.Asker(who, asking)
-			if state == live.WriterEnded {
-				id = h.chats.Asker(who, secret)
+			id := h.guests.Asker(who, asking)
+			if state == guest.WriterEnded {
+				id = h.guests.Asker(who, secret)
 			}
 			if asker.person == anna {
 				continue // hers
@@ -484,10 +487,10 @@ func TestMatrix_TheKeyboardForEverybody(t *testing.T) {
 		}
 		cells++
 	}
-	if r, _ := h.chats.ReaderKeyboard(who, h.chats.Asker(who, asking)); r.State != live.WriterAsks {
+	if r, _ := h.guests.ReaderKeyboard(who, h.guests.Asker(who, asking)); r.State != guest.WriterAsks {
 		t.Errorf("the request is %q", r.State)
 	}
-	if r, _ := h.chats.ReaderKeyboard(who, h.chats.Asker(who, secret)); r.State != live.WriterWrites {
+	if r, _ := h.guests.ReaderKeyboard(who, h.guests.Asker(who, secret)); r.State != guest.WriterWrites {
 		t.Errorf("the keyboard is %q", r.State)
 	}
 	t.Logf("%d askers, %d cells", len(h.askers), cells)

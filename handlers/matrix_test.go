@@ -22,6 +22,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
@@ -124,6 +125,7 @@ type house struct {
 	path    string // of db
 	people  *people.Service
 	chats   *live.Service
+	guests  *guest.Service
 	running *activity.Service // an answer of everybody, until it is stopped
 	askers  []asker
 	objects map[rule]map[string]string // an object of each kind, by person
@@ -135,10 +137,11 @@ func newHouse(t *testing.T) *house {
 	h := &house{db: handlerstest.OpenStoreAt(t, path), path: path, objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
 	h.people = handlerstest.PeopleOf(t, h.db, "")
 	h.chats = live.New(&handlerstest.FakeEngine{}, live.Options{Store: h.db})
+	h.guests = guest.New(h.chats, guest.Options{})
 	t.Cleanup(h.chats.Close)
 	h.running = activity.New(h.people.Name)
 	h.Server = handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
-		c.Asks, c.People, c.Live, c.Activity = gate.AsksOthers, h.people, h.chats, h.running
+		c.Asks, c.People, c.Live, c.Guests, c.Activity = gate.AsksOthers, h.people, h.chats, h.guests, h.running
 	})
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", h.URL}
 	h.askers = []asker{{"nobody", "", false, elsewhere}, {"a wrong key", "", false, append(elsewhere, "Authorization", "Bearer wrong")}}
@@ -228,24 +231,24 @@ func (h *house) writer(t *testing.T, of access.Principal, name string) (link liv
 	if err != nil {
 		t.Fatal(err)
 	}
-	return link, giveKeyboard(t, h.chats, of, chat, link.Token, name)
+	return link, giveKeyboard(t, h.chats, h.guests, of, chat, link.Token, name)
 }
 
 // giveKeyboard has somebody with a link ask to write, and the owner of the chat allow it.
-func giveKeyboard(t *testing.T, chats *live.Service, owner access.Principal, chat, token, name string) (secret string) {
+func giveKeyboard(t *testing.T, chats *live.Service, guests *guest.Service, owner access.Principal, chat, token, name string) (secret string) {
 	t.Helper()
 	who, err := chats.Follower(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if secret, err = chats.AskToWrite(t.Context(), who, name, ""); err != nil {
+	if secret, err = guests.AskToWrite(t.Context(), who, name, ""); err != nil {
 		t.Fatal(err)
 	}
 	c, err := chats.Chat(t.Context(), owner, chat)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetWriter(owner, chats.Asker(who, secret), live.WriterWrites); err != nil {
+	if err := guests.SetWriter(owner, c, guests.Asker(who, secret), guest.WriterWrites); err != nil {
 		t.Fatal(err)
 	}
 	return secret

@@ -23,6 +23,7 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/mdns"
 	"m40-llm/handlers/metrics"
@@ -141,6 +142,7 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Activity:    s.activity,
 		Live:        s.chats,
 		Compare:     s.compare,
+		Guests:      s.guests,
 		Models:      s.models,
 		Metrics:     s.metrics,
 		Logger:      logger,
@@ -290,6 +292,7 @@ type services struct {
 	people   *people.Service
 	chats    *live.Service
 	compare  *compare.Service
+	guests   *guest.Service
 	activity *activity.Service
 	metrics  *metrics.Service
 
@@ -361,7 +364,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.models = models.New(listing)
 	chatting.FirstModel, chatting.Sight = s.models.First, s.models.Sight
 	s.chats = live.New(s.engine, chatting)
-	s.compare = compare.New(s.chats, s.db)
+	s.compare, s.guests = compare.New(s.chats, s.db), guest.New(s.chats, guest.Options{})
 	return s, nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
@@ -106,7 +107,7 @@ func classify(err error) Failure {
 		command  *live.Conflict
 		tries    *people.TooManyError
 		invalid  *people.InvalidError
-		soon     *live.TooSoonError
+		soon     *guest.TooSoonError
 		gone     *live.PictureGoneError
 		quota    *store.QuotaError
 	)
@@ -153,16 +154,16 @@ func classify(err error) Failure {
 		return Failure{Code: NotShared, Message: live.ErrNotShared.Error()}
 	case errors.Is(err, live.ErrManyFollow):
 		return Failure{Code: TooManyFollow, Message: live.ErrManyFollow.Error()}
-	case errors.Is(err, live.ErrNoKeyboard):
-		return Failure{Code: NoKeyboard, Message: live.ErrNoKeyboard.Error()}
-	case errors.Is(err, live.ErrNotYours):
-		return Failure{Code: NoKeyboard, Message: live.ErrNotYours.Error()}
-	case errors.Is(err, live.ErrNoRequests):
-		return Failure{Code: NoRequests, Message: live.ErrNoRequests.Error()}
-	case errors.Is(err, live.ErrManyAsk):
-		return Failure{Code: TooManyAsk, Message: live.ErrManyAsk.Error()}
-	case errors.Is(err, live.ErrNoWriter):
-		return Failure{Code: WriterNotFound, Message: live.ErrNoWriter.Error()}
+	case errors.Is(err, guest.ErrNoKeyboard):
+		return Failure{Code: NoKeyboard, Message: guest.ErrNoKeyboard.Error()}
+	case errors.Is(err, guest.ErrNotYours):
+		return Failure{Code: NoKeyboard, Message: guest.ErrNotYours.Error()}
+	case errors.Is(err, guest.ErrNoRequests):
+		return Failure{Code: NoRequests, Message: guest.ErrNoRequests.Error()}
+	case errors.Is(err, guest.ErrManyAsk):
+		return Failure{Code: TooManyAsk, Message: guest.ErrManyAsk.Error()}
+	case errors.Is(err, guest.ErrNoWriter):
+		return Failure{Code: WriterNotFound, Message: guest.ErrNoWriter.Error()}
 	case errors.As(err, &soon):
 		return Failure{Code: TooSoon, Message: soon.Error(), RetryAfter: soon.Seconds()}
 	case errors.Is(err, live.ErrClosed):

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -78,91 +77,6 @@ func TestSubscription_ASingleLargeEventReachesItsReader(t *testing.T) {
 	if sub.put(large); sub.put(Event{First: 2, Seq: 2, Type: EventTitle}) {
 		t.Error("a second event fits behind one that is too large")
 	}
-}
-
-func TestLinksThatExpireLeaveNothingInMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKeyboards(30*time.Minute, time.Now)
-		for link := range int64(10) {
-			who := byLink(link)
-			who.Share.Expires = time.Now().Add(time.Hour)
-			asked(t, &k, who, fmt.Sprint("reader ", link))
-			k.mu.Lock()
-			k.accepts[link] = accepts{true, "chat", me.Owner}
-			k.mu.Unlock()
-		}
-		forever := byLink(99)
-		asked(t, &k, forever, "another")
-		time.Sleep(3 * time.Hour)
-		synctest.Wait()
-		k.mu.Lock()
-		if n := len(k.asked) + len(k.accepts) + len(k.ends) + len(k.writers); n > 0 {
-			t.Errorf("%d limits, %d settings, %d timers and %d writers are left", len(k.asked), len(k.accepts), len(k.ends), len(k.writers))
-		}
-		k.mu.Unlock()
-
-		k.mu.Lock()
-		k.accepts[1], k.accepts[2] = accepts{true, "one", "anna"}, accepts{true, "two", "anna"}
-		for link := range k.accepts {
-			k.endsWith(link, time.Now().Add(time.Hour))
-		}
-		k.mu.Unlock()
-		k.remove(func(w *writer) bool { return w.chat == "one" })
-		if len(k.accepts) != 1 || len(k.ends) != 1 {
-			t.Errorf("when a chat is deleted, settings of %d links and timers of %d are left, want 1 each", len(k.accepts), len(k.ends))
-		}
-	})
-}
-
-func TestKeyboard_OneWhoTypesWakesThePagesOfOneChat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKeyboards(time.Hour, time.Now)
-		ada, _ := asked(t, &k, byLink(1), "Ada")
-		k.set(ada, WriterWrites)
-		k.mu.Lock()
-		here, elsewhere := k.watch("chat"), k.watch("another chat")
-		k.types(typist{"chat", ada.ID})
-		woken := func(c <-chan struct{}) bool {
-			select {
-			case <-c:
-				return true
-			default:
-				return false
-			}
-		}
-		if !woken(here) || woken(elsewhere) {
-			t.Errorf("the pages of the chat wake: %v, those of another: %v", woken(here), woken(elsewhere))
-		}
-		for i := range 3 * maxWatched {
-			k.watch(fmt.Sprint(i))
-		}
-		if len(k.changed) > maxWatched || !woken(elsewhere) {
-			t.Errorf("%d chats are watched, and those that are forgotten were told: %v", len(k.changed), woken(elsewhere))
-		}
-		k.mu.Unlock()
-		k.remove(func(*writer) bool { return true })
-	})
-}
-
-func TestKeyboard_UsesItsClock(t *testing.T) {
-	now := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
-	k := newKeyboards(time.Hour, func() time.Time { return now })
-	who := byLink(1)
-	if _, err := k.ask(who, "Ada", ""); err != nil {
-		t.Fatal(err)
-	}
-	k.mu.Lock()
-	w := k.writers[0]
-	if !w.since.Equal(now) || !w.ends.Equal(now.Add(askLife)) {
-		t.Errorf("asked at %v until %v, at %v", w.since, w.ends, now)
-	}
-	k.mu.Unlock()
-	now = now.Add(askLife)
-	k.end(w)
-	if got := k.state(w); got != WriterMissed {
-		t.Errorf("after ten minutes of its clock it is %q", got)
-	}
-	k.remove(func(*writer) bool { return true })
 }
 
 // slowDisk is a store whose disk is asked for its space and does not answer at first.

@@ -114,7 +114,7 @@ func (c *Chat) send(ctx context.Context, who Principal, q Question, panel bool) 
 	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
 		return err
 	}
-	c.sent()
+	c.service.callWith(c.id, func(h Hooks) func(string) { return h.Sent })
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s
 
 // Rewrite adds a version of an answer of the branch that a person wrote.
 func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, reasoning string) error {
-	if err := checkText(text + reasoning); err != nil {
+	if err := CheckText(text + reasoning); err != nil {
 		return err
 	}
 	done, err := c.command(ctx, who, access.ActionChange, "edit")
@@ -520,7 +520,7 @@ func (c *Chat) place(t *turn, added store.Message) {
 
 // CheckQuestion returns an error if text cannot be a question of its own: it is empty, no text, or longer than a chat.
 func CheckQuestion(text string) error {
-	if err := checkText(text); err != nil {
+	if err := CheckText(text); err != nil {
 		return err
 	}
 	if len(text) > maxText {
@@ -529,14 +529,15 @@ func CheckQuestion(text string) error {
 	return nil
 }
 
-func checkText(text string) error {
+// CheckText returns an error if text cannot be a message: it is empty, or no text.
+func CheckText(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return invalid("text", "the message is empty")
 	}
 	return checkUTF8("text", text)
 }
 
-// checkPictured is checkText for a question with pictures, which may have no text.
+// checkPictured is CheckText for a question with pictures, which may have no text.
 func checkPictured(text string, pictures []string) error {
 	if err := checkPictures(pictures); err != nil {
 		return err
@@ -544,7 +545,7 @@ func checkPictured(text string, pictures []string) error {
 	if len(pictures) > 0 {
 		return checkUTF8("text", text)
 	}
-	return checkText(text)
+	return CheckText(text)
 }
 
 func checkUTF8(name, text string) error {

@@ -377,7 +377,6 @@ func (s *Service) Delete(ctx context.Context, who Principal, id string) error {
 	}
 	s.notify(who.Owner)
 	s.shares.notify()
-	s.keyboards.remove(func(w *writer) bool { return w.chat == id })
 	return nil
 }
 
@@ -410,7 +409,6 @@ func (s *Service) Forget(owner string) {
 		s.opt.Log.Warn("failed to delete the KV caches of a person who was removed", "error", err)
 	}
 	s.shares.notify()
-	s.keyboards.remove(func(w *writer) bool { return w.owner == owner })
 }
 
 // Restore takes a chat out of the trash.

@@ -16,7 +16,7 @@ import (
 //     stays as it is, for the command has the slot.
 //
 // Service.loading is taken before both; no other lock of a Service is taken with mu but that of
-// a Subscription, of the Service's changes, of its keyboards and of its uploads.
+// a Subscription, of the Service's changes, hooks and uploads, and of the keyboards of package guest.
 type chatLock struct {
 	slot     chan struct{} // holds a value while it is taken
 	mu       sync.Mutex

@@ -192,19 +192,6 @@ func (s *Service) WithFiles(ctx context.Context, who Principal, id string, list 
 	return nil
 }
 
-// SharedPicture returns a picture of a message that the link of who shows.
-func (s *Service) SharedPicture(ctx context.Context, who Principal, hash string) (store.Picture, error) {
-	f, _, err := s.Follow(ctx, who, 0)
-	if err != nil {
-		return store.Picture{}, err
-	}
-	defer f.Close()
-	if !slices.Contains(f.pictures, hash) {
-		return store.Picture{}, ErrNoPicture
-	}
-	return f.chat.picture(ctx, hash)
-}
-
 // pictured returns the pictures of a question with these hashes: uploaded ones, and those of messages of the branch.
 func (c *Chat) pictured(hashes []string, raw bool) (list []store.Picture, err error) {
 	if len(hashes) > 0 && raw {

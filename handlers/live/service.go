@@ -107,7 +107,6 @@ type Options struct {
 	History      int              // events remembered for readers that come back; default 2048
 	SaveEvery    time.Duration    // how often running answers are saved; default 250 ms, so that half a second holds on a slow disk
 	UnloadAfter  time.Duration    // how long a stored chat that nobody reads stays in memory; default 10 minutes
-	WriterIdle   time.Duration    // how long a writer of a shared chat who writes nothing has its keyboard; default 30 minutes
 	Now          func() time.Time // default time.Now
 	Seed         func() int64     // draws a seed; default at most six digits, which people can note down
 	Log          *slog.Logger     // default: nothing is logged
@@ -120,15 +119,14 @@ type Options struct {
 
 // Service holds the chats of a server.
 type Service struct {
-	engine    Engine
-	opt       Options
-	memory    *memory // of temporary chats
-	ctx       context.Context
-	cancel    context.CancelFunc
-	wg        sync.WaitGroup // answers
-	saver     saver
-	shares    shares
-	keyboards keyboards
+	engine Engine
+	opt    Options
+	memory *memory // of temporary chats
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // answers
+	saver  saver
+	shares shares
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
@@ -184,9 +182,6 @@ func New(engine Engine, opt Options) *Service {
 	if opt.UnloadAfter == 0 {
 		opt.UnloadAfter = 10 * time.Minute
 	}
-	if opt.WriterIdle == 0 {
-		opt.WriterIdle = 30 * time.Minute
-	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -208,7 +203,6 @@ func New(engine Engine, opt Options) *Service {
 		importing: make(chan struct{}, imports),
 		chosen:    map[string]chosen{},
 		changes:   map[string]chan struct{}{},
-		keyboards: newKeyboards(opt.WriterIdle, opt.Now),
 		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},
 	}
 	if opt.Store != nil {
@@ -326,6 +320,9 @@ func (s *Service) Engine() Engine { return s.engine }
 
 // Log returns the log of the Service.
 func (s *Service) Log() *slog.Logger { return s.opt.Log }
+
+// PageSize returns how many messages are handed out at once.
+func (s *Service) PageSize() int { return s.opt.Page }
 
 // DrawSeed draws a seed.
 func (s *Service) DrawSeed() int64 { return s.opt.Seed() }

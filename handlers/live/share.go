@@ -162,8 +162,29 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 	}
 	s.shares.mu.Unlock()
 	s.shares.notify()
-	s.keyboards.endLink(id)
+	s.call(func(h Hooks) func() {
+		if h.LinkEnded == nil {
+			return nil
+		}
+		return func() { h.LinkEnded(id) }
+	})
 	return nil
+}
+
+// AcceptRequests sets whether readers of a link to a chat can ask to write, and returns the link.
+func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string, id int64, accept bool) (Share, error) {
+	list, err := s.Shares(ctx, who, chat)
+	if err != nil {
+		return Share{}, err
+	}
+	at := slices.IndexFunc(list, func(known Share) bool { return known.ID == id })
+	if at < 0 {
+		return Share{}, ErrNotShared
+	}
+	if err := s.opt.Store.AcceptRequests(ctx, who.Owner, id, accept); err != nil {
+		return Share{}, NotShared(StoreError(err))
+	}
+	return list[at], nil
 }
 
 // Follower returns the principal that has a link.
@@ -243,4 +264,46 @@ func (s *shares) remove(seat *Seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.followers, seat)
+}
+
+// Seat is a reader of a shared chat: it is counted, and learns when the link has ended.
+type Seat struct {
+	service *Service
+	share   store.Share
+	ended   chan struct{}
+	ends    sync.Once
+	expires *time.Timer
+}
+
+// Seat lists a reader of the chat that who has a link to, until Close.
+func (s *Service) Seat(ctx context.Context, who Principal) (*Seat, error) {
+	if err := MayFollow(who); err != nil {
+		return nil, err
+	}
+	seat := &Seat{service: s, share: *who.Share, ended: make(chan struct{})}
+	if err := s.shares.add(seat); err != nil {
+		return nil, err
+	}
+	if expires := seat.share.Expires; !expires.IsZero() {
+		seat.expires = time.AfterFunc(expires.Sub(s.opt.Now()), seat.end)
+	}
+	// A link that was ended after who got it, and before the reader was listed, has not ended it.
+	if err := s.LinkWorks(ctx, who); err != nil {
+		seat.Close()
+		return nil, err
+	}
+	return seat, nil
+}
+
+// Ended is closed when the link has expired or was ended, or its chat has gone to the trash.
+func (s *Seat) Ended() <-chan struct{} { return s.ended }
+
+func (s *Seat) end() { s.ends.Do(func() { close(s.ended) }) }
+
+// Close lists the reader no more.
+func (s *Seat) Close() {
+	if s.expires != nil {
+		s.expires.Stop()
+	}
+	s.service.shares.remove(s)
 }

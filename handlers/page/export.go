@@ -20,6 +20,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
@@ -425,7 +426,7 @@ func (m *exportedMessage) check(name string) error {
 		return failure.Invalid(name+".role", "%s.role is %q, but must be user, assistant or tool", name, m.Role)
 	case !slices.Contains(states, m.State), m.Role != store.RoleAssistant && m.State != store.Done:
 		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
-	case m.Role != store.RoleUser && m.Author != "", !live.IsWriterName(m.Author):
+	case m.Role != store.RoleUser && m.Author != "", !guest.IsName(m.Author):
 		return failure.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
 	case m.Role != store.RoleUser && len(m.Pictures) > 0:
 		return failure.Invalid(name+".pictures", "%s.pictures must be missing, because the role is %s", name, m.Role)

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -72,7 +73,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 			return web.Page{}, nil, failure.Invalid("at", "at is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
-	if err := showChat(c, &p, chat); err != nil {
+	if err := h.showChat(c, &p, chat); err != nil {
 		return web.Page{}, nil, err
 	}
 	conversation, err := h.Live.Conversation(c.Request().Context(), principal(c), id)
@@ -81,7 +82,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 }
 
 // showChat adds the last messages of a chat to its page, or those around message p.At.
-func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
+func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 	snapshot, err := chat.Snapshot(c.Request().Context(), principal(c), p.At)
 	if err != nil {
 		return err
@@ -90,12 +91,12 @@ func showChat(c echo.Context, p *web.Page, chat *live.Chat) error {
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
-	held, _, err := chat.Keyboard(principal(c))
+	held, _, err := h.Guests.Keyboard(principal(c), chat)
 	if err != nil {
 		return err
 	}
 	for _, w := range held.Writers {
-		if w.State == live.WriterAsks {
+		if w.State == guest.WriterAsks {
 			p.Asks++
 		}
 	}

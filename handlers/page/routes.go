@@ -14,6 +14,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -24,6 +25,7 @@ type Handlers struct {
 	Live         *live.Service
 	Compare      *compare.Service
 	Inspect      *inspect.Service
+	Guests       *guest.Service
 	Models       *models.Service
 	Activity     *activity.Service
 	Gate         *gate.Gate

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 )
@@ -32,8 +33,8 @@ type feed struct {
 	users int // who joins, is a reader or leaves; the feeds' lock guards it
 	stop  chan struct{}
 
-	mu        sync.Mutex      // guards following too
-	following *live.Following // nil: nobody has joined
+	mu        sync.Mutex       // guards following too
+	following *guest.Following // nil: nobody has joined
 	at        link
 	readers   map[*feedReader]bool
 	first     []byte // first chunk for a new reader; nil: not rendered since the last event
@@ -52,10 +53,10 @@ type feedReader struct {
 }
 
 // join adds a reader to the feed of who's link, whose page is at path. The reader gets the current chat first.
-func (f *feeds) join(ctx context.Context, service *live.Service, who live.Principal, path string) (*feedReader, error) {
+func (f *feeds) join(ctx context.Context, guests *guest.Service, who live.Principal, path string) (*feedReader, error) {
 	for {
 		r := &feedReader{feed: f.enter(who.Link()), ready: make(chan struct{}, 1)}
-		err := r.feed.join(ctx, service, who, path, r)
+		err := r.feed.join(ctx, guests, who, path, r)
 		if err == nil {
 			return r, nil
 		}
@@ -108,11 +109,11 @@ func (d *feed) remove(r *feedReader) (failed bool) {
 }
 
 // join adds a reader, the first of whom begins to follow the chat. It returns errFailed if the feed has failed.
-func (d *feed) join(ctx context.Context, service *live.Service, who live.Principal, path string, r *feedReader) error {
+func (d *feed) join(ctx context.Context, guests *guest.Service, who live.Principal, path string, r *feedReader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.following == nil {
-		following, shown, err := service.Follow(ctx, who, 0)
+		following, shown, err := guests.Follow(ctx, who, 0)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/store"
 )
@@ -17,7 +18,7 @@ func TestFeeds_ALinkThatIsRenderedHoldsUpNoOther(t *testing.T) {
 	busy.mu.Lock() // it renders
 	joined := make(chan error)
 	go func() {
-		_, err := f.join(t.Context(), live.New(nil, live.Options{}), live.Principal{Share: byLink(1).Share}, "/s/x")
+		_, err := f.join(t.Context(), guest.New(live.New(nil, live.Options{}), guest.Options{}), live.Principal{Share: byLink(1).Share}, "/s/x")
 		joined <- err
 	}()
 	for f.usersOf(1) < 2 { // until that one waits

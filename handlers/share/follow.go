@@ -18,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
@@ -38,7 +39,7 @@ func (h *Handlers) reader(c echo.Context) (live.Principal, error) {
 }
 
 // follow subscribes to the chat of the link in a request.
-func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following, shown *live.SharedChat, err error) {
+func (h *Handlers) follow(c echo.Context) (who live.Principal, f *guest.Following, shown *guest.SharedChat, err error) {
 	var before int64
 	if text := c.QueryParam("before"); text != "" {
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil {
@@ -48,7 +49,7 @@ func (h *Handlers) follow(c echo.Context) (who live.Principal, f *live.Following
 	if who, err = h.reader(c); err != nil {
 		return who, nil, nil, err
 	}
-	f, shown, err = h.Live.Follow(c.Request().Context(), who, before)
+	f, shown, err = h.Guests.Follow(c.Request().Context(), who, before)
 	return who, f, shown, err
 }
 
@@ -64,7 +65,7 @@ func (h *Handlers) page(c echo.Context) error {
 	}
 	defer following.Close()
 	p := sharedView(shown, pathOf(c))
-	p.Keyboard = h.keyboardOf(who, h.Live.Asker(who, secretOf(c))).view
+	p.Keyboard = h.keyboardOf(who, h.Guests.Asker(who, secretOf(c))).view
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
 		return h.growingPage(c, who, p, shown, following)
@@ -83,7 +84,7 @@ func (h *Handlers) picture(c echo.Context) error {
 	if err != nil {
 		return NotShared(c)
 	}
-	p, err := h.Live.SharedPicture(c.Request().Context(), who, c.Param("hash"))
+	p, err := h.Guests.Picture(c.Request().Context(), who, c.Param("hash"))
 	if errors.Is(err, live.ErrNotShared) || errors.Is(err, live.ErrNoPicture) {
 		return NotShared(c)
 	}
@@ -138,7 +139,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 		return err
 	}
 	defer seat.Close()
-	r, err := h.feeds.join(ctx, h.Live, who, pathOf(c))
+	r, err := h.feeds.join(ctx, h.Guests, who, pathOf(c))
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	}
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
-	asker := h.Live.Asker(who, secretOf(c))
+	asker := h.Guests.Asker(who, secretOf(c))
 	held := h.keyboardOf(who, asker)
 	if err = r.send(sse); err == nil {
 		err = sse.Send([]frame{held.frame()})
@@ -241,7 +242,7 @@ func render(ctx context.Context, component templ.Component) (string, error) {
 }
 
 // sharedView converts a shared chat for the page.
-func sharedView(shown *live.SharedChat, path string) web.SharedChat {
+func sharedView(shown *guest.SharedChat, path string) web.SharedChat {
 	p := web.SharedChat{Title: shown.Title, System: shown.System, Raw: shown.Raw, Live: shown.Live, Elsewhere: shown.Elsewhere, Ends: shown.Expires}
 	for i := range shown.Messages {
 		p.Turns = append(p.Turns, turnView(&shown.Messages[i], link{path, shown.Raw}))

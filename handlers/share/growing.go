@@ -11,12 +11,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/growing"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/web"
 )
 
 // growingPage responds with the page of a shared chat and appends HTML to it as the chat continues.
-func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedChat, shown *live.SharedChat, following *live.Following) error {
+func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedChat, shown *guest.SharedChat, following *guest.Following) error {
 	ctx := c.Request().Context()
 	seat, err := h.Live.Seat(ctx, who)
 	if errors.Is(err, live.ErrNotShared) {
@@ -68,7 +69,7 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 // each calls take with the events of a shared chat in batches, and ping whenever there was no event
 // for PingInterval. It returns the error of take or ping, ErrNotShared when the link ends, ErrClosed
 // when the server stops, or the error of the context or of following.
-func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *live.Following, take func([]live.Event) error, ping func() error) error {
+func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *guest.Following, take func([]live.Event) error, ping func() error) error {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
 	for {

@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/web"
@@ -55,7 +56,7 @@ type heldKeyboard struct {
 func (k heldKeyboard) frame() frame { return frame{Type: "keyboard", Keyboard: &k.view} }
 
 func (h *Handlers) keyboardOf(who live.Principal, asker int64) heldKeyboard {
-	r, changed := h.Live.ReaderKeyboard(who, asker)
+	r, changed := h.Guests.ReaderKeyboard(who, asker)
 	view := web.Keyboard{State: string(r.State), Name: r.Name, Accepts: r.Accepts, Typing: []string{}, Said: web.KeyboardSays(string(r.State))}
 	for _, t := range r.Typing {
 		name := t.Name
@@ -128,19 +129,19 @@ func (h *Handlers) do(c echo.Context, who live.Principal, f readerForm) error {
 	ctx, secret := c.Request().Context(), secretOf(c)
 	switch f.Do {
 	case "ask":
-		fresh, err := h.Live.AskToWrite(ctx, who, f.Name, secret)
+		fresh, err := h.Guests.AskToWrite(ctx, who, f.Name, secret)
 		if fresh != "" {
 			setSecret(c, fresh)
 		}
 		return err
 	case "send":
-		return h.Live.Write(ctx, h.Live.Writing(who, secret), f.Text)
+		return h.Guests.Write(ctx, h.Guests.Writing(who, secret), f.Text)
 	case "stop":
-		return h.Live.StopOwn(ctx, h.Live.Writing(who, secret))
+		return h.Guests.StopOwn(ctx, h.Guests.Writing(who, secret))
 	case "typing":
-		return h.Live.Typing(h.Live.Writing(who, secret))
+		return h.Guests.Typing(h.Guests.Writing(who, secret))
 	case "leave":
-		return h.Live.LeaveKeyboard(who, secret)
+		return h.Guests.LeaveKeyboard(who, secret)
 	}
 	return failure.Invalid("do", "do is %q, but must be ask, send, stop, typing or leave", httpio.Shorten(f.Do))
 }
@@ -158,7 +159,7 @@ func (h *Handlers) writePage(c echo.Context) error {
 }
 
 func (h *Handlers) renderWritePage(c echo.Context, who live.Principal, status int, p web.WriteForm) error {
-	following, shown, err := h.Live.Follow(c.Request().Context(), who, 0)
+	following, shown, err := h.Guests.Follow(c.Request().Context(), who, 0)
 	if errors.Is(err, live.ErrNotShared) {
 		return NotShared(c)
 	}
@@ -167,7 +168,7 @@ func (h *Handlers) renderWritePage(c echo.Context, who live.Principal, status in
 	}
 	following.Close()
 	p.Token, p.Title = c.Param("token"), shown.Title
-	p.Keyboard = h.keyboardOf(who, h.Live.Asker(who, secretOf(c))).view
+	p.Keyboard = h.keyboardOf(who, h.Guests.Asker(who, secretOf(c))).view
 	if n := len(shown.Messages); n > 1 && shown.Messages[n-1].Answer != nil {
 		p.Running = shown.Messages[n-1].Answer.State.Running() && shown.Messages[n-2].Author == p.Keyboard.Name
 	}
@@ -186,7 +187,7 @@ func (h *Handlers) setWriter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := chat.SetWriter(access.PrincipalOf(ctx), id, live.WriterState(c.FormValue("state"))); err != nil {
+	if err := h.Guests.SetWriter(access.PrincipalOf(ctx), chat, id, guest.WriterState(c.FormValue("state"))); err != nil {
 		return err
 	}
 	return h.changed(c)
@@ -204,7 +205,7 @@ func (h *Handlers) acceptRequests(c echo.Context) error {
 		return failure.Invalid("accept", "accept is %q, but must be true or false", httpio.Shorten(c.FormValue("accept")))
 	}
 	ctx := c.Request().Context()
-	if err := h.Live.AcceptRequests(ctx, access.PrincipalOf(ctx), c.Param("id"), id, accept); err != nil {
+	if err := h.Guests.AcceptRequests(ctx, access.PrincipalOf(ctx), c.Param("id"), id, accept); err != nil {
 		return err
 	}
 	return h.changed(c)

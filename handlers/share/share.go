@@ -17,6 +17,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/web"
@@ -25,6 +26,7 @@ import (
 // Handlers serves shared chats. All exported fields must be set.
 type Handlers struct {
 	Live         *live.Service
+	Guests       *guest.Service
 	Reach        *Reach
 	PingInterval time.Duration // silence after which a stream gets a comment
 
@@ -129,7 +131,7 @@ func (h *Handlers) show(c echo.Context) error {
 		p.Trouble = trouble.Error()
 	}
 	p.Alone = !h.Reach.reachable()
-	held, _, err := chat.Keyboard(who)
+	held, _, err := h.Guests.Keyboard(who, chat)
 	if err != nil {
 		return err
 	}
@@ -140,7 +142,7 @@ func (h *Handlers) show(c echo.Context) error {
 		}
 		for _, w := range held.Writers {
 			if w.Share == share.ID {
-				s.Writers = append(s.Writers, web.Writer{ID: w.ID, Name: w.Name, Asks: w.State == live.WriterAsks})
+				s.Writers = append(s.Writers, web.Writer{ID: w.ID, Name: w.Name, Asks: w.State == guest.WriterAsks})
 			}
 		}
 		p.Shares = append(p.Shares, s)

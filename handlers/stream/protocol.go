@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
 	"m40-llm/handlers/view"
@@ -437,11 +438,11 @@ type Writer struct {
 	Name  string `json:"name"`
 }
 
-func newKeyboard(held live.Keyboard) Keyboard {
+func newKeyboard(held guest.Keyboard) Keyboard {
 	k := Keyboard{Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
 	for _, w := range held.Writers {
 		to := &k.Writers
-		if w.State == live.WriterAsks {
+		if w.State == guest.WriterAsks {
 			to = &k.Asks
 		}
 		*to = append(*to, Writer{w.ID, w.Share, w.Name})

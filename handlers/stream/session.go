@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -92,6 +93,7 @@ func closeCode(err error) (code int, reason string) {
 type session struct {
 	live         *live.Service
 	inspect      *inspect.Service
+	guests       *guest.Service
 	who          live.Principal
 	models       *models.Service
 	log          *slog.Logger
@@ -108,6 +110,7 @@ func (h *Handlers) newSession(who live.Principal, t transport) *session {
 	return &session{
 		live:         h.Live,
 		inspect:      h.Inspect,
+		guests:       h.Guests,
 		who:          who,
 		models:       h.Models,
 		activity:     h.Activity,
@@ -281,7 +284,7 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err
 	case "typing":
-		return reply{}, chat.Typing(s.who)
+		return reply{}, s.guests.OwnerTypes(s.who, chat)
 	case "select":
 		return reply{}, chat.Select(ctx, s.who, c.Message, c.Version)
 	case "fork":
@@ -431,7 +434,7 @@ type keyboard struct {
 
 // sendKeyboard sends the keyboard of the open chat if it differs from what the page was sent.
 func (s *session) sendKeyboard(ctx context.Context, k *keyboard) error {
-	held, changed, err := k.chat.Keyboard(s.who)
+	held, changed, err := s.guests.Keyboard(s.who, k.chat)
 	if err != nil {
 		return err
 	}

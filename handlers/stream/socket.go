@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
@@ -23,6 +24,7 @@ import (
 type Handlers struct {
 	Live         *live.Service
 	Inspect      *inspect.Service
+	Guests       *guest.Service
 	Models       *models.Service
 	Activity     *activity.Service
 	Log          *slog.Logger

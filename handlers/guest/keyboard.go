@@ -1,8 +1,9 @@
-package live
+package guest
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -16,16 +17,11 @@ import (
 	"golang.org/x/time/rate"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/live"
 	"m40-llm/handlers/ratelimit"
+	"m40-llm/infer"
 	"m40-llm/store"
 )
-
-// The keyboard of a shared chat. A reader asks the owner of the chat to write there, and the owner
-// gives them the keyboard and takes it back. Writers send messages with the settings of the chat and
-// stop the answers to these; they do nothing else. Answers count as the owner's in the queue, because a chat has
-// one answer at a time and the owner let them in. Who asks and who writes is in memory: the
-// keyboard is back with the owner when the server stops. Of the secret by which a browser is known
-// only the hash is kept.
 
 // Limits of the keyboard.
 const (
@@ -56,7 +52,7 @@ const (
 	WriterRefused WriterState = "refused" // by the owner
 	WriterMissed  WriterState = "missed"  // nobody answered for askLife
 	WriterEnded   WriterState = "ended"   // the owner took the keyboard back
-	WriterIdle    WriterState = "idle"    // nothing was written for Options.WriterIdle
+	WriterIdle    WriterState = "idle"    // nothing was written for Options.Idle
 	WriterLeft    WriterState = "left"    // they withdrew the request or gave the keyboard back
 )
 
@@ -95,8 +91,8 @@ func (e *TooSoonError) Seconds() int { return int(math.Ceil(e.Wait.Seconds())) }
 
 // keyboards are the keyboards of all shared chats.
 type keyboards struct {
-	idle time.Duration    // Options.WriterIdle
-	now  func() time.Time // Options.Now
+	idle time.Duration // Options.Idle
+	now  func() time.Time
 
 	mu      sync.Mutex
 	last    int64                   // id of a writer
@@ -175,13 +171,13 @@ func (k *keyboards) find(is func(*writer) bool) *writer {
 }
 
 // by returns the writer of who's link with a secret.
-func (k *keyboards) by(who Principal, secret string) *writer {
-	hash := tokenHash(secret)
+func (k *keyboards) by(who live.Principal, secret string) *writer {
+	hash := sha256.Sum256([]byte(secret))
 	return k.find(func(w *writer) bool { return w.Share == who.Link() && w.secret == hash })
 }
 
 // writing returns who as a writer; nil if who has not the keyboard, or not any more.
-func (k *keyboards) writing(who Principal) *writer {
+func (k *keyboards) writing(who live.Principal) *writer {
 	return k.find(func(w *writer) bool {
 		return who.Writer != 0 && w.ID == who.Writer && w.Share == who.Link() && w.State == WriterWrites
 	})
@@ -359,10 +355,10 @@ func (k *keyboards) typists(chat string, except int64) (list []Typist) {
 // writerName returns a name as it is shown: one line, without characters that cannot be seen or that change
 // the direction of the text around it.
 func writerName(name string) (string, error) {
-	name, err := oneLine("name", name, math.MaxInt)
-	if err != nil {
-		return "", err
+	if !utf8.ValidString(name) {
+		return "", infer.Invalid("name", "name is not valid UTF-8")
 	}
+	name = strings.Join(strings.Fields(name), " ")
 	const joiner, nonJoiner = '\u200d', '\u200c' // scripts and emoji need them
 	name = strings.TrimSpace(strings.Map(func(r rune) rune {
 		invisible := unicode.Is(unicode.Cf, r) && r != joiner && r != nonJoiner
@@ -373,13 +369,13 @@ func writerName(name string) (string, error) {
 	}, name))
 	visible := strings.ContainsFunc(name, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) || unicode.IsSymbol(r) })
 	if n := utf8.RuneCountInString(name); n > maxWriterName || !visible {
-		return "", invalid("name", "the name has %d characters, but must have 1 to %d, one of them a letter, digit or symbol", n, maxWriterName)
+		return "", infer.Invalid("name", "the name has %d characters, but must have 1 to %d, one of them a letter, digit or symbol", n, maxWriterName)
 	}
 	return name, nil
 }
 
-// IsWriterName reports whether name can stand at a message: it is empty or the name of a writer.
-func IsWriterName(name string) bool {
+// IsName reports whether name can stand at a message: it is empty or the name of a writer.
+func IsName(name string) bool {
 	cleaned, err := writerName(name)
 	return name == "" || err == nil && cleaned == name
 }
@@ -387,28 +383,27 @@ func IsWriterName(name string) bool {
 // AskToWrite asks the owner of the chat that who has a link to for the keyboard, on behalf of
 // somebody with a name. It returns the secret by which their browser is known from now on; empty if
 // the one that it has, if any, stays valid.
-func (s *Service) AskToWrite(ctx context.Context, who Principal, name, secret string) (fresh string, err error) {
-	if err := mayFollow(who); err != nil {
+func (s *Service) AskToWrite(ctx context.Context, who live.Principal, name, secret string) (fresh string, err error) {
+	if err := live.MayFollow(who); err != nil {
 		return "", err
 	}
 	if name, err = writerName(name); err != nil {
 		return "", err
 	}
-	share := *who.Share
 	fresh, err = s.keyboards.ask(who, name, secret)
 	if err != nil || fresh == "" {
 		return "", err
 	}
 	// A link that was ended after who got it, and before the request was listed, has not ended it.
-	if _, err := s.opt.Store.SharedBy(ctx, share.ID); err != nil {
-		s.keyboards.endLink(share.ID)
-		return "", notShared(StoreError(err))
+	if err := s.chats.LinkWorks(ctx, who); err != nil {
+		s.keyboards.endLink(who.Link())
+		return "", err
 	}
 	return fresh, nil
 }
 
 // ask lists a request. It takes mu itself.
-func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err error) {
+func (k *keyboards) ask(who live.Principal, name, secret string) (fresh string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	share, now := who.Share, k.now()
@@ -421,7 +416,7 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 	case w != nil && (w.State == WriterRefused || w.State == WriterEnded) && now.Sub(w.since) < askAgain:
 		return "", &TooSoonError{askAgain - now.Sub(w.since)}
 	case k.nameTaken(share.Conversation, name):
-		return "", &TakenError{"writer", name}
+		return "", &live.TakenError{Kind: "writer", Name: name}
 	case k.count(share.ID, WriterAsks) >= maxAsks:
 		return "", ErrManyAsk
 	}
@@ -439,7 +434,7 @@ func (k *keyboards) ask(who Principal, name, secret string) (fresh string, err e
 		k.writers = append(k.writers, w)
 	}
 	fresh = rand.Text()
-	w.Name, w.secret = name, tokenHash(fresh)
+	w.Name, w.secret = name, sha256.Sum256([]byte(fresh))
 	k.put(w, WriterAsks)
 	return fresh, nil
 }
@@ -460,8 +455,8 @@ func (k *keyboards) nameTaken(chat, name string) bool {
 }
 
 // LeaveKeyboard withdraws who's request, or gives the keyboard back.
-func (s *Service) LeaveKeyboard(who Principal, secret string) error {
-	if err := mayFollow(who); err != nil {
+func (s *Service) LeaveKeyboard(who live.Principal, secret string) error {
+	if err := live.MayFollow(who); err != nil {
 		return err
 	}
 	k := &s.keyboards
@@ -475,7 +470,7 @@ func (s *Service) LeaveKeyboard(who Principal, secret string) error {
 
 // Writing returns the principal of requests by who's link that have a secret: with the keyboard, if it was given to
 // that browser.
-func (s *Service) Writing(who Principal, secret string) Principal {
+func (s *Service) Writing(who live.Principal, secret string) live.Principal {
 	s.keyboards.mu.Lock()
 	defer s.keyboards.mu.Unlock()
 	if w := s.keyboards.by(who, secret); w != nil && w.State == WriterWrites {
@@ -485,7 +480,7 @@ func (s *Service) Writing(who Principal, secret string) Principal {
 }
 
 // Asker returns the id by which ReaderKeyboard knows a browser with a secret; 0: it has not asked.
-func (s *Service) Asker(who Principal, secret string) int64 {
+func (s *Service) Asker(who live.Principal, secret string) int64 {
 	s.keyboards.mu.Lock()
 	defer s.keyboards.mu.Unlock()
 	if w := s.keyboards.by(who, secret); w != nil {
@@ -503,11 +498,11 @@ type ReaderKeyboard struct {
 
 // ReaderKeyboard returns what an asker sees of the keyboard of the chat that who has a link to, and
 // what is closed when that may change next.
-func (s *Service) ReaderKeyboard(who Principal, asker int64) (r ReaderKeyboard, changed <-chan struct{}) {
+func (s *Service) ReaderKeyboard(who live.Principal, asker int64) (r ReaderKeyboard, changed <-chan struct{}) {
 	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if mayFollow(who) != nil {
+	if live.MayFollow(who) != nil {
 		return r, nil
 	}
 	r.Accepts = k.takesRequests(who.Share)
@@ -525,38 +520,38 @@ type Keyboard struct {
 	Typing  []Typist // writers
 }
 
-// Keyboard returns the keyboard of the chat, for its owner, and what is closed when that may change
+// Keyboard returns the keyboard of a chat, for its owner, and what is closed when that may change
 // next.
-func (c *Chat) Keyboard(who Principal) (held Keyboard, changed <-chan struct{}, err error) {
-	if err := c.may(who, access.ActionShare); err != nil {
+func (s *Service) Keyboard(who live.Principal, c *live.Chat) (held Keyboard, changed <-chan struct{}, err error) {
+	if err := live.Authorize(who, access.ActionShare, c.Object()); err != nil {
 		return held, nil, err
 	}
-	k := &c.service.keyboards
+	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, w := range k.writers {
-		if w.chat == c.id && (w.State == WriterAsks || w.State == WriterWrites) {
+		if w.chat == c.ID() && (w.State == WriterAsks || w.State == WriterWrites) {
 			held.Writers = append(held.Writers, w.Writer)
 		}
 	}
-	held.Typing = k.typists(c.id, 0)
-	return held, k.watch(c.id), nil
+	held.Typing = k.typists(c.ID(), 0)
+	return held, k.watch(c.ID()), nil
 }
 
-// SetWriter answers the request of a writer of the chat: WriterWrites gives them the keyboard and
+// SetWriter answers the request of a writer of a chat: WriterWrites gives them the keyboard and
 // WriterRefused does not. WriterEnded takes it back.
-func (c *Chat) SetWriter(who Principal, id int64, state WriterState) error {
-	if err := c.may(who, access.ActionShare); err != nil {
+func (s *Service) SetWriter(who live.Principal, c *live.Chat, id int64, state WriterState) error {
+	if err := live.Authorize(who, access.ActionShare, c.Object()); err != nil {
 		return err
 	}
 	from := map[WriterState]WriterState{WriterWrites: WriterAsks, WriterRefused: WriterAsks, WriterEnded: WriterWrites}[state]
 	if from == "" {
-		return invalid("state", "state is %q, but must be %s, %s or %s", state, WriterWrites, WriterRefused, WriterEnded)
+		return infer.Invalid("state", "state is %q, but must be %s, %s or %s", state, WriterWrites, WriterRefused, WriterEnded)
 	}
-	k := &c.service.keyboards
+	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w := k.find(func(w *writer) bool { return w.ID == id && w.chat == c.id })
+	w := k.find(func(w *writer) bool { return w.ID == id && w.chat == c.ID() })
 	switch {
 	case w == nil:
 		return ErrNoWriter
@@ -565,7 +560,7 @@ func (c *Chat) SetWriter(who Principal, id int64, state WriterState) error {
 	case w.State != from:
 		return ErrNoWriter
 	case state == WriterWrites && k.count(w.Share, WriterWrites) >= maxWriters:
-		return invalid("", "%d people write by this link already; take the keyboard back from one of them first", maxWriters)
+		return infer.Invalid("", "%d people write by this link already; take the keyboard back from one of them first", maxWriters)
 	}
 	k.put(w, state)
 	return nil
@@ -573,23 +568,16 @@ func (c *Chat) SetWriter(who Principal, id int64, state WriterState) error {
 
 // AcceptRequests sets whether readers of a link to a chat can ask to write. Without, those who wait
 // for an answer are refused.
-func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string, share int64, accept bool) error {
-	list, err := s.Shares(ctx, who, chat)
+func (s *Service) AcceptRequests(ctx context.Context, who live.Principal, chat string, share int64, accept bool) error {
+	link, err := s.chats.AcceptRequests(ctx, who, chat, share, accept)
 	if err != nil {
 		return err
-	}
-	at := slices.IndexFunc(list, func(known Share) bool { return known.ID == share })
-	if at < 0 {
-		return ErrNotShared
-	}
-	if err := s.opt.Store.AcceptRequests(ctx, who.Owner, share, accept); err != nil {
-		return notShared(StoreError(err))
 	}
 	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.accepts[share] = accepts{accept, chat, who.Owner}
-	k.endsWith(share, list[at].Expires)
+	k.endsWith(share, link.Expires)
 	for _, w := range slices.Clone(k.writers) {
 		if !accept && w.Share == share && w.State == WriterAsks {
 			k.put(w, WriterRefused)
@@ -600,11 +588,11 @@ func (s *Service) AcceptRequests(ctx context.Context, who Principal, chat string
 }
 
 // mayWrite authorizes who to write in the chat of its link.
-func mayWrite(who Principal) error {
-	if err := mayFollow(who); err != nil {
+func mayWrite(who live.Principal) error {
+	if err := live.MayFollow(who); err != nil {
 		return err
 	}
-	if Authorize(who, access.ActionWrite, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}) != nil {
+	if live.Authorize(who, access.ActionWrite, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}) != nil {
 		return ErrNoKeyboard
 	}
 	return nil
@@ -612,7 +600,7 @@ func mayWrite(who Principal) error {
 
 // hold records that who uses the keyboard, to write a message or otherwise, and returns who's name.
 // The error of a message too many is a *TooSoonError.
-func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
+func (k *keyboards) hold(who live.Principal, message bool) (name string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.writing(who)
@@ -628,7 +616,7 @@ func (k *keyboards) hold(who Principal, message bool) (name string, err error) {
 
 // wrote counts a message of who. Messages that were refused do not count: who sends one while an
 // answer is being written shall not wait for longer than the answer takes.
-func (k *keyboards) wrote(who Principal) {
+func (k *keyboards) wrote(who live.Principal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if w := k.writing(who); w != nil {
@@ -638,7 +626,7 @@ func (k *keyboards) wrote(who Principal) {
 }
 
 // holds reports whether who has the keyboard.
-func (k *keyboards) holds(who Principal) bool {
+func (k *keyboards) holds(who live.Principal) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.writing(who) != nil
@@ -647,71 +635,51 @@ func (k *keyboards) holds(who Principal) bool {
 // Write sends a message to the chat that who has a link and the keyboard to, as the owner would with the
 // settings of the chat, and begins the answer. The name of the writer is stored with the message;
 // the model does not get it.
-func (s *Service) Write(ctx context.Context, who Principal, text string) error {
+func (s *Service) Write(ctx context.Context, who live.Principal, text string) error {
 	if err := mayWrite(who); err != nil {
 		return err
 	}
-	if err := checkText(text); err != nil {
+	if err := live.CheckText(text); err != nil {
 		return err
 	}
 	name, err := s.keyboards.hold(who, true)
 	if err != nil {
 		return err
 	}
-	c, err := s.load(ctx, who.Share.Owner, who.Share.Conversation)
+	c, err := s.chats.Linked(ctx, who)
 	if err != nil {
-		return notShared(err)
-	}
-	done, err := c.command(ctx, who, access.ActionWrite, "send")
-	if err != nil {
-		return notShared(err)
-	}
-	defer done()
-	if !s.keyboards.holds(who) { // it may have been taken back while this waited for the command before
-		return ErrNoKeyboard
-	}
-	if first := who.Share.First; first != 0 && c.branch.upTo(first) == 0 {
-		return invalid("", "the chat shows another version now, in which the shared messages do not occur; write when it shows them again")
-	}
-	q := Question{Text: text, System: c.metadata.System, Settings: c.panel.Settings, author: name}
-	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
 		return err
 	}
-	c.answer.run.writer = who.Writer
+	err = c.SendAs(ctx, who, name, text, func() error {
+		if !s.keyboards.holds(who) { // it may have been taken back while this waited for the command before
+			return ErrNoKeyboard
+		}
+		return nil
+	})
+	if err != nil {
+		return live.NotShared(err)
+	}
 	s.keyboards.wrote(who)
 	return nil
 }
 
 // StopOwn stops the answer to a message of who's.
-func (s *Service) StopOwn(ctx context.Context, who Principal) error {
+func (s *Service) StopOwn(ctx context.Context, who live.Principal) error {
 	if err := mayWrite(who); err != nil {
 		return err
 	}
 	if _, err := s.keyboards.hold(who, false); err != nil {
 		return err
 	}
-	c, err := s.load(ctx, who.Share.Owner, who.Share.Conversation)
+	c, err := s.chats.Linked(ctx, who)
 	if err != nil {
-		return notShared(err)
+		return err
 	}
-	if err := c.may(who, access.ActionWrite); err != nil {
-		return notShared(err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch r := c.answer.run; {
-	case r == nil:
-		return &Conflict{Command: "stop", State: Idle}
-	case r.writer != who.Writer:
-		return ErrNotYours
-	default:
-		r.stop()
-	}
-	return nil
+	return live.NotShared(c.StopAs(who, ErrNotYours))
 }
 
 // Typing says that who, a writer, is typing.
-func (s *Service) Typing(who Principal) error {
+func (s *Service) Typing(who live.Principal) error {
 	if err := mayWrite(who); err != nil {
 		return err
 	}
@@ -725,24 +693,23 @@ func (s *Service) Typing(who Principal) error {
 	return nil
 }
 
-// Typing says that the owner of the chat is typing, which nobody learns unless others write there.
-func (c *Chat) Typing(who Principal) error {
-	if err := c.may(who, access.ActionChange); err != nil {
+// OwnerTypes says that the owner of a chat is typing, which nobody learns unless others write there.
+func (s *Service) OwnerTypes(who live.Principal, c *live.Chat) error {
+	if err := live.Authorize(who, access.ActionChange, c.Object()); err != nil {
 		return err
 	}
-	k := &c.service.keyboards
+	k := &s.keyboards
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.find(func(w *writer) bool { return w.chat == c.id && w.State == WriterWrites }) != nil {
-		k.types(typist{c.id, 0})
+	if k.find(func(w *writer) bool { return w.chat == c.ID() && w.State == WriterWrites }) != nil {
+		k.types(typist{c.ID(), 0})
 	}
 	return nil
 }
 
-// sent says that the owner of the chat has sent what they typed.
-func (c *Chat) sent() {
-	k := &c.service.keyboards
+// ownerSent says that the owner of a chat has sent what they typed.
+func (k *keyboards) ownerSent(chat string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stopTyping(typist{c.id, 0})
+	k.stopTyping(typist{chat, 0})
 }
