@@ -70,6 +70,7 @@ var rules = map[string]rule{
 	"GET /api": anybody, "HEAD /api": anybody, "GET /api/version": anybody, "HEAD /api/version": anybody, "GET /api/tags": anybody, "HEAD /api/tags": anybody,
 	"GET /api/ps": anybody, "HEAD /api/ps": anybody, "POST /api/show": anybody, "POST /api/chat": anybody, "POST /api/generate": anybody,
 	"POST /api/embed": anybody, "POST /api/embeddings": anybody, "POST /v1/embeddings": anybody, "POST /embeddings": anybody, "POST /embedding": anybody,
+	"POST /v1/models/load": ownerOnly, "POST /v1/models/unload": ownerOnly, "POST /v1/models/pin": ownerOnly, "POST /v1/models/unpin": ownerOnly,
 	"POST /api/pull": ownerOnly, "POST /api/copy": ownerOnly, "DELETE /api/delete": ownerOnly,
 
 	"GET /c/:id": ofChat, "HEAD /c/:id": ofChat, "POST /c/:id": ofChat, "POST /c/:id/stop": ofChat, "POST /c/:id/answer": ofChat,

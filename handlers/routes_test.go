@@ -14,7 +14,7 @@ import (
 func TestRoutes_WhatDoesNotExistIsRefusedWithWhatDoes(t *testing.T) {
 	const routes = "the routes are DELETE /api/delete, GET /api, GET /api/ps, GET /api/tags, GET /api/version, GET /health, GET /metrics, GET /openapi.json, GET /props, GET /slots, GET /tokenizer_info, GET /v1/activity, GET /v1/models, GET /v1/models/{id}, GET /v1/status, " +
 		"POST /api/chat, POST /api/copy, POST /api/embed, POST /api/embeddings, POST /api/generate, POST /api/pull, POST /api/show, POST /apply-template, POST /completion, POST /detokenize, POST /embedding, POST /infill, POST /tokenize, " +
-		"POST /v1/activity/{id}/stop, POST /v1/chat/completions, POST /v1/completions, POST /v1/embed, POST /v1/embeddings, POST /v1/generate, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1/rank, POST /v1/render, POST /v1/rerank, POST /v1/reranking, POST /v1/responses, POST /v1/responses/compact, POST /v1/responses/input_tokens, POST /v2/rerank"
+		"POST /v1/activity/{id}/stop, POST /v1/chat/completions, POST /v1/completions, POST /v1/embed, POST /v1/embeddings, POST /v1/generate, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1/models/load, POST /v1/models/pin, POST /v1/models/unload, POST /v1/models/unpin, POST /v1/rank, POST /v1/render, POST /v1/rerank, POST /v1/reranking, POST /v1/responses, POST /v1/responses/compact, POST /v1/responses/input_tokens, POST /v2/rerank"
 	for request, hint := range map[string]string{
 		"GET /v1":                          "",
 		"POST /v1/nothing":                 "",
@@ -132,5 +132,5 @@ func TestRoutes_ErrorsOfPagesAreForWhoAsks(t *testing.T) {
 
 func TestModels_OfTheLoadedOneTheContextIsKnown(t *testing.T) {
 	got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), http.MethodGet, "/v1/models/guide", "")
-	sameJSON(t, got.Body, `{"object":"model","owned_by":"m40-llm","meta":{"n_ctx":512,"size":10}}`)
+	sameJSON(t, got.Body, `{"object":"model","owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"size":10}}`)
 }

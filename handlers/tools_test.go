@@ -82,8 +82,8 @@ func TestModels(t *testing.T) {
 	}}
 	s := handlerstest.Server(t, engine)
 	sameJSON(t, handlerstest.Call(t, s, "GET", "/v1/models", "").Body, `{"object":"list","data":[
-		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","meta":{"n_ctx":512,"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","demo":true}},
-		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","meta":{"size":20}}]}`)
+		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","demo":true}},
+		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","status":{"value":"unloaded"},"meta":{"size":20}}]}`)
 	for path, status := range map[string]int{
 		"/v1/models/guide":             200,
 		"/v1/models/org/repo:Q4_0":     200,

@@ -13,10 +13,11 @@ const MaxEmbedInputs = 2048
 
 // EmbedRequest asks for the embeddings of texts. It is a plain value as Request is (POST /v1/embed).
 type EmbedRequest struct {
-	Model    string       `json:"model,omitempty"`    // empty: the model that is loaded
-	Client   string       `json:"client,omitempty"`   // as in Request
-	Inputs   []EmbedInput `json:"inputs"`             // at most MaxEmbedInputs; none: the model is only loaded
-	Truncate bool         `json:"truncate,omitempty"` // cut texts that do not fit into the context, instead of refusing them
+	Model      string       `json:"model,omitempty"`        // empty: the model that is loaded
+	Client     string       `json:"client,omitempty"`       // as in Request
+	Inputs     []EmbedInput `json:"inputs"`                 // at most MaxEmbedInputs; none: the model is only loaded
+	KeepAliveS *float64     `json:"keep_alive_s,omitempty"` // as in Request
+	Truncate   bool         `json:"truncate,omitempty"`     // cut texts that do not fit into the context, instead of refusing them
 }
 
 // EmbedInput is a text, or its tokens, which are used as they are.

@@ -145,8 +145,59 @@ type Status struct {
 	Reads         Reads       `json:"reads"`
 	Ahead         Ahead       `json:"ahead,omitzero"`
 
+	// Memory is what the model takes of each device that it is on, as planned; nil: it is not loaded.
+	Memory []MemoryUse `json:"memory,omitempty"`
+
+	Pinned   bool  `json:"pinned,omitempty"`  // the model is not unloaded for another one
+	UsedUnix int64 `json:"used_at,omitempty"` // when the model was used last, in seconds; 0: not known, or never
+
+	// Models are all models that are loaded or being loaded, the one used last first: the status of each, without the fields from
+	// here on. The fields above are those of the one that wrote last. nil: the engine has one model at most.
+	Models    []Status `json:"models,omitempty"`
+	Evictions int64    `json:"evictions,omitempty"` // models that were unloaded to make room for others since the server started
+	Devices   []Memory `json:"devices,omitempty"`   // the memory of each device that models may take
+
 	Upstreams []UpstreamServer `json:"upstreams,omitempty"` // other engines
 	Remote    []ModelInfo      `json:"remote,omitempty"`    // the models that they run
+}
+
+// MemoryUse is what a model takes of a device, in bytes.
+type MemoryUse struct {
+	Device  string `json:"device"`         // its name
+	Kind    string `json:"kind"`           // as in device.Info
+	Weights int64  `json:"weights"`        // 0: they stay in the file
+	Cache   int64  `json:"cache"`          // at most; see Cache
+	Work    int64  `json:"work"`           // activations, logits and workspace
+	Free    int64  `json:"free,omitempty"` // of the device, before the model was loaded; 0: not known
+}
+
+// Total returns all that the model takes.
+func (u MemoryUse) Total() int64 { return u.Weights + u.Cache + u.Work }
+
+// Memory is the memory of a device that models may take, in bytes.
+type Memory struct {
+	Device string `json:"device"`
+	Kind   string `json:"kind"`
+	Total  int64  `json:"total"` // of all models together; 0: not known
+	Taken  int64  `json:"taken"` // by the loaded ones, as planned
+}
+
+// Loaded returns the status of each model that is loaded or being loaded.
+func (s *Status) Loaded() []Status {
+	if s.Models != nil || s.State == StateFailed || s.State == StateUnloaded || s.Model.Name == "" {
+		return s.Models
+	}
+	return []Status{*s}
+}
+
+// Of returns the status of the model called name; nil if it is neither loaded nor being loaded.
+func (s *Status) Of(name string) *Status {
+	for _, one := range s.Loaded() {
+		if one.Model.Name == name {
+			return &one
+		}
+	}
+	return nil
 }
 
 // RemoteModel returns the model called name if another engine runs it; nil if not.
@@ -164,6 +215,9 @@ func (s *Status) RemoteModel(name string) *ModelInfo {
 func (s *Status) Context(name string) int {
 	if name == s.Model.Name {
 		return s.ContextLength
+	}
+	if loaded := s.Of(name); loaded != nil {
+		return loaded.ContextLength
 	}
 	if remote := s.RemoteModel(name); remote != nil {
 		return remote.Upstream.ContextLength

@@ -183,6 +183,8 @@ type ModelRow struct {
 	Continues  bool   // it has no chat template, and continues text
 	Embeds     bool   // it computes embeddings for programs, and writes no text
 	Ranks      bool   // it ranks documents for programs, and writes no text
+	InMemory   bool   // it is loaded, or being loaded
+	Pinned     bool   // it stays in memory
 	Good       string // what it is good at, in a sentence; empty: not known
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does

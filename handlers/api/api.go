@@ -84,6 +84,10 @@ func (api *API) Routes(e *echo.Echo) {
 	e.Match(getOrHead, "/v1/activity", api.listActivity)
 	e.POST("/v1/activity/:answer/stop", api.stopAnswer)
 	e.Match(getOrHead, "/v1/models", api.Models)
+	e.POST("/v1/models/load", api.load)
+	e.POST("/v1/models/unload", api.unload)
+	e.POST("/v1/models/pin", api.pin)
+	e.POST("/v1/models/unpin", api.unpin)
 
 	// llama-server's.
 	e.POST("/tokenize", api.tokenize)
@@ -107,6 +111,7 @@ func (api *API) EngineRoutes(e *echo.Echo) {
 	e.GET("/v1/status", api.status)
 	e.GET("/v1/catalog", api.catalog)
 	e.POST("/v1/reload", api.reload)
+	e.POST("/v1/keep", api.keep)
 	e.POST("/v1/embed", api.embedTexts)
 	e.POST("/v1/rank", api.rankDocuments)
 	e.POST("/tokenize", api.tokenize)

@@ -59,6 +59,9 @@ func (api *API) embed(c echo.Context, r infer.EmbedRequest) (infer.Embeddings, e
 	}
 	if !api.gate.Trusted() {
 		r.Client = api.gate.Client(c)
+		if mayManage(c) != nil {
+			r.KeepAliveS = nil
+		}
 	}
 	return api.engine.Embed(c.Request().Context(), r)
 }
@@ -188,8 +191,8 @@ type OllamaEmbed struct {
 	Prompt     string          `json:"prompt"`                         // of /api/embeddings
 	Truncate   *bool           `json:"truncate"`
 	Dimensions *int            `json:"dimensions"`
-	KeepAlive  json.RawMessage `json:"keep_alive" schema:"string|number"`
-	Options    map[string]any  `json:"options"` // about how Ollama loads models: ignored
+	KeepAlive  json.RawMessage `json:"keep_alive" schema:"string|number"` // counts if the person manages the server's models
+	Options    map[string]any  `json:"options"`                           // about how Ollama loads models: ignored
 }
 
 // OllamaEmbeddings is the response to POST /api/embed. Durations are in nanoseconds.
@@ -209,10 +212,11 @@ type OllamaEmbedding struct {
 // embedForOllama asks for the embeddings of texts. Without texts it loads the model, as Ollama does, and
 // returns none.
 func (api *API) embedForOllama(c echo.Context, body OllamaEmbed, inputs []infer.EmbedInput) (infer.Embeddings, error) {
-	if _, err := keepAlive(body.KeepAlive); err != nil {
+	keep, err := keepAlive(body.KeepAlive)
+	if err != nil {
 		return infer.Embeddings{}, err
 	}
-	r := infer.EmbedRequest{Model: body.name(), Inputs: inputs, Truncate: body.Truncate == nil || *body.Truncate}
+	r := infer.EmbedRequest{Model: body.name(), Inputs: inputs, Truncate: body.Truncate == nil || *body.Truncate, KeepAliveS: keep}
 	if len(inputs) == 0 {
 		r.Inputs = []infer.EmbedInput{{Tokens: []int32{0}}} // any token
 	}

@@ -22,7 +22,26 @@ type modelBody struct {
 	Object  string    `json:"object"`
 	Created int64     `json:"created"`
 	OwnedBy string    `json:"owned_by"`
+	Status  *loadedAs `json:"status,omitempty"` // nil: another engine runs it
 	Meta    modelMeta `json:"meta"`
+}
+
+// loadedAs says whether a model is in memory; value has llama-server's name.
+type loadedAs struct {
+	Value  string `json:"value"` // loaded, loading or unloaded
+	Pinned bool   `json:"pinned,omitempty"`
+}
+
+// newLoadedAs returns whether the model called name is in memory.
+func newLoadedAs(s infer.Status, name string) *loadedAs {
+	one := s.Of(name)
+	switch {
+	case one == nil:
+		return &loadedAs{Value: "unloaded"}
+	case one.State == infer.StateReady:
+		return &loadedAs{"loaded", one.Pinned}
+	}
+	return &loadedAs{"loading", one.Pinned}
 }
 
 // modelMeta has llama-server's names.
@@ -98,7 +117,9 @@ func (api *API) find(c echo.Context, name string) (infer.ModelInfo, error) {
 func (api *API) describeModel(info infer.ModelInfo) modelBody {
 	s, owner, upstream := api.engine.Status(), "m40-llm", ""
 	context := s.Context(info.Name)
+	status := newLoadedAs(s, info.Name)
 	if info.Upstream != nil {
+		status = nil
 		owner, upstream = cmp.Or(info.Upstream.Engine, "upstream"), info.Upstream.Servers[0]
 	}
 	return modelBody{
@@ -106,6 +127,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 		Object:  "model",
 		Created: info.ModifiedUnix,
 		OwnedBy: owner,
+		Status:  status,
 		Meta: modelMeta{
 			Context:      context,
 			ContextTrain: info.ContextTrain,

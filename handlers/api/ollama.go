@@ -205,7 +205,7 @@ type OllamaProcesses struct {
 	Models []OllamaProcess `json:"models"`
 }
 
-// OllamaProcess is the loaded model.
+// OllamaProcess is a loaded model.
 type OllamaProcess struct {
 	Name          string        `json:"name"`
 	Model         string        `json:"model"`
@@ -217,7 +217,7 @@ type OllamaProcess struct {
 	ContextLength int           `json:"context_length"`
 }
 
-// forever is the expiry of a model that stays until another one is loaded. It has an offset
+// forever is the expiry of a model that stays until its memory is needed for another one. It has an offset
 // instead of Z, which older versions of Python cannot parse.
 const forever = "2318-01-01T00:00:00+00:00"
 
@@ -233,10 +233,14 @@ func expiry(s infer.Status, now time.Time) string {
 	return at.UTC().Format("2006-01-02T15:04:05+00:00")
 }
 
-// ollamaRunning answers GET /api/ps with the model that is loaded.
+// ollamaRunning answers GET /api/ps with the models that are loaded.
 func (api *API) ollamaRunning(c echo.Context) error {
 	running := OllamaProcesses{Models: []OllamaProcess{}}
-	if s := api.engine.Status(); s.State == infer.StateReady {
+	status := api.engine.Status()
+	for _, s := range status.Loaded() {
+		if s.State != infer.StateReady {
+			continue
+		}
 		p := OllamaProcess{
 			Name: s.Model.Name, Model: s.Model.Name, Size: s.Model.Size, Digest: fileDigest(s.Model),
 			Details: ollamaDetails(s.Model), ExpiresAt: expiry(s, time.Now()), ContextLength: s.ContextLength,

@@ -391,7 +391,8 @@ func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) e
 // isLoaded reports whether the model called name is loaded, or whether only another engine knows.
 func (api *API) isLoaded(name string) bool {
 	s := api.engine.Status()
-	return s.State == infer.StateReady && api.modelName(name) == s.Model.Name || s.RemoteModel(name) != nil
+	one := s.Of(api.modelName(name))
+	return one != nil && one.State == infer.StateReady || s.RemoteModel(name) != nil
 }
 
 // ollamaAnswer answers r, as a stream or as a whole.

@@ -77,7 +77,8 @@ func whereIs(info infer.ModelInfo) string {
 // contextOf returns the context of the loaded model, of another one the positions that it was
 // trained on.
 func (api *API) contextOf(info infer.ModelInfo) int {
-	if s := api.engine.Status(); s.Model.Name == info.Name && s.ContextLength > 0 {
+	now := api.engine.Status()
+	if s := now.Of(info.Name); s != nil && s.ContextLength > 0 {
 		return s.ContextLength
 	}
 	return longestContext(info)

@@ -16,11 +16,12 @@ import (
 	"m40-llm/infer/units"
 )
 
-// Loaded is the model that a server has loaded, and who uses it.
+// Loaded are the models that a server has loaded, and who uses them.
 type Loaded struct {
 	Status  infer.Status `json:"status"`
 	Answers []struct {
 		Person string `json:"person"`
+		Model  string `json:"model,omitempty"`
 		Key    string `json:"key,omitempty"`
 		State  string `json:"state"`
 	} `json:"answers"`
@@ -79,28 +80,35 @@ func getJSON(ctx context.Context, transport *http.Transport, url, key string, in
 	return fmt.Errorf("it answered with status %d", response.StatusCode)
 }
 
-// PrintLoaded prints the model that is loaded as a table, or as a JSON object.
+// PrintLoaded prints the models that are loaded as a table, or as a JSON object.
 func PrintLoaded(w io.Writer, l Loaded, now time.Time, asJSON bool) error {
 	if asJSON {
 		return writeJSON(w, l)
 	}
 	s := l.Status
 	rows := [][]string{{"MODEL", "STATE", "SIZE", "ON", "CONTEXT", "CACHE", "USED BY", "UNTIL"}}
-	if s.Model.Name != "" {
+	loaded := s.Loaded()
+	if len(loaded) == 0 && s.Model.Name != "" {
+		loaded = []infer.Status{s}
+	}
+	for _, s := range loaded {
 		context, cache := "", ""
 		if s.State == infer.StateReady {
 			context = fmt.Sprint(s.ContextLength)
 			cache = fmt.Sprintf("%s, %s of %s", s.CacheType, units.ByteSize(s.Cache.Used), units.ByteSize(s.Cache.Planned))
 		}
-		rows = append(rows, []string{Line(s.Model.Name), string(s.State), units.ByteSize(s.Model.Size), Line(s.Device.Name), context, cache, l.users(), until(s, now)})
+		rows = append(rows, []string{Line(s.Model.Name), string(s.State), units.ByteSize(s.Model.Size), Line(s.Device.Name), context, cache, l.users(s.Model.Name), until(s, now)})
 	}
 	return writeColumns(w, rows)
 }
 
-// users names the people whose answers are written or wait.
-func (l Loaded) users() string {
+// users names the people whose answers a model writes, or who wait for it.
+func (l Loaded) users(model string) string {
 	var names []string
 	for _, a := range l.Answers {
+		if a.Model != "" && a.Model != model {
+			continue
+		}
 		name := Line(a.Person)
 		if a.Key != "" {
 			name += " (" + Line(a.Key) + ")"
@@ -123,11 +131,13 @@ func until(s infer.Status, now time.Time) string {
 	switch {
 	case s.State == infer.StateUnloaded, s.State == infer.StateFailed:
 		return ""
+	case s.Pinned:
+		return "pinned"
 	case s.UnloadUnix > 0:
 		at := time.Unix(s.UnloadUnix, 0)
 		return fmt.Sprintf("%s, in %s", at.Format("15:04:05"), units.Roughly(max(0, at.Sub(now).Seconds())))
 	case s.KeepAliveS > 0:
 		return units.Roughly(s.KeepAliveS) + " after its last answer"
 	}
-	return "another is needed"
+	return "its memory is needed"
 }

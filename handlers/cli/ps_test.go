@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +21,18 @@ func TestPrintLoaded(t *testing.T) {
 	users.Status.KeepAliveS = 1800
 	users.Answers = append(users.Answers, struct {
 		Person string `json:"person"`
+		Model  string `json:"model,omitempty"`
 		Key    string `json:"key,omitempty"`
 		State  string `json:"state"`
-	}{"Ann", "laptop", "writing"})
+	}{"Ann", "", "laptop", "writing"})
 	users.Others.Running, users.Others.Waiting = 1, 1
 	idle := Loaded{Status: status}
 	idle.Status.KeepAliveS, idle.Status.UnloadUnix = 1800, now.Unix()+40
+	pinned := status
+	pinned.Pinned = true
+	several := Loaded{Status: status, Answers: slices.Clone(users.Answers)}
+	several.Answers[0].Model = status.Model.Name
+	several.Status.Models = []infer.Status{status, {State: infer.StateReady, Model: infer.ModelInfo{Name: "embedder", Size: 1e9}, Device: status.Device, ContextLength: 512}}
 	unloaded := Loaded{Status: status}
 	unloaded.Status.State = infer.StateUnloaded
 	for _, c := range []struct {
@@ -35,7 +42,9 @@ func TestPrintLoaded(t *testing.T) {
 	}{
 		{"a model that is used", users, "m      ready  2.0 GB  a GPU  4096     f16, 1.0 MB of 500 MB  Ann (laptop) and others (2)  30 min after its last answer\n"},
 		{"a model that is not used", idle, "nobody   " + now.Add(40*time.Second).Format("15:04:05") + ", in 40 s\n"},
-		{"a model that stays", Loaded{Status: status}, "nobody   another is needed\n"},
+		{"a model that stays", Loaded{Status: status}, "nobody   its memory is needed\n"},
+		{"a pinned model", Loaded{Status: pinned}, "nobody   pinned\n"},
+		{"a model that another one is beside", several, "embedder  ready  1.0 GB  a GPU  512      , 0 B of 0 B           nobody        its memory is needed\n"},
 		{"a model that was unloaded", unloaded, " nobody\n"},
 		{"no model", Loaded{}, "UNTIL\n"},
 	} {

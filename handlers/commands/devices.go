@@ -222,8 +222,8 @@ func probeGPU() device.Info {
 // status s would place another model. The GPU comes from the engine's status: the server
 // does not ask the driver itself, which may crash.
 func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
-	host := device.Info{Kind: "cpu", Memory: cpu.FreeMemory()}
-	m := placement.Machine{CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx, Converts: cuda.Converts}
+	m := f.hostMachine(parallel)
+	host := m.Devices[0]
 	if s.Setup.CacheType != "" { // it may have been changed on the page
 		m.CacheType, m.ContextLength = s.Setup.CacheType, s.Setup.ContextLength
 	}
@@ -236,6 +236,13 @@ func (f engineFlags) machine(s infer.Status, parallel int) placement.Machine {
 	}
 	m.Devices = []device.Info{host}
 	return m
+}
+
+// hostMachine returns main memory, with what is free of it now, and the settings with which an engine with the flags f places models.
+func (f engineFlags) hostMachine(parallel int) placement.Machine {
+	return placement.Machine{
+		Devices: []device.Info{{Kind: "cpu", Memory: cpu.FreeMemory()}}, CacheType: *f.kv, Parallel: parallel, ContextLength: *f.ctx, Converts: cuda.Converts,
+	}
 }
 
 // thisMachine returns a function that returns the devices on which a server with default

@@ -9,7 +9,7 @@ import (
 
 // showLoaded executes the command ps.
 func showLoaded(ctx context.Context, t *cli.Terminal, args []string) error {
-	f := cli.NewFlags("ps", "", "Shows which model a server on this machine has loaded, where it runs, who uses it, and until when it stays.")
+	f := cli.NewFlags("ps", "", "Shows which models a server on this machine has loaded, where they run, who uses them, and until when they stay.")
 	addr := f.String("addr", defaultAddr, "HOST:PORT", "address on which the server listens")
 	key := f.String("api-key", "", "K", "key of the server")
 	asJSON := f.Bool("json", "print a JSON object instead of a table")

@@ -32,6 +32,7 @@ import (
 	"m40-llm/handlers/share"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/fleet"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/suggest"
 	"m40-llm/store"
@@ -47,7 +48,8 @@ type serveFlags struct {
 	addr, model, worker, apiKey *string
 	parallel                    *int
 	open, lan, tls, ollama      *bool
-	keepAlive                   *string
+	keepAlive, memory           *string
+	modelsMax                   *int
 	certFile, keyFile           *string
 	hosts, origins, proxies     *[]string
 	upstreams                   *[]string
@@ -62,7 +64,9 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		model:       f.String("model", "", "NAME|PATH", "model to load at the start, or NAME@HOST of an --upstream, with which chats begin (default: the one used last, else "+guideName+")"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
-		worker:      f.String("worker", "always", "always|never", "run models in a separate process, so that a crash there does not stop the server"),
+		modelsMax:   f.Int("models-max", 0, "models that are loaded at once; 0: as many as fit into memory. The one used least recently is unloaded for another"),
+		memory:      f.String("memory", "", "SIZE", "main memory that all loaded models may take together, such as 24GB or 24GiB (default: what is free)"),
+		worker:      f.String("worker", "always", "always|never", "run each model in a process of its own, so that a crash there stops neither the server nor other models; never: in the server, one model at a time"),
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
@@ -288,6 +292,7 @@ func (e sharedEngine) Generate(ctx context.Context, r infer.Request) iter.Seq2[i
 type services struct {
 	db       *store.Store
 	engine   closableEngine
+	fleet    *fleet.Fleet // the engines of this machine; nil: there is one, without a worker
 	models   *models.Service
 	people   *people.Service
 	chats    *live.Service
@@ -327,7 +332,8 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	} else if first, err = catalog.Name(*flags.model); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
-	if s.engine, err = openEngine(t, flags, catalog, logger, log); err != nil {
+	machine := func() placement.Machine { return placement.Machine{} }
+	if s.engine, s.fleet, machine, err = openEngine(t, flags, catalog, logger, log); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
 	listing, chatting := models.Options{Files: catalog, Log: logger, First: func() string { return first }}, live.Options{Store: s.db, Log: logger}
@@ -339,7 +345,6 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
 	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(live.WithPublicPrompts(s.db, s.engine.Generate))))}
-	machine := func() placement.Machine { return flags.machine(s.engine.Status(), *flags.parallel) }
 	catalog.SetMachine(machine)
 	if listing.Puller, err = newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false); err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
@@ -360,6 +365,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 		if err := deleteCaches(chatting.KVFiles, model); err != nil {
 			logger.Warn("failed to delete the KV caches of a model", "model", model, "error", err)
 		}
+	}
+	if s.fleet != nil {
+		listing.Loader = s.fleet
 	}
 	s.models = models.New(listing)
 	chatting.FirstModel, chatting.Sight = s.models.First, s.models.Sight

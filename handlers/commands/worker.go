@@ -20,7 +20,10 @@ import (
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
 	"m40-llm/infer/engine"
+	"m40-llm/infer/fleet"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/placement"
+	"m40-llm/infer/units"
 	"m40-llm/infer/worker"
 )
 
@@ -31,50 +34,116 @@ type closableEngine interface {
 	Close() error
 }
 
-// openEngine starts the engine of serve, in this process or in a worker as --worker says.
-func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (closableEngine, error) {
+// openEngine starts the engine of serve, in this process or in workers, one for each loaded model, as --worker says. It also returns the
+// fleet of workers, nil in this process, and the function that returns where another model would be placed.
+func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slog.Logger, log io.Writer) (closableEngine, *fleet.Fleet, func() placement.Machine, error) {
+	options, err := flags.engineOptions(t, catalog, logger)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	memory, err := flags.memoryLimit()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	options.MemoryLimit = memory
+	if *flags.worker == "never" {
+		if *flags.modelsMax > 1 {
+			return nil, nil, nil, cli.Usagef("--models-max %d needs workers: --worker never has one model", *flags.modelsMax)
+		}
+		e, err := engine.Open(options)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return e, nil, func() placement.Machine { return flags.machine(e.Status(), *flags.parallel) }, nil
+	}
+	data := filepath.Dir(options.KVDir)
+	f, err := fleet.New(fleet.Options{
+		Find: catalog.Find,
+		Start: func(model string, memory int64, setup *infer.Setup) (fleet.Engine, error) {
+			o, err := flags.workerOptions(data, model, memory, setup)
+			if err != nil {
+				return nil, err
+			}
+			o.Log, o.Stderr = logger, log
+			return worker.Start(o)
+		},
+		Machine: func() placement.Machine { return flags.hostMachine(*flags.parallel) },
+		Model:   options.Model,
+		Most:    *flags.modelsMax,
+		Memory:  memory,
+		Log:     logger,
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return f, f, f.Machine, nil
+}
+
+// engineOptions checks the flags about the engine and returns its options.
+func (flags serveFlags) engineOptions(t *cli.Terminal, catalog *hub.Hub, logger *slog.Logger) (engine.Options, error) {
 	options, err := flags.options(catalog, *flags.model, *flags.parallel, logger)
 	if err != nil {
-		return nil, err
+		return options, err
 	}
 	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
-		return nil, err
+		return options, err
 	}
 	data, err := flags.dataDir(t)
 	if err != nil {
-		return nil, err
+		return options, err
 	}
 	options.KVDir = filepath.Join(data, kvFolder)
 	kind, err := flags.kind(*flags.parallel)
 	if err != nil {
-		return nil, err
+		return options, err
 	}
 	if *flags.worker != "always" && *flags.worker != "never" {
-		return nil, cli.Usagef("--worker %q is neither always nor never", *flags.worker)
+		return options, cli.Usagef("--worker %q is neither always nor never", *flags.worker)
+	}
+	if *flags.modelsMax < 0 {
+		return options, cli.Usagef("--models-max cannot be negative")
 	}
 	if kind.check != nil {
-		if err := checkInSubprocess(*flags.device); err != nil {
-			return nil, err
-		}
+		return options, checkInSubprocess(*flags.device)
 	}
-	if *flags.worker == "never" {
-		return engine.Open(options)
+	return options, nil
+}
+
+// workerOptions returns the options of a worker that loads a model in at most memory bytes of main memory; 0: in what is free.
+func (flags serveFlags) workerOptions(data, model string, memory int64, setup *infer.Setup) (worker.Options, error) {
+	kind, err := flags.kind(*flags.parallel)
+	if err != nil {
+		return worker.Options{}, err
 	}
 	accepted, _ := workerFlags()
+	args := append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...)
 	o := worker.Options{
-		Args:     append(append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...), "--model="+*flags.model),
-		Model:    options.Model,
+		Args:     append(args, "--model="+*flags.model, "--load="+model, fmt.Sprintf("--main-memory=%d", memory)),
+		Model:    model,
 		LoadFlag: "load",
 		SetupArgs: func(s infer.Setup) []string {
 			return []string{fmt.Sprintf("--ctx=%d", s.ContextLength), "--kv=" + s.CacheType, fmt.Sprintf("--threads=%d", s.Threads)}
 		},
-		Log:    logger,
-		Stderr: log,
+	}
+	if setup != nil {
+		o.Args = append(o.Args, o.SetupArgs(*setup)...)
 	}
 	if kind.gpu {
 		o.Fallback = &worker.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
 	}
-	return worker.Start(o)
+	return o, nil
+}
+
+// memoryLimit returns the bytes of --memory; 0: what is free.
+func (flags serveFlags) memoryLimit() (int64, error) {
+	if *flags.memory == "" {
+		return 0, nil
+	}
+	n, err := units.ParseByteSize(*flags.memory)
+	if err != nil {
+		return 0, cli.Usagef("--memory: %v", err)
+	}
+	return n, nil
 }
 
 // checkTime is how long a driver may take to list its devices. The first process on a
@@ -114,6 +183,7 @@ type workerSettings struct {
 	model, load       *string
 	keepAlive         *string
 	parallel, control *int
+	memory            *int64
 }
 
 // What a worker does instead of running models, by its argument: check whether --device can be used, or print the read
@@ -131,6 +201,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		load:        f.String("load", "", "NAME", "model to load instead, if not empty"),
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
+		memory:      f.Int64("main-memory", 0, "bytes of main memory that the model may take; 0: what is free"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
 	}
 }
@@ -169,6 +240,7 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
 		return err
 	}
+	options.MemoryLimit = *flags.memory
 	if *flags.load != "" {
 		options.Model = *flags.load
 	}

@@ -772,7 +772,7 @@ func TestWorker_ComesBackWithItsModel(t *testing.T) {
 		"a model of the command line too": {"--model", path},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := startServer(t, t.TempDir(), args...)
+			server := startServer(t, t.TempDir(), append(args, "--models-max", "1")...)
 			resident := func() bool { s := server.status(); return s.State == infer.StateReady && s.Model.Name == "tiny" }
 			if status, body := server.post("/v1/completions", `{"model":"tiny","prompt":"x","max_tokens":2}`); status != http.StatusOK {
 				t.Fatalf("status %d: %s", status, body)

@@ -101,7 +101,8 @@ func followed(a *live.StoredAnswer, at int) []int32 {
 func (s *Service) storedMicroscope(ctx context.Context, who live.Principal, c *live.Chat, m *Microscope, answer int64, a *live.StoredAnswer, at int) error {
 	status := s.engine.Status()
 	m.NeedsAsk = a.Settings.Mirostat == 0
-	m.Loaded = status.Model.Name == a.Model && status.State == infer.StateReady
+	loaded := status.Of(a.Model)
+	m.Loaded = loaded != nil && loaded.State == infer.StateReady
 	if a.Rows[at].Row == nil {
 		m.Reason = rowMissing
 		return nil

@@ -84,6 +84,9 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 	a.Receipt.Model, a.Receipt.Device = status.Model.Name, status.Device.Name
 	if c.metadata.Model != "" && c.metadata.Model != status.Model.Name {
 		a.Receipt.Model, a.Context = c.metadata.Model, status.Context(c.metadata.Model) // 0: it is still to be loaded
+		if loaded := status.Of(c.metadata.Model); loaded != nil {
+			a.Receipt.Device = loaded.Device.Name
+		}
 		if remote := status.RemoteModel(c.metadata.Model); remote != nil {
 			a.Receipt.Device = remote.Upstream.Servers[0]
 		}

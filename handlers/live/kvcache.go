@@ -81,7 +81,8 @@ func (c *Chat) KVCache(who Principal) (k KVCache, err error) {
 	k = KVCache{Stored: true, Bytes: file.Bytes, Megabytes: int(s.kvLimit.Load())}
 	status := s.engine.Status()
 	wanted := cmp.Or(c.model(), status.Model.Name)
-	if usable := file.Key == status.Cache.Key || file.Model != status.Model.Name; usable && file.Model == wanted {
+	loaded := status.Of(wanted)
+	if usable := loaded == nil || file.Key == loaded.Cache.Key; usable && file.Model == wanted {
 		k.Tokens = file.Positions
 	}
 	k.Total, err = s.opt.KVFiles.Size()

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -111,6 +112,9 @@ func failed(err error) string {
 func (s *Service) end(reason, asked string) {
 	status := s.engine.Status()
 	model, device := status.Model.Name, status.Device.Name
+	if one := status.Of(asked); one != nil {
+		model, device = one.Model.Name, one.Device.Name
+	}
 	if remote := status.RemoteModel(asked); remote != nil {
 		model, device = remote.Name, remote.Upstream.Servers[0]
 	}
@@ -167,6 +171,12 @@ var numbers = []gauge{
 	describe("decode_tokens_per_second", "Speed of the last steps, all answers together.", func(s infer.Status) float64 { return s.Decode }),
 	describe("kv_cache_used_bytes", "Memory of the KV cache in use.", func(s infer.Status) float64 { return float64(s.Cache.Used) }),
 	describe("kv_cache_planned_bytes", "Most memory that the KV cache may use.", func(s infer.Status) float64 { return float64(s.Cache.Planned) }),
+	describe("memory_planned_bytes", "Memory of all devices that the model takes at most, by its plan.", func(s infer.Status) (total float64) {
+		for _, use := range s.Memory {
+			total += float64(use.Total())
+		}
+		return total
+	}),
 	describe("context_tokens", "Most tokens of a prompt and its answer.", func(s infer.Status) float64 { return float64(s.ContextLength) }),
 	describe("load_seconds", "Time that loading the model took.", func(s infer.Status) float64 { return s.LoadMS / 1000 }),
 }
@@ -194,8 +204,11 @@ var upstreamNumbers = []upstreamGauge{
 	describeUpstream("failed_requests_total", "Requests to it that failed, those that were sent again included.", prometheus.CounterValue, func(s infer.UpstreamServer) float64 { return float64(s.Failed) }),
 }
 
+var evictions = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "model_evictions_total"), "Models that were unloaded to make room for others.", nil, nil)
+
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- evictions
 	for _, n := range numbers {
 		descriptions <- n.description
 	}
@@ -207,9 +220,16 @@ func (g gauges) Describe(descriptions chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(metrics chan<- prometheus.Metric) {
 	s := g.status
-	for _, n := range numbers {
-		metrics <- prometheus.MustNewConstMetric(n.description, prometheus.GaugeValue, n.value(s), s.Model.Name, s.Device.Name)
+	loaded := s.Loaded()
+	if s.Of(s.Model.Name) == nil {
+		loaded = append(slices.Clip(loaded), s) // it is not in memory
 	}
+	for _, one := range loaded {
+		for _, n := range numbers {
+			metrics <- prometheus.MustNewConstMetric(n.description, prometheus.GaugeValue, n.value(one), one.Model.Name, one.Device.Name)
+		}
+	}
+	metrics <- prometheus.MustNewConstMetric(evictions, prometheus.CounterValue, float64(s.Evictions))
 	for _, server := range s.Upstreams {
 		for _, n := range upstreamNumbers {
 			metrics <- prometheus.MustNewConstMetric(n.description, n.kind, n.value(server), server.Address)

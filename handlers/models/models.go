@@ -51,6 +51,16 @@ type Puller interface {
 	Pull(ctx context.Context, d infer.Download, force bool, progress func(infer.DownloadProgress)) (infer.ModelInfo, error)
 }
 
+// Loader decides which models are loaded: *fleet.Fleet. Names are those of models on this machine.
+type Loader interface {
+	// Load loads a model, and returns when that has begun.
+	Load(ctx context.Context, name string) error
+	// Unload unloads a model when its answers have ended.
+	Unload(ctx context.Context, name string) error
+	// Pin keeps a loaded model in memory, or does not any more.
+	Pin(ctx context.Context, name string, pinned bool) error
+}
+
 // Conflict is the error of a change that the current state does not allow. Its text is for people.
 type Conflict struct{ reason string }
 
@@ -77,6 +87,9 @@ type Options struct {
 
 	// Reload loads the model again with another setup; nil: that cannot be changed.
 	Reload func(ctx context.Context, s infer.Setup) error
+
+	// Loader loads and unloads models; nil: the engine loads one when it is asked for it, in place of another.
+	Loader Loader
 
 	// First returns the model that chats begin with unless a person chooses another, or an empty name for the
 	// best that can chat; nil: always that.
@@ -203,8 +216,14 @@ func (s *Service) deletable(name string) (infer.ModelInfo, error) {
 		return info, err
 	}
 	status := s.opt.Engine.Status()
-	if status.Model.Path == info.Path && status.State != infer.StateFailed && status.State != infer.StateUnloaded {
-		return info, conflict("%s is loaded: let another model answer, then delete it", status.Model.Name)
+	for _, loaded := range status.Loaded() {
+		switch {
+		case loaded.Model.Path != info.Path:
+		case s.opt.Loader != nil:
+			return info, conflict("%s is loaded: unload it, then delete it", loaded.Model.Name)
+		default:
+			return info, conflict("%s is loaded: let another model answer, then delete it", loaded.Model.Name)
+		}
 	}
 	return info, nil
 }
@@ -288,6 +307,35 @@ func (s *Service) Reload(ctx context.Context, setup infer.Setup) error {
 		}
 	}
 	return nil
+}
+
+// Loads reports whether models can be loaded, unloaded and pinned.
+func (s *Service) Loads() bool { return s.opt.Loader != nil }
+
+var errOneModel = conflict("this server runs one model in its own process (--worker never): it loads the model that a request names")
+
+// Load loads the model called name, and returns when that has begun.
+func (s *Service) Load(ctx context.Context, name string) error {
+	if s.opt.Loader == nil {
+		return errOneModel
+	}
+	return s.opt.Loader.Load(ctx, name)
+}
+
+// Unload unloads the model called name when its answers have ended.
+func (s *Service) Unload(ctx context.Context, name string) error {
+	if s.opt.Loader == nil {
+		return errOneModel
+	}
+	return s.opt.Loader.Unload(ctx, name)
+}
+
+// Pin keeps the model called name in memory, or does not any more.
+func (s *Service) Pin(ctx context.Context, name string, pinned bool) error {
+	if s.opt.Loader == nil {
+		return errOneModel
+	}
+	return s.opt.Loader.Pin(ctx, name, pinned)
 }
 
 func (s *Service) changed() {

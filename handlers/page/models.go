@@ -162,7 +162,7 @@ func setupView(s infer.Status) *web.Setup {
 	}
 	switch {
 	case s.KeepAliveS == 0:
-		v.KeepAlive = "A model stays in memory until another one is needed; --keep-alive frees it earlier."
+		v.KeepAlive = "Models stay in memory until it is needed for another one; --keep-alive frees it earlier."
 	case s.State == infer.StateUnloaded:
 		v.KeepAlive = "The model was unloaded, as nobody used it for " + units.Roughly(s.KeepAliveS) + ". The next message loads it."
 	default:
@@ -250,13 +250,17 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		}
 		return row
 	}
-	current := info.Name == engine.Model.Name
+	now := engine.Of(info.Name)
+	if row.InMemory = now != nil; now == nil {
+		now = &infer.Status{}
+	}
+	row.Pinned = now.Pinned
 	switch {
-	case current && engine.State == infer.StateLoading:
+	case now.State == infer.StateLoading:
 		row.State = "loading"
-	case current && engine.State == infer.StateReady && engine.Running > 0:
+	case now.State == infer.StateReady && now.Running > 0:
 		row.State = "in use"
-	case current && engine.State == infer.StateReady:
+	case now.State == infer.StateReady:
 		row.State = "loaded"
 	case info.Path == "":
 		row.State = "built in"

@@ -254,6 +254,11 @@ func (c *Client) Reload(ctx context.Context, s infer.Setup) error {
 	return c.call(ctx, http.MethodPost, "/v1/reload", s, &struct{}{})
 }
 
+// Keep has a worker keep its model for so many seconds without a request; see engine.Engine.
+func (c *Client) Keep(ctx context.Context, seconds *float64) error {
+	return c.call(ctx, http.MethodPost, "/v1/keep", map[string]*float64{"seconds": seconds}, &struct{}{})
+}
+
 // Tokenize returns the tokens of text.
 func (c *Client) Tokenize(ctx context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error) {
 	var result struct {

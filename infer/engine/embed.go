@@ -46,6 +46,9 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 		result.Tokens = append(result.Tokens, a.prompt)
 		result.LoadMS = max(result.LoadMS, record.Milliseconds(a.loading))
 	}
+	if r.KeepAliveS != nil {
+		return result, e.Keep(ctx, r.KeepAliveS)
+	}
 	return result, nil
 }
 

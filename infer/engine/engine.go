@@ -62,6 +62,9 @@ type Options struct {
 	// engine calls it before a KV cache in main memory grows.
 	FreeMemory func() int64
 
+	// MemoryLimit is how many bytes of main memory a model may take; 0: those that are free.
+	MemoryLimit int64
+
 	Model         string // the model to load at the start; none if empty
 	ContextLength int    // positions of one answer, prompt included; 0: the model's maximum, or what memory allows
 	Threads       int    // of the CPU, for the status only; OpenDevice uses them
@@ -237,6 +240,16 @@ func (e *Engine) Reload(_ context.Context, s infer.Setup) error {
 	return e.inbox.setUp(s, func() {
 		e.status.update(func(now *infer.Status) { now.Reload, now.SetupNotice = &s, "" })
 	})
+}
+
+// Keep sets how long the loaded model stays without a request, in seconds, until another one is loaded: 0 unloads it when its answers
+// have ended, a negative number keeps it. nil: as long as Options.KeepAlive says.
+func (e *Engine) Keep(_ context.Context, seconds *float64) error {
+	keep := e.options.KeepAlive
+	if seconds != nil {
+		keep = keepTime(*seconds)
+	}
+	return e.inbox.keepFor(keep)
 }
 
 // Limits of a Setup.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"time"
 
 	"m40-llm/infer"
 )
@@ -15,7 +16,8 @@ type inbox struct {
 	count    int            // requests inside
 	byClient map[string]int // the same for each client
 	fresh    []*answer
-	setup    *infer.Setup // to reload the model with; nil: none
+	setup    *infer.Setup   // to reload the model with; nil: none
+	keep     *time.Duration // that the loaded model stays without a request; nil: as before
 	closed   bool
 	wake     chan struct{} // one signal for everything since the last take
 }
@@ -84,11 +86,23 @@ func (b *inbox) setUp(s infer.Setup, accepted func()) error {
 	return nil
 }
 
-func (b *inbox) take() (fresh []*answer, setup *infer.Setup, closed bool) {
+// keepFor tells the loop how long the loaded model stays without a request; 0: always. It fails after close.
+func (b *inbox) keepFor(d time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fresh, b.fresh, setup, b.setup = b.fresh, nil, b.setup, nil
-	return fresh, setup, b.closed
+	if b.closed {
+		return errClosed
+	}
+	b.keep = &d
+	b.signal()
+	return nil
+}
+
+func (b *inbox) take() (fresh []*answer, setup *infer.Setup, keep *time.Duration, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fresh, b.fresh, setup, b.setup, keep, b.keep = b.fresh, nil, b.setup, nil, b.keep, nil
+	return fresh, setup, keep, b.closed
 }
 
 func (b *inbox) close() {

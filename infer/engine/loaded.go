@@ -30,8 +30,9 @@ type loadedModel struct {
 	info    device.Info // of those that the model is on, as one
 	forward forwarder
 	plan    placement.Plan
-	draft   *draftModel  // beside it; nil: none
-	head    *headDrafter // nil: the model has none
+	draft   *draftModel       // beside it; nil: none
+	head    *headDrafter      // nil: the model has none
+	memory  []infer.MemoryUse // by the plan
 	growth  growth
 	packing packing
 	buffers sample.Buffers // shared by all samplers
@@ -198,6 +199,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	l.sched.useStates(r.states())
 	if r.draft != nil {
 		l.sched.drafters[wayModel] = r.draft
+		r.memory = append(r.memory, memoryOf(r.draft.plan, []device.Device{r.draft.dev})...)
 	}
 	if r.head != nil {
 		l.sched.drafters[wayMTP] = r.head
@@ -397,6 +399,9 @@ func (l *loop) place(m *openModel, p *placed) error {
 	if reason == nil {
 		return infer.Invalid("against_device", "this server computes on no %s", m.device)
 	}
+	if most := l.options.MemoryLimit; most > 0 {
+		return infer.Errorf(infer.CodeMemory, "%s; models may take %s of main memory", reason, units.ByteSize(most))
+	}
 	return infer.Errorf(infer.CodeMemory, "%s", reason)
 }
 
@@ -492,6 +497,9 @@ func (l *loop) sizeOn(m *openModel, dev device.Device, i int) (placement.Device,
 	if kept := l.kept[m.key()][i]; kept > 0 && size.Dedicated {
 		size.Memory = max(size.Memory-kept, 1)
 	}
+	if most := l.options.MemoryLimit; most > 0 && !size.Dedicated && (size.Memory == 0 || most < size.Memory) {
+		size.Memory = most
+	}
 	return size, nil
 }
 
@@ -542,6 +550,15 @@ func (p *placed) setStages(types placement.Types) {
 	p.info.Notice = strings.Join(slices.DeleteFunc([]string{notice, inFile, p.converted}, func(s string) bool { return s == "" }), "; ")
 }
 
+// memoryOf returns what a model takes of devices by a plan.
+func memoryOf(plan placement.Plan, devices []device.Device) (list []infer.MemoryUse) {
+	for _, use := range plan.Uses {
+		info := devices[use.Device].Info()
+		list = append(list, infer.MemoryUse{Device: info.Name, Kind: info.Kind, Weights: use.Weights, Cache: use.Cache, Work: use.Work, Free: info.Memory})
+	}
+	return list
+}
+
 // loadPlaced loads m as it was placed.
 func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	info, o := p.info, l.options
@@ -573,7 +590,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	if m.vision != nil && info.Kind == "cuda" {
 		info.Notice = strings.TrimPrefix(info.Notice+"; pictures are encoded on the CPU", "; ")
 	}
-	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan}
+	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan, memory: memoryOf(p.plan, p.devices)}
 	r.head = l.newHeadDrafter(r, p.head)
 	if r.packing.missing, err = forward.Pack(0); err != nil {
 		return nil, err

@@ -137,7 +137,10 @@ func keepTime(seconds float64) time.Duration {
 }
 
 func (l *loop) takeRequests() (closed bool) {
-	fresh, setup, closed := l.inbox.take()
+	fresh, setup, keep, closed := l.inbox.take()
+	if keep != nil && l.loaded != nil {
+		l.setKeepAlive(*keep)
+	}
 	if setup != nil {
 		l.setup, l.sched.draining = setup, true
 	}

@@ -156,6 +156,7 @@ func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64)
 			now.Cache.Key = l.identity.Hash()
 		}
 		now.Notice = strings.Trim(now.Notice+"; "+l.plan.Notice, "; ")
+		now.Memory = l.memory
 		now.LoadMS = record.Milliseconds(took)
 		now.Packing = l.packing.progress()
 	})
@@ -164,7 +165,7 @@ func (s *status) setReady(l *loadedModel, took time.Duration, bandwidth float64)
 // setUnloaded records that the model is not in memory any more.
 func (s *status) setUnloaded() {
 	s.update(func(now *infer.Status) {
-		now.State, now.Cache, now.LoadMS, now.Packing = infer.StateUnloaded, infer.Cache{}, 0, infer.Packing{}
+		now.State, now.Cache, now.Memory, now.LoadMS, now.Packing = infer.StateUnloaded, infer.Cache{}, nil, 0, infer.Packing{}
 	})
 }
 

@@ -150,14 +150,30 @@ func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {
 	return models
 }
 
-// Open implements infer.Catalog.
-func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
+// Find returns the model called name without opening its file, which may be broken: see ModelInfo.Error. The error is an
+// *infer.Error with CodeNotFound for an unknown name.
+func (h *Hub) Find(name string) (infer.ModelInfo, error) {
+	e, err := h.entry(name)
+	if err != nil {
+		return infer.ModelInfo{}, err
+	}
+	return h.info(e), nil
+}
+
+// entry returns the entry called name.
+func (h *Hub) entry(name string) (entry, error) {
 	entries, listErr := h.entries()
 	e, err := find(entries, name)
+	if err != nil && listErr != nil {
+		err = listErr // the model may be in the folder that could not be listed
+	}
+	return e, err
+}
+
+// Open implements infer.Catalog.
+func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
+	e, err := h.entry(name)
 	if err != nil {
-		if listErr != nil {
-			err = listErr // the model may be in the folder that could not be listed
-		}
 		return nil, infer.ModelInfo{}, err
 	}
 	broken := func(reason string) (*gguf.File, infer.ModelInfo, error) {

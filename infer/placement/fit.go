@@ -82,6 +82,12 @@ func (s *Shape) Fit(m Machine) Fit {
 	return f
 }
 
+// Plan returns how the model fits into m, with what it would take of the devices that it would be on; none if it does not fit.
+func (s *Shape) Plan(m Machine) (Fit, []Use) {
+	f, plan, _ := s.place(m)
+	return f, plan.Uses
+}
+
 // Estimate is how a model would run on a machine.
 type Estimate struct {
 	Fit             Fit

@@ -67,6 +67,7 @@ type Plan struct {
 	State   int64 // bytes of all slots
 	Blocks  int   // of a cache group without a window, enough for one answer at least
 	Groups  []Group
+	Uses    []Use
 	Taken   int64  // bytes of cache that are allocated when the model is loaded
 	Notice  string // why Context is shorter than expected, if it is
 	Reason  string // why the model is not on the first device alone, if it is not
@@ -114,6 +115,13 @@ func (e *Error) Error() string { return e.Reason }
 // devices and all layers fit there, they are divided by the memory of the devices. The error is an *Error.
 func Place(m Model, devices []Device, l Limits) (Plan, error) {
 	p := newPlacer(m, devices, l)
+	plan, err := p.place()
+	plan.Uses = p.uses(plan)
+	return plan, err
+}
+
+func (p *placer) place() (Plan, error) {
+	devices, l := p.devices, p.limits
 	var err error = &Error{"there is no device to compute on"}
 	if l.Among > 1 && l.Among <= len(devices) {
 		if plan, fits := p.among(l.Among); fits {

@@ -267,7 +267,7 @@ func (e *Engine) restarting(reason string) {
 	e.update(func() {
 		s := e.status
 		e.current, e.slow = nil, ""
-		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength, Setup: s.Setup, KeepAliveS: s.KeepAliveS}
+		e.status = infer.Status{State: infer.StateRestarting, Model: s.Model, Device: s.Device, CacheType: s.CacheType, ContextLength: s.ContextLength, Setup: s.Setup, KeepAliveS: s.KeepAliveS, Memory: s.Memory}
 		e.trouble = fmt.Sprintf("the engine stopped and is being restarted: %s", reason)
 	})
 }
@@ -636,6 +636,9 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 		result, err = c.Embed(ctx, r)
 		return err
 	})
+	if p, gone := e.worker(ctx); r.KeepAliveS != nil && err == nil && gone == nil {
+		e.refresh(p, *r.KeepAliveS == 0)
+	}
 	return result, err
 }
 
@@ -687,6 +690,17 @@ func (e *Engine) compute(ctx context.Context, input fingerprint, call func(c *cl
 // Reload loads the model again with another setup; see engine.Engine. Later workers get it too.
 func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
 	return e.call(ctx, func(c *client.Client) error { return c.Reload(ctx, s) })
+}
+
+// Keep sets how long the loaded model stays without a request; see engine.Engine. It returns when the status has that.
+func (e *Engine) Keep(ctx context.Context, seconds *float64) error {
+	return e.call(ctx, func(c *client.Client) error {
+		err := c.Keep(ctx, seconds)
+		if p, gone := e.worker(ctx); err == nil && gone == nil {
+			e.refresh(p, seconds != nil && *seconds == 0)
+		}
+		return err
+	})
 }
 
 // Render returns the prompt and the tokens that r would give to the model.

@@ -1,0 +1,220 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"m40-llm/infer"
+	"m40-llm/infer/fixtures"
+)
+
+// threeModels returns a folder with two models that write, llama and phi, and one that embeds, bert.
+func threeModels(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, from := range map[string]string{
+		"llama": fixtures.Path(t, "logits", "llama", "f32.gguf"),
+		"phi":   fixtures.Path(t, "logits", "phi3", "f32.gguf"),
+		"bert":  fixtures.Path(t, "embeddings", "bert", "f32.gguf"),
+	} {
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name+".gguf"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// result returns the part of a response that depends on the model and the seed alone: an answer's choices, or the embeddings.
+func (s *testServer) result(model string, seed, tokens int) (string, error) {
+	path, body := "/v1/completions", fmt.Sprintf(`{"model":%q,"prompt":[5,9,14],"seed":%d,"temperature":1.5,"max_tokens":%d,"ignore_eos":true}`, model, seed, tokens)
+	if model == "bert" {
+		path, body = "/v1/embeddings", fmt.Sprintf(`{"model":"bert","input":[[2,%d,3]]}`, 5+seed)
+	}
+	response, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Choices, Data json.RawMessage
+		Error         *struct{ Message string }
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", err
+	}
+	if answer.Error != nil {
+		return "", fmt.Errorf("status %d: %s", response.StatusCode, answer.Error.Message)
+	}
+	return string(answer.Choices) + string(answer.Data), nil
+}
+
+// workerOf returns the process that has a model.
+func workerOf(t *testing.T, model string) int {
+	t.Helper()
+	for _, pid := range workersOf(t, os.Getpid()) {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if slices.Contains(strings.Split(string(args), "\x00"), "--load="+model) {
+			return pid
+		}
+	}
+	t.Fatalf("no worker has %s", model)
+	return 0
+}
+
+func TestModels_ThreeAnswerManyClientsAtOnceAsAlone(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "llama")
+	const seeds, tokens = 5, 8
+	names := []string{"llama", "phi", "bert"}
+	alone := map[string]string{}
+	for _, model := range names {
+		for seed := range seeds {
+			got, err := server.result(model, seed, tokens)
+			if err != nil {
+				t.Fatal(model, err)
+			}
+			alone[fmt.Sprint(model, seed)] = got
+		}
+	}
+	before := workersOf(t, os.Getpid())
+	slices.Sort(before)
+	if len(before) != len(names) {
+		t.Fatalf("%d workers, want one for each of %d models", len(before), len(names))
+	}
+	const requests, clients = 200, 4
+	var asked sync.WaitGroup
+	for client := range clients {
+		asked.Go(func() {
+			for i := client; i < requests; i += clients {
+				model, seed := names[(i/clients)%len(names)], (i*7)%seeds
+				if got, err := server.result(model, seed, tokens); err != nil || got != alone[fmt.Sprint(model, seed)] {
+					t.Errorf("request %d: %s with seed %d gives %.200s, %v; alone %.200s", i, model, seed, got, err, alone[fmt.Sprint(model, seed)])
+				}
+			}
+		})
+	}
+	asked.Wait()
+	after := workersOf(t, os.Getpid())
+	slices.Sort(after)
+	if !slices.Equal(after, before) {
+		t.Errorf("workers %v at the end, want %v: no model was loaded again", after, before)
+	}
+	status := server.status()
+	if len(status.Models) != len(names) || status.Evictions != 0 {
+		t.Errorf("%d models are loaded and %d were evicted, want %d and none", len(status.Models), status.Evictions, len(names))
+	}
+	for _, s := range status.Models {
+		planned := int64(0)
+		for _, use := range s.Memory {
+			planned += use.Cache
+		}
+		if s.Cache.Used > planned || planned == 0 {
+			t.Errorf("the cache of %s has %d bytes, and %d are planned", s.Model.Name, s.Cache.Used, planned)
+		}
+	}
+	for _, d := range status.Devices {
+		if d.Taken == 0 || d.Taken > d.Total {
+			t.Errorf("models take %d of the %d bytes of %s", d.Taken, d.Total, d.Device)
+		}
+	}
+	var ps struct{ Models []struct{ Name string } }
+	if server.get("/api/ps", &ps); len(ps.Models) != len(names) {
+		t.Errorf("/api/ps lists %v, want %d models", ps.Models, len(names))
+	}
+}
+
+func TestModels_TheEndOfAWorkerLeavesTheOthersAlone(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "llama", "--device", "test")
+	for _, model := range []string{"llama", "phi"} { // the device takes its time for each step
+		if _, err := server.result(model, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := server.result("phi", 1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, failed := make(chan string, 1), make(chan error, 1)
+	go func() {
+		text, err := server.result("phi", 1, 100)
+		got <- text
+		failed <- err
+	}()
+	eventually(t, "phi answers", func() bool {
+		s := server.status()
+		one := s.Of("phi")
+		return one != nil && one.Running == 1
+	})
+	old, other := workerOf(t, "llama"), workerOf(t, "phi")
+	syscall.Kill(old, syscall.SIGKILL)
+	if text, err := <-got, <-failed; err != nil || text != want {
+		t.Errorf("phi gives %.300s, %v; want %.300s", text, err, want)
+	}
+	eventually(t, "llama is back", func() bool {
+		s := server.status()
+		one := s.Of("llama")
+		return one != nil && one.State == infer.StateReady
+	})
+	if _, err := server.result("llama", 1, 1); err != nil {
+		t.Error(err)
+	}
+	if now := workerOf(t, "phi"); now != other {
+		t.Errorf("phi has worker %d, want %d still", now, other)
+	}
+}
+
+func TestModels_ThatDoNotFitAreRefusedWithFigures(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "guide", "--memory", "300kB")
+	for model, says := range map[string]string{"guide": "300 kB", "phi": "--memory allows all models together 300 kB"} {
+		status, body := server.post("/v1/completions", fmt.Sprintf(`{"model":%q,"prompt":"x","max_tokens":1}`, model))
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, "need") || !strings.Contains(body, says) {
+			t.Errorf("%s: status %d, %s; want 503 and %q", model, status, body, says)
+		}
+	}
+}
+
+func TestModels_AreLoadedUnloadedAndPinned(t *testing.T) {
+	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "llama", "--models-max", "2")
+	step := func(what, model, want string) {
+		t.Helper()
+		if status, body := server.post("/v1/models/"+what, fmt.Sprintf(`{"model":%q}`, model)); status != http.StatusOK {
+			t.Fatalf("%s %s: status %d, %s", what, model, status, body)
+		}
+		loaded := ""
+		eventually(t, fmt.Sprintf("%s are loaded after %s %s", want, what, model), func() bool {
+			var list []string
+			for _, s := range server.status().Models {
+				if s.State == infer.StateReady {
+					list = append(list, s.Model.Name)
+				}
+			}
+			slices.Sort(list)
+			loaded = strings.Join(list, " ")
+			return loaded == want
+		})
+	}
+	step("pin", "llama", "llama")
+	step("load", "phi", "llama phi")
+	step("load", "bert", "bert llama") // llama was used before phi, and is pinned
+	step("unpin", "llama", "bert llama")
+	step("load", "phi", "bert phi")
+	step("unload", "phi", "bert")
+	if n := server.status().Evictions; n != 2 {
+		t.Errorf("%d evictions, want 2", n)
+	}
+	if status, body := server.post("/api/embed", `{"model":"bert","input":"x","keep_alive":0}`); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, body)
+	}
+	eventually(t, "the embedder is unloaded, as keep_alive says", func() bool { return len(server.status().Models) == 0 })
+}
