@@ -116,7 +116,7 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 		t.Error("a start does not delete the files of chats that are not there")
 	}
 	chats = open()
-	if err := chats.SetKVLimit(t.Context(), 0); err != nil || has(kept) {
+	if err := chats.SetKVLimit(t.Context(), access.Local, 0); err != nil || has(kept) {
 		t.Errorf("with a limit of 0 an empty file is still there, %v", err)
 	}
 }

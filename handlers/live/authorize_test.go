@@ -3,8 +3,11 @@ package live
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 
+	"m40-llm/handlers/access"
+	"m40-llm/infer/kvfile"
 	"m40-llm/store"
 )
 
@@ -84,6 +87,25 @@ func TestAChatOfAnotherDoesNotExist(t *testing.T) {
 		default:
 		}
 	}
+}
+
+// The limits of what is stored of all people are the owner's of the server.
+func TestTheLimitsOfTheServerAreItsOwners(t *testing.T) {
+	caches, err := kvfile.OpenDir(filepath.Join(t.TempDir(), "kv"))
+	must(t, err)
+	s, _ := newService(t, Options{Store: openStore(t, storePath(t)), KVFiles: caches})
+	limits, _, err := s.RowLimits(t.Context(), me)
+	must(t, err)
+	for name, who := range map[string]Principal{"nobody": {}, "a person": {Owner: "another"}, "a guest": {Share: &store.Share{Owner: me.Owner}, Writer: 1}} {
+		if err := s.SetRowLimits(t.Context(), who, limits); !errors.Is(err, access.ErrDenied) {
+			t.Errorf("%s sets how long candidates are stored: %v", name, err)
+		}
+		if err := s.SetKVLimit(t.Context(), who, 1); !errors.Is(err, access.ErrDenied) {
+			t.Errorf("%s sets how large the KV caches are: %v", name, err)
+		}
+	}
+	must(t, s.SetRowLimits(t.Context(), me, limits))
+	must(t, s.SetKVLimit(t.Context(), me, 1))
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -86,6 +86,19 @@ func (c *Chat) command(ctx context.Context, who Principal, what access.Action, n
 	return done, nil
 }
 
+// commandOn is command for what is about a message of the branch, as branch.find finds it, and returns where
+// that stands.
+func (c *Chat) commandOn(ctx context.Context, who Principal, what access.Action, name, param string, id int64, role Role) (at int, done func(), err error) {
+	if done, err = c.command(ctx, who, what, name); err != nil {
+		return 0, nil, err
+	}
+	if at, err = c.branch.find(param, id, role); err != nil {
+		done()
+		return 0, nil, err
+	}
+	return at, done, nil
+}
+
 // Send adds a question to the end of the branch and begins the answer to it, unless it is to stay
 // unanswered.
 func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
@@ -143,15 +156,11 @@ func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Questi
 	if err := q.validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, access.ActionAsk, "ask something else")
+	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "ask something else", "message", question, RoleUser)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("message", question, RoleUser)
-	if err != nil {
-		return err
-	}
 	q.result = c.branch[at].Role == RoleTool
 	return c.ask(ctx, c.branch[at].Parent, q)
 }
@@ -192,9 +201,13 @@ func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s
 	if err := c.checkSight(ctx, c.branch[:c.branch.upTo(question.ID)], nil, c.metadata.Model); err != nil {
 		return err
 	}
-	panel := Panel{s, c.panel.Preset}
-	t := c.newAnswer(system, s)
-	record := store.NewAnswer{Parent: question.ID, Answer: t.record(), Change: c.panelChange(panel, system)}
+	return c.addAnswer(ctx, c.newAnswer(system, s), question.ID, Panel{s, c.panel.Preset}, system)
+}
+
+// addAnswer stores t, with the text that it begins with, as a version of the answer to a message of the branch,
+// and the panel and the system prompt of the chat, and begins to write it.
+func (c *Chat) addAnswer(ctx context.Context, t *turn, parent int64, panel Panel, system string) error {
+	record := store.NewAnswer{Parent: parent, Text: t.text.String(), Reasoning: t.reasoning.String(), Answer: t.record(), Change: c.panelChange(panel, system)}
 	var added store.Message
 	err := c.commit(ctx, func(ctx context.Context) (err error) {
 		added, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
@@ -213,15 +226,11 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 	if err := CheckText(text + reasoning); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, access.ActionChange, "edit")
+	at, done, err := c.commandOn(ctx, who, access.ActionChange, "edit", "answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		return err
-	}
 	if err := c.branch[:at].checkRoom(len(text) + len(reasoning)); err != nil {
 		return err
 	}
@@ -254,15 +263,11 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, access.ActionAsk, "continue")
+	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "continue", "answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		return err
-	}
 	if at != len(c.branch)-1 {
 		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.branch[at].ID)
 	}

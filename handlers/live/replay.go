@@ -55,15 +55,11 @@ type ReplayRun struct {
 // Replay begins to write an answer of the branch once more, beside the chat: run does so and returns how
 // that ended. Stop ends it; until then it keeps other answers from being written.
 func (c *Chat) Replay(ctx context.Context, who Principal, answer int64, run func(*ReplayRun) Replay) error {
-	done, err := c.command(ctx, who, access.ActionAsk, "replay an answer")
+	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "replay an answer", "answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		return err
-	}
 	t := c.branch[at]
 	if t.Answer.Rewritten {
 		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)

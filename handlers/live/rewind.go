@@ -67,15 +67,11 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	if err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, access.ActionAsk, "rewind an answer")
+	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "rewind an answer", "answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		return err
-	}
 	old := c.branch[at]
 	if keep < 0 || keep >= len(stored.IDs) {
 		return invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.IDs))
@@ -98,18 +94,7 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	if len(t.ids) > 0 {
 		t.inheritRows(stored.Rows, len(added))
 	}
-	record := store.NewAnswer{Parent: old.Parent, Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: c.panelChange(panel, c.metadata.System)}
-	var version store.Message
-	err = c.commit(ctx, func(ctx context.Context) (err error) {
-		version, err = c.messages.AddAnswer(ctx, c.owner, c.id, record)
-		return err
-	})
-	if err != nil {
-		return StoreError(err)
-	}
-	c.setPanel(panel, c.metadata.System)
-	c.place(t, version)
-	return nil
+	return c.addAnswer(ctx, t, old.Parent, panel, c.metadata.System)
 }
 
 // inheritRows takes the rows of the tokens of t from those of the answer that t begins with, whose tokens

@@ -119,15 +119,11 @@ func (c *Chat) Result(ctx context.Context, who Principal, answer int64, q Questi
 	if err := q.validate(); err != nil {
 		return err
 	}
-	done, err := c.command(ctx, who, access.ActionAsk, "give a result")
+	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "give a result", "answer", answer, RoleModel)
 	if err != nil {
 		return err
 	}
 	defer done()
-	at, err := c.branch.find("answer", answer, RoleModel)
-	if err != nil {
-		return err
-	}
 	switch t := c.branch[at]; {
 	case t.Answer.Call == nil:
 		return invalid("answer", "message %d calls no tool that could have a result", t.ID)

@@ -53,7 +53,7 @@ func (h *Handlers) setCacheLimit(c echo.Context) error {
 	if limit.Megabytes == nil {
 		return missingMegabytes
 	}
-	if err := h.Live.SetKVLimit(c.Request().Context(), *limit.Megabytes); err != nil {
+	if err := h.Live.SetKVLimit(c.Request().Context(), principal(c), *limit.Megabytes); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)

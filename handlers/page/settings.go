@@ -77,9 +77,9 @@ func (h *Handlers) setLimits(c echo.Context) error {
 		}
 		*field.value = n
 	}
-	err := h.Live.SetRowLimits(c.Request().Context(), limits)
+	err := h.Live.SetRowLimits(c.Request().Context(), principal(c), limits)
 	if err == nil && caches >= 0 {
-		err = h.Live.SetKVLimit(c.Request().Context(), caches)
+		err = h.Live.SetKVLimit(c.Request().Context(), principal(c), caches)
 	}
 	if err != nil {
 		return h.refuseSettings(c, err)

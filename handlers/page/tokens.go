@@ -119,7 +119,7 @@ func (h *Handlers) setCandidateLimits(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &limits); err != nil {
 		return err
 	}
-	if err := h.Live.SetRowLimits(c.Request().Context(), limits); err != nil {
+	if err := h.Live.SetRowLimits(c.Request().Context(), principal(c), limits); err != nil {
 		return err
 	}
 	return h.candidateLimits(c)
