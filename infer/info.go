@@ -115,6 +115,7 @@ type Setup struct {
 	ContextLength int    `json:"context_length"` // requested; 0: the model's own, or as much as fits
 	CacheType     string `json:"cache_type"`     // of the KV cache, f16 or f32
 	Threads       int    `json:"threads"`        // of the CPU; 0: one for each core
+	Draft         string `json:"draft"`          // what drafts the next tokens: auto, off, lookup, mtp, or the name of a model
 }
 
 // Status is a snapshot of the engine.

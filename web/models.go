@@ -37,6 +37,7 @@ type Setup struct {
 	Context   string
 	Cache     string // f16 or f32
 	Threads   string
+	Draft     string // what drafts tokens: auto, off, lookup, mtp, or the name of a model
 	Now       string // what the loaded model has
 	KeepAlive string // when models are unloaded
 	Warning   string // what a change does to running answers; empty: none run

@@ -32,8 +32,8 @@ func TestASetupThatIsChangedOutlivesTheWorker(t *testing.T) {
 	s := startServer(t, t.TempDir(), "--model", tinyModel(t), "--device", "test", "--keep-alive", "5s")
 	eventually(t, "the model is ready", func() bool { return s.status().State == infer.StateReady })
 	first := s.worker()
-	want := infer.Setup{ContextLength: 64, CacheType: "f32", Threads: 2}
-	if got := s.setUp(url.Values{"context": {"64"}, "cache": {"f32"}, "threads": {"2"}}); got != http.StatusSeeOther {
+	want := infer.Setup{ContextLength: 64, CacheType: "f32", Threads: 2, Draft: "off"}
+	if got := s.setUp(url.Values{"context": {"64"}, "cache": {"f32"}, "threads": {"2"}, "draft": {"off"}}); got != http.StatusSeeOther {
 		t.Fatalf("status %d", got)
 	}
 	loaded := func() bool {
@@ -43,6 +43,9 @@ func TestASetupThatIsChangedOutlivesTheWorker(t *testing.T) {
 	eventually(t, "the model is loaded with the setup", loaded)
 	if got := s.setUp(url.Values{"context": {"64"}, "cache": {"q4"}}); got != http.StatusBadRequest {
 		t.Errorf("with an unknown format: status %d", got)
+	}
+	if got := s.setUp(url.Values{"draft": {"nobody"}}); got != http.StatusBadRequest {
+		t.Errorf("with an unknown draft model: status %d", got)
 	}
 	eventually(t, "the model is unloaded", func() bool { return s.status().State == infer.StateUnloaded })
 	if status, failure, _ := s.ask(100); status != http.StatusOK || failure.Code != "" {

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (flags serveFlags) workerOptions(data, model string, memory int64, setup *i
 		Model:    model,
 		LoadFlag: "load",
 		SetupArgs: func(s infer.Setup) []string {
-			return []string{fmt.Sprintf("--ctx=%d", s.ContextLength), "--kv=" + s.CacheType, fmt.Sprintf("--threads=%d", s.Threads)}
+			return []string{fmt.Sprintf("--ctx=%d", s.ContextLength), "--kv=" + s.CacheType, fmt.Sprintf("--threads=%d", s.Threads), "--draft=" + cmp.Or(s.Draft, engine.DraftAuto)}
 		},
 	}
 	if setup != nil {

@@ -137,7 +137,7 @@ func (h *Handlers) setUpModels(c echo.Context) error {
 		}
 		*field.value = n
 	}
-	s.CacheType = c.FormValue("cache")
+	s.CacheType, s.Draft = c.FormValue("cache"), strings.TrimSpace(c.FormValue("draft"))
 	return h.changeModels(c, h.Models.Reload(c.Request().Context(), s))
 }
 
@@ -149,7 +149,7 @@ func setupView(s infer.Status) *web.Setup {
 		}
 		return strconv.Itoa(n)
 	}
-	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Threads: number(s.Setup.Threads)}
+	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Threads: number(s.Setup.Threads), Draft: s.Setup.Draft}
 	if s.ContextLength > 0 {
 		v.Now = fmt.Sprintf("The context is %s tokens now", web.Thousands(s.ContextLength))
 		if s.Device.Threads > 0 {

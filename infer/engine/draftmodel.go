@@ -87,11 +87,7 @@ func (l *loop) draftNeeds(m *openModel, dev device.Device, context int) (bytes i
 
 // draftsFor returns the draft model for m as the options say; nil: none. The caller releases it. why says why m has none that was asked for.
 func (l *loop) draftsFor(m *openModel) (draft *openModel, why string) {
-	switch l.options.Draft {
-	case "", DraftAuto, DraftOff, DraftLookup, DraftMTP:
-		return nil, ""
-	}
-	if m.config.Embeds() {
+	if isDraftWord(l.options.Draft) || m.config.Embeds() {
 		return nil, ""
 	}
 	draft, err := l.models.acquire(l.ctx, l.options.Draft, "")

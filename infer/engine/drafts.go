@@ -312,7 +312,7 @@ func (l *loop) fitDrafts(a *answer) {
 	if l.looksUp(a) {
 		d.lookup = newLookup(d.end)
 	}
-	d.isForced = l.options.Draft != DraftAuto || a.request.PromptLookup != nil
+	d.isForced = l.options.Draft != DraftAuto || a.request.PromptLookup != nil && *a.request.PromptLookup
 	d.names[wayLookup], d.names[wayMTP] = DraftLookup, DraftMTP
 	some := d.lookup != nil
 	for w, drafter := range l.sched.drafters {

@@ -96,6 +96,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 	Version string           // of the program, for receipts; "": dev
 
+	drafter       drafter                                    // in place of a draft model, for tests; nil: none
 	draftTokens   int                                        // of each draft, without regard to what they gain; 0: as many as gain
 	onDraft       func(pos int, draft []int32, accepted int) // called for each draft that was checked; nil: nothing is
 	freeMisses    int                                        // tokens that the device may draw wrong in each answer before they are counted; 0: 2
@@ -111,6 +112,15 @@ const (
 	DraftLookup = "lookup"
 	DraftMTP    = "mtp"
 )
+
+// isDraftWord reports whether a value of Options.Draft is not the name of a model.
+func isDraftWord(s string) bool {
+	switch s {
+	case "", DraftAuto, DraftOff, DraftLookup, DraftMTP:
+		return true
+	}
+	return false
+}
 
 // Engine answers requests. Its methods may be called by any goroutine.
 type Engine struct {
@@ -180,7 +190,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 		})
 	}
 	e.status.update(func(s *infer.Status) {
-		s.Setup = infer.Setup{ContextLength: o.ContextLength, CacheType: o.CacheType, Threads: o.Threads}
+		s.Setup = infer.Setup{ContextLength: o.ContextLength, CacheType: o.CacheType, Threads: o.Threads, Draft: o.Draft}
 		s.KeepAliveS = o.KeepAlive.Seconds()
 	})
 	l := &loop{
@@ -224,8 +234,9 @@ func (e *Engine) Close() error {
 // Reload loads the model again with another setup, which later models get too. Running answers end
 // first; those that wait, wait for it. It returns when the change is accepted; Status shows how it
 // goes on. If the model cannot be loaded with s, the change is undone.
-func (e *Engine) Reload(_ context.Context, s infer.Setup) error {
+func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
 	setDefault(&s.CacheType, "f16")
+	setDefault(&s.Draft, DraftAuto)
 	invalid := func(field, format string, args ...any) error {
 		return &infer.Error{Code: infer.CodeInvalid, Param: field, Message: fmt.Sprintf(format, args...)}
 	}
@@ -236,6 +247,13 @@ func (e *Engine) Reload(_ context.Context, s infer.Setup) error {
 		return invalid("context_length", "a context of %d tokens is not possible; give 0 for the model's own, or up to %d", s.ContextLength, maxContext)
 	case s.Threads < 0 || s.Threads > maxThreads:
 		return invalid("threads", "%d threads are not possible; give 0 for one for each core, or up to %d", s.Threads, maxThreads)
+	}
+	if !isDraftWord(s.Draft) {
+		draft, err := e.models.acquire(ctx, s.Draft, "")
+		if err != nil {
+			return invalid("draft", "the model %q cannot draft tokens: %s; give auto, off, lookup, mtp or the name of a model that is here", s.Draft, infer.AsError(infer.CodeModelFile, err).Message)
+		}
+		e.models.release(draft)
 	}
 	return e.inbox.setUp(s, func() {
 		e.status.update(func(now *infer.Status) { now.Reload, now.SetupNotice = &s, "" })

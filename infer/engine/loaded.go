@@ -155,11 +155,12 @@ func (l *loop) reload() {
 
 // setupNow returns the setup with which models are loaded.
 func (l *loop) setupNow() infer.Setup {
-	return infer.Setup{ContextLength: l.options.ContextLength, CacheType: l.options.CacheType, Threads: l.options.Threads}
+	return infer.Setup{ContextLength: l.options.ContextLength, CacheType: l.options.CacheType, Threads: l.options.Threads, Draft: l.options.Draft}
 }
 
 func (l *loop) apply(s infer.Setup) {
 	l.options.ContextLength, l.options.CacheType, l.cache = s.ContextLength, s.CacheType, placement.CacheTypes[s.CacheType]
+	l.options.Draft = s.Draft
 	if l.options.SetThreads != nil {
 		l.options.Threads = s.Threads
 		l.options.SetThreads(s.Threads)
@@ -197,6 +198,9 @@ func (l *loop) replace(m *openModel) *infer.Error {
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
 	l.sched.useStates(r.states())
+	if l.options.drafter != nil {
+		l.sched.drafters[wayModel] = l.options.drafter
+	}
 	if r.draft != nil {
 		l.sched.drafters[wayModel] = r.draft
 		r.memory = append(r.memory, memoryOf(r.draft.plan, []device.Device{r.draft.dev})...)

@@ -108,7 +108,7 @@ func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 			b := newBench(t, func(b *bench, o *Options) { b.onStep, o.SetThreads = g.wait, func(n int) { threads = n } })
 			first := b.stream(request(span(10, 20), 5), nil)
 			g.next(2)
-			setup := infer.Setup{ContextLength: 64, CacheType: "f32", Threads: 3}
+			setup := infer.Setup{ContextLength: 64, CacheType: "f32", Threads: 3, Draft: DraftOff}
 			if err := b.Reload(t.Context(), setup); err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 	})
 	t.Run("an invalid setup is refused", func(t *testing.T) {
 		b := newBench(t, nil)
-		for _, s := range []infer.Setup{{CacheType: "q4"}, {ContextLength: -1}, {ContextLength: 1 << 30}, {Threads: -1}, {Threads: 5000}} {
+		for _, s := range []infer.Setup{{CacheType: "q4"}, {ContextLength: -1}, {ContextLength: 1 << 30}, {Threads: -1}, {Threads: 5000}, {Draft: "nobody"}} {
 			e, _ := b.Reload(t.Context(), s).(*infer.Error)
 			if e == nil || e.Code != infer.CodeInvalid || e.Param == "" {
 				t.Errorf("%+v: got %v", s, e)
