@@ -357,6 +357,11 @@ func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer
 		if err != nil {
 			return err
 		}
+		if n := e.contextBefore(m); m.vision != nil && n > 0 { // pictures of a prompt that does not fit are not encoded
+			if err := (&answer{request: r, sequence: &sequence{prompt: len(p.tokens)}, reader: reader{model: m}}).fit(n); err != nil {
+				return err
+			}
+		}
 		if p.pictures, err = m.look(ctx, r, p.tokens, e.models.pictures, looking); err != nil {
 			return err
 		}

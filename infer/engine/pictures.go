@@ -266,6 +266,15 @@ func (v *vision) sizeOf(data []byte) (picture.Size, error) {
 // decoding bounds the memory of pictures that are decoded at the same time.
 var decoding = picture.NewBudget(int64(picture.DefaultLimits.Memory))
 
+// contextBefore returns the context of m, if it is loaded, or the largest that it may get; 0: not known.
+func (e *Engine) contextBefore(m *openModel) int {
+	now := e.Status()
+	if now.State == infer.StateReady && now.Model.Name == m.info.Name {
+		return now.ContextLength
+	}
+	return max(now.Setup.ContextLength, m.config.ContextLength)
+}
+
 // look encodes the pictures of r, whose prompt is tokens, and returns where they are in it. It reports each before it is encoded,
 // and ends when that returns false. Nothing is reported if one of them cannot be decoded.
 func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, seen *seenPictures, report func(infer.Pictures) bool) (spans []pictureSpan, err error) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
@@ -286,6 +289,45 @@ func TestPictures_ChatsGoOnAndForkBehindAPicture(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestPictures_ALargerPictureThanThoseBeforeIsEncoded(t *testing.T) {
+	img := image.NewGray(image.Rect(0, 0, 560, 560))
+	for i := range img.Pix {
+		img.Pix[i] = byte(i * i / 97)
+	}
+	var large bytes.Buffer
+	if err := png.Encode(&large, img); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(b *bench, data []byte) outcome {
+		r := infer.DefaultRequest()
+		r.MaxTokens, r.IgnoreEOS, r.Params.Temperature = 4, true, 0
+		r.Messages = []chat.Message{{Role: "user", Content: chat.PictureMark + "text", Pictures: [][]byte{data}}}
+		return b.ask(r)
+	}
+	onCPU := func(o *Options) {
+		o.OpenTower = func(*gguf.File) (device.Device, error) { return cpu.Open(2) }
+	}
+	b, fresh := openSeeing(t, "qwen25vl", mmproj(t, "qwen25vl"), onCPU), openSeeing(t, "qwen25vl", mmproj(t, "qwen25vl"), onCPU)
+	small := ask(b, readPicture(t, "wide.png"))
+	got, want := ask(b, large.Bytes()), ask(fresh, large.Bytes())
+	if small.err != nil || got.err != nil || want.err != nil || !slices.Equal(got.ids(), want.ids()) {
+		t.Fatalf("behind a small picture the answer about a large one is %v, %v, alone %v, %v", got.ids(), got.err, want.ids(), want.err)
+	}
+	if n := got.done.Usage.PromptTokens; n < 400 {
+		t.Errorf("the prompt has %d tokens", n)
+	}
+}
+
+func TestPictures_ThoseOfAPromptThatDoesNotFitAreNotEncoded(t *testing.T) {
+	encodes := func(*gguf.File) (device.Device, error) { return nil, errors.New("a tower was opened") }
+	b := openSeeing(t, "gemma3", mmproj(t, "gemma3"), func(o *Options) { o.ContextLength, o.OpenTower = 64, encodes })
+	r := infer.DefaultRequest()
+	r.Messages = []chat.Message{{Role: "user", Content: chat.PictureMark + strings.Repeat("text ", 99), Pictures: [][]byte{readPicture(t, "wide.png")}}}
+	if e, ok := errors.AsType[*infer.Error](b.ask(r).err); !ok || e.Code != infer.CodeContext {
+		t.Errorf("got %v, want the error of a prompt that does not fit", e)
 	}
 }
 

@@ -314,7 +314,8 @@ func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	var shapes shapes
 	m, s := c.outline(&shapes, Options{CacheType: gguf.F16, Blocks: 1, MaxRows: maxRows, MaxOut: maxOut})
 	m.program(s, maxRows)
-	return shapes.allocated
+	vectors := int64(c.Deepstack) * int64(maxRows) * int64(c.Dim) * 4 // of pictures, behind layers
+	return shapes.allocated + vectors
 }
 
 // WorkBytes returns how many bytes dev needs to run a model in addition to weights, activations
