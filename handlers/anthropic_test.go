@@ -208,7 +208,7 @@ func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 		{"a message without content", `{"max_tokens":1,"messages":[{"role":"user","content":[]}]}`, nil, 400, "invalid_request_error", "at least one message of the user"},
 		{"a system prompt only", `{"max_tokens":1,"system":"x","messages":[{"role":"user","content":[]}]}`, nil, 400, "invalid_request_error", "at least one message of the user"},
 		{"a role", `{"max_tokens":1,"messages":[{"role":"tool","content":"x"}]}`, nil, 400, "invalid_request_error", "messages[0].role must be user or assistant"},
-		{"an image", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}`, nil, 400, "invalid_request_error", "cannot see images: remove messages[0].content[0]"},
+		{"an image", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}`, nil, 400, "invalid_request_error", "messages[0].content[0].source.type must be base64 or url"},
 		{"a document", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`, nil, 400, "invalid_request_error", "cannot read files"},
 		{"a call by the user", `{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_use","name":"f","input":{}}]}]}`, nil, 400, "invalid_request_error", "cannot be \"tool_use\" in a message of role user"},
 		{"a choice of tools", claudeHello + `,"tool_choice":{"type":"some"}}`, nil, 400, "invalid_request_error", "tool_choice.type must be"},

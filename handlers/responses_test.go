@@ -192,7 +192,7 @@ func TestResponses_WhatIsNotSupportedIsRefused(t *testing.T) {
 		`{"instructions":"x","input":[{"role":"system","content":"x"}]}`:                 {"input", "at least one message"},
 		`{"input":[{"type":"item_reference","id":"x"}]}`:                                 {"input[0].type", "item_reference"},
 		`{"input":[{"type":"computer_call"}]}`:                                           {"input[0].type", "must be message, function_call"},
-		`{"input":[{"role":"user","content":[{"type":"input_image","image_url":"x"}]}]}`: {"input[0].content[0]", "cannot see images"},
+		`{"input":[{"role":"user","content":[{"type":"input_image","image_url":"x"}]}]}`: {"input[0].content[0].image_url", "must be a data: URL"},
 		`{"input":[{"type":"function_call","name":"f"}]}`:                                {"input[0]", "must have a call_id and a name"},
 		`{"input":"x","text":{"format":{"type":"xml"}}}`:                                 {"text.format.type", "must be text, json_object or json_schema"},
 		`{"input":"x","text":{"format":{"type":"json_schema"}}}`:                         {"text.format.schema", "is missing"},

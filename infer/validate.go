@@ -15,6 +15,7 @@ const (
 	maxAlternatives = 256
 	maxScoredTops   = 100 // alternatives if the prompt is scored too, because all its tokens are sent at once
 	maxStops        = 64
+	maxPictures     = 256
 	maxStopBytes    = 1024
 	maxBanned       = 512
 	maxBannedBytes  = 256      // of one banned string
@@ -64,7 +65,11 @@ func (r *Request) Validate() error {
 	case len(r.Stop) > maxStops:
 		return Invalid("stop", "there are %d stop strings: give at most %d", len(r.Stop), maxStops)
 	}
+	pictures := 0
 	for i, m := range r.Messages {
+		if pictures += len(m.Pictures); pictures > maxPictures {
+			return Invalid("messages", "the messages have more than %d pictures: leave out some", maxPictures)
+		}
 		if n := strings.Count(m.Content, chat.PictureMark); len(m.Pictures) > 0 && n != len(m.Pictures) {
 			return Invalid("messages", "message %d has %d pictures and %d marks (U+FFFC) of where they stand", i+1, len(m.Pictures), n)
 		}

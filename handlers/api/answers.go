@@ -40,6 +40,11 @@ type asked struct {
 // grammar or schema. The caller must close the result.
 func (api *API) generate(c echo.Context, q asked) (*answers, error) {
 	requests := q.requests
+	for i := range requests {
+		if err := api.showPictures(c.Request().Context(), &requests[i]); err != nil {
+			return nil, err
+		}
+	}
 	if err := gate.Charge(c, gate.FormCost*int64(len(requests[0].Grammar)+len(requests[0].JSONSchema))); err != nil {
 		return nil, err
 	}

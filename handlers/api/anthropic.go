@@ -107,6 +107,9 @@ func (api *API) countTokens(c echo.Context) error {
 	if err := body.fill(&r); err != nil {
 		return err
 	}
+	if err := api.showPictures(c.Request().Context(), &r); err != nil {
+		return err
+	}
 	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return err
@@ -249,7 +252,7 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 	if err := httpio.DecodeJSON(m.Content, param+".content", &blocks); err != nil {
 		return err
 	}
-	var text []string
+	var seen seenContent
 	for i, raw := range blocks {
 		where := fmt.Sprintf("%s.content[%d]", param, i)
 		var block anthropicBlock
@@ -257,16 +260,26 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 			return err
 		}
 		block.raw = raw
+		if data, is, err := pictureOf(raw, where); is && m.Role == "user" {
+			if err != nil {
+				return err
+			}
+			seen.addPicture(data)
+			continue
+		}
 		said, err := block.addTo(list, m.Role, where)
 		if err != nil {
 			return err
 		}
-		text = append(text, said...)
+		for _, text := range said {
+			seen.addText(text)
+		}
 	}
+	text, pictures := seen.content()
 	if m.Role == "assistant" {
-		list.addText(strings.Join(text, "\n"))
-	} else if len(text) > 0 {
-		list.add(chat.Message{Role: m.Role, Content: strings.Join(text, "\n")})
+		list.addText(text)
+	} else if len(seen.texts)+len(pictures) > 0 {
+		list.add(chat.Message{Role: m.Role, Content: text, Pictures: pictures})
 	}
 	return nil
 }
@@ -285,7 +298,7 @@ func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []s
 	}
 	switch b.Type {
 	case "":
-		return nil, failure.Invalid(param+".type", "%s.type is missing: it is text, thinking, tool_use, tool_result, document or search_result", param)
+		return nil, failure.Invalid(param+".type", "%s.type is missing: it is text, image, thinking, tool_use, tool_result, document or search_result", param)
 	case "text":
 		return []string{b.Text}, nil
 	case "redacted_thinking":
@@ -300,9 +313,9 @@ func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []s
 		list.addCall(b.ID, b.Name, string(b.Input))
 		return nil, nil
 	case "tool_result":
-		result, err := parseResult(b.Content, param+".content")
+		result, pictures, err := parseSeenResult(b.Content, param+".content")
 		if err == nil {
-			list.add(chat.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: result})
+			list.add(chat.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: result, Pictures: pictures})
 		}
 		return nil, err
 	}

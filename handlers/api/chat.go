@@ -217,7 +217,7 @@ func (m *chatMessage) parse(param string) (chat.Message, error) {
 	var err error
 	switch role {
 	case "tool":
-		content, err = parseResult(m.Content, param+".content")
+		content, pictures, err = parseSeenResult(m.Content, param+".content")
 	case "user":
 		content, pictures, err = parseSeen(m.Content, param+".content")
 	default:

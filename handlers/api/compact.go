@@ -37,6 +37,9 @@ func (api *API) responseTokens(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := api.showPictures(c.Request().Context(), &r); err != nil {
+		return err
+	}
 	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return aboutFormat(err)

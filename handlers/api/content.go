@@ -61,43 +61,114 @@ func plainPart(part json.RawMessage, where string) (string, error) {
 	return cmp.Or(p.Text, p.Refusal), nil
 }
 
+// seenContent collects the texts and the pictures of a message.
+type seenContent struct {
+	texts    []string
+	marked   strings.Builder // the texts with a mark for each picture
+	pictures [][]byte
+	text     bool // what came last is text
+}
+
+func (s *seenContent) addText(text string) {
+	s.texts = append(s.texts, text)
+	if s.text {
+		s.marked.WriteByte('\n')
+	}
+	s.marked.WriteString(chat.WithoutPictureMarks(text))
+	s.text = true
+}
+
+func (s *seenContent) addPicture(data []byte) {
+	s.pictures, s.text = append(s.pictures, data), false
+	s.marked.WriteString(chat.PictureMark)
+}
+
+// content returns the texts as lines. Where there are pictures, each has a mark.
+func (s *seenContent) content() (string, [][]byte) {
+	if len(s.pictures) == 0 {
+		return strings.Join(s.texts, "\n"), nil
+	}
+	return s.marked.String(), s.pictures
+}
+
 // parseSeen reads the content of a message that may have pictures, which have marks in the text.
 func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]byte, err error) {
-	var parts []json.RawMessage
-	if firstByte(raw) == '[' {
-		if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
-			return "", nil, err
-		}
+	return parsePictures(raw, param, pictureOf, plainPart)
+}
+
+// parsePictures reads the content of a message: picture reads the parts that are pictures, and text all others.
+func parsePictures(raw json.RawMessage, param string, picture func(json.RawMessage, string) ([]byte, bool, error), text func(json.RawMessage, string) (string, error)) (content string, pictures [][]byte, err error) {
+	if firstByte(raw) != '[' {
+		content, err = joinParts(raw, param, text)
+		return content, nil, err
 	}
-	var b strings.Builder
-	text := false // the last part is text
+	var parts []json.RawMessage
+	if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
+		return "", nil, err
+	}
+	var seen seenContent
 	for i, part := range parts {
 		where := fmt.Sprintf("%s[%d]", param, i)
-		var p contentPart
-		if json.Unmarshal(part, &p) == nil && p.Type == "image_url" {
-			data, err := p.picture(where + ".image_url")
-			if err != nil {
-				return "", nil, err
-			}
-			pictures, text = append(pictures, data), false
-			b.WriteString(chat.PictureMark)
-			continue
-		}
-		s, err := plainPart(part, where)
+		data, is, err := picture(part, where)
 		if err != nil {
 			return "", nil, err
 		}
-		if text {
-			b.WriteByte('\n')
+		if is {
+			seen.addPicture(data)
+			continue
 		}
-		b.WriteString(chat.WithoutPictureMarks(s))
-		text = true
+		said, err := text(part, where)
+		if err != nil {
+			return "", nil, err
+		}
+		seen.addText(said)
 	}
-	if len(pictures) == 0 {
-		content, err = parseContent(raw, param)
-		return content, nil, err
+	content, pictures = seen.content()
+	return content, pictures, nil
+}
+
+// pictureOf returns the file of a part that is a picture: image_url of OpenAI's chat completions, input_image of its
+// responses, image of Anthropic's messages.
+func pictureOf(raw json.RawMessage, where string) (data []byte, is bool, err error) {
+	var p struct {
+		contentPart
+		FileID string          `json:"file_id"`
+		Source json.RawMessage `json:"source"`
 	}
-	return b.String(), pictures, nil
+	if json.Unmarshal(raw, &p) != nil {
+		return nil, false, nil
+	}
+	switch p.Type {
+	case "image_url", "input_image":
+		if p.FileID != "" {
+			return nil, true, failure.Invalid(where+".file_id", "%s.file_id is not supported, because this server stores no files: send the picture itself as a data: URL in image_url", where)
+		}
+		data, err = p.picture(where + ".image_url")
+		return data, true, err
+	case "image":
+		data, err = pictureSource(p.Source, where+".source")
+		return data, true, err
+	}
+	return nil, false, nil
+}
+
+// pictureSource returns the file of the source of an image of Anthropic's API.
+func pictureSource(raw json.RawMessage, param string) ([]byte, error) {
+	var source struct {
+		Type string `json:"type"`
+		Data string `json:"data"`
+		URL  string `json:"url"`
+	}
+	if err := httpio.DecodeJSON(raw, param, &source); err != nil {
+		return nil, err
+	}
+	switch source.Type {
+	case "base64":
+		return pictureFile(source.Data, param+".data")
+	case "url":
+		return dataURL(source.URL, param+".url")
+	}
+	return nil, failure.Invalid(param+".type", "%s.type must be base64 or url, not %q", param, httpio.Shorten(source.Type))
 }
 
 // picture returns the file of the picture of an image_url.
@@ -114,6 +185,11 @@ func (p *contentPart) picture(param string) ([]byte, error) {
 	} else if err := httpio.DecodeJSON(p.ImageURL, param, &url); err != nil {
 		return nil, err
 	}
+	return dataURL(url, param)
+}
+
+// dataURL returns the file in a data: URL.
+func dataURL(url, param string) ([]byte, error) {
 	head, encoded, ok := strings.Cut(url, ",")
 	switch {
 	case !strings.HasPrefix(head, "data:"):
@@ -121,6 +197,11 @@ func (p *contentPart) picture(param string) ([]byte, error) {
 	case !ok || !strings.HasSuffix(head, ";base64"):
 		return nil, failure.Invalid(param, "%s must have the picture in base64: data:image/png;base64,…", param)
 	}
+	return pictureFile(encoded, param)
+}
+
+// pictureFile returns the file that a text has in base64.
+func pictureFile(encoded, param string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return nil, failure.Invalid(param, "%s is not valid base64: %s", param, err)
@@ -132,6 +213,15 @@ func (p *contentPart) picture(param string) ([]byte, error) {
 // text that says what was there.
 func parseResult(raw json.RawMessage, param string) (string, error) {
 	return joinParts(raw, param, resultPart)
+}
+
+// parseSeenResult is parseResult for a result with pictures. What cannot be read of them becomes text, too.
+func parseSeenResult(raw json.RawMessage, param string) (string, [][]byte, error) {
+	picture := func(part json.RawMessage, where string) ([]byte, bool, error) {
+		data, is, err := pictureOf(part, where)
+		return data, is && err == nil, nil
+	}
+	return parsePictures(raw, param, picture, resultPart)
 }
 
 // parseDocument reads the parts of a document as parseResult does. It reads no documents in it: each level would

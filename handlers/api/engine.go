@@ -133,6 +133,9 @@ func (api *API) renderRequest(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {
 		return err
 	}
+	if err := api.showPictures(c.Request().Context(), &r); err != nil {
+		return err
+	}
 	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return err

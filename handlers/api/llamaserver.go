@@ -291,7 +291,7 @@ type LlamaProps struct {
 // llamaProps answers GET /props with what is known of the loaded model.
 func (api *API) llamaProps(c echo.Context) error {
 	s := api.engine.Status()
-	props := LlamaProps{Model: s.Model.Name, Alias: s.Model.Name, Build: api.fingerprint(), Modalities: map[string]bool{"vision": false, "audio": false}}
+	props := LlamaProps{Model: s.Model.Name, Alias: s.Model.Name, Build: api.fingerprint(), Modalities: map[string]bool{"vision": s.Model.Vision, "audio": false}}
 	props.Defaults.Context, props.Defaults.Params = s.ContextLength, sample.DefaultParams()
 	if details, err := api.list.Details(s.Model.Name); err == nil && details.Template != nil {
 		props.Template = details.Template.Source

@@ -55,6 +55,7 @@ type modelMeta struct {
 	License      string `json:"license,omitempty"`
 	Embedding    int    `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it computes none
 	Ranks        bool   `json:"ranks,omitempty"`     // it scores documents for a query
+	Vision       bool   `json:"vision,omitempty"`    // it reads pictures
 	Demo         bool   `json:"demo,omitempty"`
 	Upstream     string `json:"upstream,omitempty"` // HOST:PORT of another engine that runs it
 }
@@ -138,6 +139,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 			License:      info.License,
 			Embedding:    info.Embedding,
 			Ranks:        info.Ranks,
+			Vision:       info.Vision,
 			Demo:         info.Demo,
 			Upstream:     upstream,
 		},

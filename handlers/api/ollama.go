@@ -174,6 +174,9 @@ func capabilities(info infer.ModelInfo) []string {
 		return []string{"embedding"}
 	}
 	list := []string{"completion"}
+	if info.Vision {
+		list = append(list, "vision")
+	}
 	if up := info.Upstream; up != nil {
 		if up.Tools {
 			list = append(list, "tools")

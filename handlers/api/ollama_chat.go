@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -217,15 +218,15 @@ func ollamaMessages(list []OllamaMessage) ([]chat.Message, error) {
 	var ids callIDs
 	for i, m := range list {
 		where := fmt.Sprintf("messages[%d]", i)
-		if err := noImages(m.Images, where+".images"); err != nil {
-			return nil, err
-		}
 		content, err := json.Marshal(m.Content)
 		if err != nil {
 			return nil, err
 		}
 		parsed, err := (&chatMessage{Role: m.Role, Content: content, ReasoningContent: m.Thinking, Name: m.ToolName, ToolCallID: m.ToolCallID, ToolCalls: m.ToolCalls}).parse(where)
 		if err != nil {
+			return nil, err
+		}
+		if err := see(&parsed, m.Images, where+".images"); err != nil {
 			return nil, err
 		}
 		if err := ids.complete(&parsed); err != nil {
@@ -236,16 +237,32 @@ func ollamaMessages(list []OllamaMessage) ([]chat.Message, error) {
 	return messages, nil
 }
 
-// noImages returns an error if a list of images is not empty.
-func noImages(raw json.RawMessage, param string) error {
-	var images []json.RawMessage
+// see adds images of Ollama's API, files in base64, to a message of a user or the result of a tool, before its text.
+func see(m *chat.Message, raw json.RawMessage, param string) error {
+	var images []string
 	if given(raw) {
 		if err := httpio.DecodeJSON(raw, param, &images); err != nil {
 			return err
 		}
 	}
-	if len(images) > 0 {
-		return failure.Invalid(param, "the model cannot see images: remove %s", param)
+	if len(images) > 0 && m.Role != "user" && m.Role != "tool" {
+		return failure.Invalid(param, "%s cannot be in a message of role %s: put them into one of role user", param, m.Role)
+	}
+	if len(images) == 0 {
+		return nil
+	}
+	m.Content = strings.Repeat(chat.PictureMark, len(images)) + chat.WithoutPictureMarks(m.Content)
+	for i, encoded := range images {
+		where := fmt.Sprintf("%s[%d]", param, i)
+		read := pictureFile
+		if strings.HasPrefix(encoded, "data:") {
+			read = dataURL
+		}
+		data, err := read(encoded, where)
+		if err != nil {
+			return err
+		}
+		m.Pictures = append(m.Pictures, data)
 	}
 	return nil
 }
@@ -312,7 +329,7 @@ type OllamaGenerate struct {
 	Template string          `json:"template" schema:"-"`
 	Raw      bool            `json:"raw"`
 	Context  json.RawMessage `json:"context" schema:"-"`
-	Images   json.RawMessage `json:"images" schema:"-"`
+	Images   json.RawMessage `json:"images" schema:"[string]"`
 }
 
 // ollamaGenerate answers POST /api/generate.
@@ -346,7 +363,11 @@ func (api *API) ollamaGenerate(c echo.Context) (err error) {
 		if body.System != "" {
 			r.Messages = append(r.Messages, chat.Message{Role: "system", Content: body.System})
 		}
-		r.Messages = append(r.Messages, chat.Message{Role: "user", Content: body.Prompt})
+		question := chat.Message{Role: "user", Content: body.Prompt}
+		if err := see(&question, body.Images, "images"); err != nil {
+			return err
+		}
+		r.Messages = append(r.Messages, question)
 	}
 	return api.ollamaAnswer(c, r, shape)
 }
@@ -364,8 +385,10 @@ func (b *OllamaGenerate) unsupported() error {
 		return failure.Invalid("template", "template is not supported: the model's own chat template is used; write the prompt yourself with raw")
 	case len(context) > 0:
 		return failure.Invalid("context", "context is not supported: send the conversation to /api/chat")
+	case given(b.Images) && (b.Raw || b.Suffix != "") && string(bytes.TrimSpace(b.Images)) != "[]":
+		return failure.Invalid("images", "images cannot be together with raw or suffix: leave these out, or send the conversation to /api/chat")
 	}
-	return noImages(b.Images, "images")
+	return nil
 }
 
 // ollamaLoad answers a request without input, which loads its model, or has it unloaded.

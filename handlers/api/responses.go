@@ -254,11 +254,11 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 		}
 		list.addCall(item.CallID, item.Name, customInput(item.Input))
 	case "function_call_output", "custom_tool_call_output":
-		text, err := parseResult(item.Output, param+".output")
+		text, pictures, err := parseSeenResult(item.Output, param+".output")
 		if err != nil {
 			return err
 		}
-		list.add(chat.Message{Role: "tool", ToolCallID: item.CallID, Content: text})
+		list.add(chat.Message{Role: "tool", ToolCallID: item.CallID, Content: text, Pictures: pictures})
 	case "compaction":
 		summary, err := item.summaryText(param)
 		if err != nil {

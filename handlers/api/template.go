@@ -42,6 +42,9 @@ func (api *API) applyTemplate(c echo.Context) error {
 		return err
 	}
 	r.ChatTemplate = body.ChatTemplate
+	if err := api.showPictures(c.Request().Context(), &r); err != nil {
+		return err
+	}
 	rendered, err := api.engine.Render(c.Request().Context(), r)
 	if err != nil {
 		return err

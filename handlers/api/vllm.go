@@ -79,6 +79,9 @@ func (api *API) vllmTokens(c echo.Context, body *tokenizeRequest) (err error) {
 		if err := body.fill(&r); err != nil {
 			return err
 		}
+		if err := api.showPictures(ctx, &r); err != nil {
+			return err
+		}
 		var rendered infer.Rendered
 		rendered, err = api.engine.Render(ctx, r)
 		tokens = rendered.Tokens

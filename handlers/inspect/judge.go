@@ -90,7 +90,7 @@ func (s *Service) judgeOf(ctx context.Context, who live.Principal, c *live.Chat,
 	j := &judge{answer: a}
 	var words sample.Vocabulary = anyVocabulary{}
 	if p.NeedsHistory() {
-		prompt, err := s.promptTokens(ctx, who, c, answer, a)
+		prompt, _, err := s.promptTokens(ctx, who, c, answer, a)
 		if prompt == nil || err != nil {
 			return nil, err
 		}
@@ -151,20 +151,20 @@ func masked(r store.TokenRow) bool {
 }
 
 // promptTokens returns the tokens before an answer; nil if they are not those any more that it was
-// written behind.
-func (s *Service) promptTokens(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer) ([]int32, error) {
+// written behind. pictures: some of them stand for pictures.
+func (s *Service) promptTokens(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer) (tokens []int32, pictures bool, err error) {
 	request, err := c.Recipe(ctx, who, answer)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	rendered, err := s.engine.Render(ctx, request)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if len(rendered.Tokens) != a.Prompt {
-		return nil, nil
+		return nil, false, nil
 	}
-	return slices.Clip(rendered.Tokens), nil
+	return slices.Clip(rendered.Tokens), len(rendered.Pictures) > 0, nil
 }
 
 // vocabulary returns as much of a model's as the stored rows of an answer, and samplers that look at the

@@ -43,6 +43,7 @@ const (
 	rowMissing     = "The candidates of this token are not stored: they are too old, or the answer was written before they were stored."
 	rowTooShort    = "The stored candidates do not suffice: these settings need the logits of other tokens too."
 	promptDiffers  = "The prompt cannot be made again as it was, since the model, its template or the date is another now."
+	promptSees     = "The prompt has pictures, which its tokens do not say, so the model is not asked again for one token."
 	mirostatUnseen = "Mirostat depends on all tokens before this one, and the candidates of some of them do not suffice."
 	drawnOtherwise = "The seed draws another token here. A person chose this one, or a banned text was taken back, or the model or the device is another now."
 )
@@ -156,7 +157,7 @@ func (j *judge) traced(i int) (in sample.Input, err error) {
 
 // askMicroscope computes one step of the model.
 func (s *Service) askMicroscope(ctx context.Context, who live.Principal, c *live.Chat, m *Microscope, answer int64, a *live.StoredAnswer, at int) error {
-	prompt, err := s.promptTokens(ctx, who, c, answer, a)
+	prompt, pictures, err := s.promptTokens(ctx, who, c, answer, a)
 	if err != nil {
 		return err
 	}
@@ -165,6 +166,10 @@ func (s *Service) askMicroscope(ctx context.Context, who live.Principal, c *live
 		if prompt != nil {
 			m.Reason = mirostatUnseen
 		}
+		return nil
+	}
+	if pictures {
+		m.Reason = promptSees
 		return nil
 	}
 	r := infer.Request{Model: a.Model, Client: who.Owner, CacheScope: who.Owner, Tokens: append(prompt, a.IDs[:at]...), Params: a.Settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}

@@ -44,12 +44,15 @@ func (s *Service) Score(ctx context.Context, who live.Principal, c *live.Chat, a
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.promptTokens(ctx, who, c, answer, a)
+	ids, pictures, err := s.promptTokens(ctx, who, c, answer, a)
 	if err != nil {
 		return nil, err
 	}
 	if ids == nil {
 		return nil, infer.Invalid("answer", "%s", promptDiffers)
+	}
+	if pictures {
+		return nil, infer.Invalid("answer", "%s", "prompts with pictures cannot be scored: their tokens do not say what the pictures show")
 	}
 	scored := &Scored{Prompt: len(ids)}
 	if other.Device != "" && other.Model == "" {
