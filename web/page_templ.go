@@ -1117,7 +1117,7 @@ func chatHead(p Page) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 115, "Share</a> <button class=\"btn quiet icon scripted\" type=\"button\" data-tree aria-label=\"Branches of this chat\" title=\"Branches (b)\" hidden>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 115, "<span data-shared aria-live=\"polite\">Share</span></a> <button class=\"btn quiet icon scripted\" type=\"button\" data-tree aria-label=\"Branches of this chat\" title=\"Branches (b)\" hidden>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -29,6 +29,7 @@ type ConversationRow struct {
 	Live     bool      // an answer is being written
 	Pinned   bool
 	Archived bool
+	Shared   bool   // somebody has a link to it
 	Folder   string // empty: none
 	Hit      string // the passage that the query was found in; empty: the title, or no query
 	Message  int64  // that it is from

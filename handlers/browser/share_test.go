@@ -58,6 +58,7 @@ func TestAFollowerReadsAlong(t *testing.T) {
 	answer := engine.Next(t)
 	answer.Write("Snow is ", "slow rain.\n\n", "It is")
 	path := owner.sharedPath()
+	owner.until("document.querySelector('[data-shared]').textContent === 'Shared' && document.querySelector('#rail-list .conv[aria-current] .shared')")
 
 	phone.followed(server.URL + path)
 	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|Snow is slow rain.\n\nIt is"))
@@ -74,6 +75,8 @@ func TestAFollowerReadsAlong(t *testing.T) {
 
 	owner.press("Escape", 27)
 	owner.until("!document.querySelector('#share[open]')")
+	owner.until("document.querySelector('[data-shared]').textContent === 'Shared · 1 reading'")
+	owner.shot("shared-reading")
 	owner.click(".answer:last-child .foot [data-again]")
 	again := engine.Next(t)
 	phone.until(fmt.Sprintf("%s === %q", shownTurns, "What is rain?|Rain is water that falls.|And snow?|"))
@@ -85,6 +88,7 @@ func TestAFollowerReadsAlong(t *testing.T) {
 	owner.click("#share .sharelink .danger")
 	phone.until("document.querySelector('[data-status]').innerText === 'This link has ended'")
 	owner.until("document.querySelector('#share .newshare') && !document.querySelector('#share .sharelink')")
+	owner.until("document.querySelector('[data-shared]').textContent === 'Share' && !document.querySelector('#rail-list .shared')")
 	response, err := http.Get(server.URL + path)
 	if err != nil {
 		t.Fatal(err)

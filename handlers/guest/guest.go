@@ -35,6 +35,7 @@ func New(chats *live.Service, opt Options) *Service {
 		ChatDeleted:   func(chat string) { s.keyboards.remove(func(w *writer) bool { return w.chat == chat }) },
 		PersonRemoved: func(owner string) { s.keyboards.remove(func(w *writer) bool { return w.owner == owner }) },
 		LinkEnded:     s.keyboards.endLink,
+		ReadBy:        s.keyboards.tell,
 	})
 	return s
 }

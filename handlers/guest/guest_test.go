@@ -336,7 +336,7 @@ func TestAWriterWritesAndNothingElse(t *testing.T) {
 		"fork":       second(s.Fork(ctx, ada, c, last.ID)),
 		"share":      second(s.Share(ctx, ada, c.ID(), live.NewShare{})),
 		"writers":    s.guests.SetWriter(ada, c, ada.Writer, guest.WriterWrites),
-		"keyboard":   func() error { _, _, err := s.guests.Keyboard(ada, c); return err }(),
+		"keyboard":   func() error { _, _, err := s.guests.Keyboard(t.Context(), ada, c); return err }(),
 		"requests":   s.guests.AcceptRequests(ctx, ada, c.ID(), ada.Share.ID, true),
 		"type":       s.guests.OwnerTypes(ada, c),
 		"rename":     s.Rename(ctx, ada, c.ID(), "x"),
@@ -384,7 +384,7 @@ func TestTheKeyboardIsGone(t *testing.T) {
 		}, guest.ErrNoKeyboard},
 		{"when nothing is written for long", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, _ live.Principal) {
 			for writers := 1; writers > 0; {
-				held, changed, err := s.guests.Keyboard(me, c)
+				held, changed, err := s.guests.Keyboard(t.Context(), me, c)
 				must(t, err)
 				if writers = len(held.Writers); writers > 0 {
 					<-changed

@@ -155,6 +155,13 @@ func (k *keyboards) watch(chat string) <-chan struct{} {
 	return k.changed[chat]
 }
 
+// tell is notify for who does not have mu.
+func (k *keyboards) tell(chat string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.notify(chat)
+}
+
 // notify publishes a change of the keyboard of a chat.
 func (k *keyboards) notify(chat string) {
 	if k.changed[chat] != nil {
@@ -514,19 +521,32 @@ func (s *Service) ReaderKeyboard(who live.Principal, asker int64) (r ReaderKeybo
 	return r, k.watch(who.Share.Conversation)
 }
 
-// Keyboard is who besides the owner of a chat writes there or asks to.
+// Keyboard is who besides the owner of a chat reads and writes there, or asks to write.
 type Keyboard struct {
+	Links   int      // to the chat that work
+	Readers int      // who follow the chat by one of them now
 	Writers []Writer // in the order in which they asked
 	Typing  []Typist // writers
 }
 
 // Keyboard returns the keyboard of a chat, for its owner, and what is closed when that may change
 // next.
-func (s *Service) Keyboard(who live.Principal, c *live.Chat) (held Keyboard, changed <-chan struct{}, err error) {
+func (s *Service) Keyboard(ctx context.Context, who live.Principal, c *live.Chat) (held Keyboard, changed <-chan struct{}, err error) {
 	if err := live.Authorize(who, access.ActionShare, c.Object()); err != nil {
 		return held, nil, err
 	}
 	k := &s.keyboards
+	k.mu.Lock()
+	changed = k.watch(c.ID()) // before anything is read
+	k.mu.Unlock()
+	links, err := s.chats.Shares(ctx, who, c.ID())
+	if err != nil {
+		return held, nil, err
+	}
+	held.Links = len(links)
+	for _, link := range links {
+		held.Readers += link.Followers
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, w := range k.writers {
@@ -535,7 +555,7 @@ func (s *Service) Keyboard(who live.Principal, c *live.Chat) (held Keyboard, cha
 		}
 	}
 	held.Typing = k.typists(c.ID(), 0)
-	return held, k.watch(c.ID()), nil
+	return held, changed, nil
 }
 
 // SetWriter answers the request of a writer of a chat: WriterWrites gives them the keyboard and

@@ -89,9 +89,13 @@ func (s *Service) Share(ctx context.Context, who Principal, chat string, n NewSh
 	s.shares.tokens[share.ID] = token
 	s.shares.mu.Unlock()
 	if n.Life > 0 {
-		time.AfterFunc(n.Life, func() { s.shares.forget(share.ID) })
+		time.AfterFunc(n.Life, func() {
+			s.shares.forget(share.ID)
+			s.linksChanged(who.Owner, chat)
+		})
 	}
 	s.shares.notify()
+	s.linksChanged(who.Owner, chat)
 	return Share{Share: share, Token: token}, nil
 }
 
@@ -168,7 +172,36 @@ func (s *Service) EndShare(ctx context.Context, who Principal, chat string, id i
 		}
 		return func() { h.LinkEnded(id) }
 	})
+	s.linksChanged(who.Owner, chat)
 	return nil
+}
+
+// linksChanged tells the pages of a chat and the lists of its owner that it got or lost a link.
+func (s *Service) linksChanged(owner, chat string) {
+	s.readersChanged(chat)
+	s.notify(owner)
+}
+
+func (s *Service) readersChanged(chat string) {
+	s.callWith(chat, func(h Hooks) func(string) { return h.ReadBy })
+}
+
+// SharedChats returns the ids of the chats of who that have a link that works.
+func (s *Service) SharedChats(ctx context.Context, who Principal) (map[string]bool, error) {
+	if err := may(who, access.ActionRead, access.KindChat); err != nil || s.opt.Store == nil {
+		return nil, err
+	}
+	all, err := s.opt.Store.Shares(ctx)
+	if err != nil {
+		return nil, StoreError(err)
+	}
+	chats := map[string]bool{}
+	for _, share := range all {
+		if share.Owner == who.Owner {
+			chats[share.Conversation] = true
+		}
+	}
+	return chats, nil
 }
 
 // AcceptRequests sets whether readers of a link to a chat can ask to write, and returns the link.
@@ -292,6 +325,7 @@ func (s *Service) Seat(ctx context.Context, who Principal) (*Seat, error) {
 		seat.Close()
 		return nil, err
 	}
+	s.readersChanged(seat.share.Conversation)
 	return seat, nil
 }
 
@@ -306,4 +340,5 @@ func (s *Seat) Close() {
 		s.expires.Stop()
 	}
 	s.service.shares.remove(s)
+	s.service.readersChanged(s.share.Conversation)
 }

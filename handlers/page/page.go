@@ -91,7 +91,7 @@ func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error 
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
-	held, _, err := h.Guests.Keyboard(principal(c), chat)
+	held, _, err := h.Guests.Keyboard(c.Request().Context(), principal(c), chat)
 	if err != nil {
 		return err
 	}

@@ -56,9 +56,13 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 		list = list[:RailRows]
 		r.Older = formatCursor(list[RailRows-1].Cursor())
 	}
+	shared, err := h.Live.SharedChats(ctx, who)
+	if err != nil {
+		return web.Rail{}, err
+	}
 	for _, c := range list {
 		r.Rows = append(r.Rows, web.ConversationRow{
-			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(who, c.ID), Pinned: c.Pinned, Archived: c.Archived, Folder: c.Folder,
+			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(who, c.ID), Pinned: c.Pinned, Archived: c.Archived, Shared: shared[c.ID], Folder: c.Folder,
 		})
 	}
 	folders, err := h.Live.Folders(ctx, who)

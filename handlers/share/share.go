@@ -131,7 +131,7 @@ func (h *Handlers) show(c echo.Context) error {
 		p.Trouble = trouble.Error()
 	}
 	p.Alone = !h.Reach.reachable()
-	held, _, err := h.Guests.Keyboard(who, chat)
+	held, _, err := h.Guests.Keyboard(c.Request().Context(), who, chat)
 	if err != nil {
 		return err
 	}

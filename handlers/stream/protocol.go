@@ -426,6 +426,8 @@ func newError(err error) *Error {
 
 // Keyboard is who besides the owner writes in the open chat, or asks to.
 type Keyboard struct {
+	Links   int      `json:"links"`   // to the chat
+	Readers int      `json:"readers"` // who follow it by them now
 	Asks    []Writer `json:"asks"`
 	Writers []Writer `json:"writers"`
 	Typing  []string `json:"typing"` // names of writers
@@ -439,7 +441,7 @@ type Writer struct {
 }
 
 func newKeyboard(held guest.Keyboard) Keyboard {
-	k := Keyboard{Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
+	k := Keyboard{Links: held.Links, Readers: held.Readers, Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
 	for _, w := range held.Writers {
 		to := &k.Writers
 		if w.State == guest.WriterAsks {

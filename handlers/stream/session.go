@@ -434,7 +434,7 @@ type keyboard struct {
 
 // sendKeyboard sends the keyboard of the open chat if it differs from what the page was sent.
 func (s *session) sendKeyboard(ctx context.Context, k *keyboard) error {
-	held, changed, err := s.guests.Keyboard(s.who, k.chat)
+	held, changed, err := s.guests.Keyboard(ctx, s.who, k.chat)
 	if err != nil {
 		return err
 	}

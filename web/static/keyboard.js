@@ -6,7 +6,7 @@ import { request } from './request.js'
 import { showTyping } from './typing.js'
 
 const $ = q => document.querySelector(q)
-const nothing = { asks: [], writers: [], typing: [] }
+const nothing = { links: 0, readers: 0, asks: [], writers: [], typing: [] }
 const asks = $('[data-asks]'), writers = $('#keyboard [data-writers]')
 const armed = 500 // ms in which a new name's buttons ignore clicks, which were meant for the one before
 
@@ -41,6 +41,7 @@ export function showKeyboard(now = nothing) {
     writers.querySelector('ul').append(li)
   }
   writers.hidden = now.writers.length === 0
+  $('[data-shared]').textContent = !now.links ? 'Share' : now.readers ? `Shared · ${now.readers} reading` : 'Shared'
   showTyping(now.typing)
 }
 
