@@ -182,6 +182,7 @@ type ModelRow struct {
 	State      string // loading, loaded, in use, built in; empty: nothing to say
 	Error      string // why it cannot be used, if so
 	Continues  bool   // it has no chat template, and continues text
+	Sight      string // "true": it reads pictures; "maybe": the engine that runs it does not say; empty: it reads none
 	Embeds     bool   // it computes embeddings for programs, and writes no text
 	Ranks      bool   // it ranks documents for programs, and writes no text
 	InMemory   bool   // it is loaded, or being loaded
@@ -221,7 +222,11 @@ func (m ModelRow) facts() string {
 	if m.Continues {
 		kind = "continues text"
 	}
-	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind)
+	sees := ""
+	if m.Sight == "true" {
+		sees = "sees pictures"
+	}
+	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind, sees)
 }
 
 func joinFacts(parts ...string) string {

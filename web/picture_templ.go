@@ -10,6 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -21,11 +22,22 @@ type Picture struct {
 
 // label describes picture i of n.
 func (p Picture) label(i, n int) string {
-	size := fmt.Sprintf("%d x %d pixels", p.Width, p.Height)
+	size := fmt.Sprintf("%s × %s pixels", Thousands(p.Width), Thousands(p.Height))
 	if n == 1 {
 		return "Picture, " + size
 	}
 	return fmt.Sprintf("Picture %d of %d, %s", i+1, n, size)
+}
+
+// fitted returns the size in which a picture is shown; web/static/pictures.js has the same.
+func (p Picture) fitted(many bool) (width, height string) {
+	w, h := 480.0, 320.0
+	if many {
+		w, h = 240, 160
+	}
+	scale := min(1, w/float64(p.Width), h/float64(p.Height))
+	side := func(n int) string { return strconv.Itoa(max(1, int(math.Round(scale*float64(n))))) }
+	return side(p.Width), side(p.Height)
 }
 
 // pictures renders the pictures of a message. Each opens in full size.
@@ -56,6 +68,7 @@ func pictures(list []Picture) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			for i, p := range list {
+				width, height := p.fitted(len(list) > 1)
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<li><a href=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
@@ -63,7 +76,7 @@ func pictures(list []Picture) templ.Component {
 				var templ_7745c5c3_Var2 templ.SafeURL
 				templ_7745c5c3_Var2, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(p.URL))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 28, Col: 38}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 41, Col: 38}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var2))
 				if templ_7745c5c3_Err != nil {
@@ -76,7 +89,7 @@ func pictures(list []Picture) templ.Component {
 				var templ_7745c5c3_Var3 string
 				templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinStringErrs(p.URL)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 28, Col: 127}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 41, Col: 127}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var3))
 				if templ_7745c5c3_Err != nil {
@@ -89,7 +102,7 @@ func pictures(list []Picture) templ.Component {
 				var templ_7745c5c3_Var4 string
 				templ_7745c5c3_Var4, templ_7745c5c3_Err = templ.JoinStringErrs(p.label(i, len(list)))
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 28, Col: 157}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 41, Col: 157}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var4))
 				if templ_7745c5c3_Err != nil {
@@ -100,9 +113,9 @@ func pictures(list []Picture) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var5 string
-				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(strconv.Itoa(p.Width))
+				templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(width)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 28, Col: 189}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 41, Col: 173}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 				if templ_7745c5c3_Err != nil {
@@ -113,9 +126,9 @@ func pictures(list []Picture) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var6 string
-				templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(strconv.Itoa(p.Height))
+				templ_7745c5c3_Var6, templ_7745c5c3_Err = templ.JoinStringErrs(height)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 28, Col: 223}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `picture.templ`, Line: 41, Col: 191}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var6))
 				if templ_7745c5c3_Err != nil {
@@ -157,7 +170,7 @@ func pictureTemplates() templ.Component {
 			templ_7745c5c3_Var7 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<template id=\"t-pictures\"><ul class=\"pics\"></ul></template><template id=\"t-picture\"><li><a target=\"_blank\" rel=\"noopener\" data-picture title=\"Open in full size\"><img alt=\"\" loading=\"lazy\" decoding=\"async\"></a></li></template><template id=\"t-attached-picture\"><li class=\"pic\"><img alt=\"\" width=\"40\" height=\"40\"> <span class=\"about\"><span class=\"cut-text\" data-name dir=\"auto\"></span><span class=\"dim num\" data-size></span></span> <button class=\"btn quiet small icon\" type=\"button\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<template id=\"t-picture\"><li><a target=\"_blank\" rel=\"noopener\" data-picture title=\"Open in full size\"><img alt=\"\" loading=\"lazy\" decoding=\"async\"></a></li></template><template id=\"t-attached-picture\"><li class=\"pic\"><img alt=\"\" width=\"44\" height=\"44\"> <span class=\"what\"><span class=\"cut-text\" data-name dir=\"auto\"></span><span class=\"dim num\" data-size></span></span> <button class=\"btn quiet small icon\" type=\"button\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

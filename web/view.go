@@ -148,6 +148,12 @@ type Turn struct {
 	Last    bool // it is the last message
 }
 
+// Limits of the pictures of a message, as the page says them before the server does.
+const (
+	MaxPictures     = 16
+	MaxPictureBytes = 20 << 20 // of a file
+)
+
 // PictureTypes are the media types of pictures that a message can have.
 const PictureTypes = "image/png,image/jpeg,image/webp,image/gif,image/bmp"
 

@@ -34,9 +34,10 @@ func TestAttachingFilesInABrowser(t *testing.T) {
 
 	run("a file that is no text, and one that is too large, are refused", func(t *testing.T) {
 		drop("[['photo.png', [137, 80, 78, 71, 0, 255]]]")
-		b.until(refused + " === 'photo.png is not a text file in UTF-8: the model reads text and code only.'")
+		b.until(refused + " === 'The file is no picture of a known format; send PNG, JPEG, WebP, GIF or BMP.'")
+		b.forgive("400 (Bad Request)")
 		drop("[['zeros.bin', [65, 0, 66]]]")
-		b.until(refused + ".startsWith('zeros.bin is not a text file')")
+		b.until(refused + " === 'zeros.bin is neither a picture nor a text file in UTF-8. Pictures are PNG, JPEG, WebP, GIF or BMP.'")
 		drop("[['log.txt', new Array(200000).fill(65)]]")
 		b.until(refused + ".startsWith('log.txt has 200 kB: all files of a message can have 164 kB.')")
 		if b.value("document.querySelector('#attached').hidden") != "true" {

@@ -81,11 +81,17 @@ func (s *Script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32
 	return make([]int32, len(strings.Fields(text))), nil
 }
 
-// Render counts the words of messages, and three tokens around each.
+// PictureTokens is how many tokens of a prompt of a Script stand for a picture.
+const PictureTokens = 256
+
+// Render counts the words of messages, three tokens around each, and those of pictures.
 func (s *Script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	var view infer.Rendered
 	for _, m := range r.Messages {
 		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
+		for range m.Pictures {
+			view.Tokens, view.Pictures = append(view.Tokens, make([]int32, PictureTokens)...), append(view.Pictures, PictureTokens)
+		}
 	}
 	return view, nil
 }

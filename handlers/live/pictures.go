@@ -21,7 +21,7 @@ import (
 // transaction that stores the question stores it, too. So what nobody sends is never stored, and pictures of temporary chats
 // are not either.
 
-// Limits of the pictures of a question. The page has them too: see web.PictureLimits.
+// Limits of the pictures of a question. The page has them too: see web.MaxPictures.
 const (
 	MaxPictures     = 16       // of a question
 	MaxPictureBytes = 20 << 20 // of a file

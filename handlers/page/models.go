@@ -236,6 +236,12 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		Name: info.Name, Family: info.Architecture, Experts: info.ExpertsInWords(), Parameters: view.Quantity(info.Parameters), Quant: info.Quant,
 		Size: units.ByteSize(info.Size), Error: info.Error, Continues: info.Continues, Embeds: info.Embedding > 0, Ranks: info.Ranks, Good: view.GoodAt(info),
 	}
+	switch {
+	case info.Vision:
+		row.Sight = "true"
+	case models.Sees(&info):
+		row.Sight = "maybe"
+	}
 	if info.TemplateProblem != "" {
 		row.Problem = failure.Sentence(info.TemplateProblem)
 	}

@@ -31,7 +31,7 @@ const $$ = q => document.querySelectorAll(q)
 const remember = (key, value) => { try { localStorage.setItem(key, value) } catch { /* storage is off */ } }
 const recall = key => { try { return localStorage.getItem(key) } catch { return null } }
 
-const chat = new Chat()
+const chat = new Chat(() => route(`/c/${link.chat}`))
 const message = $('#message')
 const system = $('#system')
 const systemButton = $('[data-system]')
@@ -202,7 +202,7 @@ const rail = new Rail({
   },
 })
 
-const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, shown() { panel.params.lack(picker.lacks); offerThinking(); offerRaw() }, failed: fail })
+const picker = new Picker({ chat: () => link.chat, changed() { recount(); refresh() }, shown() { panel.params.lack(picker.lacks); offerThinking(); offerRaw(); showSight() }, failed: fail })
 
 keyboard({ chat: () => link.chat, failed: fail })
 const tokens = new Tokens({
@@ -353,6 +353,7 @@ function setRaw(on) {
   raw = on
   $('[data-raw]').setAttribute('aria-pressed', on)
   offerThinking()
+  showSight()
 }
 // offerRaw makes a new chat raw where its model has no chat template, until the user decides otherwise.
 function offerRaw() {
@@ -373,13 +374,35 @@ $('[data-raw]').addEventListener('click', () => {
 // ---- context usage ----
 
 const counter = new Counter(refresh)
+const nothing = { text: '', pictures: [] }
 // recount requests the size of the next prompt, if it can be counted.
-const recount = () => counter.soon({ chat: link.chat, text: picker.counts ? draft() : '', system: system.value, raw, model: link.chat ? '' : picker.name })
+const recount = () => counter.soon({ chat: link.chat, ...picker.counts ? draft() : nothing, system: system.value, raw, model: link.chat ? '' : picker.name })
 // tooLong reports whether the draft was counted and does not fit.
 const tooLong = () => counter.of(draft())?.over
-const attachments = new Attachments({ changed: recount, failed: fail })
-// draft returns the text of the message with its files.
-const draft = () => attachments.with(message.value)
+const attachments = new Attachments({
+  changed() {
+    recount()
+    showSight()
+  },
+  failed: fail,
+})
+// draft returns the text of the message with its files, and the hashes of its pictures.
+const draft = () => ({ text: attachments.with(message.value), pictures: attachments.pictures.hashes })
+const isEmpty = ({ text, pictures }) => !text.trim() && !pictures.length
+
+// showSight says before pictures are sent that the model cannot see them, and which one can.
+function showSight() {
+  const line = $('#sight'), { seer } = picker
+  line.hidden = !attachments.pictures.list.length || picker.sees && !raw
+  if (line.hidden) return
+  line.querySelector('span').textContent = raw ? 'A raw chat has no place for pictures.'
+    : `${picker.who} cannot see pictures.${seer ? '' : ' No model here can: one that does has a companion file (mmproj) beside it.'}`
+  const button = line.querySelector('button')
+  button.hidden = raw || !seer
+  button.textContent = `Use ${seer}`
+  button.dataset.model = seer ?? ''
+}
+$('#sight button').addEventListener('click', e => picker.chosen(e.target.dataset.model))
 
 function showContext() {
   const last = chat.answers.findLast(a => a.info.prompt_tokens > 0)
@@ -387,11 +410,12 @@ function showContext() {
     context: picker.elsewhere ? picker.context : engine.context || last?.info.context || 0,
     prompt: last?.info.prompt_tokens ?? 0,
     answer: last?.info.tokens ?? 0,
-    draft: draft().trim() ? counter.last : null,
+    draft: isEmpty(draft()) ? null : counter.last,
     over: tooLong(),
     first: chat.empty,
     reading: readings[picker.name || engine.id] ?? 0,
   })
+  attachments.counted(counter.of(draft())?.pictures)
   $('[data-send]').disabled = $('[data-ask-sheet]').disabled = Boolean(tooLong())
 }
 
@@ -527,10 +551,21 @@ function usable() {
   return params.values()
 }
 
+let uploading = false // a message is sent as soon as its pictures are uploaded
+
 // send sends a message. unanswered: no answer begins. It resolves to the chat if the message was sent.
-async function send(typedText, unanswered = false) {
-  const text = attachments.with(typedText)
-  if (!text.trim()) {
+// repeated: the server had lost its pictures, and has got them anew.
+async function send(typedText, unanswered = false, repeated = false) {
+  if (uploading) return
+  if (attachments.pictures.busy) {
+    uploading = true
+    const { length } = attachments.pictures.list
+    await attachments.pictures.ready()
+    uploading = false
+    if (attachments.pictures.list.length < length) return // one was refused, which the page says
+  }
+  const text = attachments.with(typedText), pictures = attachments.pictures.hashes
+  if (isEmpty({ text, pictures })) {
     message.focus()
     return
   }
@@ -545,7 +580,7 @@ async function send(typedText, unanswered = false) {
   typed(null)
   if (!matchMedia('(pointer: coarse)').matches) message.focus() // on touch devices the keyboard would cover the answer
   try {
-    const fields = { text, system: system.value, settings, ...unanswered && { unanswered } }
+    const fields = { text, system: system.value, settings, ...pictures.length && { pictures }, ...unanswered && { unanswered } }
     const ack = await link.command('send', link.chat ? fields : { ...fields, preset: panel.presets.id, temporary, raw, model: picker.name })
     if (ack.chat !== from) keepDraft(from, '')
     keepDraft(ack.chat, temporary ? '' : message.value) // what was typed meanwhile
@@ -555,7 +590,12 @@ async function send(typedText, unanswered = false) {
   } catch (error) {
     if (before === typedText && link.chat === from) setDraft([before, message.value].filter(Boolean).join('\n\n'))
     if (link.chat === from) attach()
-    fail(error)
+    if (error.code !== 'picture_gone' || repeated || link.chat !== from) {
+      fail(error)
+      return
+    }
+    await attachments.pictures.again() // the server was started since
+    return send(before === typedText ? message.value : typedText, unanswered, true)
   }
 }
 
@@ -663,7 +703,7 @@ async function editTurn(turn, text, reasoning) {
   if (!turn.info) {
     const choice = await edit(turn, { label: turn.el.matches('.result') ? 'The result' : 'Your message', note: 'What was written before stays as another version.', submit: 'Send', text })
     const settings = choice && usable()
-    if (settings) link.command('edit', { message: turn.id, text: choice.text, system: system.value, settings }).then(toEnd, again(choice))
+    if (settings) link.command('edit', { message: turn.id, text: choice.text, system: system.value, settings, ...turn.pictures.length && { pictures: turn.pictures.map(p => p.hash) } }).then(toEnd, again(choice))
     else if (choice) again(choice)()
     return
   }

@@ -1,7 +1,8 @@
-// Text files attached to a message. They become part of its text, each in a fence behind its name; the
-// messages of the chat show such parts folded.
+// Files attached to a message. Text files become part of its text, each in a fence behind its name; the
+// messages of the chat show such parts folded. Pictures are sent beside the text.
 import { bytes } from './format.js'
 import { copyOf } from './html.js'
+import { Draft } from './pictures.js'
 
 const most = 160 << 10 // bytes of all files: a command to the server holds 256 KiB, in which some characters take two
 const $ = q => document.querySelector(q)
@@ -38,34 +39,48 @@ export class Attachments {
   constructor(on) {
     this.on = on
     this.files = []
-    const field = $('#files'), form = $('#composer')
-    $('[data-attach]').addEventListener('click', () => field.click())
-    field.addEventListener('change', async () => {
-      await this.add(field.files)
-      field.value = '' // the same file can be chosen again
+    this.pictures = new Draft({
+      changed: () => this.draw(),
+      moved: () => this.list(),
+      failed: error => {
+        this.refused = true
+        on.failed(error)
+      },
     })
+    const form = $('#composer')
+    for (const [button, field] of [['[data-attach]', $('#files')], ['[data-camera]', $('#camera')]]) {
+      $(button).addEventListener('click', () => field.click())
+      field.addEventListener('change', async () => {
+        await this.add([...field.files])
+        field.value = '' // the same file can be chosen again
+      })
+    }
+    // Files can be dropped anywhere on the page; the form shows where they go.
     const holds = e => e.dataTransfer?.types.includes('Files')
     const over = on => form.toggleAttribute('data-drop', on)
-    form.addEventListener('dragover', e => {
+    document.addEventListener('dragover', e => {
       if (!holds(e)) return
       e.preventDefault()
-      over(true)
+      over(!document.querySelector('dialog[open]'))
     })
-    form.addEventListener('dragleave', e => { if (!form.contains(e.relatedTarget)) over(false) })
-    // A file that is dropped beside the form would be opened in place of the page.
-    document.addEventListener('dragover', e => {
-      if (holds(e)) e.preventDefault()
-    })
+    document.addEventListener('dragleave', e => { if (!e.relatedTarget) over(false) })
     document.addEventListener('drop', e => {
       if (!holds(e)) return
       e.preventDefault()
       over(false)
       if (!document.querySelector('dialog[open]')) this.add(e.dataTransfer.files)
     })
+    document.addEventListener('paste', e => {
+      const { files, types } = e.clipboardData
+      if (!files.length || types.includes('text/plain')) return // programs give text as a picture, too
+      if (e.target.closest('dialog, input, textarea:not(#message)')) return
+      e.preventDefault()
+      this.add(files)
+    })
     $('#attached').addEventListener('click', e => {
-      const button = e.target.closest('button')
-      if (!button) return
-      this.files.splice([...$('#attached').children].indexOf(button.closest('li')), 1)
+      const at = this.files.findIndex(f => f.shown === e.target.closest('button')?.closest('li'))
+      if (at < 0) return
+      this.files.splice(at, 1)
       this.draw()
       $('#message').focus()
     })
@@ -75,7 +90,7 @@ export class Attachments {
     if (this.refused) $('#senderror').hidden = true
     this.refused = false
     for (const file of list) {
-      const reason = await this.refuse(file)
+      const reason = this.pictures.takes(file) ? this.pictures.add(file) : await this.refuse(file)
       if (reason) {
         this.refused = true
         this.on.failed({ title: 'The file was not attached', message: `${file.name} ${reason}` })
@@ -94,33 +109,48 @@ export class Attachments {
       if (/[\0-\x08\x0e-\x1a\x1c-\x1f]/.test(text)) throw new TypeError('control characters')
       this.files.push({ name: file.name.replace(/[\r\n]/g, ' ').slice(0, 200), size: file.size, text: text.replace(/\r\n?/g, '\n') })
     } catch (error) {
-      return error instanceof TypeError ? 'is not a text file in UTF-8: the model reads text and code only.' : 'cannot be read. Choose it again.'
+      return error instanceof TypeError ? 'is neither a picture nor a text file in UTF-8. Pictures are PNG, JPEG, WebP, GIF or BMP.' : 'cannot be read. Choose it again.'
     }
   }
 
   draw() {
-    const list = $('#attached')
-    list.hidden = this.files.length === 0
-    list.replaceChildren(...this.files.map(({ name, size }) => {
-      const li = copyOf('t-attached')
-      li.querySelector('[data-name]').textContent = name
-      li.querySelector('[data-size]').textContent = bytes(size)
-      li.querySelector('button').setAttribute('aria-label', `Remove ${name}`)
-      return li
-    }))
+    this.list()
     this.on.changed()
   }
+
+  // counted shows how many tokens the pictures have.
+  counted(tokens) {
+    if (String(this.tokens) === String(tokens)) return
+    this.tokens = tokens
+    this.list()
+  }
+
+  list() {
+    const list = $('#attached')
+    list.hidden = this.empty
+    list.replaceChildren(...this.pictures.items(this.tokens), ...this.files.map(file => {
+      const li = file.shown = copyOf('t-attached')
+      li.querySelector('[data-name]').textContent = file.name
+      li.querySelector('[data-size]').textContent = bytes(file.size)
+      li.querySelector('button').setAttribute('aria-label', `Remove ${file.name}`)
+      return li
+    }))
+  }
+
+  get empty() { return this.files.length + this.pictures.list.length === 0 }
 
   // with returns the text of a message with the files.
   with(text) { return [text, ...this.files.map(written)].filter(s => s.trim()).join('\n\n') }
 
   // take removes the files, and returns what puts them back.
   take() {
-    const { files } = this
+    const { files } = this, put = this.pictures.take()
     this.files = []
+    this.tokens = undefined
     this.draw()
     return () => {
       this.files = [...files, ...this.files]
+      put()
       this.draw()
     }
   }

@@ -5,6 +5,7 @@ import { advice } from './context.js'
 import { clock, count, duration, bytes, ordinal, percent, plural, rate, roughly } from './format.js'
 import { codeBox, copyOf, fragment } from './html.js'
 import { lookup, reads, timeline } from './pace.js'
+import { list } from './pictures.js'
 import { showReplay } from './receipt.js'
 import { conclude, hear } from './speak.js'
 import { WordCounter } from './words.js'
@@ -60,7 +61,8 @@ class Turn {
 }
 
 class Question extends Turn {
-  constructor(m) {
+  // address is that of its chat
+  constructor(m, address) {
     super('t-question', m)
     this.el.setAttribute('aria-label', m.author ? `${m.author}, guest` : 'You')
     if (m.author) {
@@ -73,7 +75,9 @@ class Question extends Turn {
       this.el.querySelector('.who b').textContent = 'Result'
       this.el.classList.add('result')
     }
-    show(this.el.querySelector('.prose'), m.text)
+    this.pictures = m.pictures ?? []
+    if (this.pictures.length) this.el.querySelector('.prose').before(list(address, this.pictures))
+    show(this.el.querySelector('.prose'), this.text)
   }
 }
 
@@ -205,7 +209,12 @@ class Answer extends Turn {
     const put = (name, text) => { this.waitBox.querySelector(`[${name}]`).textContent = text }
     const facts = []
     let share = 0, cached = 0
-    if (p.queued) {
+    if (p.pictures) {
+      const { done, total } = p.pictures
+      share = done / total
+      put('data-wait', total > 1 ? 'Reading the pictures' : 'Reading the picture')
+      put('data-wait-amount', total > 1 ? `${Math.min(done + 1, total)} of ${total}` : '')
+    } else if (p.queued) {
       const ahead = p.queued.position - 1
       put('data-wait', ahead === 0 ? 'Waiting, you are next' : `Waiting, ${count(ahead)} ahead of you`)
       put('data-wait-amount', `${ordinal(p.queued.position)} in the queue${p.queued.wait_s ? `, about ${roughly(1000 * p.queued.wait_s)}` : ''}`)
@@ -229,7 +238,7 @@ class Answer extends Turn {
       if (p.prefill.cached) facts.push(`${count(p.prefill.cached)} tokens were still in the cache`)
     }
     const bar = this.waitBox.querySelector('.bar')
-    bar.toggleAttribute('hidden', Boolean(p.queued || p.prefill && !p.prefill.total))
+    bar.toggleAttribute('hidden', Boolean(p.queued || p.pictures?.total === 1 || p.prefill && !p.prefill.total))
     bar.setAttribute('aria-valuenow', Math.round(100 * share))
     bar.setAttribute('aria-label', this.waitBox.querySelector('[data-wait]').textContent)
     bar.querySelector('.fg2').setAttribute('width', percent(cached))
@@ -507,7 +516,9 @@ const most = 300 // turns kept in the document
 // Chat is the loaded part of one branch of the conversation. turns is a Map of the turns by id, in
 // order.
 export class Chat {
-  constructor() {
+  // address returns that of the chat
+  constructor(address) {
+    this.address = address
     this.el = document.getElementById('thread')
     this.turns = new Map()
     this.title = ''
@@ -609,7 +620,7 @@ export class Chat {
 
   append(m) {
     const question = this.turns.get(m.parent), first = Boolean(question) && !question.parent
-    const turn = m.role !== 'model' ? new Question(m) : this.raw ? new RawAnswer(m, first) : new Answer(m, first)
+    const turn = m.role !== 'model' ? new Question(m, this.address()) : this.raw ? new RawAnswer(m, first) : new Answer(m, first)
     this.turns.set(m.id, turn)
     this.el.append(turn.el)
   }

@@ -9,19 +9,21 @@ export const advice = { first: '', later: '' }
 const $ = q => document.querySelector(q)
 const pause = 200 // ms between the last input and counting the draft
 
+const keyOf = ({ text, pictures }) => [text, ...pictures].join('\0')
+
 // Counter asks the server for the number of tokens of a prompt with the draft. A new request
 // cancels the one before.
 export class Counter {
   constructor(changed) {
     this.changed = changed
-    this.last = null // {tokens, draft, context, over, text}
+    this.last = null // {tokens, draft, pictures, context, over, key}
   }
 
   soon(draft) {
     clearTimeout(this.timer)
     this.asked?.abort()
     this.asked = null
-    if (draft.text.trim() === '') {
+    if (draft.text.trim() === '' && !draft.pictures.length) {
       this.last = null
       this.changed()
       return
@@ -40,13 +42,13 @@ export class Counter {
       })
       const n = response.ok ? await response.json() : null
       if (this.asked !== asked) return
-      this.last = n && { ...n, text: draft.text, over: n.context > 0 && n.tokens >= n.context }
+      this.last = n && { ...n, key: keyOf(draft), over: n.context > 0 && n.tokens >= n.context }
       this.changed()
     } catch { /* cancelled, or the server cannot be reached, which the connection bar shows */ }
   }
 
-  // of returns the last result if it is for exactly this text, else null.
-  of(text) { return this.last?.text === text ? this.last : null }
+  // of returns the last result if it is for exactly this text and these pictures, else null.
+  of(draft) { return this.last?.key === keyOf(draft) ? this.last : null }
 }
 
 // overflow returns a text about how much too long a prompt is. A prompt that fills the context

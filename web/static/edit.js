@@ -33,7 +33,7 @@ export function edit(turn, { label, note, submit, alternative, text, reasoning }
       resolve(choice)
     }
     const choose = go => {
-      if ((thought.value + area.value).trim() === '') area.focus()
+      if ((thought.value + area.value).trim() === '' && !turn.pictures?.length) area.focus()
       else close({ text: area.value, reasoning: thought.value, go })
     }
     form.addEventListener('submit', e => {

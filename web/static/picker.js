@@ -47,6 +47,12 @@ export class Picker {
   // continues reports whether the selected model has no chat template, so that it continues text.
   get continues() { return this.button?.dataset.continues !== undefined }
 
+  // sees reports whether the selected model reads pictures, or may do so: of a model that is not listed nothing is known.
+  get sees() { return !this.button || this.button.dataset.sees !== undefined }
+
+  // seer is the name of another model that reads pictures; undefined if there is none.
+  get seer() { return this.buttons.find(b => b.dataset.sees === 'true')?.value }
+
   // lacks has the settings without effect and why; null if all have one.
   get lacks() {
     const set = this.where && this.menu.querySelectorAll('[data-lack-set]')[this.button.dataset.lacks - 1]
