@@ -18,7 +18,7 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/guest", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/compare", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/fleet", "infer/units", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/guest", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/compare", "handlers/live", "handlers/models", "handlers/page", "handlers/cli", "store", "infer", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/fleet", "infer/lease", "infer/units", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store"},
 	"handlers/activity": {"handlers/access", "infer", "store"},
@@ -49,7 +49,7 @@ var mayImport = map[string][]string{
 
 	"infer":             {"infer/chat", "infer/device", "infer/gguf", "infer/placement", "infer/record", "infer/reply", "infer/sample"},
 	"infer/gguf":        {"infer/units"},
-	"infer/engine":      {"infer", "infer/picture", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
+	"infer/engine":      {"infer", "infer/picture", "infer/chat", "infer/device", "infer/gguf", "infer/grammar", "infer/kvfile", "infer/lease", "infer/model", "infer/placement", "infer/record", "infer/reply", "infer/sample", "infer/talk", "infer/tokenizer", "infer/units"},
 	"infer/talk":        {"infer/chat", "infer/gguf", "infer/grammar", "infer/reply", "infer/tokenizer"},
 	"infer/record":      {"infer/sample"},
 	"infer/picture":     {"infer/gguf", "infer/units"},

@@ -23,6 +23,7 @@ import (
 	"m40-llm/infer/engine"
 	"m40-llm/infer/fleet"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/lease"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/units"
 	"m40-llm/infer/worker"
@@ -58,6 +59,7 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 		return e, nil, func() placement.Machine { return flags.machine(e.Status(), *flags.parallel) }, nil
 	}
 	data := filepath.Dir(options.KVDir)
+	var leases lease.Table
 	f, err := fleet.New(fleet.Options{
 		Find: catalog.Find,
 		Start: func(model string, memory int64, setup *infer.Setup) (fleet.Engine, error) {
@@ -65,7 +67,7 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 			if err != nil {
 				return nil, err
 			}
-			o.Log, o.Stderr = logger, log
+			o.Log, o.Stderr, o.Join = logger, log, leases.Join
 			return worker.Start(o)
 		},
 		Machine: func() placement.Machine { return flags.hostMachine(*flags.parallel) },
@@ -119,7 +121,7 @@ func (flags serveFlags) workerOptions(data, model string, memory int64, setup *i
 	accepted, _ := workerFlags()
 	args := append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...)
 	o := worker.Options{
-		Args:     append(args, "--model="+*flags.model, "--load="+model, fmt.Sprintf("--main-memory=%d", memory)),
+		Args:     append(args, "--model="+*flags.model, "--load="+model, fmt.Sprintf("--main-memory=%d", memory), fmt.Sprintf("--leases=%d", worker.LeasesFD)),
 		Model:    model,
 		LoadFlag: "load",
 		SetupArgs: func(s infer.Setup) []string {
@@ -184,6 +186,7 @@ type workerSettings struct {
 	model, load       *string
 	keepAlive         *string
 	parallel, control *int
+	leases            *int
 	memory            *int64
 }
 
@@ -203,6 +206,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
 		memory:      f.Int64("main-memory", 0, "bytes of main memory that the model may take; 0: what is free"),
+		leases:      f.Int("leases", 0, "file descriptor of the socket by which it takes turns at devices; 0: it has them alone"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
 	}
 }
@@ -242,6 +246,11 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	options.MemoryLimit = *flags.memory
+	if *flags.leases > 0 {
+		if options.Leases, err = lease.Open(*flags.leases); err != nil {
+			return err
+		}
+	}
 	if *flags.load != "" {
 		options.Model = *flags.load
 	}

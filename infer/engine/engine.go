@@ -31,6 +31,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
+	"m40-llm/infer/lease"
 	"m40-llm/infer/picture"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/tokenizer"
@@ -84,6 +85,10 @@ type Options struct {
 
 	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do. Answers are the same.
 	RunAhead *bool
+
+	// Leases are those of the devices that several engines share; nil: this one has them alone. A step waits until the devices of the
+	// model are this engine's.
+	Leases *lease.Holder
 
 	// SetThreads makes OpenDevice and MoreDevices open CPUs with so many threads, 0 for all, from
 	// now on; nil: the threads cannot be changed.

@@ -16,6 +16,7 @@ import (
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
+	"m40-llm/infer/lease"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
@@ -70,6 +71,18 @@ func (r *loadedModel) states() *states {
 		return nil
 	}
 	return newStates(r.plan.States, r.plan.Context, device.BlockSize)
+}
+
+// leased returns the devices that compute steps of the model.
+func (r *loadedModel) leased() (d lease.Devices) {
+	for _, use := range r.memory {
+		if use.Kind == "cuda" {
+			d |= lease.GPU
+		} else {
+			d |= lease.CPU
+		}
+	}
+	return d
 }
 
 // row returns row i of the logits of the last step as the host has it: the whole row, or the
@@ -661,6 +674,7 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 func (l *loop) unload(err *infer.Error) {
 	l.kv.abandon()
 	l.flights, l.collected = nil, time.Time{}
+	l.endTurn()
 	l.status.endStep(l.options.Now())
 	for _, q := range l.sched.reset("", nil) {
 		l.end(l.answers[q], err, false)

@@ -172,7 +172,9 @@ func (l *loop) fit(a *answer) {
 // Between the first two, steps ahead are submitted.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	defer l.endTurn()
 	if l.packs() {
+		l.takeTurn()
 		return l.pack()
 	}
 	if len(l.flights) == 0 {
@@ -180,15 +182,35 @@ func (l *loop) iterate() error {
 		if len(plan) == 0 || err != nil {
 			return err
 		}
+		l.takeTurn()
 		if err := l.submit(plan, false); err != nil {
 			return err
 		}
 	}
-	if err := l.runAhead(); err != nil {
-		return err
+	if !l.isWanted() {
+		if err := l.runAhead(); err != nil {
+			return err
+		}
 	}
 	return l.collect()
 }
+
+// takeTurn waits until the devices of the loaded model are this engine's.
+func (l *loop) takeTurn() {
+	if l.options.Leases != nil && l.options.Leases.Take(l.loaded.leased()) {
+		l.collected = time.Time{} // the wait is not part of a step
+	}
+}
+
+// endTurn lets other engines have the devices, if no step is computed on them.
+func (l *loop) endTurn() {
+	if l.options.Leases != nil && len(l.flights) == 0 {
+		l.options.Leases.Release()
+	}
+}
+
+// isWanted reports whether another engine waits for the devices of the running step.
+func (l *loop) isWanted() bool { return l.options.Leases != nil && l.options.Leases.Wanted() }
 
 // plan returns the next step. It is empty if none can be computed now, or something else was done instead.
 func (l *loop) plan() ([]scheduled, error) {

@@ -230,7 +230,7 @@ func (f *Fleet) Status() infer.Status {
 func (f *Fleet) devices() (list []infer.Memory) {
 	base := f.machine(nil)
 	for i, d := range base.Devices {
-		m := infer.Memory{Device: d.Name, Kind: d.Kind, Total: d.Memory}
+		m := infer.Memory{Device: cmp.Or(d.Name, "main memory"), Kind: d.Kind, Total: d.Memory}
 		for _, s := range f.slots {
 			for _, use := range s.status().Memory {
 				if use.Device == d.Name || i == len(base.Devices)-1 && !f.isGPU(use.Device) {

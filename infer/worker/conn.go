@@ -20,6 +20,9 @@ import (
 // three that every process has.
 const ControlFD = 3
 
+// LeasesFD is the worker's file descriptor of the socket by which it takes turns at devices, if Options.Join is set.
+const LeasesFD = 4
+
 // socketPair returns two connected sockets: one to use and one to pass on, which the caller
 // closes then. No child process inherits either.
 func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {

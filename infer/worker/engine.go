@@ -63,6 +63,7 @@ type Options struct {
 	SetupArgs func(infer.Setup) []string // arguments of a worker with that setup, beside Args
 	LoadFlag  string                     // flag for the name of the model that a later worker loads first
 	Fallback  *Fallback
+	Join      func(io.ReadWriteCloser) // gets the socket by which each worker takes turns at devices with others; nil: they have none
 
 	Log    *slog.Logger // nil: nothing is logged
 	Stderr io.Writer    // gets the worker's log; nil: it is dropped
@@ -166,7 +167,7 @@ func (e *Engine) supervise() {
 	runtime.LockOSThread()
 	defer close(e.done)
 	for {
-		p, err := startProcess(e.program, e.args(), environment(), e.options.Stderr)
+		p, err := startProcess(e.program, e.args(), environment(), e.options.Stderr, e.options.Join)
 		if err == nil {
 			e.update(func() { e.current = p })
 			var watching sync.WaitGroup

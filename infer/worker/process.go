@@ -54,7 +54,7 @@ type process struct {
 
 // startProcess runs program with args. It must be called on an OS thread that lives at
 // least as long as the process, which the kernel kills when that thread ends.
-func startProcess(program string, args, env []string, log io.Writer) (*process, error) {
+func startProcess(program string, args, env []string, log io.Writer, join func(io.ReadWriteCloser)) (*process, error) {
 	conn, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -67,11 +67,26 @@ func startProcess(program string, args, env []string, log io.Writer) (*process, 
 	p.cmd.Env = env
 	p.cmd.Stderr = p.stderr
 	p.cmd.ExtraFiles = []*os.File{theirs}
+	var leases *net.UnixConn
+	if join != nil {
+		ours, theirs, err := socketPair()
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+		defer theirs.Close()
+		p.cmd.ExtraFiles, leases = append(p.cmd.ExtraFiles, theirs), ours
+	}
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = childAttributes()
 	if err := p.cmd.Start(); err != nil {
-		conn.Close()
+		if conn.Close(); leases != nil {
+			leases.Close()
+		}
 		return nil, fmt.Errorf("failed to start the engine's process: %w", err)
+	}
+	if leases != nil {
+		join(leases) // which closes it when the process has ended
 	}
 	go p.wait()
 	return p, nil
