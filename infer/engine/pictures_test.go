@@ -371,13 +371,16 @@ func testSharedPrefixes(t *testing.T, name string) {
 func TestPictures_WhatCannotBeSeenIsRefused(t *testing.T) {
 	companion := fixtures.Path(t, "images", "gemma3", "mmproj.gguf")
 	picture := readPicture(t, "wide.png")
-	unknown := filepath.Join(t.TempDir(), "mmproj.gguf")
-	data, err := os.ReadFile(mmproj(t, "smolvlm"))
-	if err == nil {
-		err = os.WriteFile(unknown, bytes.Replace(data, []byte("idefics3"), []byte("idefics9"), 1), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
+	changed := func(name, old, new string) string {
+		file := filepath.Join(t.TempDir(), "mmproj.gguf")
+		data, err := os.ReadFile(mmproj(t, name))
+		if err == nil {
+			err = os.WriteFile(file, bytes.Replace(data, []byte(old), []byte(new), 1), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
 	}
 	for name, c := range map[string]struct {
 		companion string
@@ -387,8 +390,10 @@ func TestPictures_WhatCannotBeSeenIsRefused(t *testing.T) {
 		"no companion":                {"", chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "cannot see pictures"},
 		"the companion of another":    {mmproj(t, "smolvlm"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "no token <image>"},
 		"one with vectors for layers": {mmproj(t, "qwen3vl"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "for 2 layers of the model, which has 0"},
-		"an unknown projector":        {unknown, chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, `projector "idefics9" is not supported`},
+		"an unknown projector":        {changed("smolvlm", "idefics3", "idefics9"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, `projector "idefics9" is not supported`},
 		"one of another width":        {fixtures.Path(t, "images", "gemma4", "mmproj.gguf"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "mmproj.gguf cannot be used"},
+		"one without a tensor":        {changed("gemma3", "v.post_ln.weight", "v.post_ln.weighs"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "v.post_ln.weight"},
+		"one with another tensor":     {changed("gemma3", "v.post_ln.bias", "v.post_ln.bios"), chat.Message{Content: chat.PictureMark, Pictures: [][]byte{picture}}, "v.post_ln.bios"},
 		"no picture":                  {companion, chat.Message{Content: chat.PictureMark, Pictures: [][]byte{[]byte("hello")}}, "picture 1"},
 		"fewer marks than pictures":   {companion, chat.Message{Content: "x", Pictures: [][]byte{picture}}, "mark"},
 		"more marks than pictures":    {companion, chat.Message{Content: chat.PictureMark + chat.PictureMark, Pictures: [][]byte{picture}}, "mark"},

@@ -38,7 +38,7 @@ var gemma4Tower = towerFamily{
 // recordGemma4 returns the stages of the tower: the embedding of patches, and the layers.
 func recordGemma4(r *towerRecording) []towerStage {
 	t := r.t
-	half := t.dim / t.heads / 2
+	half := r.headWidth() / 2
 	if w, err := r.f.Tensor("v.position_embd.weight"); err != nil || w.Elements()%(2*t.dim) != 0 {
 		r.fail(fmt.Errorf("tensor v.position_embd.weight of two tables of width %d is missing or has another shape: %w", t.dim, err))
 	} else {

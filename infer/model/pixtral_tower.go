@@ -36,7 +36,7 @@ var pixtralTower = towerFamily{
 
 // recordPixtral returns the stages of Pixtral: the embedding of patches, the layers, and the norm of the projector if it has one.
 func recordPixtral(r *towerRecording) []towerStage {
-	h, head := r.t.features, r.t.dim/r.t.heads
+	h, head := r.t.features, r.headWidth()
 	stages := []towerStage{{record: func() {
 		r.embedPatches()
 		r.norm(h, h, "v.pre_ln", h.Cols)

@@ -34,7 +34,7 @@ var qwenPictures = Pictures{Placeholder: "<|image_pad|>", Token: "<|image_pad|>"
 // recordQwen returns the stages of the towers of Qwen: the embedding of patches, the layers, and a norm.
 func recordQwen(r *towerRecording) []towerStage {
 	t := r.t
-	head := t.dim / t.heads
+	head := r.headWidth()
 	stages := []towerStage{{record: func() {
 		r.embedFrames()
 		if !t.added.None() {

@@ -114,6 +114,13 @@ func ReadTower(f *gguf.File, of *Config, most int) (Pictures, error) {
 	if len(c.deepstack) != of.Deepstack {
 		return Pictures{}, fmt.Errorf("its vectors are for %d layers of the model, which has %d for them: it belongs to another model", len(c.deepstack), of.Deepstack)
 	}
+	s := picture.Size{Width: c.side, Height: c.side}
+	if c.family.varies {
+		s.Width, s.Height = c.patch*c.pool, c.patch*c.pool
+	}
+	if _, err := LoadTower(f, &noDevice{}, s); err != nil { // names a tensor that is missing, or has another shape
+		return Pictures{}, err
+	}
 	see := c.family.see
 	see.family = c.family
 	see.Rows = 1
@@ -149,11 +156,16 @@ func readTower(f *gguf.File) (c towerConfig, err error) {
 	eps, err := f.Float("clip.vision.attention.layer_norm_epsilon")
 	c.eps = float32(eps)
 	problems = append(problems, err)
-	for key, activation := range map[string]device.Activation{"clip.use_gelu": device.GELU, "clip.use_silu": device.SiLU} {
-		used, err := gguf.Optional(f.Bool, key, false)
-		if problems = append(problems, err); used {
-			c.activation = activation
-		}
+	gelu, err := gguf.Optional(f.Bool, "clip.use_gelu", false)
+	problems = append(problems, err)
+	silu, err := gguf.Optional(f.Bool, "clip.use_silu", false)
+	switch problems = append(problems, err); {
+	case gelu && silu:
+		problems = append(problems, errors.New("clip.use_gelu and clip.use_silu are both true"))
+	case gelu:
+		c.activation = device.GELU
+	case silu:
+		c.activation = device.SiLU
 	}
 	if c.family.read != nil && errors.Join(problems...) == nil {
 		problems = append(problems, c.family.read(&c, f))
@@ -271,6 +283,26 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 	}
 	return t, c.family.checkUsed(f, r.used)
 }
+
+// noDevice has no memory: programs can be recorded with its tensors, and not run.
+type noDevice struct {
+	device.Device
+	tensors int32
+}
+
+func (d *noDevice) Upload(t gguf.Type, rows, cols int, _ []byte) (device.Tensor, error) {
+	d.tensors++
+	return device.Tensor{ID: d.tensors, Type: t, Rows: rows, Cols: cols}, nil
+}
+
+func (d *noDevice) Alloc(rows, cols int) (device.Tensor, error) {
+	return d.Upload(gguf.F32, rows, cols, nil)
+}
+func (d *noDevice) AllocKV(l device.KVLayout) (device.KV, error) {
+	return device.KV{ID: 1, Layout: l}, nil
+}
+
+func (d *noDevice) Compile(p *device.Program) (device.Executable, error) { return nil, p.Err() }
 
 // leastTowerRows is for how many rows a tower is loaded whose pictures vary in size, if the first is not larger.
 const leastTowerRows = 1024

@@ -129,6 +129,15 @@ func (r *towerRecording) embedPositions() {
 	r.Add(r.t.features, n)
 }
 
+// headWidth returns the width of a head of a tower that rotates its quarters.
+func (r *towerRecording) headWidth() int {
+	head := r.t.dim / r.t.heads
+	if head%4 != 0 {
+		r.fail(fmt.Errorf("heads of %d values cannot be rotated by rows and columns, want a multiple of 4", head))
+	}
+	return head
+}
+
 // rotateAxis records the rotation of the pairs of each head whose frequency is not 0, by the coordinates of an axis.
 func (r *towerRecording) rotateAxis(x device.Tensor, headDim int, neox bool, axis int, frequencies []float64) {
 	divisors := make([]float32, len(frequencies))
