@@ -57,6 +57,70 @@ func TestChat_APictureIsReadAndCounted(t *testing.T) {
 	}
 }
 
+// Every API counts the same prompt: 39 tokens, of which 16 are the picture.
+func TestAPI_APictureIsCountedInEachForm(t *testing.T) {
+	seeing := handlerstest.OpenGuide(t, func(o *engine.Options) {
+		o.Catalog, o.Model = hub.New(hub.Options{Dir: fixtures.Path(t, "images", "gemma3")}), "text"
+		o.OpenTower = func(*gguf.File) (device.Device, error) { return cpu.Open(1) }
+	})
+	server := handlerstest.Server(t, seeing)
+	file, err := os.ReadFile(fixtures.Path(t, "images", "pictures", "wide.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("MODEL", "text", "PNG", base64.StdEncoding.EncodeToString(file), "What is this?", "Describe the picture.")
+	for _, tc := range apiBodies {
+		t.Run(tc.name, func(t *testing.T) {
+			got := handlerstest.Post(t, server, tc.path, strings.Replace(fill.Replace(tc.body), "{", `{"temperature":0,`, 1))
+			var answer struct {
+				Usage struct {
+					Prompt int `json:"prompt_tokens"`
+					Input  int `json:"input_tokens"` // without the cached ones
+					Cached int `json:"cache_read_input_tokens"`
+				}
+				Count int `json:"prompt_eval_count"`
+			}
+			if err := json.Unmarshal([]byte(got.Body), &answer); err != nil || got.Status != http.StatusOK {
+				t.Fatalf("got %d: %s", got.Status, got.Body)
+			}
+			if n := answer.Usage.Prompt + answer.Usage.Input + answer.Usage.Cached + answer.Count; n != 39 {
+				t.Errorf("the prompt counts %d tokens, want 39: %s", n, got.Body)
+			}
+		})
+	}
+	body := strings.Replace(fill.Replace(apiBodies[2].body), `"max_tokens":9,`, "", 1)
+	if got := handlerstest.Post(t, server, "/v1/messages/count_tokens", body); !strings.Contains(got.Body, `"input_tokens":39`) {
+		t.Errorf("before it is sent: %s", got.Body)
+	}
+}
+
+// The tokens of a prompt do not say what its pictures show: to compute them alone would show other probabilities.
+func TestScore_APromptWithPicturesIsNotScored(t *testing.T) {
+	seeing := handlerstest.OpenGuide(t, func(o *engine.Options) {
+		o.Catalog, o.Model = hub.New(hub.Options{Dir: fixtures.Path(t, "images", "gemma3")}), "text"
+		o.OpenTower = func(*gguf.File) (device.Device, error) { return cpu.Open(1) }
+	})
+	server, _ := handlerstest.ServeStored(t, seeing)
+	file, err := os.ReadFile(fixtures.Path(t, "images", "pictures", "wide.png"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		pictures []string
+		status   int
+	}{"a text": {nil, http.StatusOK}, "a picture": {[]string{upload(t, server, string(file)).Hash}, http.StatusBadRequest}} {
+		t.Run(name, func(t *testing.T) {
+			c := handlerstest.DialSocket(t, server)
+			c.Do("send", map[string]any{"text": "What is this?", "pictures": tc.pictures, "settings": map[string]any{"max_tokens": 4, "temperature": 0}})
+			c.Until("the answer ends", c.Ended)
+			got := handlerstest.PostScripted(t, server, "/c/"+c.Chat+"/score/"+lastAnswer(c), "{}")
+			if got.Status != tc.status || (tc.status != http.StatusOK) != strings.Contains(got.Body, "pictures cannot be scored") {
+				t.Errorf("got %d: %.300s", got.Status, got.Body)
+			}
+		})
+	}
+}
+
 func TestChat_AModelThatCannotSeeRefusesPictures(t *testing.T) {
 	got := handlerstest.Post(t, handlerstest.Server(t, handlerstest.OpenGuide(t)), "/v1/chat/completions", pictureBody(t, "wide.png"))
 	e := parseError(t, got)
