@@ -96,7 +96,7 @@ var rules = map[string]rule{
 	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
 	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /caches": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
-	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/setup": ownerOnly, "POST /settings/limits": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
+	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/memory": ownerOnly, "POST /models/setup": ownerOnly, "POST /settings/limits": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
 	"POST /people/:id/limit": managed, "POST /people/:id/remove": managed,
 }
 

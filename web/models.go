@@ -22,6 +22,8 @@ type Models struct {
 	Folder      string // where models are downloaded to
 	Taken       string // "26.1 GB in 6 files"
 	Free        string // "212 GB free"
+
+	Memory []string // what loaded models take of each device, as sentences without a full stop
 }
 
 // Suggestion is a model that suits this machine.
@@ -251,6 +253,7 @@ type ModelDetails struct {
 	Metadata []Fact
 	Template bool   // its chat template can be previewed and edited
 	Kept     string // why it cannot be deleted; empty: it can
+	Loads    bool   // the person can load it, unload it and pin it
 	Deleting bool   // the person is asked whether to delete it
 
 }

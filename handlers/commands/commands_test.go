@@ -313,7 +313,7 @@ func TestServe(t *testing.T) {
 	})
 	t.Run("ps shows the model, and who uses it", func(t *testing.T) {
 		got := execute(t, nil, "", "ps", "--addr", strings.TrimPrefix(url, "http://"))
-		for _, want := range []string{"tiny", "ready", "nobody", "another is needed"} {
+		for _, want := range []string{"tiny", "ready", "nobody", "its memory is needed"} {
 			if got.code != 0 || !strings.Contains(got.out, want) {
 				t.Errorf("got %+v, without %q", got, want)
 			}

@@ -3,6 +3,7 @@ package commands
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -208,6 +209,50 @@ func TestModels_AreLoadedUnloadedAndPinned(t *testing.T) {
 	step("load", "bert", "bert llama") // llama was used before phi, and is pinned
 	step("unpin", "llama", "bert llama")
 	step("load", "phi", "bert phi")
+	ask := func(method, path, form string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequest(method, server.url+path, strings.NewReader(form))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept", "text/html")
+		r.Header.Set("Origin", server.url)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	page := func(want, lacks string) {
+		t.Helper()
+		response := ask(http.MethodGet, "/models?show=phi", "")
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || !strings.Contains(string(body), want) || strings.Contains(string(body), lacks) {
+			t.Errorf("the page of phi, %v, has %q: %v, and %q: %v", err, want, strings.Contains(string(body), want), lacks, strings.Contains(string(body), lacks))
+		}
+	}
+	press := func(do string) {
+		t.Helper()
+		response := ask(http.MethodPost, "/models/memory", "name=phi&do="+do)
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK { // of the page to which it leads
+			t.Errorf("%s: status %d", do, response.StatusCode)
+		}
+	}
+	page(`value="pin"`, `value="load"`)
+	press("pin")
+	page(`value="unpin"`, `value="pin"`)
+	press("unload")
+	page(`value="load"`, `value="unload"`)
+	press("load")
+	eventually(t, "phi is loaded", func() bool {
+		s := server.status()
+		one := s.Of("phi")
+		return one != nil && one.State == infer.StateReady
+	})
+	page("of weights, up to", `value="load"`)
 	step("unload", "phi", "bert")
 	if n := server.status().Evictions; n != 2 {
 		t.Errorf("%d evictions, want 2", n)

@@ -848,7 +848,7 @@ func TestWorker_AStopOfTheServerKeepsTheWords(t *testing.T) {
 // server's.
 func TestWorker_SaysTheSame(t *testing.T) {
 	models := filepath.Dir(tinyModel(t))
-	apart := startServer(t, t.TempDir(), "--models", models)
+	apart := startServer(t, t.TempDir(), "--models", models, "--models-max", "1") // as many as within the server
 	within := startServer(t, t.TempDir(), "--models", models, "--worker", "never")
 	for _, s := range []*testServer{apart, within} {
 		eventually(t, "the model is ready", func() bool { return s.status().State == infer.StateReady })

@@ -54,7 +54,18 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 		name = engine.Model.Name
 	}
 	h.showDetails(&m, name)
+	for _, d := range engine.Devices {
+		if d.Total > 0 {
+			m.Memory = append(m.Memory, fmt.Sprintf("%s: loaded models take %s of %s", d.Device, units.ByteSize(d.Taken), units.ByteSize(d.Total)))
+		}
+	}
 	if m.Shown != nil {
+		m.Shown.Loads = m.Manages && h.Models.Loads() && m.Shown.Where == "" && m.Shown.Error == ""
+		if loaded := engine.Of(m.Shown.Name); loaded != nil {
+			for _, use := range loaded.Memory {
+				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "Takes of " + use.Device, Value: fmt.Sprintf("%s of weights, up to %s of KV cache, %s of workspace", units.ByteSize(use.Weights), units.ByteSize(use.Cache), units.ByteSize(use.Work))})
+			}
+		}
 		m.Shown.Deleting = c.QueryParam("delete") != ""
 		m.Shown.Template = m.Manages && m.Shown.Error == "" && !m.Shown.Embeds && !m.Shown.Ranks
 		if !m.Manages {
@@ -181,6 +192,21 @@ func setupView(s infer.Status) *web.Setup {
 		v.Problem = "The last change was undone: " + failure.Sentence(s.SetupNotice)
 	}
 	return v
+}
+
+// changeMemory answers POST /models/memory, which loads, unloads, pins or unpins a model.
+func (h *Handlers) changeMemory(c echo.Context) error {
+	ctx, name := c.Request().Context(), c.FormValue("name")
+	switch do := c.FormValue("do"); do {
+	case "load":
+		return h.changeModels(c, h.Models.Load(ctx, name))
+	case "unload":
+		return h.changeModels(c, h.Models.Unload(ctx, name))
+	case "pin", "unpin":
+		return h.changeModels(c, h.Models.Pin(ctx, name, do == "pin"))
+	default:
+		return h.refuseModels(c, failure.Invalid("do", "%q is none of load, unload, pin and unpin", httpio.Shorten(do)))
+	}
 }
 
 func (h *Handlers) deleteModel(c echo.Context) error {

@@ -101,6 +101,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/models/setup", managesModels(h.setUpModels))
 	e.Match(getOrHead, "/models/template", managesModels(h.templatePage))
 	e.POST("/models/template", managesModels(h.changeTemplate))
+	e.POST("/models/memory", managesModels(h.changeMemory))
 	e.POST("/models/delete", managesModels(h.deleteModel))
 
 	e.Match(getOrHead, "/blind", h.blindPage)
