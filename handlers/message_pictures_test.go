@@ -16,6 +16,8 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/models"
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/picture"
 )
@@ -274,6 +276,29 @@ func TestPictures_OfASharedChatAreServedToItsGuestsAlone(t *testing.T) {
 	if got := handlerstest.Call(t, server, http.MethodGet, "/s/"+share.Token+"/pictures/"+second.Hash, ""); got.Status != http.StatusNotFound {
 		t.Errorf("after the link has ended: got %d", got.Status)
 	}
+}
+
+func TestPictures_AModelThatCannotSeeIsRefusedWithOneThatCan(t *testing.T) {
+	engine := handlerstest.NewScript()
+	engine.Set(func(s *infer.Status) { s.Model.Name = "textonly" })
+	engine.List(infer.ModelInfo{Name: "textonly"}, infer.ModelInfo{Name: "seer", Vision: true})
+	chats := live.New(engine, live.Options{Store: handlerstest.OpenStore(t), Sight: models.New(models.Options{Engine: engine}).Sight})
+	t.Cleanup(chats.Close)
+	server := handlerstest.ServeChats(t, engine, chats)
+	hash := upload(t, server, pngOf(t, 5, 3)).Hash
+	c := handlerstest.DialSocket(t, server)
+	question := map[string]any{"text": "What is this?", "pictures": []string{hash}}
+	f := c.Reply(c.Send("send", question))
+	if f.Type != "error" || f.Error.Param != "pictures" || !strings.Contains(f.Error.Message, "textonly") || !strings.Contains(f.Error.Message, `"seer"`) {
+		t.Fatalf("got %s: %+v", f.Type, f.Error)
+	}
+	question["model"] = "seer" // nothing is lost: the picture is still there
+	c.Do("send", question)
+	answer := engine.Next(t)
+	if m := answer.Request.Messages[0]; len(m.Pictures) != 1 {
+		t.Errorf("the engine got %d pictures", len(m.Pictures))
+	}
+	answer.Finish()
 }
 
 // lastAnswer returns the id of the last message that c shows.

@@ -28,6 +28,7 @@ type Download struct {
 	Choices    []Quantisation `json:"choices,omitempty"`     // of the repository, by size; none if the name says which one
 	Works      []string       `json:"works,omitempty"`       // if there is a Problem: other quantisations in the repository that can be used
 	Parts      []DownloadPart `json:"parts,omitempty"`       // files of a split model in order; File and Source are those of the first, Size is the total
+	Companion  *DownloadPart  `json:"companion,omitempty"`   // the file with which the model reads pictures, of which Size is a part, too; nil: the repository has none
 }
 
 // Quantisation is one of several files with the same model, and how it would run on this machine.
@@ -42,7 +43,7 @@ type Quantisation struct {
 	Chosen          bool           `json:"chosen,omitempty"`  // that of the Download
 }
 
-// DownloadPart is a file of a split model.
+// DownloadPart is a file of a split model, or a companion file.
 type DownloadPart struct {
 	File   string `json:"file"`
 	Source string `json:"source"`
@@ -50,16 +51,31 @@ type DownloadPart struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Files returns a download for each file of d.
-func (d Download) Files() []Download {
-	if len(d.Parts) == 0 {
-		return []Download{d}
+// Files returns a download for each file of d, the companion last.
+func (d Download) Files() (files []Download) {
+	one := func(part DownloadPart) Download {
+		return Download{Name: d.Name, File: part.File, Source: part.Source, Size: part.Size, SHA256: part.SHA256, Quant: d.Quant}
 	}
-	files := make([]Download, len(d.Parts))
-	for i, part := range d.Parts {
-		files[i] = Download{Name: d.Name, File: part.File, Source: part.Source, Size: part.Size, SHA256: part.SHA256, Quant: d.Quant}
+	for _, part := range d.Parts {
+		files = append(files, one(part))
+	}
+	if len(files) == 0 {
+		model := d
+		model.Size, model.Companion = d.ModelSize(), nil
+		files = append(files, model)
+	}
+	if d.Companion != nil {
+		files = append(files, one(*d.Companion))
 	}
 	return files
+}
+
+// ModelSize returns the bytes of the model without those of its companion.
+func (d Download) ModelSize() int64 {
+	if d.Companion == nil {
+		return d.Size
+	}
+	return d.Size - d.Companion.Size
 }
 
 // Title returns the name of the model: its file name without .gguf and the number of the part.

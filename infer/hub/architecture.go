@@ -17,7 +17,7 @@ const (
 
 // unsupported returns an error if the registry says that the models of a repository have an architecture that is not supported, and
 // nil if it does not say: Inspect reads the header of the file.
-func (p *Puller) unsupported(ctx context.Context, r registry, n name) error {
+func (p *Puller) unsupported(ctx context.Context, r *registry, n name) error {
 	ctx, cancel := context.WithTimeout(ctx, min(detailsTimeout, p.options.Stall))
 	defer cancel()
 	at := r.address("api", "models", n.org, n.repo)

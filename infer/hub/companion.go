@@ -31,15 +31,27 @@ func (h *Hub) companionOf(e entry) string {
 	if err != nil {
 		return ""
 	}
-	model := plainName(filepath.Base(e.path))
-	best, length, rank := "", -1, 0
+	var names []string
 	for _, file := range files {
-		stem, ok := companionStem(file.Name())
+		names = append(names, file.Name())
+	}
+	if best := bestCompanion(filepath.Base(e.path), names); best >= 0 {
+		return filepath.Join(dir, names[best])
+	}
+	return ""
+}
+
+// bestCompanion returns the index of the file, of those beside a model, with which it reads pictures; -1 if there is none.
+func bestCompanion(model string, files []string) int {
+	model = plainName(model)
+	best, length, rank := -1, -1, 0
+	for i, file := range files {
+		stem, ok := companionStem(file)
 		if !ok || !strings.HasPrefix(model, stem) {
 			continue
 		}
-		if r := formatRank(file.Name()); len(stem) > length || len(stem) == length && r < rank {
-			best, length, rank = filepath.Join(dir, file.Name()), len(stem), r
+		if r := formatRank(file); len(stem) > length || len(stem) == length && r < rank {
+			best, length, rank = i, len(stem), r
 		}
 	}
 	return best

@@ -51,7 +51,20 @@ func (h *Hub) Copy(ctx context.Context, from, to string) (infer.ModelInfo, error
 			return infer.ModelInfo{}, fmt.Errorf("failed to copy %s: %w", from, err)
 		}
 	}
-	return h.modelAt(filepath.Join(h.dir, filepath.FromSlash(files[0])))
+	made := filepath.Join(h.dir, filepath.FromSlash(files[0]))
+	if err := h.copyCompanion(ctx, root, e, made, files[0]); err != nil {
+		return infer.ModelInfo{}, fmt.Errorf("%s was copied without the file with which it reads pictures: %w", from, err)
+	}
+	return h.modelAt(made)
+}
+
+// copyCompanion copies the companion file of e for its copy, whose path is made, unless that finds one there.
+func (h *Hub) copyCompanion(ctx context.Context, root *os.Root, e entry, made, file string) error {
+	companion := h.companionOf(e)
+	if companion == "" || h.companionOf(newEntry(made, made)) != "" {
+		return nil
+	}
+	return copyInto(ctx, root, h.dir, newEntry(companion, companion), 0, path.Join(path.Dir(file), "mmproj-"+gguf.ModelName(path.Base(file))+".gguf"))
 }
 
 // copies returns the files of the copy of e called to, relative to the models folder.

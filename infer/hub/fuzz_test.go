@@ -183,18 +183,18 @@ func FuzzListing(f *testing.F) {
 	for _, s := range []string{
 		`[{"type":"file","path":"a-Q8_0.gguf","size":10,"oid":"1","lfs":{"oid":"` + strings.Repeat("a", 64) + `","size":10}}]`,
 		`[{"type":"file","path":"d/a-00001-of-00002.gguf","size":1},{"type":"file","path":"d/a-00002-of-00002.gguf","size":1}]`,
-		`[{"type":"file","path":"../../a.gguf","size":10},{"type":"directory","path":"d.gguf"}]`, `[]`, `{}`, `[{"type":"file","path":"a\u001b.gguf"}]`,
+		`[{"type":"file","path":"../../a.gguf","size":10},{"type":"directory","path":"d.gguf"}]`, `[]`, `{}`, `[{"type":"file","path":"d/mmproj-F16.gguf","size":10}]`, `[{"type":"file","path":"a\u001b.gguf"}]`,
 	} {
 		f.Add([]byte(s))
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		files, err := parseListing(data)
+		files, companions, err := parseListing(data)
 		if err != nil {
 			checkLine(t, err)
 			return
 		}
-		for _, file := range files {
+		for _, file := range slices.Concat(files, companions) {
 			if err := file.check(); err != nil {
 				checkLine(t, err)
 				continue

@@ -53,7 +53,11 @@ func (p *Puller) Inspect(ctx context.Context, d infer.Download) (infer.Download,
 
 // remoteHeaders reads the headers of a model's files from their server.
 func remoteHeaders(ctx context.Context, c *client, d infer.Download) (parts []*gguf.File, err error) {
-	for _, file := range d.Files() {
+	files := d.Files()
+	if d.Companion != nil {
+		files = files[:len(files)-1]
+	}
+	for _, file := range files {
 		f, err := remoteHeader(ctx, c, file)
 		if err != nil {
 			return nil, err

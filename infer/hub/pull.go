@@ -24,6 +24,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
+	"m40-llm/infer/units"
 )
 
 const (
@@ -190,7 +191,7 @@ func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, erro
 }
 
 func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infer.Download, error) {
-	r := registry{c, p.tryLookup}
+	r := &registry{client: c, try: p.tryLookup}
 	unsupported := p.unsupported(ctx, r, n)
 	chosen, err := p.choose(ctx, r, n, unsupported == nil)
 	if err != nil {
@@ -198,6 +199,11 @@ func (p *Puller) resolveRepository(ctx context.Context, c *client, n name) (infe
 	}
 	d := p.downloadOf(n, chosen.listedFile)
 	d.Notice, d.Problem, d.Works, d.Choices = chosen.notice, chosen.problem, chosen.supported, chosen.choices
+	if f, ok := r.companionOf(ctx, n, chosen.Path); ok {
+		d.Companion = new(p.partOf(n, f))
+		d.Size += f.Size
+		d.Notice = strings.TrimPrefix(d.Notice+fmt.Sprintf("; it reads pictures, with %s of %s", path.Base(f.Path), units.ByteSize(f.Size)), "; ")
+	}
 	if unsupported != nil {
 		d.Problem, d.Works = unsupported.Error(), nil
 	}
@@ -214,11 +220,13 @@ func (p *Puller) downloadOf(n name, f listedFile) infer.Download {
 		Quant:  quantOf(f.Path),
 	}
 	for _, part := range f.Parts {
-		d.Parts = append(d.Parts, infer.DownloadPart{
-			File: n.folder() + "/" + path.Base(part.Path), Source: fileAddress(p.endpoint, n, part.Path).String(), Size: part.Size, SHA256: part.SHA,
-		})
+		d.Parts = append(d.Parts, p.partOf(n, part))
 	}
 	return d
+}
+
+func (p *Puller) partOf(n name, f listedFile) infer.DownloadPart {
+	return infer.DownloadPart{File: n.folder() + "/" + path.Base(f.Path), Source: fileAddress(p.endpoint, n, f.Path).String(), Size: f.Size, SHA256: f.SHA}
 }
 
 // resolveAddress asks for the sizes of a model's files.
@@ -326,7 +334,7 @@ func (p *Puller) addLocalState(d *infer.Download) {
 		switch {
 		case isComplete(root, f):
 			complete++
-			if len(d.Parts) > 0 {
+			if len(d.Files()) > 1 {
 				d.Partial += f.Size
 			}
 		case j.resumes(f):
@@ -369,6 +377,11 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 			return name{}, invalid("cannot be pulled: %v", err)
 		}
 		files, size, known = append(files, f.File), size+f.Size, known && p.isFileOf(n, f)
+	}
+	if d.Companion != nil {
+		last := len(files) - 1
+		_, companion := companionStem(path.Base(files[last]))
+		known, files = known && companion, files[:last]
 	}
 	if !known || size != d.Size || d.File != files[0] || !slices.Equal(files, gguf.Parts(d.File)) {
 		return name{}, invalid("the download of %q differs from what it resolves to; resolve it again", d.Name)
@@ -575,6 +588,9 @@ func (t *transfer) checkModel(f *gguf.File) error {
 		return nil
 	}
 	var err error
+	if t.whole.Companion != nil && t.download.File == t.whole.Companion.File {
+		return nil // if its tower is not supported, the model says so, and reads text
+	}
 	if len(t.whole.Parts) > 0 { // the other files say the rest
 		err = checkTypes(f.Tensors(), t.puller.hub.types)
 	} else {

@@ -85,8 +85,8 @@ func parseManifest(data []byte) (f listedFile, ok bool, err error) {
 	return f, true, f.check()
 }
 
-// parseListing returns the model files on one page of a listing, those of split models one by one.
-func parseListing(data []byte) (files []listedFile, err error) {
+// parseListing returns the model files on one page of a listing, those of split models one by one, and the companion files.
+func parseListing(data []byte) (files, companions []listedFile, err error) {
 	var entries []struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
@@ -97,12 +97,12 @@ func parseListing(data []byte) (files []listedFile, err error) {
 		} `json:"lfs"`
 	}
 	if err := json.Unmarshal(data, &entries); err != nil {
-		return nil, errors.New("the registry's listing is not valid JSON")
+		return nil, nil, errors.New("the registry's listing is not valid JSON")
 	}
 	for _, e := range entries {
 		base := strings.ToLower(path.Base(e.Path))
 		switch {
-		case e.Type != "file" || !strings.HasSuffix(base, ".gguf") || strings.Contains(base, "mmproj") || strings.Contains(base, "imatrix"):
+		case e.Type != "file" || !strings.HasSuffix(base, ".gguf") || strings.Contains(base, "imatrix"):
 		case checkFile(e.Path) == nil:
 			f := listedFile{Path: e.Path, Size: e.Size}
 			if e.LFS != nil {
@@ -111,10 +111,14 @@ func parseListing(data []byte) (files []listedFile, err error) {
 					f.Size = e.LFS.Size
 				}
 			}
-			files = append(files, f)
+			if _, ok := companionStem(base); ok {
+				companions = append(companions, f)
+			} else {
+				files = append(files, f)
+			}
 		}
 	}
-	return files, nil
+	return files, companions, nil
 }
 
 // joinParts joins the files of each split model into one entry, in the place of its first file. It
@@ -173,6 +177,9 @@ func nextPage(header http.Header) string {
 type registry struct {
 	*client
 	try func(ctx context.Context, ask func(context.Context) error) error // retries ask
+
+	listed     bool
+	companions []listedFile // of the repository, once it is listed
 }
 
 // address appends elem, each escaped as one path element, to the endpoint.
@@ -212,9 +219,25 @@ func (r registry) registryChoice(ctx context.Context, n name) (f listedFile, ok 
 	return parseManifest(body)
 }
 
+// companionOf returns the file with which a model of the repository reads pictures; ok is false if there is none.
+func (r *registry) companionOf(ctx context.Context, n name, model string) (f listedFile, ok bool) {
+	if !r.listed {
+		_, _ = r.list(ctx, n) // a registry that names its files in no list has no companions
+	}
+	names := make([]string, len(r.companions))
+	for i, f := range r.companions {
+		names[i] = path.Base(f.Path)
+	}
+	best := bestCompanion(path.Base(model), names)
+	if best < 0 || r.companions[best].check() != nil {
+		return listedFile{}, false
+	}
+	return r.companions[best], true
+}
+
 // list returns the models of a repository.
-func (r registry) list(ctx context.Context, n name) ([]listedFile, error) {
-	var files []listedFile
+func (r *registry) list(ctx context.Context, n name) ([]listedFile, error) {
+	var files, companions []listedFile
 	at := r.address("api", "models", n.org, n.repo, "tree", n.revisionOrMain())
 	at.RawQuery = "recursive=1"
 	left := int64(maxListing)
@@ -228,13 +251,14 @@ func (r registry) list(ctx context.Context, n name) ([]listedFile, error) {
 		if err != nil {
 			return nil, r.explain(n, err)
 		}
-		found, err := parseListing(body)
+		found, beside, err := parseListing(body)
 		if err != nil {
 			return nil, err
 		}
-		files, left = append(files, found...), left-int64(len(body))
+		files, companions, left = append(files, found...), append(companions, beside...), left-int64(len(body))
 		link := nextPage(header)
 		if link == "" {
+			r.listed, r.companions = true, companions
 			return joinParts(files), nil
 		}
 		next, err := at.Parse(link)
@@ -291,7 +315,7 @@ type choice struct {
 }
 
 // choose returns the file of a repository that n names. Without compares it reads no header to compare quantisations.
-func (p *Puller) choose(ctx context.Context, r registry, n name, compares bool) (choice, error) {
+func (p *Puller) choose(ctx context.Context, r *registry, n name, compares bool) (choice, error) {
 	if n.file == "" && n.quant == "" && p.hub.machine != nil && compares {
 		files, err := r.list(ctx, n)
 		if err != nil {

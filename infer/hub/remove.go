@@ -24,7 +24,8 @@ func (h *Hub) Removable(name string) (infer.ModelInfo, error) {
 	return infer.ModelInfo{Name: e.qualified, Path: e.path, Size: state.size, ModifiedUnix: state.modified / 1e9}, nil
 }
 
-// Remove deletes the files of the model called name with its own chat template, or an incomplete download of that name,
+// Remove deletes the files of the model called name with its own chat template and the companion file that no other model
+// reads pictures with, or an incomplete download of that name,
 // and the folders that become empty. It deletes inside the models folder only.
 func (h *Hub) Remove(name string) error {
 	e, err := h.removable(name)
@@ -43,7 +44,15 @@ func (h *Hub) Remove(name string) error {
 		return fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
-	for _, path := range e.files() {
+	companion, err := h.companionToRemove(e)
+	if err != nil {
+		return err
+	}
+	files := e.files()
+	if companion != "" {
+		files = append(files, companion)
+	}
+	for _, path := range files {
 		file, err := filepath.Rel(h.dir, path)
 		if err == nil {
 			err = removeFile(root, file)
@@ -61,6 +70,24 @@ func (h *Hub) Remove(name string) error {
 		removeEmpty(root, filepath.ToSlash(filepath.Dir(file)))
 	}
 	return nil
+}
+
+// companionToRemove returns the companion file beside a model that no other model has; empty if there is none.
+func (h *Hub) companionToRemove(e entry) (string, error) {
+	companion := h.companionOf(e)
+	if companion == "" || filepath.Dir(companion) != filepath.Dir(e.path) || companion == h.companion {
+		return "", nil
+	}
+	entries, err := h.entries()
+	if err != nil {
+		return "", err
+	}
+	for _, other := range entries {
+		if _, isCompanion := companionStem(filepath.Base(other.path)); other.path != e.path && !isCompanion && h.companionOf(other) == companion {
+			return "", nil
+		}
+	}
+	return companion, nil
 }
 
 // removeFile deletes a file of a model, which may not be there, and its incomplete download.
