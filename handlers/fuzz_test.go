@@ -16,6 +16,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
 )
 
@@ -276,7 +277,10 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add("[]")
 	f.Fuzz(func(t *testing.T, file string) {
-		handler := handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{}))
+		cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
+		defer cfg.Live.Close()
+		handler := handlers.New(cfg)
 		do := func(method, path, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(method, path, strings.NewReader(body))
 			r.Host = "localhost"

@@ -126,6 +126,16 @@ func pictureBytes(ctx context.Context, tx *sql.Tx, owner string) (used int64, er
 	return used, err
 }
 
+// AllPictureBytes returns how many bytes the pictures of all owners take, each counted once.
+func (s *Store) AllPictureBytes(ctx context.Context) (used int64, err error) {
+	err = s.read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRowContext(ctx, `
+			SELECT coalesce(sum(bytes), 0)
+			FROM attachments`).Scan(&used)
+	})
+	return used, err
+}
+
 // PictureBytes returns how many bytes the pictures of an owner take, and how many they may.
 func (s *Store) PictureBytes(ctx context.Context, owner string) (used, limit int64, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {

@@ -1,5 +1,5 @@
 // Package store stores conversations, their messages, presets and settings in one
-// SQLite file, and finds words in them.
+// SQLite file, and finds words in them. OpenMemory has the same in memory, without a file.
 //
 // What a method has returned without error survives the end of the process and of
 // the power: it was synced. Every method that names an owner finds and changes only
@@ -57,6 +57,7 @@ type Options struct {
 
 	PictureBytes int64 // bytes that the pictures of one person may take; default 2 GiB
 
+	memory     bool // there is no file
 	free       func(dir string) (int64, error)
 	migrations []migrations.Migration
 	connected  func(*sqlite3.SQLiteConn) error
@@ -197,6 +198,9 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	missing := s.saveLast()
+	if s.lock == nil {
+		return s.shutPools()
+	}
 	return errors.Join(missing, s.shutPools(), s.lock.release())
 }
 
@@ -244,6 +248,9 @@ func dsn(path string, pairs ...string) string {
 }
 
 func (s *Store) pool(dsn string, connections int) *sql.DB {
+	if s.opt.memory {
+		dsn = inMemory(dsn)
+	}
 	db := sql.OpenDB(connector{dsn: dsn, driver: &sqlite3.SQLiteDriver{ConnectHook: func(c *sqlite3.SQLiteConn) error {
 		if err := setPragmas(c); err != nil || s.opt.connected == nil {
 			return err

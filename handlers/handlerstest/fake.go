@@ -16,6 +16,7 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/gate"
+	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
@@ -163,6 +164,10 @@ func Server(t testing.TB, engine handlers.Engine, change ...func(*handlers.Confi
 	cfg := TestConfig(engine)
 	for _, f := range change {
 		f(&cfg)
+	}
+	if cfg.Live == nil {
+		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
+		t.Cleanup(cfg.Live.Close)
 	}
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)

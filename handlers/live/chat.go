@@ -40,9 +40,6 @@ func (s *Service) newChat(owner, id string, temporary bool) *Chat {
 			// reaches the numbers of the next.
 			seq: now.UnixMicro()},
 	}
-	if temporary {
-		c.messages = s.memory
-	}
 	return c
 }
 

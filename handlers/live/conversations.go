@@ -510,9 +510,13 @@ func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[stor
 	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return store.Conversation{}, err
 	}
-	target, temporary := messages(s.memory), true
-	if s.opt.Store != nil {
-		target, temporary = s.opt.Store, false
+	target, temporary := messages(s.opt.Store), false
+	if s.opt.Store == nil {
+		db, err := s.temporary.open(ctx, &s.opt)
+		if err != nil {
+			return store.Conversation{}, err
+		}
+		target, temporary = db, true
 	}
 	var n store.Metadata
 	var leaf int64
@@ -570,7 +574,7 @@ func (s *Service) list(ctx context.Context, who Principal, id string, temporary 
 		return nil
 	}
 	if _, err := s.Chat(ctx, who, id); err != nil {
-		s.memory.forget(id)
+		s.forgetTemporary(who.Owner, id)
 		return err
 	}
 	return nil

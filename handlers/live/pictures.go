@@ -230,8 +230,16 @@ func (c *Chat) checkSight(ctx context.Context, turns branch, more []store.Pictur
 		return nil
 	}
 	if c.temporary && len(more) > 0 {
-		if used := c.service.memory.pictureBytes(); used+filesOf(more) > maxTemporary {
-			return invalid("pictures", "the pictures of all temporary chats have %s, and with these more than the limit of %s; close temporary chats, or use one that is stored", units.ByteSize(int64(used)), units.ByteSize(maxTemporary))
+		var used int64
+		err := c.commit(ctx, func(ctx context.Context) (err error) {
+			used, err = c.service.temporary.pictureBytes(ctx)
+			return err
+		})
+		if err != nil {
+			return StoreError(err)
+		}
+		if used+int64(filesOf(more)) > maxTemporary {
+			return invalid("pictures", "the pictures of all temporary chats have %s, and with these more than the limit of %s; close temporary chats, or use one that is stored", units.ByteSize(used), units.ByteSize(maxTemporary))
 		}
 	}
 	if total > maxPicturedMB<<20 {
@@ -283,9 +291,12 @@ func (s *Service) loadPictures(ctx context.Context, owner, id string, r *infer.R
 	if !slices.ContainsFunc(r.Messages, func(m chat.Message) bool { return len(m.Pictures) > 0 }) {
 		return nil
 	}
-	from := messages(s.memory)
-	if _, err := s.memory.Conversation(ctx, owner, id); err != nil && s.opt.Store != nil {
-		from = s.opt.Store
+	from := messages(s.opt.Store)
+	if db := s.temporary.has(ctx, owner, id); db != nil {
+		from = db
+	}
+	if from == nil {
+		return ErrNotFound
 	}
 	r.Messages = slices.Clone(r.Messages)
 	for i := range r.Messages {

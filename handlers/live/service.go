@@ -13,8 +13,8 @@
 //
 // Chats are stored in a Store. What a command has returned without error is in it; the
 // text of running answers is at most half a second behind, saved for all chats in one
-// transaction. Only chats that are used are in memory. Temporary chats are there alone,
-// and end with the server.
+// transaction. Only chats that are used are in memory. Temporary chats are in a store in memory
+// of their own, and end with the server.
 package live
 
 import (
@@ -119,14 +119,14 @@ type Options struct {
 
 // Service holds the chats of a server.
 type Service struct {
-	engine Engine
-	opt    Options
-	memory *memory // of temporary chats
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // answers
-	saver  saver
-	shares shares
+	engine    Engine
+	opt       Options
+	temporary temporaries
+	ctx       context.Context
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup // answers
+	saver     saver
+	shares    shares
 
 	importing chan struct{} // holds a value for each chat that is imported or copied
 	space     space
@@ -195,7 +195,6 @@ func New(engine Engine, opt Options) *Service {
 	s := &Service{
 		engine:    engine,
 		opt:       opt,
-		memory:    newMemory(opt.Now),
 		ctx:       ctx,
 		cancel:    cancel,
 		chats:     map[string]*Chat{},
@@ -220,11 +219,18 @@ func (s *Service) Status() infer.Status { return s.engine.Status() }
 // Create makes an empty chat, which is stored with its first question. Without a store
 // every chat is temporary. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
-func (s *Service) Create(_ context.Context, who Principal, temporary bool) (*Chat, error) {
+func (s *Service) Create(ctx context.Context, who Principal, temporary bool) (*Chat, error) {
 	if err := may(who, access.ActionChange, access.KindChat); err != nil {
 		return nil, err
 	}
 	c := s.newChat(who.Owner, store.NewID(), temporary || s.opt.Store == nil)
+	if c.temporary {
+		db, err := s.temporary.open(ctx, &s.opt)
+		if err != nil {
+			return nil, err
+		}
+		c.messages = db
+	}
 	return c, s.add(c)
 }
 
@@ -280,7 +286,14 @@ func (s *Service) forget(c *Chat) {
 	s.mu.Unlock()
 	s.callWith(c.id, func(h Hooks) func(string) { return h.DropCaches })
 	if c.temporary {
-		s.memory.forget(c.id)
+		s.forgetTemporary(c.owner, c.id)
+	}
+}
+
+// forgetTemporary erases a temporary chat.
+func (s *Service) forgetTemporary(owner, id string) {
+	if err := s.temporary.forget(owner, id); err != nil {
+		s.opt.Log.Warn("a temporary chat is not erased before the server stops", "chat", id, "error", err)
 	}
 }
 
@@ -349,10 +362,13 @@ func (s *Service) load(ctx context.Context, owner, id string) (*Chat, error) {
 		return c, nil
 	}
 	c := s.newChat(owner, id, false)
-	if s.opt.Store == nil {
-		c.messages, c.temporary = s.memory, true // a fork of a temporary chat begins there
-	} else if _, err := s.memory.Conversation(ctx, owner, id); err == nil {
-		c.messages, c.temporary = s.memory, true
+	if db := s.temporary.has(ctx, owner, id); db != nil {
+		c.messages, c.temporary = db, true // a fork of a temporary chat begins there
+	} else if s.opt.Store == nil {
+		if s.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		return nil, ErrNotFound
 	}
 	if err := c.load(ctx); err != nil {
 		if s.ctx.Err() != nil {
@@ -449,4 +465,7 @@ func (s *Service) Close() {
 	}
 	s.wg.Wait()
 	s.saver.stop()
+	if err := s.temporary.close(); err != nil {
+		s.opt.Log.Warn("failed to close the store of temporary chats", "error", err)
+	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // messages is what one chat needs of the place where its messages are stored. What a
-// method has returned without error is stored. *store.Store is one, and so is memory,
-// for chats that are not to be stored.
+// method has returned without error is stored: *store.Store, that of the server, or one in memory
+// for temporary chats.
 type messages interface {
 	Start(ctx context.Context, owner string, n store.Metadata, q store.NewMessage, a store.NewAnswer) (c store.Conversation, question, answer store.Message, err error)
 	StartUnanswered(ctx context.Context, owner string, n store.Metadata, q store.NewMessage) (c store.Conversation, question store.Message, err error)
