@@ -18,9 +18,9 @@ import (
 // from how many were right.
 
 const (
-	leastGain   = 1.03
-	shadowShare = 0.01
-	lostShare   = 0.01
+	leastGain   = 1.05
+	shadowShare = 0.005
+	lostShare   = 0.005
 
 	// refreshSteps is after how many steps with drafts there is one without, so that its time is known.
 	refreshSteps = 64

@@ -362,6 +362,9 @@ func stormOfLookups(t *testing.T, b *bench, rng *rand.Rand, requests []infer.Req
 				t.Errorf("request %d: %v, %v, %v; without lookup %v, %v, %v\n%+v\nasked %+v", i, a.ids(), a.done, a.err, want[i].ids(), want[i].done, want[i].err, difference(a, want[i]), r)
 				return
 			}
+			if a.done == nil {
+				return // both failed
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			sum.Drafted += a.done.Lookup.Drafted

@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"math"
@@ -222,4 +223,79 @@ func TestReadHead_RefusesFilesWithoutOne(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrNoHead", name, err)
 		}
 	}
+}
+
+// TestHead_OwnEmbeddingsAndOutputReplaceThoseOfTheModel gives the head of a file an embedding table and an output layer of its own: those of the model
+// with every row in the place of the one before. So it must compute the same from tokens that are one less, for tokens that are one less.
+func TestHead_OwnEmbeddingsAndOutputReplaceThoseOfTheModel(t *testing.T) {
+	dir := fixtures.Path(t, "mtp", "glm4moe")
+	var g headGolden
+	if err := json.Unmarshal(readFile(t, filepath.Join(dir, "golden.json")), &g); err != nil {
+		t.Fatal(err)
+	}
+	file := readFile(t, filepath.Join(dir, "f32.gguf"))
+	plain := openHead(t, file, func() (device.Device, error) { return ref.New(), nil })
+	own := openHead(t, withOwnTables(t, file), func() (device.Device, error) { return ref.New(), nil })
+	vocab := plain.Config().Vocab
+	for i, ids := range g.Sequences {
+		compute := func(h openedHead, shift int32) []float32 {
+			b := &device.Batch{Tables: [][][]int32{{h.blocks}}, States: []int32{0}, Out: []int32{int32(len(ids) - 2)}}
+			for pos, id := range ids[:len(ids)-1] {
+				b.Tokens, b.Pos, b.Seq = append(b.Tokens, id), append(b.Pos, int32(pos)), append(b.Seq, 0)
+			}
+			if err := h.Forward(b); err != nil {
+				t.Fatal(err)
+			}
+			states := make([]float32, len(b.Tokens)*h.Head().Dim())
+			if err := h.States(states, 0); err != nil {
+				t.Fatal(err)
+			}
+			from := max(0, len(b.Tokens)-h.Head().MaxRows())
+			for pos := range b.Tokens {
+				b.Tokens[pos], b.Pos[pos] = (ids[pos+1]-shift+int32(vocab))%int32(vocab), int32(pos-from)
+			}
+			b.Tokens, b.Pos, b.Seq, b.Out[0] = b.Tokens[from:], b.Pos[from:], b.Seq[from:], int32(len(b.Tokens)-from-1)
+			if err := h.Head().Forward(b, states[from*h.Head().Dim():]); err != nil {
+				t.Fatal(err)
+			}
+			c, err := h.Head().Candidates(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.Clone(c.All)
+		}
+		want, got := compute(plain, 0), compute(own, 1)
+		for id := range want {
+			if got[id] != want[(id+1)%vocab] {
+				t.Fatalf("sequence %d: the logit of token %d is %g, want %g", i, id, got[id], want[(id+1)%vocab])
+			}
+		}
+	}
+}
+
+// withOwnTables returns file with an embedding table and an output layer of the head.
+func withOwnTables(t *testing.T, file []byte) []byte {
+	t.Helper()
+	f, err := gguf.Parse(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const alignment, tensorCount = 32, 8
+	le := binary.LittleEndian
+	padded := func(b []byte) []byte { return append(b, make([]byte, -len(b)&(alignment-1))...) }
+	header := slices.Clone(f.Header())
+	data := padded(slices.Clone(file[len(padded(slices.Clone(header))):]))
+	le.PutUint64(header[tensorCount:], le.Uint64(header[tensorCount:])+2)
+	for name, of := range map[string]string{"blk.3.nextn.embed_tokens.weight": "token_embd.weight", "blk.3.nextn.shared_head_head.weight": "output.weight"} {
+		tensor, err := f.Tensor(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header = append(le.AppendUint64(header, uint64(len(name))), name...)
+		header = le.AppendUint64(le.AppendUint64(le.AppendUint32(header, 2), uint64(tensor.Shape[0])), uint64(tensor.Shape[1]))
+		header = le.AppendUint64(le.AppendUint32(header, uint32(tensor.Type)), uint64(len(data)))
+		row := len(tensor.Data) / tensor.Shape[1]
+		data = padded(append(append(data, tensor.Data[row:]...), tensor.Data[:row]...))
+	}
+	return append(padded(header), data...)
 }
