@@ -170,7 +170,7 @@ func pictureTemplates() templ.Component {
 			templ_7745c5c3_Var7 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<template id=\"t-picture\"><li><a target=\"_blank\" rel=\"noopener\" data-picture title=\"Open in full size\"><img alt=\"\" loading=\"lazy\" decoding=\"async\"></a></li></template><template id=\"t-attached-picture\"><li class=\"pic\"><img alt=\"\" width=\"44\" height=\"44\"> <span class=\"what\"><span class=\"cut-text\" data-name dir=\"auto\"></span><span class=\"dim num\" data-size></span></span> <button class=\"btn quiet small icon\" type=\"button\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<template id=\"t-picture\"><li><a target=\"_blank\" rel=\"noopener\" data-picture title=\"Open in full size\"><img alt=\"\" loading=\"lazy\" decoding=\"async\"></a></li></template><template id=\"t-attached-picture\"><li class=\"thumb\"><img alt=\"\" width=\"44\" height=\"44\"> <span class=\"what\"><span class=\"cut-text\" data-name dir=\"auto\"></span><span class=\"dim num\" data-size></span></span> <button class=\"btn quiet small icon\" type=\"button\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

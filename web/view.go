@@ -37,6 +37,7 @@ var modules = []string{
 	"panel.js",
 	"params.js",
 	"picker.js",
+	"pictures.js",
 	"presets.js",
 	"press.js",
 	"rail.js",

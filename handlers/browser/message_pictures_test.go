@@ -57,7 +57,7 @@ func handOver(b *browser, event, selector string, files map[string][]byte) {
 }
 
 const (
-	thumbnails = "[...document.querySelectorAll('#attached .pic img')].filter(i => i.complete && i.naturalWidth).length"
+	thumbnails = "[...document.querySelectorAll('#attached .thumb img')].filter(i => i.complete && i.naturalWidth).length"
 	shownThere = "[...document.querySelectorAll('.you .pics img')].filter(i => i.complete && i.naturalWidth).length"
 )
 
@@ -88,15 +88,15 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 		handOver(b, "drop", "#thread", map[string][]byte{"again.png": hills})
 		b.until("!document.querySelector('#attached [aria-busy]')")
 		handOver(b, "drop", "#thread", map[string][]byte{"third.png": landscape(t, 30, 30)})
-		b.until("document.querySelectorAll('#attached .pic:not([aria-busy])').length === 3")
+		b.until("document.querySelectorAll('#attached .thumb:not([aria-busy])').length === 3")
 		b.click("#attached li:last-child button")
-		b.until("document.querySelectorAll('#attached .pic').length === 2")
+		b.until("document.querySelectorAll('#attached .thumb').length === 2")
 	})
 
 	run("what is no picture is refused in words, and the message stays", func(t *testing.T) {
 		handOver(b, "drop", "#composer", map[string][]byte{"broken.png": hills[:len(hills)-40]})
 		b.until("document.querySelector('#senderror [data-title-of-error]').innerText.includes('broken.png was not attached') && document.querySelector('#senderror [data-error]').innerText.includes('damaged')")
-		if got := b.value("document.querySelector('#message').value + document.querySelectorAll('#attached .pic').length"); got != "Which of them has more sky?2" {
+		if got := b.value("document.querySelector('#message').value + document.querySelectorAll('#attached .thumb').length"); got != "Which of them has more sky?2" {
 			t.Errorf("the draft is %q", got)
 		}
 		b.shot("pictures-refused")
@@ -166,6 +166,9 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 			b.scheme("light")
 			if b.value("document.documentElement.scrollWidth > innerWidth") == "true" {
 				t.Error("the page scrolls sideways")
+			}
+			if b.value("[...document.querySelectorAll('#attached li, .sight, .pics li')].some(el => el.scrollWidth > el.clientWidth + 1)") == "true" {
+				t.Error("a thumbnail is wider than its frame")
 			}
 			if camera, touch := b.value("document.querySelector('[data-camera]').checkVisibility()"), b.value("matchMedia('(pointer: coarse)').matches"); camera != touch {
 				t.Errorf("the button for the camera is shown: %s, want %s", camera, touch)
