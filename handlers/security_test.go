@@ -282,7 +282,7 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 				{loading, "Origin: http://localhost:PORT\n"},
 				{plain, "Origin: http://evil.example\n"},
 				{plain, "Origin: http://localhost:PORT\nContent-Encoding: br\n"},
-				{plain, "Origin: http://localhost:PORT\nContent-Length: 99999999\n"},
+				{plain, "Origin: http://localhost:PORT\nContent-Length: 999999999\n"},
 			} {
 				for _, host := range []string{"localhost:PORT", "evil.example"} {
 					status, header := raw(t, variant.server, fmt.Sprintf("%s %s HTTP/1.1\nHost: %s\nConnection: close\n%s\n", method, path, host, variant.header))
