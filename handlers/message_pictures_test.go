@@ -301,5 +301,33 @@ func TestPictures_AModelThatCannotSeeIsRefusedWithOneThatCan(t *testing.T) {
 	answer.Finish()
 }
 
+func TestPictures_OfTemporaryChatsAreStoredNowhere(t *testing.T) {
+	engine := handlerstest.NewScript()
+	db := handlerstest.OpenStore(t)
+	chats := live.New(engine, live.Options{Store: db})
+	t.Cleanup(chats.Close)
+	server := handlerstest.ServeChats(t, engine, chats)
+	file := pngOf(t, 5, 3)
+	hash := upload(t, server, file).Hash
+	c := handlerstest.DialSocket(t, server)
+	c.Do("send", map[string]any{"text": "What is this?", "pictures": []string{hash}, "temporary": true})
+	answer := engine.Next(t)
+	if m := answer.Request.Messages[0]; len(m.Pictures) != 1 || string(m.Pictures[0]) != file {
+		t.Errorf("the engine got %+v", answer.Request.Messages)
+	}
+	answer.Finish()
+	c.Until("the answer ends", c.Ended)
+	if got := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/pictures/"+hash, ""); got.Body != file {
+		t.Errorf("the chat does not show its picture: %d", got.Status)
+	}
+	if used, _, err := db.PictureBytes(t.Context(), access.Local.Owner); err != nil || used != 0 {
+		t.Errorf("%d bytes of pictures are stored, %v", used, err)
+	}
+	handlerstest.Submit(t, server, "/c/"+c.Chat+"/delete", nil)
+	if got := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/pictures/"+hash, ""); got.Status != http.StatusNotFound {
+		t.Errorf("after the chat was deleted: got %d", got.Status)
+	}
+}
+
 // lastAnswer returns the id of the last message that c shows.
 func lastAnswer(c *handlerstest.SocketClient) string { return fmt.Sprint(c.Branch[len(c.Branch)-1]) }

@@ -10,6 +10,7 @@ const info = more => ({ state: 'done', reason: 'stop', end_prob: 0.97, settings,
 const question = (more = {}) => ({ id: 1, parent: 0, role: 'user', at, text: 'Tell me a story about a fox.', versions: { index: 1, count: 1 }, ...more })
 const story = '<p>This is the story of <em>Sprout</em>, a young fox who lived by the river and <strong>never</strong> slept.</p>'
 const answer = (more = {}, html = [story]) => ({ id: 2, parent: 1, role: 'model', at, text: 'This is the story of Sprout.', html, versions: { index: 1, count: 1 }, answer: info(more) })
+const pictures = [{ hash: '1', width: 1200, height: 780 }, { hash: '2', width: 600, height: 800 }]
 const waiting = progress => answer({ state: 'waiting', tokens: 0, progress, ending: undefined }, [])
 const bytesOf = text => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
 
@@ -79,6 +80,7 @@ const messages = {
   'answer-queued': [question(), waiting({ queued: { position: 3, wait_s: 40 }, for_ms: 900 })],
   'answer-loading': [question(), waiting({ loading: { model: 'guide', done: 3.2e9, total: 4.9e9 }, for_ms: 4000 })],
   'answer-reading': [question(), waiting({ prefill: { done: 300, total: 800, cached: 120 }, for_ms: 1500 })],
+  'answer-looking': [question({ pictures }), waiting({ pictures: { done: 1, total: 2 }, for_ms: 1500 })],
   'answer-writing': [question(), { ...answer({ state: 'writing', ending: undefined }, []), tail: 'This is the story of Sprout, a young' }],
   'answer-thinking': [question(), { ...answer({ state: 'writing', thinking: true, ending: undefined }, []), text: '', reasoning: 'It wants a story.' }],
   'answer-done': [question(), answer()],
@@ -98,6 +100,8 @@ const messages = {
   'answer-call': [question({ text: 'Which weather has Oslo?' }), called],
   'answer-result': [question({ text: 'Which weather has Oslo?' }), called, { ...question({ text: '4 degrees and rain' }), id: 3, parent: 2, role: 'tool' }, { ...answer(), id: 4, parent: 3 }],
   'question-guest': [question({ author: 'Wanda' }), answer()],
+  'question-pictures': [question({ text: 'Which of them has more sky?', pictures }), answer()],
+  'question-picture': [question({ text: '', pictures: pictures.slice(0, 1) }), answer()],
   'question-file': [question({ text: 'What is it?\n\nFile add.go:\n```go\nfunc add(a, b int) int {\n\treturn a + b\n}\n```' }), answer()],
 }
 for (const state of ['running', 'equal', 'differs', 'stopped', 'failed']) messages[`replay-${state}`] = [question(), answer()]
@@ -105,8 +109,11 @@ for (const state of ['tokens', 'tokens-hints', 'tokens-entropy', 'tokens-candida
 
 const [{ Chat }, { Tokens }, { Tree }] = await Promise.all(['chat.js', 'tokens.js', 'tree.js'].map(file => import(base + file)))
 localStorage[name === 'tokens-hints' ? 'removeItem' : 'setItem']('m40.hints', 'done')
-const chat = new Chat()
+const chat = new Chat(() => '/c/one')
 chat.show({ title: 'A story about a fox', messages: messages[name] })
+for (const img of document.querySelectorAll('.pics img')) { // there is no server that has them
+  img.src = `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" width="${img.width}" height="${img.height}"><rect width="100%" height="100%" fill="#5ab"/><circle cx="30%" cy="70%" r="25%" fill="#384"/></svg>`)}`
+}
 $('#empty')?.setAttribute('hidden', '')
 const shown = chat.last
 const view = new Tokens({ chat: () => 'one', inspect() {}, fork() {}, failed() {} })
@@ -122,7 +129,7 @@ const open = async i => {
 }
 
 await {
-  'answer-queued': () => shown.showWait(), 'answer-loading': () => shown.showWait(), 'answer-reading': () => shown.showWait(),
+  'answer-queued': () => shown.showWait(), 'answer-loading': () => shown.showWait(), 'answer-reading': () => shown.showWait(), 'answer-looking': () => shown.showWait(),
   'answer-figures': () => { $('.made').open = true },
   'question-file': () => { $('.file').open = true },
   'replay-running': () => chat.replayed(replay({})),
