@@ -10,7 +10,7 @@ type Hooks struct {
 	Sent          func(chat string) // its owner has sent a message; the chat is locked
 	ChatDeleted   func(chat string) // it went to the trash, or was a temporary one and is gone
 	LinkEnded     func(share int64)
-	ReadBy        func(chat string) // it got or lost a link, or a reader of one
+	ReadBy        func(chat string)  // it got or lost a link, or a reader of one
 	PersonRemoved func(owner string) // whose chats have ended
 	Tick          func()             // some time has passed; it is called where chats are stored
 	Closed        func()             // the server is shutting down: Context has ended; the answers are waited for afterwards
