@@ -41,6 +41,10 @@ var load = sync.OnceValue(func() bundle {
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
+	z, err := gzip.NewWriterLevel(nil, gzip.BestCompression)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
 	for _, name := range names {
 		body, err := static.ReadFile(name)
 		if err != nil {
@@ -50,8 +54,8 @@ var load = sync.OnceValue(func() bundle {
 		sum.Write([]byte(base))
 		sum.Write(body)
 		asset := Asset{Type: types[path.Ext(base)], Body: body}
-		if z := compress(body); len(z) < len(body) {
-			asset.Gzip = z
+		if short := compress(z, body); len(short) < len(body) {
+			asset.Gzip = short
 		}
 		b.assets[base] = asset
 	}
@@ -59,12 +63,10 @@ var load = sync.OnceValue(func() bundle {
 	return b
 })
 
-func compress(body []byte) []byte {
+// compress compresses body with z, whose buffers of 800 KB serve all assets.
+func compress(z *gzip.Writer, body []byte) []byte {
 	var buf bytes.Buffer
-	z, err := gzip.NewWriterLevel(&buf, gzip.BestCompression)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
+	z.Reset(&buf)
 	_, _ = z.Write(body) // a bytes.Buffer takes everything
 	_ = z.Close()
 	return buf.Bytes()
