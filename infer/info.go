@@ -110,10 +110,13 @@ const (
 	StateRestarting State = "restarting"
 )
 
+// CacheTypes are the formats of KV caches among which people choose. Keys and values can have others, as in f16/q8_0.
+var CacheTypes = []string{"f16", "auto", "q8_0", "q8_0/q4_0", "q4_0", "f32"}
+
 // Setup is how models are loaded. A field that is 0 or empty means the default.
 type Setup struct {
 	ContextLength int    `json:"context_length"` // requested; 0: the model's own, or as much as fits
-	CacheType     string `json:"cache_type"`     // of the KV cache, f16 or f32
+	CacheType     string `json:"cache_type"`     // format of the KV cache, as f16, q8_0, q8_0/q4_0 (keys and values) or auto
 	Threads       int    `json:"threads"`        // of the CPU; 0: one for each core
 	Draft         string `json:"draft"`          // what drafts the next tokens: auto, off, lookup, mtp, or the name of a model
 }
@@ -128,7 +131,7 @@ type Status struct {
 	TemplateVars  []string    `json:"template_vars,omitempty"` // variables for reasoning that the chat template reads: enable_thinking, thinking, reasoning_effort
 	Trouble       string      `json:"trouble,omitempty"`       // the last failure of the engine's process or its device, and what was done about it
 	Device        device.Info `json:"device"`
-	CacheType     string      `json:"cache_type"`
+	CacheType     string      `json:"cache_type"`     // format of the loaded model's KV cache: f16, f32, q8_0, q4_0, or two for keys and values
 	ContextLength int         `json:"context_length"` // maximum positions of an answer, its prompt included
 	Cache         Cache       `json:"cache"`
 	LoadMS        float64     `json:"load_ms"`

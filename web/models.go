@@ -37,7 +37,8 @@ type Suggestion struct {
 // Setup is how models are loaded. An empty field means the default.
 type Setup struct {
 	Context   string
-	Cache     string // f16 or f32
+	Cache     string // format of the KV cache, one of Caches
+	Caches    []string
 	Threads   string
 	Draft     string // what drafts tokens: auto, off, lookup, mtp, or the name of a model
 	Now       string // what the loaded model has

@@ -13,6 +13,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/hub"
+	"m40-llm/infer/placement"
 )
 
 // benchmark executes the command bench.
@@ -58,6 +59,10 @@ random weights with the tensor shapes of a known model.`)
 			return err
 		}
 	}
+	caches, err := placement.ParseCache(*flags.kv)
+	if err != nil || len(caches) > 1 {
+		return cli.Usagef("--kv %s: bench measures with one format of the KV cache; name it", *flags.kv)
+	}
 	show, end := cli.BenchProgress(t)
 	defer end()
 	var file *gguf.File
@@ -76,12 +81,8 @@ random weights with the tensor shapes of a known model.`)
 		return err
 	}
 	defer file.Close()
-	cache := gguf.F16
-	if *flags.kv == "f32" {
-		cache = gguf.F32
-	}
 	result, err := measure(ctx, kind, flags.host(), file, *name, bench.Options{
-		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: cache, Drafts: *draft, Ahead: *ahead, Kernels: *kernels, Progress: show,
+		Prompts: prompts, Contexts: behind, Answer: *answer, Repeat: *repeat, Parallel: *parallel, Cache: caches[0], Drafts: *draft, Ahead: *ahead, Kernels: *kernels, Progress: show,
 	})
 	if err != nil {
 		return err

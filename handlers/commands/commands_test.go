@@ -137,7 +137,8 @@ func TestCommands(t *testing.T) {
 		{"an unknown device is wrong usage", nil, "", "serve --addr :0 --device gpu", result{2, "", `--device "gpu" is not one of auto, cpu, cuda, cuda:0,1 … and ref`}},
 		{"GPUs have numbers", nil, "", "serve --addr :0 --device cuda:0,b", result{2, "", `--device cuda:0,b does not list different numbers of GPUs, counted from 0, as cuda:0,1`}},
 		{"a GPU is named once", nil, "", "serve --addr :0 --device cuda:1,1", result{2, "", `--device cuda:1,1 does not list different numbers`}},
-		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q8_0", result{2, "", `--kv "q8_0" is neither f16 nor f32`}},
+		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q5_0", result{2, "", `--kv: "q5_0" is none of auto, f16, f32, q8_0, q4_0`}},
+		{"keys in f32 with other values are wrong usage", nil, "", "serve --addr :0 --kv f32/q8_0", result{2, "", `possible for both alone`}},
 		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is neither always nor never`}},
 		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "m40-llm serve starts it"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
@@ -147,6 +148,7 @@ func TestCommands(t *testing.T) {
 		{"a prompt can come through a pipe", nil, "Hello\n", "run --temp 0 --max-tokens 8", result{0, "\n", ""}},
 		{"a model can be given by its path", nil, "", "run " + tiny + " hi --max-tokens 3 --seed 1", result{0, "\n", ""}},
 		{"the reference device and the f32 cache run too", nil, "", "run " + tiny + " hi --max-tokens 3 --device ref --kv f32", result{0, "\n", ""}},
+		{"quantised keys and values run too", nil, "", "run " + tiny + " hi --max-tokens 3 --device cpu --kv q8_0/q4_0", result{0, "\n", "the KV cache of layers 0-1 stays f16"}},
 		{"a sampler that is seldom used has a flag", nil, "", "run guide Hello --mirostat 1", result{2, "", "must be 0 (off) or 2"}},
 		{"a setting out of its range is wrong usage", nil, "", "run guide hi --temp -1", result{2, "", "--temp -1 must be from 0 to"}},
 		{"a temperature that makes all tokens alike is wrong usage", nil, "", "run guide hi --temp 99", result{2, "", "--temp 99 must be from 0 to 20"}},
@@ -514,7 +516,7 @@ func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
 	for shell, want := range map[string][]string{
 		"bash": {"complete -o default -F _m40_llm m40-llm", `"serve --device") COMPREPLY=($(compgen -W "auto cpu cuda ref"`, "--keep-alive", " pull ", "--quant"},
 		"zsh":  {"#compdef m40-llm", "--keep-alive"},
-		"fish": {"complete -c m40-llm -n '__fish_seen_subcommand_from serve' -l keep-alive -r", "-l kv -r -f -a 'f16 f32'"},
+		"fish": {"complete -c m40-llm -n '__fish_seen_subcommand_from serve' -l keep-alive -r", "-l kv -r -f -a 'f16 auto q8_0 q8_0/q4_0 q4_0 f32'"},
 	} {
 		t.Run(shell, func(t *testing.T) {
 			got := execute(t, nil, "", "completion", shell)

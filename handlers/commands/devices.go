@@ -60,6 +60,7 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 	if *f.device == "auto" {
 		kind, known = auto(), true
 	}
+	_, cacheErr := placement.ParseCache(*f.kv)
 	ordinals, err := ordinalsOf(*f.device)
 	if ordinals != nil {
 		kind, known = gpus(ordinals...), true
@@ -71,8 +72,8 @@ func (f deviceFlags) kind(parallel int) (deviceKind, error) {
 		return kind, cli.Usagef("--device %q is not one of auto, cpu, cuda, cuda:0,1 … and ref", *f.device)
 	case !slices.Contains([]device.Decode{device.DecodeAuto, device.DecodeGraph, device.DecodePersistent}, device.Decode(*f.decode)):
 		return kind, cli.Usagef("--decode %q is none of auto, graph and persistent", *f.decode)
-	case *f.kv != "f16" && *f.kv != "f32":
-		return kind, cli.Usagef("--kv %q is neither f16 nor f32", *f.kv)
+	case cacheErr != nil:
+		return kind, cli.Usagef("--kv: %s", cacheErr)
 	case *f.threads < 0 || parallel < 0:
 		return kind, cli.Usagef("--threads and --parallel cannot be negative")
 	case *f.threads > maxParallel || parallel > maxParallel:
@@ -176,7 +177,7 @@ func runs(f *gguf.File, dev device.Device) error {
 	if err != nil {
 		return err
 	}
-	return c.Check(dev)
+	return c.Check(dev, device.CacheOf(gguf.F16))
 }
 
 // fits returns an error if the weights in f do not fit into the memory of dev.

@@ -10,8 +10,10 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
@@ -109,7 +111,7 @@ func addDeviceFlags(f *cli.Flags) deviceFlags {
 		decode:   f.String("decode", "auto", "auto|graph|persistent", "how a GPU runs steps of up to 4 tokens, with the same bits: as a graph of kernels, or in one resident kernel where it can; auto: as is faster, if that was measured on the GPU, else graph"),
 		threads:  f.Int("threads", 0, "CPU threads; 0: one for each core"),
 		noRepack: f.Bool("no-repack", "compute on the CPU with the weights in the model file instead of a copy that is faster to read: saves memory, is slower; also done if the copy does not fit"),
-		kv:       f.String("kv", "f16", "f16|f32", "number format of the KV cache"),
+		kv:       f.String("kv", "f16", strings.Join(infer.CacheTypes, "|"), "format of the KV cache, or of its keys and values as in q8_0/q4_0; auto: f16 where the whole context fits, else q8_0"),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -160,7 +161,11 @@ func setupView(s infer.Status) *web.Setup {
 		}
 		return strconv.Itoa(n)
 	}
-	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Threads: number(s.Setup.Threads), Draft: s.Setup.Draft}
+	caches := infer.CacheTypes
+	if !slices.Contains(caches, s.Setup.CacheType) {
+		caches = append(slices.Clip(caches), s.Setup.CacheType)
+	}
+	v := &web.Setup{Context: number(s.Setup.ContextLength), Cache: s.Setup.CacheType, Caches: caches, Threads: number(s.Setup.Threads), Draft: s.Setup.Draft}
 	if s.ContextLength > 0 {
 		v.Now = fmt.Sprintf("The context is %s tokens now", web.Thousands(s.ContextLength))
 		if s.Device.Threads > 0 {

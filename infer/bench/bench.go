@@ -30,15 +30,15 @@ import (
 
 // Options configures a measurement.
 type Options struct {
-	Prompts  []int     // tokens in the prompt, for each length to measure
-	Answer   int       // tokens to decode after it
-	Repeat   int       // rounds, of which the median is reported
-	Contexts []int     // positions that are in the KV cache already, for each length to measure decode and a next turn at
-	Parallel int       // 2, 4, … answers are decoded at once up to this number; 1: only single answers
-	Cache    gguf.Type // of the KV cache
-	Drafts   bool      // also measure steps of one answer with rows for drafted tokens
-	Ahead    bool      // also measure an answer that is sampled, without steps ahead and with them
-	Kernels  bool      // also measure each kernel of a step of an answer after the first prompt
+	Prompts  []int            // tokens in the prompt, for each length to measure
+	Answer   int              // tokens to decode after it
+	Repeat   int              // rounds, of which the median is reported
+	Contexts []int            // positions that are in the KV cache already, for each length to measure decode and a next turn at
+	Parallel int              // 2, 4, … answers are decoded at once up to this number; 1: only single answers
+	Cache    device.CacheType // of the KV cache
+	Drafts   bool             // also measure steps of one answer with rows for drafted tokens
+	Ahead    bool             // also measure an answer that is sampled, without steps ahead and with them
+	Kernels  bool             // also measure each kernel of a step of an answer after the first prompt
 
 	// Progress, if set, is called with the current activity and its progress.
 	Progress func(what string, done, total int64)

@@ -10,6 +10,7 @@ import (
 
 	"m40-llm/infer/bench"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 )
@@ -47,7 +48,7 @@ func TestSyntheticModelsAreLoadableAndDeterministic(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer dev.Close()
-			if _, err := model.Load(context.Background(), f, dev, model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 1}); err != nil {
+			if _, err := model.Load(context.Background(), f, dev, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 1}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -63,7 +64,7 @@ func TestOfAMixtureTheExpertsThatATokenUsesCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := model.StepBytes(f, c, gguf.F16, 0)
+	got, err := model.StepBytes(f, c, device.CacheOf(gguf.F16), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestLogitsAreTheSameWithoutRepacking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{40}, Answer: 1, Repeat: 1, Parallel: 1, Cache: gguf.F16})
+		r, err := bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{40}, Answer: 1, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,7 @@ func TestLogitsAreTheSameWithoutRepacking(t *testing.T) {
 }
 
 func TestRunReportsAllFigures(t *testing.T) {
-	o := bench.Options{Prompts: []int{300}, Contexts: []int{0, 70}, Answer: 4, Repeat: 3, Parallel: 4, Drafts: true, Cache: gguf.F16} // two chunks of prompt
+	o := bench.Options{Prompts: []int{300}, Contexts: []int{0, 70}, Answer: 4, Repeat: 3, Parallel: 4, Drafts: true, Cache: device.CacheOf(gguf.F16)} // two chunks of prompt
 	done := map[string]bool{}
 	o.Progress = func(what string, _, _ int64) { done[what] = true }
 	r, err := run(t, context.Background(), 2, o)
@@ -203,7 +204,7 @@ func TestRunReportsAllFigures(t *testing.T) {
 }
 
 func TestRunMeasuresEachLengthOfPrompt(t *testing.T) {
-	o := bench.Options{Prompts: []int{40, 8, 300}, Answer: 4, Repeat: 1, Parallel: 1, Cache: gguf.F16}
+	o := bench.Options{Prompts: []int{40, 8, 300}, Answer: 4, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16)}
 	r, err := run(t, context.Background(), 1, o)
 	if err != nil {
 		t.Fatal(err)
@@ -230,10 +231,10 @@ func TestRunMeasuresEachLengthOfPrompt(t *testing.T) {
 func TestRunReturnsErrorsOfContextAndPrompt(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := run(t, cancelled, 1, bench.Options{Prompts: []int{8}, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); !errors.Is(err, context.Canceled) {
+	if _, err := run(t, cancelled, 1, bench.Options{Prompts: []int{8}, Answer: 2, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := run(t, context.Background(), 1, bench.Options{Prompts: []int{1 << 20}, Answer: 2, Repeat: 1, Parallel: 1, Cache: gguf.F16}); err == nil || !strings.Contains(err.Error(), "context of 131072") {
+	if _, err := run(t, context.Background(), 1, bench.Options{Prompts: []int{1 << 20}, Answer: 2, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16)}); err == nil || !strings.Contains(err.Error(), "context of 131072") {
 		t.Errorf("a prompt over the context: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"m40-llm/infer/bench"
 	"m40-llm/infer/cpu"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 )
@@ -23,7 +24,7 @@ func BenchmarkGuide(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r, err = bench.Run(b.Context(), f, "guide", dev, bench.Options{Prompts: []int{256}, Answer: 64, Repeat: 5, Parallel: 8, Cache: gguf.F16})
+		r, err = bench.Run(b.Context(), f, "guide", dev, bench.Options{Prompts: []int{256}, Answer: 64, Repeat: 5, Parallel: 8, Cache: device.CacheOf(gguf.F16)})
 		dev.Close()
 		if err != nil {
 			b.Fatal(err)

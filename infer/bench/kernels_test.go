@@ -9,6 +9,7 @@ import (
 	"m40-llm/infer/bench"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 )
 
@@ -27,7 +28,7 @@ func TestKernelsOfAStepAreMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer dev.Close()
-		r, err := bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{40}, Answer: 1, Repeat: 1, Parallel: 1, Cache: gguf.F16, Kernels: kernels})
+		r, err := bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{40}, Answer: 1, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16), Kernels: kernels})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func TestKernelsOfACPUCannotBeMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	_, err = bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{1}, Answer: 1, Repeat: 1, Parallel: 1, Cache: gguf.F16, Kernels: true})
+	_, err = bench.Run(t.Context(), f, "tiny", dev, bench.Options{Prompts: []int{1}, Answer: 1, Repeat: 1, Parallel: 1, Cache: device.CacheOf(gguf.F16), Kernels: true})
 	if err == nil || !strings.Contains(err.Error(), "has no kernels to measure; use a GPU") {
 		t.Errorf("got %v", err)
 	}

@@ -6,6 +6,8 @@
 // order of position. Splits are merged in ascending order. So the result of a row depends on its
 // position and reach, but not on the rest of the batch.
 //
+// The values of a quantised cache are those that its codes stand for: results have the bits of a cache of F32 with these values.
+//
 // e^x is 0 below x = LEAST instead of a denormal number: processors take a hundred cycles for a
 // product with one.
 
@@ -23,23 +25,23 @@ INLINE vf vf_weight(vf x)
 
 // Adds Σ p[h][j] · v[j] over n positions j to the vectors of y[h] that begin at value d. heads and
 // vectors are constants; with a single vector, only lanes lanes are computed. p: (heads, SPLIT), y:
-// (heads, dim), v: (n, stride), of which the first dim values are used. Returns the end of what was
+// (heads, dim) from value d on, v: (n) rows of stride bytes, of which the first dim values are used. Returns the end of what was
 // prefetched from ahead on.
 INLINE const uint8_t *weigh_tile(const int type, const int heads, const int vectors, int lanes, const float *p, const uint8_t *v,
-                                 int stride, int n, int dim, float *y, const uint8_t *ahead)
+                                 size_t stride, int n, int dim, int d, float *y, const uint8_t *ahead)
 {
-	const size_t size = type == TYPE_F16 ? 2 : 4;
+	const int bytes = vectors * LANES * cache_block_bytes(type) / BLOCK; // of the values of a row
 	vf acc[HEAD_TILE][WIDE], a[WIDE];
 	UNROLL for (int h = 0; h < heads; h++)
 		UNROLL for (int k = 0; k < vectors; k++)
 			acc[h][k] = get(y + h * dim + k * LANES, lanes);
-	for (int j = 0; j < n; j++, v += stride * size) {
+	for (int j = 0; j < n; j++, v += stride) {
 		if (ahead) {
-			fetch_ahead(ahead, (int)(vectors * LANES * size));
-			ahead += vectors * LANES * size;
+			fetch_ahead(ahead, bytes);
+			ahead += bytes;
 		}
 		UNROLL for (int k = 0; k < vectors; k++)
-			a[k] = lanes < LANES ? load_weight_n(type, v, 0, lanes) : load_weight(type, v, k * LANES);
+			a[k] = lanes < LANES ? load_weight_n(type, v, d, lanes) : load_weight(type, v, d + k * LANES);
 		UNROLL for (int h = 0; h < heads; h++) {
 			vf w = vf_set(p[h * SPLIT + j]);
 			UNROLL for (int k = 0; k < vectors; k++)
@@ -52,22 +54,21 @@ INLINE const uint8_t *weigh_tile(const int type, const int heads, const int vect
 	return ahead;
 }
 
-INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *v, int stride, int n, int dim,
+INLINE void weigh_heads(const int type, const int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim,
                         float *y, const uint8_t *ahead)
 {
-	const size_t size = type == TYPE_F16 ? 2 : 4;
 	int d = 0;
 	for (; d + WIDE * LANES <= dim; d += WIDE * LANES)
-		ahead = weigh_tile(type, heads, WIDE, LANES, p, v + d * size, stride, n, dim, y + d, ahead);
+		ahead = weigh_tile(type, heads, WIDE, LANES, p, v, stride, n, dim, d, y + d, ahead);
 	for (; d + LANES <= dim; d += LANES)
-		ahead = weigh_tile(type, heads, 1, LANES, p, v + d * size, stride, n, dim, y + d, ahead);
+		ahead = weigh_tile(type, heads, 1, LANES, p, v, stride, n, dim, d, y + d, ahead);
 	if (d < dim)
-		weigh_tile(type, heads, 1, dim - d, p, v + d * size, stride, n, dim, y + d, ahead);
+		weigh_tile(type, heads, 1, dim - d, p, v, stride, n, dim, d, y + d, ahead);
 }
 
 // Adds Σ p[h][j] · v[j] over the n positions j of a block to y[h], while it prefetches as many bytes at
 // ahead.
-INLINE void weigh(const int type, int heads, const float *p, const uint8_t *v, int stride, int n, int dim, float *y,
+INLINE void weigh(const int type, int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y,
                   const uint8_t *ahead)
 {
 	for (; heads >= HEAD_TILE; heads -= HEAD_TILE, p += HEAD_TILE * SPLIT, y += HEAD_TILE * dim, ahead = NULL)
@@ -82,6 +83,42 @@ INLINE void weigh(const int type, int heads, const float *p, const uint8_t *v, i
 	case 1:
 		weigh_heads(type, 1, p, v, stride, n, dim, y, ahead);
 	}
+}
+
+typedef void weigh_function(int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y, const uint8_t *ahead);
+
+static void weigh_f32(int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y, const uint8_t *ahead)
+{
+	weigh(TYPE_F32, heads, p, v, stride, n, dim, y, ahead);
+}
+
+static void weigh_f16(int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y, const uint8_t *ahead)
+{
+	weigh(TYPE_F16, heads, p, v, stride, n, dim, y, ahead);
+}
+
+static void weigh_q8_0(int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y, const uint8_t *ahead)
+{
+	weigh(TYPE_Q8_0, heads, p, v, stride, n, dim, y, ahead);
+}
+
+static void weigh_q4_0(int heads, const float *p, const uint8_t *v, size_t stride, int n, int dim, float *y, const uint8_t *ahead)
+{
+	weigh(TYPE_Q4_0, heads, p, v, stride, n, dim, y, ahead);
+}
+
+// Returns weigh for a type of the cache.
+static weigh_function *weigh_of(int type)
+{
+	switch (type) {
+	case TYPE_F16:
+		return weigh_f16;
+	case TYPE_Q8_0:
+		return weigh_q8_0;
+	case TYPE_Q4_0:
+		return weigh_q4_0;
+	}
+	return weigh_f32;
 }
 
 // The slope of a head with ALiBi: see device.Attention.Slope.
@@ -191,44 +228,32 @@ static struct pieces pieces_of(const struct attended *a, int block, int blocks)
 
 // Computes the partial result of the split that begins at position split. q: (group, head_dim), p:
 // scratch (group, SPLIT)
-INLINE void attend_split(const int type, const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
+static void attend_split(const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
 {
 	const struct op *op = a->op;
-	const int dim = op->head_dim, values = op->value_dim;
-	const size_t stride = (size_t)dim * (type == TYPE_F16 ? 2 : 4);
+	const int dim = op->head_dim, values = op->value_dim, value_type = op->parts_kv > 1 ? op->value_type : op->type;
+	const size_t key_stride = cache_row_bytes(op->type, dim), value_stride = cache_row_bytes(value_type, dim);
 	const int first = a->low > split ? a->low - split : 0, last = a->high + 1 - split < SPLIT ? a->high + 1 - split : SPLIT;
 	const int begin = first / BLOCK, blocks = (last - 1) / BLOCK + 1 - begin;
 	const struct pieces pieces = pieces_of(a, split / BLOCK + begin, blocks);
 
+	dot_function *const dot = dot_of(op->type);
 	for (int b = 0, j = first; b < blocks; b++) {
 		const int end = (begin + b + 1) * BLOCK < last ? (begin + b + 1) * BLOCK : last;
-		const uint8_t *k = pieces.at[b] + (size_t)(j % BLOCK) * stride;
-		if (type == TYPE_F16)
-			dot_f16(q, dim, group, k, stride, end - j, dim, p + j, SPLIT, pieces.at[b + FETCHED]);
-		else
-			dot_f32(q, dim, group, k, stride, end - j, dim, p + j, SPLIT, pieces.at[b + FETCHED]);
+		dot(q, dim, group, pieces.at[b] + (size_t)(j % BLOCK) * key_stride, key_stride, end - j, dim, p + j, SPLIT, pieces.at[b + FETCHED]);
 		j = end;
 	}
 	for (int h = 0; h < group; h++)
 		soften(p + h * SPLIT, first, last, op->scale, op->cap, op->max_bias > 0 ? slope_of(op, a->kv_head * group + h) : 0, a->pos - split,
 		       part.max + h, part.weight + h);
 	memset(part.sum, 0, sizeof(float) * (size_t)(group * values));
+	weigh_function *const add = weigh_of(value_type);
 	for (int b = 0, j = first; b < blocks; b++) {
 		const int end = (begin + b + 1) * BLOCK < last ? (begin + b + 1) * BLOCK : last;
 		const uint8_t *const *at = pieces.at + pieces.values + b;
-		weigh(type, group, p + j, at[0] + (size_t)(j % BLOCK) * stride, dim, end - j, values, part.sum, at[FETCHED]);
+		add(group, p + j, at[0] + (size_t)(j % BLOCK) * value_stride, value_stride, end - j, values, part.sum, at[FETCHED]);
 		j = end;
 	}
-}
-
-static void attend_split_f16(const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
-{
-	attend_split(TYPE_F16, a, q, group, split, p, part);
-}
-
-static void attend_split_f32(const struct attended *a, const float *q, int group, int split, float *p, struct partial part)
-{
-	attend_split(TYPE_F32, a, q, group, split, p, part);
 }
 
 // y: (group, value_dim), mem: see attention_floats
@@ -253,10 +278,7 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	};
 
 	for (int split = a.low / SPLIT * SPLIT; split <= a.high; split += SPLIT) {
-		if (op->type == TYPE_F16)
-			attend_split_f16(&a, q, group, split, p, part);
-		else
-			attend_split_f32(&a, q, group, split, p, part);
+		attend_split(&a, q, group, split, p, part);
 		for (int h = 0; h < group; h++)
 			merge((struct partial){all.sum + h * values, all.max + h, all.weight + h},
 			      (struct partial){part.sum + h * values, part.max + h, part.weight + h}, values);

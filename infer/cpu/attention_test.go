@@ -16,16 +16,19 @@ import (
 func TestAttentionOverLongSequences(t *testing.T) {
 	const length = 600
 	for _, c := range []struct {
-		typ                 gguf.Type
+		typ                 device.CacheType
 		heads, kvHeads, dim int
 		window              int
 	}{
-		{gguf.F16, 8, 2, 64, 0},
-		{gguf.F16, 3, 1, 33, 0},
-		{gguf.F16, 5, 1, 80, 300},
-		{gguf.F32, 2, 2, 5, 0},
-		{gguf.F32, 6, 1, 48, 256},
-		{gguf.F32, 7, 7, 1, 257},
+		{device.CacheOf(gguf.F16), 8, 2, 64, 0},
+		{device.CacheOf(gguf.F16), 3, 1, 33, 0},
+		{device.CacheOf(gguf.F16), 5, 1, 80, 300},
+		{device.CacheOf(gguf.Q8_0), 8, 2, 64, 0},
+		{device.CacheOf(gguf.Q4_0), 5, 1, 96, 300},
+		{device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, 2, 2, 128, 0},
+		{device.CacheOf(gguf.F32), 2, 2, 5, 0},
+		{device.CacheOf(gguf.F32), 6, 1, 48, 256},
+		{device.CacheOf(gguf.F32), 7, 7, 1, 257},
 	} {
 		t.Run(fmt.Sprintf("%s cache, %d heads over %d of %d, window %d", c.typ, c.heads, c.kvHeads, c.dim, c.window), func(t *testing.T) {
 			// Every position is stored, then attended to from rows at the end of each
@@ -100,7 +103,7 @@ func TestAttentionIgnoresPositionsFarBelowTheBest(t *testing.T) {
 	}
 	values[dim*best], values[dim*best+1] = 0, 3
 	onEveryPath(t, 2, func(t *testing.T, d device.Device) {
-		kv := allocKV(t, d, device.KVLayout{Type: gguf.F32, Blocks: length/32 + 1, Layers: 1, KVHeads: 1, HeadDim: dim})
+		kv := allocKV(t, d, device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: length/32 + 1, Layers: 1, KVHeads: 1, HeadDim: dim})
 		p := device.NewProgram(length, length)
 		x := feed(t, d, p, dim, values)
 		ones := make([]float32, length*dim)

@@ -94,7 +94,7 @@ func benchModel(b *testing.B, typ gguf.Type, rows, start int) {
 		return upload(b, d, typ, outs, cols, data)
 	}
 	norm := upload(b, d, gguf.F32, 1, width, floatBytes(normal(rng, width)))
-	kv := allocKV(b, d, device.KVLayout{Type: gguf.F16, Blocks: (start+rows)/32 + 1, Layers: layers, KVHeads: kvHeads, HeadDim: dim})
+	kv := allocKV(b, d, device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: (start+rows)/32 + 1, Layers: layers, KVHeads: kvHeads, HeadDim: dim})
 	p := device.NewProgram(rows, 1)
 	x, n, q, att, o := alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width), alloc(b, d, rows, width)
 	k, v := alloc(b, d, rows, kvHeads*dim), alloc(b, d, rows, kvHeads*dim)
@@ -143,16 +143,22 @@ func BenchmarkAttention(b *testing.B) {
 	for _, path := range cpu.Paths() {
 		for _, m := range []struct {
 			model               string
-			typ                 gguf.Type
+			typ                 device.CacheType
 			layers              int
 			heads, kvHeads, dim int
 		}{
-			{"llama-1b", gguf.F16, 16, 32, 8, 64},
-			{"llama-1b", gguf.F32, 16, 32, 8, 64},
-			{"qwen3.5-0.8b", gguf.F16, 6, 8, 2, 256},
-			{"granite4-1b", gguf.F16, 4, 12, 4, 128},
-			{"8 heads of 128 a kv head", gguf.F16, 8, 32, 4, 128},
-			{"heads of 64 with own keys", gguf.F16, 8, 8, 8, 64},
+			{"llama-1b", device.CacheOf(gguf.F16), 16, 32, 8, 64},
+			{"llama-1b", device.CacheOf(gguf.F32), 16, 32, 8, 64},
+			{"llama-1b", device.CacheOf(gguf.Q8_0), 16, 32, 8, 64},
+			{"llama-1b", device.CacheOf(gguf.Q4_0), 16, 32, 8, 64},
+			{"llama-1b", device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, 16, 32, 8, 64},
+			{"llama-8b, 8 of 32 layers", device.CacheOf(gguf.F16), 8, 32, 8, 128},
+			{"llama-8b, 8 of 32 layers", device.CacheOf(gguf.Q8_0), 8, 32, 8, 128},
+			{"llama-8b, 8 of 32 layers", device.CacheOf(gguf.Q4_0), 8, 32, 8, 128},
+			{"qwen3.5-0.8b", device.CacheOf(gguf.F16), 6, 8, 2, 256},
+			{"granite4-1b", device.CacheOf(gguf.F16), 4, 12, 4, 128},
+			{"8 heads of 128 a kv head", device.CacheOf(gguf.F16), 8, 32, 4, 128},
+			{"heads of 64 with own keys", device.CacheOf(gguf.F16), 8, 8, 8, 64},
 		} {
 			layout := device.KVLayout{Type: m.typ, Blocks: most / device.BlockSize, Layers: m.layers, KVHeads: m.kvHeads, HeadDim: m.dim}
 			b.Run(fmt.Sprintf("%s/%s %s", path, m.model, m.typ), func(b *testing.B) {

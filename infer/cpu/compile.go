@@ -531,7 +531,10 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 		return fmt.Errorf("KV cache %d does not belong to this device", id)
 	}
 	layout := op.KV.Layout
-	c._type = C.int32_t(layout.Type)
+	c._type, c.value_type = C.int32_t(layout.Type.Keys), C.int32_t(layout.Type.Values)
+	for part := range layout.Parts() {
+		c.kv_bytes[part] = C.size_t(layout.HeadBytes(part))
+	}
 	c.kv = (*C.uint8_t)(l.device.kvs[id-1].data)
 	c.layers, c.layer, c.group = C.int32_t(layout.Layers), C.int32_t(op.Layer), C.int32_t(layout.Group)
 	c.kv_heads, c.head_dim = C.int32_t(layout.KVHeads), C.int32_t(layout.HeadDim)

@@ -304,8 +304,8 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	if d.engine == nil {
 		return device.KV{}, errClosed
 	}
-	if l.Type != gguf.F16 && l.Type != gguf.F32 {
-		return device.KV{}, fmt.Errorf("cpu: no kernel for a KV cache of type %s; there are kernels for F16 and F32", l.Type)
+	if err := l.CheckType(); err != nil {
+		return device.KV{}, fmt.Errorf("cpu: %w", err)
 	}
 	bytes := int64(4)
 	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {

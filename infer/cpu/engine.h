@@ -72,7 +72,7 @@ enum { SILU, GELU, CLAMPED_SWIGLU, SQUARED_RELU, EXACT_GELU, IDENTITY, SIGMOID, 
 
 struct op {
 	int32_t kind;
-	int32_t type; // of w; of the cache for OP_STORE_KV and OP_ATTENTION
+	int32_t type; // of w; of the keys for OP_STORE_KV and OP_ATTENTION
 
 	int32_t cols;  // values in a row of y; of x for OP_MATMUL and OP_QUANTIZE
 	int32_t outs;  // OP_MATMUL: rows of w; OP_GATE, OP_MULTIPLY: see there; OP_COPY, OP_MIX: values in a row of x;
@@ -112,6 +112,8 @@ struct op {
 	int32_t neox;        // pairs are (i, i+dims/2) instead of (2i, 2i+1)
 
 	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
+	int32_t value_type;     // of the values
+	size_t kv_bytes[2];     // of the keys and of the values of a head in a block; 0 values if the cache is latent
 	int32_t layers, layer;
 	int32_t group; // cache group
 	int32_t kv_heads, heads, head_dim;

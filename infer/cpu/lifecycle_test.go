@@ -94,15 +94,15 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 			return err
 		}, "MiB"},
 		{"a KV cache larger than the machine", func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 24, Layers: 16, KVHeads: 8, HeadDim: 128})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1 << 24, Layers: 16, KVHeads: 8, HeadDim: 128})
 			return err
 		}, "MiB"},
 		{"a KV cache larger than any address", func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 30, Layers: 1 << 30, KVHeads: 1 << 20, HeadDim: 1 << 20})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1 << 30, Layers: 1 << 30, KVHeads: 1 << 20, HeadDim: 1 << 20})
 			return err
 		}, "fit in memory"},
 		{"a KV cache without heads", func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, HeadDim: 64})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 1, HeadDim: 64})
 			return err
 		}, "positive"},
 		{"writing to a weight", func() error {
@@ -119,7 +119,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		}, "not belong to this device"},
 		{"a KV cache of another device", func() error {
 			p := device.NewProgram(4, 4)
-			p.StoreKV(allocKV(t, other, device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4}), 0, x, x)
+			p.StoreKV(allocKV(t, other, device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4}), 0, x, x)
 			_, err := d.Compile(p)
 			return err
 		}, "not belong to this device"},
@@ -145,7 +145,7 @@ func TestAClosedDeviceRefusesEverything(t *testing.T) {
 		"Upload": func() error { _, err := d.Upload(gguf.F32, 1, 1, make([]byte, 4)); return err },
 		"Alloc":  func() error { _, err := d.Alloc(1, 1); return err },
 		"AllocKV": func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
 			return err
 		},
 		"Compile": func() error { _, err := d.Compile(device.NewProgram(1, 1)); return err },

@@ -73,7 +73,7 @@ func newRandomProgram(t *testing.T, path string, threads int, seed uint64, width
 	vector := func() device.Tensor {
 		return upload(t, d, gguf.F32, 1, width, floatBytes(normal(rng, width)))
 	}
-	kv := allocKV(t, d, device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 2, HeadDim: width / 2})
+	kv := allocKV(t, d, device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 1, KVHeads: 2, HeadDim: width / 2})
 	any := func() device.Tensor { return r.x[rng.IntN(len(r.x))] }
 	other := func(x device.Tensor) device.Tensor {
 		for {

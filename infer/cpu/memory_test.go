@@ -36,7 +36,7 @@ func TestAKVCacheTakesTheMemoryOfTheBlocksThatAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	layout := device.KVLayout{Type: gguf.F32, Blocks: 64, Layers: 32, KVHeads: 16, HeadDim: 128} // of 16 MiB
+	layout := device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 64, Layers: 32, KVHeads: 16, HeadDim: 128} // of 16 MiB
 	p := device.NewProgram(64, 64)
 	k := feed(t, d, p, 16*128, make([]float32, 64*16*128))
 	before := resident(t)
@@ -88,7 +88,7 @@ func TestWorkBytesCountsScratchOnceAndAnglesForEachProgram(t *testing.T) {
 	}
 	defer d.Close()
 	x := func(cols int) device.Tensor { return device.Tensor{ID: 1, Type: gguf.F32, Rows: 64, Cols: cols} }
-	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4096}}
+	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4096}}
 	product := func(rows int) *device.Program {
 		p := device.NewProgram(rows, rows)
 		p.MatMul(device.Tensor{ID: 2, Type: gguf.F32, Rows: 64, Cols: 8}, device.Tensor{ID: 3, Rows: 8, Cols: 1024}, x(1024))

@@ -33,7 +33,7 @@ func TestOperationsShareAPhaseWhereTheyMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: width})
+	kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: width})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestLateThreadsDoNotChangeBits(t *testing.T) {
 				}
 				defer d.Close()
 				rng := rand.New(rand.NewPCG(7, 8))
-				kv := allocKV(t, d, device.KVLayout{Type: gguf.F16, Blocks: length/device.BlockSize + 1, Layers: layers, KVHeads: heads, HeadDim: dim})
+				kv := allocKV(t, d, device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: length/device.BlockSize + 1, Layers: layers, KVHeads: heads, HeadDim: dim})
 				p := device.NewProgram(rows, rows)
 				x := alloc(t, d, rows, width)
 				q, att := alloc(t, d, rows, heads*dim), alloc(t, d, rows, heads*dim)

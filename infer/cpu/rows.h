@@ -249,25 +249,68 @@ static void rope(const struct op *op, const float *angles, float *y)
 // cache: (BLOCK, head_dim)
 INLINE uint8_t *cache_at(const struct op *op, int32_t block, int part, int kv_head)
 {
-	size_t size = op->type == TYPE_F16 ? 2 : 4;
-	size_t head = (((size_t)block * op->layers + op->layer) * op->parts_kv + part) * op->kv_heads + kv_head;
-	return op->kv + head * BLOCK * op->head_dim * size;
+	const size_t layer = (size_t)block * (size_t)op->layers + (size_t)op->layer, heads = (size_t)op->kv_heads;
+	const size_t before = layer * (op->kv_bytes[0] + op->kv_bytes[1]) + (part ? op->kv_bytes[0] : 0);
+	return op->kv + before * heads + op->kv_bytes[part] * (size_t)kv_head;
+}
+
+// The codes of a block of a quantised cache and its scale: see device.CacheType. steps is the code of the largest magnitude.
+// Codes of Q4_0 are those without the offset of 8.
+static float cache_codes(const float *x, bool signs, float steps, int8_t *codes)
+{
+	const float max = block_max(x), factor = steps / max;
+	if (!(factor > 0 && isfinite(factor))) { // max is zero or denormal, or not finite
+		memset(codes, 0, BLOCK);
+		return max < 1 ? 0 : NAN;
+	}
+	bool positive = false; // the largest magnitude is that of positive elements alone
+	if (signs) {
+		float least = x[0], most = x[0];
+		for (int i = 1; i < BLOCK; i++) {
+			least = x[i] < least ? x[i] : least;
+			most = x[i] > most ? x[i] : most;
+		}
+		positive = most > -least;
+	}
+	block_round(x, positive ? -factor : factor, codes);
+	return positive ? -(max / steps) : max / steps;
+}
+
+// Stores n elements in a type of a cache.
+static void store_elements(int type, const float *x, int n, uint8_t *to)
+{
+	int8_t codes[BLOCK];
+	switch (type) {
+	case TYPE_F32:
+		memcpy(to, x, sizeof(float) * (size_t)n);
+		break;
+	case TYPE_F16:
+		for (int i = 0; i < n; i += LANES)
+			vf_store_h_n(to + 2 * (size_t)i, get(x + i, n - i), n - i < LANES ? n - i : LANES);
+		break;
+	case TYPE_Q8_0:
+		for (; n > 0; n -= BLOCK, x += BLOCK, to += 2 + BLOCK) {
+			vf_store_h_n(to, vf_set(cache_codes(x, false, 127, codes)), 1);
+			memcpy(to + 2, codes, BLOCK);
+		}
+		break;
+	case TYPE_Q4_0:
+		for (; n > 0; n -= BLOCK, x += BLOCK, to += 2 + BLOCK / 2) {
+			vf_store_h_n(to, vf_set(cache_codes(x, true, 8, codes)), 1);
+			for (int i = 0; i < BLOCK / 2; i++) {
+				const int low = codes[i] + 8, high = codes[i + BLOCK / 2] + 8;
+				to[2 + i] = (uint8_t)((low < 15 ? low : 15) | (high < 15 ? high : 15) << 4);
+			}
+		}
+	}
 }
 
 // x: (kv_heads, head_dim)
 static void store_kv(const struct op *op, int32_t block, int slot, int part, const float *x)
 {
-	int n = op->head_dim;
-	for (int h = 0; h < op->kv_heads; h++, x += n) {
-		uint8_t *to = cache_at(op, block, part, h);
-		if (op->type == TYPE_F32) {
-			memcpy(to + sizeof(float) * (size_t)slot * n, x, sizeof(float) * (size_t)n);
-			continue;
-		}
-		to += 2 * (size_t)slot * n;
-		for (int i = 0; i < n; i += LANES)
-			vf_store_h_n(to + 2 * (size_t)i, get(x + i, n - i), n - i < LANES ? n - i : LANES);
-	}
+	for (int h = 0; h < op->kv_heads; h++)
+		store_elements(part ? op->value_type : op->type, x + (size_t)h * (size_t)op->head_dim, op->head_dim,
+		               cache_at(op, block, part, h) + op->kv_bytes[part] / BLOCK * (size_t)slot);
 }
 
 // Quantises each block of 32 values to int8 with the scale d = max|x| / 127. A block with a NaN or

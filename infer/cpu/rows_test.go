@@ -77,7 +77,7 @@ func TestF16CacheRoundsToTheNearestHalf(t *testing.T) {
 	onEveryPath(t, 1, func(t *testing.T, d device.Device) {
 		for _, x := range v {
 			p := device.NewProgram(1, 1)
-			kv := allocKV(t, d, device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
+			kv := allocKV(t, d, device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
 			zero, value, y := feed(t, d, p, 1, []float32{0}), feed(t, d, p, 1, []float32{x}), alloc(t, d, 1, 1)
 			p.StoreKV(kv, 0, zero, value)
 			p.Attention(y, zero, kv, 0, device.Attention{Heads: 1, Scale: 1})

@@ -182,7 +182,7 @@ func checkStepsAhead(t *testing.T, how device.Decode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: gguf.F16, Blocks: 8, MaxRows: 64, MaxOut: 4})
+	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 8, MaxRows: 64, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestStepsAheadThatAreImpossibleAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: 64, MaxOut: 4})
+	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 2, MaxRows: 64, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,14 @@ func TestDeviceContract(t *testing.T) {
 	g := openGPU(t)
 	types := fixtures.At([]gguf.Type{gguf.F16, gguf.Q4_K}, []gguf.Type{gguf.F32, gguf.F16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}, cuda.KernelTypes())
 	devicetest.Run(t, devicetest.Suite{
-		Open:  []func() (device.Device, error){g.open},
-		Types: types,
+		Open:   []func() (device.Device, error){g.open},
+		Types:  types,
+		Caches: caches,
 	})
 }
+
+// caches are the formats of KV caches for which there are kernels.
+var caches = []device.CacheType{device.CacheOf(gguf.F16), device.CacheOf(gguf.F32)}
 
 // The same with the units of newer GPUs.
 func TestDeviceContractWithExactUnits(t *testing.T) {
@@ -41,6 +45,7 @@ func TestDeviceContractWithExactUnits(t *testing.T) {
 			devicetest.Run(t, devicetest.Suite{
 				Open:         []func() (device.Device, error){g.open},
 				Types:        types,
+				Caches:       caches,
 				OnlyProducts: true,
 			})
 		})

@@ -376,8 +376,8 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	if err := d.begin(); err != nil {
 		return device.KV{}, err
 	}
-	if l.Type != gguf.F16 && l.Type != gguf.F32 {
-		return device.KV{}, fmt.Errorf("cuda: no kernel for a KV cache of type %s; there are kernels for F16 and F32", l.Type)
+	if err := checkCache(l); err != nil {
+		return device.KV{}, fmt.Errorf("cuda: %w", err)
 	}
 	bytes := int64(4)
 	for _, n := range []int{l.Blocks, l.Layers, l.KVHeads, l.HeadDim, 2 * device.BlockSize} {
@@ -392,7 +392,7 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 		return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks: %w", l.Blocks, err)
 	}
 	named := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
-	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: l.Type == gguf.F16, Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}})
+	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: isHalf(l), Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}})
 	return named, nil
 }
 

@@ -170,7 +170,7 @@ func load(library string, f *gguf.File, rows int, how device.Decode, limits cuda
 	}
 	d.(device.DecodeChooser).ChooseDecode(how)
 	cuda.Limit(d, limits)
-	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: rows, MaxOut: 1})
+	m, err = model.Load(context.Background(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 2, MaxRows: rows, MaxOut: 1})
 	if err != nil {
 		d.Close()
 		if !errors.Is(err, device.ErrFailed) {

@@ -5,7 +5,6 @@ import (
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 )
 
 // operation is one or more operations of a program that are launched together. Fused operations have
@@ -212,7 +211,7 @@ func isStoreFor(store operation, attention device.Op, later []device.Op, rows in
 	l := attention.KV.Layout
 	return store.Kind == device.OpStoreKV && store.rope != nil && store.KV == attention.KV && store.Layer == attention.Layer &&
 		store.rope.Dst == attention.X && overwritten(later, attention.X) &&
-		cudakern.CanStore(l.Type == gguf.F16, attention.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, rows)
+		cudakern.CanStore(isHalf(l), attention.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, rows)
 }
 
 // isProductOf reports whether ops begin with a product of the result of attention, which no other

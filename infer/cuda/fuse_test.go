@@ -54,7 +54,7 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 	a, b, c, d := tensor(4, gguf.F32), tensor(5, gguf.F32), tensor(6, gguf.F32), tensor(7, gguf.F32)
 	w, half, bias := tensor(10, gguf.F32), tensor(11, gguf.F16), device.Tensor{ID: 12, Type: gguf.F32, Rows: 1, Cols: 8}
 	rope := device.RoPE{HeadDim: 8, Dims: 8, Base: 1e4}
-	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 8}}
+	kv := device.KV{ID: 1, Layout: device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 8}}
 	state := device.State{ID: 1, Layout: device.StateLayout{Slots: 1, Values: 64}}
 	for _, c := range []struct {
 		name   string
@@ -394,9 +394,9 @@ func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
 	}
 	w := device.Tensor{ID: 10, Type: gguf.F16, Rows: 1024, Cols: 1024}
 	rope := device.RoPE{HeadDim: 64, Dims: 64, Base: 1e4}
-	layout := device.KVLayout{Type: gguf.F16, Blocks: 1, Layers: 2, KVHeads: 16, HeadDim: 64}
+	layout := device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1, Layers: 2, KVHeads: 16, HeadDim: 64}
 	kv, large := device.KV{ID: 1, Layout: layout}, device.KV{ID: 2, Layout: layout}
-	large.Layout.Type, large.Layout.KVHeads, large.Layout.HeadDim = gguf.F32, 8, 128
+	large.Layout.Type, large.Layout.KVHeads, large.Layout.HeadDim = device.CacheOf(gguf.F32), 8, 128
 	for _, c := range []struct {
 		name   string
 		rows   int

@@ -109,14 +109,14 @@ func (k *kernels) needs(op device.Op) []need {
 	case device.OpRoPE:
 		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
 	case device.OpStoreKV:
-		half := op.KV.Layout.Type == gguf.F16
+		half := isHalf(op.KV.Layout)
 		return []need{{fmt.Sprint("store ", half), func() error { return errorOf(k.storeKV(half)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
-		if half := l.Type == gguf.F16; op.Attention.MaxBias > 0 {
+		if half := isHalf(l); op.Attention.MaxBias > 0 {
 			return []need{{fmt.Sprint("ALiBi ", half), func() error { return errorOf(k.alibi(half)) }}}
 		}
-		key := attentionKey{l.Type == gguf.F16, op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
+		key := attentionKey{isHalf(l), op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
 		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}

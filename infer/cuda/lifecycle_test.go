@@ -98,7 +98,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := alloc(4)
-	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+	kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,11 +138,11 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 			return err
 		}, "4096.0 MiB of GPU memory are needed, but only"},
 		{"a KV cache larger than the device", func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 24, Layers: 16, KVHeads: 8, HeadDim: 128})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1 << 24, Layers: 16, KVHeads: 8, HeadDim: 128})
 			return err
 		}, "MiB of GPU memory are needed"},
 		{"a KV cache larger than any address", func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 1 << 30, Layers: 1 << 30, KVHeads: 1 << 20, HeadDim: 1 << 20})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 1 << 30, Layers: 1 << 30, KVHeads: 1 << 20, HeadDim: 1 << 20})
 			return err
 		}, "fit in memory"},
 		{"writing to a weight", func() error { return compile(func(p *device.Program) { p.Add(weight, x) }) }, "is a weight"},
@@ -152,7 +152,7 @@ func TestErrorsNameTheTrouble(t *testing.T) {
 			return compile(func(p *device.Program) { p.StoreKV(strangeKV, 0, x, x) })
 		}, "not belong to this device"},
 		{"heads that no kernel takes", func() error {
-			wide, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 257})
+			wide, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 257})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +187,7 @@ func TestAClosedDeviceRefusesEverything(t *testing.T) {
 		"Upload": func() error { _, err := d.Upload(gguf.F32, 1, 1, make([]byte, 4)); return err },
 		"Alloc":  func() error { _, err := d.Alloc(1, 1); return err },
 		"AllocKV": func() error {
-			_, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
+			_, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
 			return err
 		},
 		"Compile": func() error { _, err := d.Compile(device.NewProgram(1, 1)); return err },
@@ -210,7 +210,7 @@ func TestTablesLongerThanTheCacheAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+	kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestLoadingTellsOfKernelsThatAreCompiled(t *testing.T) {
 				t.Fatal(err)
 			}
 			var told []model.Progress
-			o := model.Options{CacheType: gguf.F16, Blocks: 2, MaxRows: 4, Progress: func(p model.Progress) { told = append(told, p) }}
+			o := model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 2, MaxRows: 4, Progress: func(p model.Progress) { told = append(told, p) }}
 			if _, err := model.Load(t.Context(), f, d, o); err != nil {
 				t.Fatal(err)
 			}
@@ -355,8 +355,8 @@ func (d *compiling) WorkBytes(programs ...*device.Program) int64 {
 // What is planned for before a model is loaded is what its programs take.
 func TestWorkBytesIsWhatProgramsTake(t *testing.T) {
 	for _, o := range []model.Options{
-		{CacheType: gguf.F16, Blocks: 3, MaxRows: 1},
-		{CacheType: gguf.F32, Blocks: 50, MaxRows: 40, MaxOut: 9},
+		{CacheType: device.CacheOf(gguf.F16), Blocks: 3, MaxRows: 1},
+		{CacheType: device.CacheOf(gguf.F32), Blocks: 50, MaxRows: 40, MaxOut: 9},
 	} {
 		for typ, exact := range map[gguf.Type]bool{gguf.F32: true, gguf.Q8_0: false} { // whose images are the larger ones
 			t.Run(fmt.Sprintf("%d rows, %s weights", o.MaxRows, typ), func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 // lowering turns recorded operations into launches. It allocates and loads everything that they need.
@@ -146,7 +147,11 @@ func check(op device.Op) (err error) {
 		if op.Attention.MaxBias > 0 {
 			checks = cudakern.CheckALiBi
 		}
-		err = checks(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
+		if err = checkCache(l); err == nil {
+			err = checks(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
+		}
+	case device.OpStoreKV:
+		err = checkCache(op.KV.Layout)
 	case device.OpRoute:
 		if op.Routing.Experts > cudakern.MaxExperts {
 			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
@@ -158,6 +163,17 @@ func check(op device.Op) (err error) {
 	}
 	return err
 }
+
+// checkCache returns an error if there are no kernels for KV caches with the layout l.
+func checkCache(l device.KVLayout) error {
+	if !isHalf(l) && l.Type != device.CacheOf(gguf.F32) {
+		return fmt.Errorf("there are no kernels for a KV cache in the format %s, only for f16 and f32; choose one of these, or compute on the CPU with --device cpu", l.Type)
+	}
+	return nil
+}
+
+// isHalf reports whether a KV cache is F16.
+func isHalf(l device.KVLayout) bool { return l.Type == device.CacheOf(gguf.F16) }
 
 var errNoKernel = errors.New("the operation has no kernel")
 

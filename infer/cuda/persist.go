@@ -129,8 +129,8 @@ func (d *cuda) walkMemory(x *executable, p *device.Program) (cudakern.WalkMemory
 
 // persistKernel returns the resident kernel for the weights of p.
 func (d *cuda) persistKernel(p *device.Program) (*cudakern.Persist, error) {
-	if i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpStoreKV && op.KV.Layout.Type != gguf.F16 }); i >= 0 {
-		return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of type %s", p.Ops[i].KV.Layout.Type)}
+	if i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpStoreKV && !isHalf(op.KV.Layout) }); i >= 0 {
+		return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of format %s", p.Ops[i].KV.Layout.Type)}
 	}
 	i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpMatMul })
 	if i < 0 {

@@ -45,6 +45,7 @@ func TestDeviceContractInAResidentKernel(t *testing.T) {
 	devicetest.Run(t, devicetest.Suite{
 		Open:         []func() (device.Device, error){func() (device.Device, error) { return g.openDecoding(device.DecodePersistent) }},
 		Types:        types,
+		Caches:       caches,
 		OnlyProducts: true,
 	})
 }
@@ -110,7 +111,7 @@ func TestALayerHasFiveLaunchesAndMeetings(t *testing.T) {
 				return
 			}
 			c := compiles{d, map[int]device.Executable{}}
-			if _, err = model.Load(context.Background(), f, c, model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 4, MaxOut: 4}); err == nil {
+			if _, err = model.Load(context.Background(), f, c, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 4, MaxOut: 4}); err == nil {
 				one.launches, one.meetings = cuda.Launches(c.programs[1])
 				few.launches, few.meetings = cuda.Launches(c.programs[4])
 			}
@@ -142,7 +143,7 @@ func (g *gpu) logits(t *testing.T, f *gguf.File, how device.Decode) (all [][]flo
 		t.Fatal(err)
 	}
 	defer d.Close()
-	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: gguf.F16, Blocks: 12, MaxRows: 16, MaxOut: 4})
+	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 12, MaxRows: 16, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,13 +187,13 @@ func TestGraphsDecodeWhatTheResidentKernelCannot(t *testing.T) {
 		name  string
 		how   device.Decode
 		typ   gguf.Type
-		cache gguf.Type
+		cache device.CacheType
 		says  string
 	}{
-		{"chosen", device.DecodeGraph, gguf.Q8_0, gguf.F16, "chosen by --decode"},
-		{"a GPU that was not measured", device.DecodeAuto, gguf.Q8_0, gguf.F16, "not measured"},
-		{"a cache of float32", device.DecodePersistent, gguf.Q8_0, gguf.F32, "no KV cache of type F32"},
-		{"another type of weights", device.DecodePersistent, gguf.F32, gguf.F16, "no resident kernel for weights of type F32"},
+		{"chosen", device.DecodeGraph, gguf.Q8_0, device.CacheOf(gguf.F16), "chosen by --decode"},
+		{"a GPU that was not measured", device.DecodeAuto, gguf.Q8_0, device.CacheOf(gguf.F16), "not measured"},
+		{"a cache of float32", device.DecodePersistent, gguf.Q8_0, device.CacheOf(gguf.F32), "no KV cache of format f32"},
+		{"another type of weights", device.DecodePersistent, gguf.F32, device.CacheOf(gguf.F16), "no resident kernel for weights of type F32"},
 	} {
 		f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: c.typ, Layers: 1}))
 		if err != nil {

@@ -43,7 +43,7 @@ func loadTiny(t *testing.T, d device.Device, typ gguf.Type, dim int) *model.Mode
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: gguf.F16, Blocks: 4, MaxRows: 4, MaxOut: 4})
+	m, err := model.Load(t.Context(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 4, MaxRows: 4, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTheResidentKernelLeavesForWhateverElseUsesTheGPU(t *testing.T) {
 	d := openResident(t, 3, patient)
 	m := loadTiny(t, d, gguf.Q8_0, 128)
 	x, y := alloc(t, d, 4, 128), alloc(t, d, 4, 128)
-	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 64})
+	kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

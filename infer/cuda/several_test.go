@@ -96,10 +96,10 @@ func tooSmall(t *testing.T, file []byte, answers, rows int) int64 {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	d, err := placement.DeviceOf(f, config, dev, gguf.F16, placement.StepLimitsOf(answers, rows))
+	d, err := placement.DeviceOf(f, config, dev, device.CacheOf(gguf.F16), placement.StepLimitsOf(answers, rows))
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := config.KVLayout(gguf.F16, 1).BlockBytes() + d.Block
+	block := config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes() + d.Block
 	return cuda.Reserve + d.Weights + d.Scratch + int64(config.ContextLength/device.BlockSize)*block - 1
 }

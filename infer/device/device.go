@@ -52,9 +52,9 @@ func (t Tensor) None() bool { return t.ID == 0 }
 // [layer][K|V][kv head][BlockSize][HeadDim]. A latent cache (multi-head latent attention) has no
 // V: its values are the first Latent elements of its keys.
 type KVLayout struct {
-	Type    gguf.Type // F16 or F32
-	Group   int       // cache group, an index into Batch.Tables: caches of one group have the same block tables
-	Table   int       // the most blocks of a block table, those behind a window included; 0: Blocks
+	Type    CacheType
+	Group   int // cache group, an index into Batch.Tables: caches of one group have the same block tables
+	Table   int // the most blocks of a block table, those behind a window included; 0: Blocks
 	Blocks  int
 	Layers  int
 	KVHeads int
@@ -86,8 +86,11 @@ func (l KVLayout) Bytes() int64 { return int64(l.Blocks) * l.BlockBytes() }
 
 // BlockBytes returns the size of one block over all layers, in bytes.
 func (l KVLayout) BlockBytes() int64 {
-	_, b := l.Type.Block()
-	return int64(l.Layers) * int64(l.Parts()) * int64(l.KVHeads) * BlockSize * int64(l.HeadDim) * int64(b)
+	head := l.HeadBytes(0)
+	if l.Parts() > 1 {
+		head += l.HeadBytes(1)
+	}
+	return int64(l.Layers) * int64(l.KVHeads) * head
 }
 
 // CheckBlock returns an error unless the cache has the block and data has its size.

@@ -5,7 +5,6 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 )
 
@@ -72,7 +71,7 @@ func (l *loop) measure() {
 
 // setReads records what steps read, and what measures the bandwidth of the memory: of a model on one device
 // that does not read weights from their file.
-func (r *loadedModel) setReads(p placed, cache gguf.Type) {
+func (r *loadedModel) setReads(p placed, cache device.CacheType) {
 	if len(p.stages) != 1 || p.experts.Layers > 0 || p.info.InFile != "" {
 		return
 	}

@@ -43,7 +43,7 @@ func TestAnAnswerReportsWhatItsDecodeReads(t *testing.T) {
 	a := b.ask(r)
 	var want int64
 	for positions := 41; positions <= 44; positions++ { // the first token comes from the prompt's last row
-		n, err := model.StepBytes(f, mustConfig(t, f), gguf.F16, positions)
+		n, err := model.StepBytes(f, mustConfig(t, f), device.CacheOf(gguf.F16), positions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestExpertsOfSeveralAnswersAreNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads, err := model.ReadsOf(f, mustConfig(t, f), gguf.F16)
+	reads, err := model.ReadsOf(f, mustConfig(t, f), device.CacheOf(gguf.F16))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestExpertsOfSeveralAnswersAreNotCounted(t *testing.T) {
 	if _, known := reads.Step(2, 10); known {
 		t.Error("a row and a drafted one of a mixture of experts read a known number of bytes")
 	}
-	dense, err := model.ReadsOf(mustParse(t, gguftest.TinyLlama(gguftest.Llama{})), mustConfig(t, mustParse(t, gguftest.TinyLlama(gguftest.Llama{}))), gguf.F16)
+	dense, err := model.ReadsOf(mustParse(t, gguftest.TinyLlama(gguftest.Llama{})), mustConfig(t, mustParse(t, gguftest.TinyLlama(gguftest.Llama{}))), device.CacheOf(gguf.F16))
 	if err != nil {
 		t.Fatal(err)
 	}

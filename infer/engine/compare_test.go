@@ -22,7 +22,7 @@ func fullLogits(t *testing.T, file []byte, tokens []int32) (rows [][]float32) {
 	t.Helper()
 	f, config := parse(t, file)
 	n := len(tokens)
-	m, err := model.LoadStages(t.Context(), f, []model.Stage{{Device: ref.New(), Layers: len(config.Layers)}}, model.Options{CacheType: gguf.F16, Blocks: n/device.BlockSize + 1, MaxRows: n})
+	m, err := model.LoadStages(t.Context(), f, []model.Stage{{Device: ref.New(), Layers: len(config.Layers)}}, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: n/device.BlockSize + 1, MaxRows: n})
 	if err != nil {
 		t.Fatal(err)
 	}

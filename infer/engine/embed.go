@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
@@ -273,13 +273,13 @@ func (l *loop) answersOf(m *openModel) int {
 	return placement.EmbedAnswers(min(l.contextOf(m), m.config.ContextLength), placement.StepLimits(l.limitsOf(m)))
 }
 
-// cacheOf returns the format of m's KV cache, and its name. Encoders and rankers have few positions in it at a
+// cacheOf returns the format of m's KV cache. Encoders and rankers have few positions in it at a
 // time, and lose nothing to rounding.
-func (l *loop) cacheOf(m *openModel) (gguf.Type, string) {
+func (l *loop) cacheOf(m *openModel) device.CacheType {
 	if m.config.Ranks() || m.config.Embeds() && m.config.IsBidirectional() {
-		return gguf.F32, strings.ToLower(gguf.F32.String())
+		return device.CacheOf(gguf.F32)
 	}
-	return l.cache, l.options.CacheType
+	return l.cache
 }
 
 // errWritesNothing refuses to generate with a model that computes embeddings or ranks documents.

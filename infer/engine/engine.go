@@ -69,7 +69,7 @@ type Options struct {
 	Model         string // the model to load at the start; none if empty
 	ContextLength int    // positions of one answer, prompt included; 0: the model's maximum, or what memory allows
 	Threads       int    // of the CPU, for the status only; OpenDevice uses them
-	CacheType     string // element type of the KV cache, f16 or f32; empty: f16
+	CacheType     string // format of the KV cache, a name for placement.ParseCache; empty: f16
 	Parallel      int    // answers running at once; 0: 16
 	QueueLimit    int    // requests that may wait; 0: 256
 	ChunkRows     int    // maximum tokens of a step, prefill and decode together; 0: 256, or more if the device is faster with more
@@ -161,12 +161,12 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	cacheType, known := placement.CacheTypes[o.CacheType]
+	caches, cacheErr := placement.ParseCache(o.CacheType)
 	switch {
 	case o.Catalog == nil || o.OpenDevice == nil:
 		return nil, errors.New("an engine needs a catalog and a device")
-	case !known:
-		return nil, fmt.Errorf("unknown type %q of the KV cache: use f16 or f32", o.CacheType)
+	case cacheErr != nil:
+		return nil, fmt.Errorf("unknown format of the KV cache: %w", cacheErr)
 	case min(o.ContextLength, o.Parallel, o.QueueLimit, o.ChunkRows) < 0:
 		return nil, errors.New("context length, parallel answers, queue limit and chunk rows must not be negative")
 	}
@@ -200,7 +200,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	})
 	l := &loop{
 		options: o,
-		cache:   cacheType,
+		caches:  caches,
 		models:  e.models,
 		inbox:   e.inbox,
 		status:  e.status,
@@ -245,9 +245,9 @@ func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
 	invalid := func(field, format string, args ...any) error {
 		return &infer.Error{Code: infer.CodeInvalid, Param: field, Message: fmt.Sprintf(format, args...)}
 	}
-	switch _, known := placement.CacheTypes[s.CacheType]; {
-	case !known:
-		return invalid("cache_type", "the cache type %q is neither f16 nor f32", s.CacheType)
+	switch _, err := placement.ParseCache(s.CacheType); {
+	case err != nil:
+		return invalid("cache_type", "unknown format of the KV cache: %s", err)
 	case s.ContextLength < 0 || s.ContextLength > maxContext:
 		return invalid("context_length", "a context of %d tokens is not possible; give 0 for the model's own, or up to %d", s.ContextLength, maxContext)
 	case s.Threads < 0 || s.Threads > maxThreads:

@@ -553,7 +553,7 @@ func memoryFor(t *testing.T, o Options, blocks int) int64 {
 	t.Helper()
 	m := toySource(t)
 	scratch := placement.StepLimitsOf(o.Parallel, o.ChunkRows).Scratch(m.config)
-	return model.WeightBytes(m.file) + scratch + placement.Spare + 2*int64(blocks)*m.config.KVLayout(1, 1).BlockBytes()
+	return model.WeightBytes(m.file) + scratch + placement.Spare + 2*int64(blocks)*m.config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
 }
 
 // toySource is the toy's file, opened.

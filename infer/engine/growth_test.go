@@ -101,7 +101,7 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 	var free int64
 	reads := 0
 	m := toySource(t)
-	block := m.config.KVLayout(1, 1).BlockBytes()
+	block := m.config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
 	var b *bench
 	b = newBench(t, func(_ *bench, o *Options) {
 		o.Parallel, o.ContextLength = 4, 256
@@ -190,7 +190,7 @@ func TestEngine_AnswersTakeTurnsWhereMemoryIsShort(t *testing.T) {
 		return ids
 	}
 	m := toySource(t)
-	room := placement.Spare + 5*m.config.KVLayout(1, 1).BlockBytes()
+	room := placement.Spare + 5*m.config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
 	plenty := ask(func(*bench) int64 { return 1 << 40 })
 	scarce := ask(func(b *bench) int64 { return max(1, room-b.Status().Cache.Used) })
 	for i := range plenty {
@@ -216,7 +216,7 @@ func TestFitAgreesWithTheEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	least := model.WeightBytes(f) + placement.StepLimitsOf(3, 0).Scratch(config) + placement.Spare
-	block := config.KVLayout(gguf.F16, 1).BlockBytes()
+	block := config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
 	for _, memory := range []int64{least, least + 20*block, least + 70*block, least + 1000*block} {
 		b := newBench(t, func(b *bench, o *Options) { b.files["toy"], b.memory, o.Parallel = file, memory, 3 })
 		err := b.WaitReady(t.Context())

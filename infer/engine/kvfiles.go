@@ -17,7 +17,6 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
 )
 
@@ -673,7 +672,7 @@ var program = sync.OnceValue(func() string {
 
 // identity returns what KV caches of the model on these devices belong to. It reads the mapped weights of
 // the file.
-func identity(m *openModel, p placed, cache gguf.Type, blockBytes []int, state bool) kvfile.Identity {
+func identity(m *openModel, p placed, cache device.CacheType, blockBytes []int, state bool) kvfile.Identity {
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
 	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)

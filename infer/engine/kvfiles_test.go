@@ -263,7 +263,8 @@ func TestAChatThatIsCancelledWhileItIsRestoredLeavesNothingBehind(t *testing.T) 
 func TestRealModel_ARestoredCacheGivesTheSameBits(t *testing.T) {
 	for name, caches := range map[string][]string{
 		"gemma3": {"f16"}, "gemma3n": {"f16"}, "gpt_oss": {"f16"}, "deepseek2": {"f16", "f32"}, "exaone4_swa": {"f16"}, "phi3_longrope": {"f32"},
-		"qwen35": {"f16"}, "lfm2": {"f32"}, // with recurrent state
+		"gemma2": {"q8_0"}, "qwen3": {"q8_0/q4_0"}, "glm4_moe_lite": {"q4_0"},
+		"qwen35": {"f16", "q4_0"}, "lfm2": {"f32"}, // with recurrent state
 	} {
 		file := readFile(t, filepath.Join(fixtures.Path(t, "logits", name), "f32.gguf"))
 		for _, cache := range caches {
@@ -434,7 +435,7 @@ func TestRealModel_AStoredCacheHasTheLastWindowsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := mustConfig(t, f)
-	whole := 5 * config.KVLayout(gguf.F16, 1).BlockBytes()
+	whole := 5 * config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
 	if opening.err != nil || positions(t, d) != 160 || size() > 4096+5*200+whole*2/3 {
 		t.Fatalf("%d positions in %d bytes, without windows they take %d; %v", positions(t, d), size(), whole, opening.err)
 	}
@@ -469,7 +470,7 @@ func TestRealModel_ACacheOnTwoDevicesIsRestored(t *testing.T) {
 	}
 	load := func() *model.Model {
 		m, err := model.LoadStages(t.Context(), file, []model.Stage{{Device: ref.New(), Layers: 2}, {Device: ref.New(), Layers: len(mustConfig(t, file).Layers) - 2}},
-			model.Options{CacheType: gguf.F16, Blocks: 4, MaxRows: 48, MaxOut: 1})
+			model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 4, MaxRows: 48, MaxOut: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -172,7 +172,8 @@ func (l *loop) setupNow() infer.Setup {
 }
 
 func (l *loop) apply(s infer.Setup) {
-	l.options.ContextLength, l.options.CacheType, l.cache = s.ContextLength, s.CacheType, placement.CacheTypes[s.CacheType]
+	l.options.ContextLength, l.options.CacheType = s.ContextLength, s.CacheType
+	l.caches, _ = placement.ParseCache(s.CacheType) // Open and Reload have checked it
 	l.options.Draft = s.Draft
 	if l.options.SetThreads != nil {
 		l.options.Threads = s.Threads
@@ -365,11 +366,41 @@ type placed struct {
 	converted string            // which weights are converted for a device, as a sentence; empty: none
 }
 
-// place opens one device after the other until m fits on them.
+// place opens devices for m and plans it on them, with the first format of the KV cache with which the whole context fits, else with the
+// last one that the devices have.
 func (l *loop) place(m *openModel, p *placed) error {
+	asked, whole := *p, m.config.ContextLength
+	if context := l.contextOf(m); context > 0 {
+		whole = min(whole, context)
+	}
+	try := func(cache device.CacheType) error {
+		l.close(p.devices)
+		*p, l.cache, l.sched.limits = asked, cache, l.limitsOf(m)
+		return l.placeOnDevices(m, p)
+	}
+	first := l.caches[0]
+	err := try(first)
+	short := err == nil && p.plan.Context < whole || err != nil && infer.AsError(infer.CodeInternal, err).Code == infer.CodeMemory
+	if short && len(l.caches) > 1 && l.cacheOf(m) == first {
+		if smaller := l.caches[1]; try(smaller) == nil {
+			p.addNotice(fmt.Sprintf("the KV cache is %s, because the whole context does not fit with %s", smaller, first))
+			err = nil
+		} else { // a device may have no kernels for it
+			err = try(first)
+		}
+	}
+	if err == nil {
+		p.addNotice(m.config.NotQuantized(l.cacheOf(m)))
+	}
+	return err
+}
+
+// placeOnDevices opens one device after the other until m fits on them.
+func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 	var sizes []placement.Device
 	var reason error
-	cache, _ := l.cacheOf(m)
+	cache := l.cacheOf(m)
+	p.head.CacheType = cache
 	sum := placement.ModelOf(m.config, cache)
 	for dev, err := range l.options.devices(m.file) {
 		if err != nil {
@@ -380,6 +411,9 @@ func (l *loop) place(m *openModel, p *placed) error {
 			continue
 		}
 		p.devices = append(p.devices, dev)
+		if err := m.config.Check(dev, cache); err != nil {
+			return infer.Errorf(infer.CodeDevice, "cannot load model %q: %s", m.info.Name, err)
+		}
 		size, err := l.sizeBeside(p, m, dev, len(sizes))
 		if err != nil {
 			return err
@@ -450,7 +484,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 		}
 		sizes = append(sizes, size)
 	}
-	cache, _ := l.cacheOf(m)
+	cache := l.cacheOf(m)
 	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, l.placementLimits(m, rows))
 	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
@@ -506,8 +540,7 @@ func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (pl
 
 // sizeOn returns what m takes of the memory of dev, the i-th device.
 func (l *loop) sizeOn(m *openModel, dev device.Device, i int) (placement.Device, error) {
-	cache, _ := l.cacheOf(m)
-	size, err := placement.DeviceOf(m.file, m.config, dev, cache, placement.StepLimits(l.sched.limits))
+	size, err := placement.DeviceOf(m.file, m.config, dev, l.cacheOf(m), placement.StepLimits(l.sched.limits))
 	if err != nil {
 		return size, infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
 	}
@@ -528,6 +561,11 @@ func (o *Options) devices(file *gguf.File) iter.Seq2[device.Device, error] {
 		}
 		o.MoreDevices()(yield)
 	}
+}
+
+// addNotice adds a sentence without its full stop to what people are told of the plan; empty: none.
+func (p *placed) addNotice(notice string) {
+	p.plan.Notice = strings.Trim(p.plan.Notice+"; "+notice, "; ")
 }
 
 // setStages sets stages, experts, info and converted from the plan and the types of weights. info.Name lists
@@ -579,7 +617,7 @@ func memoryOf(plan placement.Plan, devices []device.Device) (list []infer.Memory
 // loadPlaced loads m as it was placed.
 func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	info, o := p.info, l.options
-	cache, cacheName := l.cacheOf(m)
+	cache := l.cacheOf(m)
 	forward, err := l.load(l.ctx, m.file, p.stages, model.Options{
 		CacheType: cache,
 		Blocks:    p.plan.Blocks,
@@ -620,7 +658,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 		Device:    info.Name,
 		Path:      info.Path,
 		Decode:    string(info.Decode),
-		CacheType: cacheName,
+		CacheType: cache.String(),
 		Engine:    o.Version,
 	}
 	r.setReads(p, cache)

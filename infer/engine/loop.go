@@ -9,7 +9,6 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 )
 
@@ -17,7 +16,8 @@ import (
 // a consumer.
 type loop struct {
 	options Options
-	cache   gguf.Type
+	caches  []device.CacheType // formats of the KV cache to try, in their order
+	cache   device.CacheType   // of the model that is placed or loaded
 	models  *openModels
 	inbox   *inbox
 	status  *status

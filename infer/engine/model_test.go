@@ -279,7 +279,7 @@ func TestRealModel_TooLargeForItsDeviceIsDivided(t *testing.T) {
 	limit := func(o *Options) { o.ChunkRows, o.Parallel = 8, 2 }
 	whole := openReference(t, file, limit).ask(r)
 	scratch := placement.StepLimitsOf(2, 8).Scratch(config)
-	cache := config.KVLayout(gguf.F16, 2).Bytes() / 4 // of one layer, for 64 positions
+	cache := config.KVLayout(device.CacheOf(gguf.F16), 2).Bytes() / 4 // of one layer, for 64 positions
 	for _, c := range []struct {
 		name   string
 		memory int64
@@ -455,7 +455,7 @@ func TestRealModel_ExpertsThatDoNotFitOnItsDeviceStayOnTheHost(t *testing.T) {
 	r.IgnoreEOS, r.Alternatives = true, 2
 	limit := func(o *Options) { o.ChunkRows, o.Parallel, o.ContextLength = 8, 2, 64 }
 	whole := openReference(t, file, limit).ask(r)
-	rest := weights + placement.StepLimitsOf(2, 8).Scratch(config) + 2*config.KVLayout(gguf.F16, 2).Bytes()
+	rest := weights + placement.StepLimitsOf(2, 8).Scratch(config) + 2*config.KVLayout(device.CacheOf(gguf.F16), 2).Bytes()
 	for missing := 1; missing <= len(parts.Experts); missing++ {
 		t.Run(fmt.Sprintf("of %d layers", missing), func(t *testing.T) {
 			rest -= parts.Experts[missing-1]
@@ -509,7 +509,7 @@ func TestRealModel_HasLargerStepsWhereTheDeviceIsFasterAndTheMemoryAllows(t *tes
 	f, config := parse(t, file)
 	weights := weightBytes(t, f)
 	needs := func(rows int) int64 {
-		return weights + placement.StepLimitsOf(2, rows).Scratch(config) + 2*config.KVLayout(gguf.F16, 2).Bytes()
+		return weights + placement.StepLimitsOf(2, rows).Scratch(config) + 2*config.KVLayout(device.CacheOf(gguf.F16), 2).Bytes()
 	}
 	for _, c := range []struct {
 		name            string

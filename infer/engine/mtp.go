@@ -58,7 +58,7 @@ type headed interface {
 	States(dst []float32, first int) error
 }
 
-// headOptions returns the sizes of the head of m; zero: it has none, or drafts come from elsewhere.
+// headOptions returns the sizes of the head of m, without the format of its KV cache; zero: it has none, or drafts come from elsewhere.
 func (l *loop) headOptions(m *openModel) (o model.HeadOptions, why string) {
 	if d := l.options.Draft; d != DraftAuto && d != DraftMTP || m.config.Embeds() {
 		return o, ""
@@ -70,7 +70,7 @@ func (l *loop) headOptions(m *openModel) (o model.HeadOptions, why string) {
 		return o, why
 	}
 	slots := min(l.options.Parallel, draftRows)
-	return model.HeadOptions{CacheType: l.cache, Blocks: slots * headContext / device.BlockSize, MaxRows: headRows, MaxOut: slots}, ""
+	return model.HeadOptions{Blocks: slots * headContext / device.BlockSize, MaxRows: headRows, MaxOut: slots}, ""
 }
 
 // headBytes returns what the head of m takes of the memory of dev; 0: there is none.

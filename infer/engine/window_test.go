@@ -45,7 +45,7 @@ func TestRealModel_SlidingWindowsGiveTheBitsOfAFreshCache(t *testing.T) {
 			b := openReference(t, file, func(o *Options) {
 				limit(o)
 				o.OpenDevice = func(*gguf.File) (device.Device, error) {
-					return smallDevice{ref.New(), sum + blocks*config.KVLayout(gguf.F16, 1).BlockBytes()*8/7, &closed}, nil
+					return smallDevice{ref.New(), sum + blocks*config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()*8/7, &closed}, nil
 				}
 			})
 			reused := 0

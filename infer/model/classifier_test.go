@@ -155,7 +155,7 @@ func TestAFileThatCannotRankIsRefusedByWhatItLacks(t *testing.T) {
 			}
 			dev := ref.New()
 			defer dev.Close()
-			if _, err := model.Load(t.Context(), f, dev, model.Options{CacheType: gguf.F32, Blocks: 1, MaxRows: 4}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := model.Load(t.Context(), f, dev, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 1, MaxRows: 4}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want it to mention %q", err, c.want)
 			}
 		})

@@ -32,7 +32,7 @@ func FuzzEmbeddingModel(f *testing.F) {
 		}
 		dev := ref.New()
 		defer dev.Close()
-		m, err := model.Load(context.Background(), parsed, dev, model.Options{CacheType: gguf.F32, Blocks: 1, MaxRows: 4})
+		m, err := model.Load(context.Background(), parsed, dev, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 1, MaxRows: 4})
 		if err != nil || !config.Embeds() {
 			return
 		}

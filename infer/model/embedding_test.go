@@ -152,7 +152,7 @@ func openEmbedder(t *testing.T, file []byte, openDevice func() (device.Device, e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	m, err := model.Load(t.Context(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 256})
+	m, err := model.Load(t.Context(), f, dev, model.Options{CacheType: device.CacheOf(cache), Blocks: 8, MaxRows: 256})
 	if err != nil {
 		t.Fatal(err)
 	}

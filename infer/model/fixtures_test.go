@@ -409,7 +409,7 @@ func openFor(t *testing.T, f *gguf.File, openDevice func() (device.Device, error
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	m, err := model.Load(context.Background(), f, dev, model.Options{CacheType: cache, Blocks: 8, MaxRows: 64, Context: positions})
+	m, err := model.Load(context.Background(), f, dev, model.Options{CacheType: device.CacheOf(cache), Blocks: 8, MaxRows: 64, Context: positions})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,7 +602,7 @@ func TestStagesGiveTheLogitsOfTheWhole(t *testing.T) {
 					t.Cleanup(func() { dev.Close() })
 					stages = append(stages, model.Stage{Device: dev, Layers: []int{n, layers - n}[i]})
 				}
-				m, err := model.LoadStages(context.Background(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64})
+				m, err := model.LoadStages(context.Background(), f, stages, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 64})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -651,7 +651,7 @@ func TestStagesHandAllRowsOfAStepOverAtOnce(t *testing.T) {
 		defer dev.Close()
 		stages = append(stages, model.Stage{Device: copies{dev, &reads, &writes}, Layers: 1})
 	}
-	m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64})
+	m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

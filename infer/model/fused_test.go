@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/ref"
@@ -98,7 +99,7 @@ func TestExpertsWithGatesAndUpsInOneTensorGiveTheSameLogits(t *testing.T) {
 	t.Run("gpt-oss has biases of each, and refuses them", func(t *testing.T) {
 		keys := with(base, map[string]any{"attention.sliding_window": 7})
 		fused := withFusedExperts(t, random(t, "gpt-oss", keys, dim, vocab), "gpt-oss", keys, dim)
-		_, err := Load(t.Context(), fused, ref.New(), Options{CacheType: gguf.F32, Blocks: 1, MaxRows: 2})
+		_, err := Load(t.Context(), fused, ref.New(), Options{CacheType: device.CacheOf(gguf.F32), Blocks: 1, MaxRows: 2})
 		if want := fmt.Sprintf("%q", "blk.0.ffn_gate_exps.weight"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to name %s", err, want)
 		}

@@ -21,10 +21,10 @@ import (
 
 // HeadOptions size a head.
 type HeadOptions struct {
-	CacheType gguf.Type // of its KV cache
-	Blocks    int       // of its KV cache; 0: the head is not loaded
-	MaxRows   int       // of a step, at most those of the model
-	MaxOut    int       // rows of a step with logits, at most those of the model
+	CacheType device.CacheType // of its KV cache
+	Blocks    int              // of its KV cache; 0: the head is not loaded
+	MaxRows   int              // of a step, at most those of the model
+	MaxOut    int              // rows of a step with logits, at most those of the model
 }
 
 // Head is a loaded head. It is used by the goroutine that uses its model, between two steps of that.

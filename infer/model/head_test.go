@@ -135,7 +135,7 @@ func openHead(t *testing.T, file []byte, open func() (device.Device, error)) ope
 	}
 	t.Cleanup(func() { dev.Close() })
 	m, err := model.Load(t.Context(), f, dev, model.Options{
-		CacheType: gguf.F32, Blocks: 8, MaxRows: 128, MaxOut: 8, Head: model.HeadOptions{CacheType: gguf.F32, Blocks: 8, MaxRows: 64, MaxOut: 4},
+		CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 128, MaxOut: 8, Head: model.HeadOptions{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 64, MaxOut: 4},
 	})
 	if err != nil {
 		t.Fatal(err)

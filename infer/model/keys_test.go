@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/ref"
@@ -152,7 +153,7 @@ func TestEveryFamilyRefusesWhatItDoesNotKnow(t *testing.T) {
 		} {
 			f, err := gguf.Parse(c.edit(bytes.Clone(file)))
 			if err == nil {
-				_, err = model.Load(t.Context(), f, ref.New(), model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 2})
+				_, err = model.Load(t.Context(), f, ref.New(), model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 2})
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s with %s: got %v, want it to say %q", name, c.what, err, c.want)

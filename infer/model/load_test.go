@@ -99,7 +99,7 @@ func TestLoadRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = model.Load(context.Background(), f, ref.New(), model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 8})
+			_, err = model.Load(context.Background(), f, ref.New(), model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 8})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want it to say %q", err, test.want)
 			}
@@ -124,13 +124,13 @@ func TestLayersOfOneShapeShareAKVCache(t *testing.T) {
 		layers []model.Layer
 		want   model.KVLayouts
 	}{
-		{"layers alike", []model.Layer{few, few, few}, model.KVLayouts{{Type: gguf.F16, Blocks: 5, Layers: 3, KVHeads: 2, HeadDim: 64}}},
+		{"layers alike", []model.Layer{few, few, few}, model.KVLayouts{{Type: device.CacheOf(gguf.F16), Blocks: 5, Layers: 3, KVHeads: 2, HeadDim: 64}}},
 		{"two shapes in turn", []model.Layer{few, many, few}, model.KVLayouts{
-			{Type: gguf.F16, Blocks: 5, Layers: 2, KVHeads: 2, HeadDim: 64}, {Type: gguf.F16, Blocks: 5, Layers: 1, KVHeads: 8, HeadDim: 32},
+			{Type: device.CacheOf(gguf.F16), Blocks: 5, Layers: 2, KVHeads: 2, HeadDim: 64}, {Type: device.CacheOf(gguf.F16), Blocks: 5, Layers: 1, KVHeads: 8, HeadDim: 32},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := model.Config{Layers: c.layers}.KVLayout(gguf.F16, 5)
+			got := model.Config{Layers: c.layers}.KVLayout(device.CacheOf(gguf.F16), 5)
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
@@ -146,7 +146,7 @@ func TestLoadReportsProgressAndStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 8}
+	o := model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 8}
 	t.Run("progress rises to the size of all tensors", func(t *testing.T) {
 		var last, total int64
 		o := o

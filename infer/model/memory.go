@@ -3,6 +3,8 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -31,7 +33,7 @@ type layerReads struct {
 }
 
 // ReadsOf returns what steps of the model in f read, with a KV cache in format t.
-func ReadsOf(f *gguf.File, c Config, t gguf.Type) (r Reads, err error) {
+func ReadsOf(f *gguf.File, c Config, t device.CacheType) (r Reads, err error) {
 	tensors, err := c.find(f)
 	if err != nil {
 		return Reads{}, err
@@ -80,7 +82,7 @@ func (r Reads) Step(rows int, positions ...int) (bytes int64, known bool) {
 // StepBytes returns how many bytes a step for one row reads: all weights of the model in f except
 // the embedding table and the experts that the row does not use, and positions positions of a KV
 // cache in format t.
-func StepBytes(f *gguf.File, c Config, t gguf.Type, positions int) (int64, error) {
+func StepBytes(f *gguf.File, c Config, t device.CacheType, positions int) (int64, error) {
 	r, err := ReadsOf(f, c, t)
 	n, _ := r.Step(1, positions)
 	return n, err
@@ -254,8 +256,74 @@ func (g CacheGroup) with(other CacheGroup) CacheGroup {
 	return CacheGroup{max(g.Window, other.Window)}
 }
 
-// KVLayout returns the KV caches of the model, of blocks blocks in format t, but for layers with F32Cache.
-func (c Config) KVLayout(t gguf.Type, blocks int) KVLayouts {
+// cacheType returns the format of the layer's KV cache where that of the model is t.
+func (l Layer) cacheType(t device.CacheType) device.CacheType {
+	switch {
+	case l.F32Cache:
+		return device.CacheOf(gguf.F32)
+	case !t.Fits(l.HeadDim):
+		for _, of := range []*gguf.Type{&t.Keys, &t.Values} {
+			if !device.CacheOf(*of).Fits(l.HeadDim) {
+				*of = gguf.F16
+			}
+		}
+	}
+	if l.Latent > 0 {
+		t.Values = t.Keys
+	}
+	return t
+}
+
+// NotQuantized says which layers keep another format of the KV cache than t, which is quantised, and why, as a sentence without a full
+// stop; empty: none.
+func (c Config) NotQuantized(t device.CacheType) string {
+	if t.Fits(1) {
+		return ""
+	}
+	var odd, exact []int
+	width := 0
+	for i, l := range c.Layers {
+		switch {
+		case !l.Attends() || l.KVLayersBack > 0:
+		case l.F32Cache:
+			exact = append(exact, i)
+		case !t.Fits(l.HeadDim):
+			odd, width = append(odd, i), l.HeadDim
+		}
+	}
+	var parts []string
+	if odd != nil {
+		parts = append(parts, fmt.Sprintf("the KV cache of %s stays f16: its heads have %d elements, and %s has blocks of 32", layerNames(odd), width, t))
+	}
+	if exact != nil {
+		parts = append(parts, fmt.Sprintf("the KV cache of %s stays f32, because rounding it changes the answers most", layerNames(exact)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// layerNames names layers with ascending numbers: layer 3, or layers 0-5, 7.
+func layerNames(numbers []int) string {
+	var runs []string
+	for i := 0; i < len(numbers); {
+		end := i
+		for end+1 < len(numbers) && numbers[end+1] == numbers[end]+1 {
+			end++
+		}
+		run := strconv.Itoa(numbers[i])
+		if end > i {
+			run += "-" + strconv.Itoa(numbers[end])
+		}
+		runs, i = append(runs, run), end+1
+	}
+	if len(numbers) == 1 {
+		return "layer " + runs[0]
+	}
+	return "layers " + strings.Join(runs, ", ")
+}
+
+// KVLayout returns the KV caches of the model, of blocks blocks in format t. Layers with F32Cache have one of F32, and those whose heads are
+// not whole blocks of t one of F16.
+func (c Config) KVLayout(t device.CacheType, blocks int) KVLayouts {
 	caches, _ := c.kvLayouts(Options{CacheType: t, Blocks: blocks}, 0, len(c.Layers))
 	return caches
 }
@@ -275,10 +343,7 @@ func (c Config) kvLayouts(o Options, from, to int) (caches KVLayouts, places []k
 			places = append(places, places[n-l.KVLayersBack])
 			continue
 		}
-		group, format := slices.Index(all, groups[from+n]), o.CacheType
-		if l.F32Cache {
-			format = gguf.F32
-		}
+		group, format := slices.Index(all, groups[from+n]), l.cacheType(o.CacheType)
 		i := slices.IndexFunc(caches, func(c device.KVLayout) bool {
 			return c.Type == format && c.Group == group && c.KVHeads == l.KVHeads && c.HeadDim == l.HeadDim && c.Latent == l.Latent
 		})
@@ -312,7 +377,7 @@ func (c Config) FirstSharedKV() int {
 // rows and the logits of up to maxOut.
 func (c Config) ScratchBytes(maxRows, maxOut int) int64 {
 	var shapes shapes
-	m, s := c.outline(&shapes, Options{CacheType: gguf.F16, Blocks: 1, MaxRows: maxRows, MaxOut: maxOut})
+	m, s := c.outline(&shapes, Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: maxRows, MaxOut: maxOut})
 	m.program(s, maxRows)
 	vectors := int64(c.Deepstack) * int64(maxRows) * int64(c.Dim) * 4 // of pictures, behind layers
 	return shapes.allocated + vectors
@@ -330,14 +395,14 @@ func (c Config) WorkBytes(dev device.Device, o Options) int64 {
 	return dev.WorkBytes(programs...)
 }
 
-// Check returns an error if dev cannot compute an operation of the model; see device.Checker.
-func (c Config) Check(dev device.Device) error {
+// Check returns an error if dev cannot compute an operation of the model with a KV cache in format t; see device.Checker.
+func (c Config) Check(dev device.Device, t device.CacheType) error {
 	checker, ok := dev.(device.Checker)
 	if !ok {
 		return nil
 	}
 	var shapes shapes
-	m, s := c.outline(&shapes, Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 1})
+	m, s := c.outline(&shapes, Options{CacheType: t, Blocks: 1, MaxRows: 1})
 	return checker.Check(m.program(s, 1))
 }
 

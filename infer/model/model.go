@@ -16,12 +16,12 @@ import (
 
 // Options size a model on its devices.
 type Options struct {
-	CacheType gguf.Type // of the KV cache: F16 or F32
-	Blocks    int       // blocks of the KV cache, of device.BlockSize positions: the most in a block table
-	States    int       // slots of recurrent state, for models that have it; 0: 1
-	MaxRows   int       // maximum rows of a batch
-	MaxOut    int       // maximum rows of a batch whose logits are computed; 0: MaxRows
-	Context   int       // maximum positions of a sequence; 0: as many as the model was trained on
+	CacheType device.CacheType // of the KV cache, but for layers that keep another: see Config.KVLayout
+	Blocks    int              // blocks of the KV cache, of device.BlockSize positions: the most in a block table
+	States    int              // slots of recurrent state, for models that have it; 0: 1
+	MaxRows   int              // maximum rows of a batch
+	MaxOut    int              // maximum rows of a batch whose logits are computed; 0: MaxRows
+	Context   int              // maximum positions of a sequence; 0: as many as the model was trained on
 
 	GroupBlocks []int // blocks of each of Config.CacheGroups; nil: Blocks each
 

@@ -116,7 +116,7 @@ func openSeeing(t *testing.T, name, companion string, openDevice func() (device.
 	if s.tower, err = model.LoadTower(vision, towerDevice, size); err != nil {
 		t.Fatal(err)
 	}
-	if s.model, err = model.Load(t.Context(), text, textDevice, model.Options{CacheType: gguf.F32, Blocks: 16, MaxRows: 192, States: 2, Pictures: s.see}); err != nil {
+	if s.model, err = model.Load(t.Context(), text, textDevice, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 16, MaxRows: 192, States: 2, Pictures: s.see}); err != nil {
 		t.Fatal(err)
 	}
 	return s

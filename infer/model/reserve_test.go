@@ -51,7 +51,7 @@ func TestEverythingIsAllocatedBeforeAWeightIsCopied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var calls []string
 			read := int64(0)
-			o := model.Options{CacheType: gguf.F16, Blocks: 1, MaxRows: 8, Progress: func(p model.Progress) { read = p.Done }}
+			o := model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 1, MaxRows: 8, Progress: func(p model.Progress) { read = p.Done }}
 			d := reserving{ref.New(), &calls, fails}
 			_, err := model.Load(t.Context(), f, d, o)
 			order := slices.Compact(slices.Clone(calls))

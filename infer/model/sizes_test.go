@@ -191,7 +191,7 @@ var oddSizes = []struct {
 func rowsOf(t *testing.T, f *gguf.File, dev device.Device, tokens []int32, chunk int) (all [][]float32) {
 	t.Helper()
 	defer dev.Close()
-	m, err := Load(t.Context(), f, dev, Options{CacheType: gguf.F32, Blocks: 3, MaxRows: 48, Context: 64})
+	m, err := Load(t.Context(), f, dev, Options{CacheType: device.CacheOf(gguf.F32), Blocks: 3, MaxRows: 48, Context: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,21 +296,49 @@ func TestALayerWithF32CacheHasACacheOfItsOwn(t *testing.T) {
 	first := layer
 	first.F32Cache = true
 	c := Config{Layers: []Layer{first, layer, layer}}
+	f16, f32 := device.CacheOf(gguf.F16), device.CacheOf(gguf.F32)
 	for _, tt := range []struct {
-		format gguf.Type
-		want   []gguf.Type
+		format device.CacheType
+		want   []device.CacheType
 		layers []int
 	}{
-		{gguf.F16, []gguf.Type{gguf.F32, gguf.F16}, []int{1, 2}},
-		{gguf.F32, []gguf.Type{gguf.F32}, []int{3}},
+		{f16, []device.CacheType{f32, f16}, []int{1, 2}},
+		{f32, []device.CacheType{f32}, []int{3}},
 	} {
-		var formats []gguf.Type
+		var formats []device.CacheType
 		var layers []int
 		for _, l := range c.KVLayout(tt.format, 1) {
 			formats, layers = append(formats, l.Type), append(layers, l.Layers)
 		}
 		if !slices.Equal(formats, tt.want) || !slices.Equal(layers, tt.layers) {
 			t.Errorf("a cache of %s has formats %v with %v layers, want %v with %v", tt.format, formats, layers, tt.want, tt.layers)
+		}
+	}
+}
+
+func TestLayersThatCannotBeQuantizedKeepAnotherFormat(t *testing.T) {
+	f16, f32, q8, q4 := device.CacheOf(gguf.F16), device.CacheOf(gguf.F32), device.CacheOf(gguf.Q8_0), device.CacheOf(gguf.Q4_0)
+	mixed := device.CacheType{Keys: gguf.Q8_0, Values: gguf.F16}
+	whole, odd, exact, latent := Layer{KVHeads: 2, HeadDim: 64}, Layer{KVHeads: 2, HeadDim: 80}, Layer{KVHeads: 2, HeadDim: 64, F32Cache: true}, Layer{KVHeads: 1, HeadDim: 96, Latent: 64}
+	c := Config{Layers: []Layer{exact, whole, odd, odd, latent, whole, odd}}
+	for _, tt := range []struct {
+		format device.CacheType
+		want   []device.CacheType // of layers 0, 1, 2 and 4
+		says   string
+	}{
+		{f16, []device.CacheType{f32, f16, f16, f16}, ""},
+		{q8, []device.CacheType{f32, q8, f16, q8}, "the KV cache of layers 2-3, 6 stays f16: its heads have 80 elements, and q8_0 has blocks of 32; the KV cache of layer 0 stays f32, because rounding it changes the answers most"},
+		{q4, []device.CacheType{f32, q4, f16, q4}, "the KV cache of layers 2-3, 6 stays f16: its heads have 80 elements, and q4_0 has blocks of 32; the KV cache of layer 0 stays f32, because rounding it changes the answers most"},
+		{mixed, []device.CacheType{f32, mixed, f16, q8}, "the KV cache of layers 2-3, 6 stays f16: its heads have 80 elements, and q8_0/f16 has blocks of 32; the KV cache of layer 0 stays f32, because rounding it changes the answers most"},
+	} {
+		caches, places := c.kvLayouts(Options{CacheType: tt.format, Blocks: 1}, 0, len(c.Layers))
+		for i, layer := range []int{0, 1, 2, 4} {
+			if got := caches[places[layer].cache].Type; got != tt.want[i] {
+				t.Errorf("%s: layer %d has %s, want %s", tt.format, layer, got, tt.want[i])
+			}
+		}
+		if got := c.NotQuantized(tt.format); got != tt.says {
+			t.Errorf("%s: got %q, want %q", tt.format, got, tt.says)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestExpertsOnAnotherDeviceGiveTheLogitsOfTheWhole(t *testing.T) {
 				t.Cleanup(func() { other.Close() })
 				stages = []model.Stage{{Device: dev, Layers: firstStage}, {Device: other, Layers: layers - firstStage}}
 			}
-			m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64, Experts: model.Stage{Device: elsewhere, Layers: experts}})
+			m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 64, Experts: model.Stage{Device: elsewhere, Layers: experts}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func TestStagesHandOverAllStreams(t *testing.T) {
 	want := feed(t, whole, tokens, 0)
 	for n := 1; n < layers; n++ {
 		stages := []model.Stage{{Device: ref.New(), Layers: n}, {Device: ref.New(), Layers: layers - n}}
-		m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: gguf.F32, Blocks: 8, MaxRows: 64})
+		m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 64})
 		if err != nil {
 			t.Fatal(err)
 		}

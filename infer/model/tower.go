@@ -258,7 +258,7 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 		}
 		t.rows = rows
 	}
-	layout := device.KVLayout{Type: gguf.F32, Blocks: t.blocks(), Layers: 1, KVHeads: c.heads, HeadDim: c.dim / c.heads}
+	layout := device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: t.blocks(), Layers: 1, KVHeads: c.heads, HeadDim: c.dim / c.heads}
 	if t.kv, err = dev.AllocKV(layout); err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func TestBlocksBehindAWindowHaveNoEffect(t *testing.T) {
 			}
 			t.Run(name+" on "+kind, func(t *testing.T) {
 				const blocks = (positions + device.BlockSize - 1) / device.BlockSize
-				o := model.Options{CacheType: gguf.F16, Blocks: blocks, MaxRows: chunk, MaxOut: 1, Context: positions}
+				o := model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: blocks, MaxRows: chunk, MaxOut: 1, Context: positions}
 				want := runWithTables(t, f, openDevice, o, func(g, i, from int) int32 { return int32(i) })
 				for _, group := range groups {
 					need := blocks

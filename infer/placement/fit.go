@@ -28,7 +28,7 @@ func ShapeOf(f *gguf.File, c model.Config) (*Shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	reads, err := model.ReadsOf(f, c, gguf.F16)
+	reads, err := model.ReadsOf(f, c, device.CacheOf(gguf.F16))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Shape) Scaled(factor float64, t gguf.Type) *Shape {
 type Machine struct {
 	Devices       []device.Info // as Place takes them, with the memory that is free for a model
 	Converts      Converts      // for devices with a memory of their own; nil: they convert nothing
-	CacheType     string        // of the KV cache; empty: f16
+	CacheType     string        // of the KV cache, a name for ParseCache; empty: f16
 	Parallel      int           // answers at once; 0: DefaultAnswers
 	ContextLength int           // requested; 0: none
 	ReadBandwidth []float64     // of the memory of each of Devices, in bytes per second; 0, or none: unknown
@@ -73,6 +73,7 @@ type Fit struct {
 
 	On        string `json:"on,omitempty"`        // the devices that it would be on, with how many layers; empty: it does not fit
 	InFile    bool   `json:"in_file,omitempty"`   // whether it fits only if weights stay in the model file on the CPU, which is slower; see device.FileReader
+	Cache     string `json:"cache,omitempty"`     // format of the KV cache, if it was chosen automatically and is not f16
 	Converted string `json:"converted,omitempty"` // which weights are converted to another type for the GPU that it would be on; see Types.Converted
 }
 
@@ -150,12 +151,29 @@ func (s *Shape) on(m Machine, plan Plan) string {
 	return units.List(names)
 }
 
-// place plans the model for m. growth is by how many times its weights are larger on a device with
-// a memory of its own.
+// place plans the model for m with the first format of the KV cache with which the whole context fits, or the last. growth is by how many
+// times its weights are larger on a device with a memory of its own.
 func (s *Shape) place(m Machine) (f Fit, plan Plan, growth float64) {
+	formats, err := ParseCache(cmp.Or(m.CacheType, "f16"))
+	if err != nil {
+		formats = []device.CacheType{device.CacheOf(gguf.F16)}
+	}
+	for i, cache := range formats {
+		if f, plan, growth = s.placeWith(m, cache); f.Context == f.Trained {
+			break
+		}
+		if i > 0 && f.Context > 0 {
+			f.Cache = cache.String()
+		}
+	}
+	return f, plan, growth
+}
+
+// placeWith plans the model for m with a KV cache of a format.
+func (s *Shape) placeWith(m Machine, cache device.CacheType) (f Fit, plan Plan, growth float64) {
 	growth = s.types.growth(m.Converts)
 	steps := StepLimitsOf(m.Parallel, 0)
-	sizes := ModelOf(s.config, CacheTypes[cmp.Or(m.CacheType, "f16")])
+	sizes := ModelOf(s.config, cache)
 	var devices []Device
 	for _, info := range m.Devices {
 		d := Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)}
@@ -199,10 +217,14 @@ func (s *Shape) place(m Machine) (f Fit, plan Plan, growth float64) {
 
 // String returns the fit as a sentence without its full stop.
 func (f Fit) String() string {
-	if f.Converted != "" {
-		return f.memory() + "; " + f.Converted
+	text := f.memory()
+	if f.Cache != "" {
+		text += "; the KV cache is " + f.Cache + ", because the whole context does not fit with f16"
 	}
-	return f.memory()
+	if f.Converted != "" {
+		text += "; " + f.Converted
+	}
+	return text
 }
 
 func (f Fit) memory() string {

@@ -34,25 +34,28 @@ func TestAModelOnOneDeviceGetsTheContextThatFits(t *testing.T) {
 		config  model.Config
 		free    int64 // beside weights and scratch; -1: the device does not know
 		wanted  int
-		cache   gguf.Type
+		cache   device.CacheType
 		context int
 		blocks  int
 		notice  string
 		refused string
 	}{
-		{"plenty of memory gives the model's own context", llama1B, 64 * gb, 0, gguf.F16, 131072, 4096, "", ""},
-		{"a short context gets room for all answers at once", short, 64 * gb, 0, gguf.F16, 2048, 1024, "", ""},
-		{"half of what is free becomes cache", llama1B, 2 * gb, 0, gguf.F16, 32768, 1024, "32768 tokens instead of the model's 131072", ""},
-		{"a cache of float32 holds half as many positions", llama1B, 2 * gb, 0, gguf.F32, 16384, 512, "16384", ""},
-		{"a context that was asked for may take all that is free", llama1B, 2 * gb, 60000, gguf.F16, 60000, 1875, "", ""},
-		{"a context that was asked for is rounded up to blocks", llama1B, 64 * gb, 33, gguf.F16, 33, 32, "", ""},
-		{"no context is longer than what the model was trained on", short, 64 * gb, 4096, gguf.F16, 2048, 1024, "not trained on more", ""},
-		{"an unknown memory gives two gigabytes of cache", llama1B, -1, 0, gguf.F16, 65536, 2048, "65536", ""},
-		{"an unknown memory gives the context that was asked for", llama1B, -1, 131072, gguf.F16, 131072, 4096, "", ""},
-		{"the context shrinks to 512 positions and no further", llama1B, 16 * mb, 0, gguf.F16, 512, 16, "512", ""},
-		{"less than 512 positions are refused", llama1B, 15 * mb, 0, gguf.F16, 0, 0, "", "use a smaller model"},
-		{"a context that was asked for and does not fit is refused", llama1B, 1 * gb, 60000, gguf.F16, 0, 0, "", "use a smaller model or a shorter --ctx"},
-		{"weights that do not fit are refused", llama1B, -2 * gb, 0, gguf.F16, 0, 0, "", "weights 1.2 GB"},
+		{"plenty of memory gives the model's own context", llama1B, 64 * gb, 0, device.CacheOf(gguf.F16), 131072, 4096, "", ""},
+		{"a short context gets room for all answers at once", short, 64 * gb, 0, device.CacheOf(gguf.F16), 2048, 1024, "", ""},
+		{"half of what is free becomes cache", llama1B, 2 * gb, 0, device.CacheOf(gguf.F16), 32768, 1024, "32768 tokens instead of the model's 131072", ""},
+		{"a cache of float32 holds half as many positions", llama1B, 2 * gb, 0, device.CacheOf(gguf.F32), 16384, 512, "16384", ""},
+		{"a cache of q8_0 holds 32/17 as many positions", llama1B, 2 * gb, 0, device.CacheOf(gguf.Q8_0), 61664, 1927, "61664", ""},
+		{"a cache of q8_0 and q4_0 holds more", llama1B, 2 * gb, 0, device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, 80640, 2520, "80640", ""},
+		{"a cache of q4_0 holds 32/9 as many positions", llama1B, 2 * gb, 0, device.CacheOf(gguf.Q4_0), 116480, 3640, "116480", ""},
+		{"a context that was asked for may take all that is free", llama1B, 2 * gb, 60000, device.CacheOf(gguf.F16), 60000, 1875, "", ""},
+		{"a context that was asked for is rounded up to blocks", llama1B, 64 * gb, 33, device.CacheOf(gguf.F16), 33, 32, "", ""},
+		{"no context is longer than what the model was trained on", short, 64 * gb, 4096, device.CacheOf(gguf.F16), 2048, 1024, "not trained on more", ""},
+		{"an unknown memory gives two gigabytes of cache", llama1B, -1, 0, device.CacheOf(gguf.F16), 65536, 2048, "65536", ""},
+		{"an unknown memory gives the context that was asked for", llama1B, -1, 131072, device.CacheOf(gguf.F16), 131072, 4096, "", ""},
+		{"the context shrinks to 512 positions and no further", llama1B, 16 * mb, 0, device.CacheOf(gguf.F16), 512, 16, "512", ""},
+		{"less than 512 positions are refused", llama1B, 15 * mb, 0, device.CacheOf(gguf.F16), 0, 0, "", "use a smaller model"},
+		{"a context that was asked for and does not fit is refused", llama1B, 1 * gb, 60000, device.CacheOf(gguf.F16), 0, 0, "", "use a smaller model or a shorter --ctx"},
+		{"weights that do not fit are refused", llama1B, -2 * gb, 0, device.CacheOf(gguf.F16), 0, 0, "", "weights 1.2 GB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -94,7 +97,7 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 		{"a workspace, and 1 MiB more for each block", gb, mb, 1024 / 2 / 8 * 7},
 	} {
 		d.Scratch, d.Block = scratch1B+c.fixed, c.block
-		p, err := Place(ModelOf(llama1B, gguf.F16), []Device{d}, Limits{Answers: 16})
+		p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), []Device{d}, Limits{Answers: 16})
 		if err != nil || p.Blocks != c.want || p.Taken != int64(c.want)*mb || p.Groups[0].Block != 0 {
 			t.Errorf("%s: %+v, %v, want %d blocks that are taken at once", c.name, p, err, c.want)
 		}
@@ -141,7 +144,7 @@ func TestAModelIsDividedAmongTheFewestDevices(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			limits := Limits{Context: c.wanted, Answers: 16}
-			p, err := Place(ModelOf(llama1B, gguf.F16), c.devices, limits)
+			p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), c.devices, limits)
 			if c.context == 0 {
 				if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Reason, c.reason) {
 					t.Errorf("error %v, want one that says %q", err, c.reason)
@@ -157,7 +160,7 @@ func TestAModelIsDividedAmongTheFewestDevices(t *testing.T) {
 			checkMemory(t, c.devices, p)
 			// The same sizes give the same plan, also where the devices come one by one.
 			for n := 1; n <= len(c.devices); n++ {
-				if first, err := Place(ModelOf(llama1B, gguf.F16), c.devices[:n], limits); err == nil && !reflect.DeepEqual(first, p) {
+				if first, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), c.devices[:n], limits); err == nil && !reflect.DeepEqual(first, p) {
 					t.Errorf("the first %d devices get %+v, all get %+v", n, first, p)
 				}
 			}
@@ -224,7 +227,7 @@ func TestAModelIsDividedAmongAllDevicesOnRequest(t *testing.T) {
 		{"where shares do not fit, as much as fits", []Device{card("A", 700*mb), card("B", 700*mb), host}, 2, 0, nil, "which has no room for more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := ModelOf(llama1B, gguf.F16)
+			m := ModelOf(llama1B, device.CacheOf(gguf.F16))
 			m.Shared = c.shared
 			p, err := Place(m, c.devices, Limits{Answers: 1, Among: c.among})
 			if err != nil || c.stages != nil && !slices.Equal(p.Stages, c.stages) || !strings.Contains(p.Reason, c.reason) || (p.Reason == "") != (c.reason == "") {
@@ -235,7 +238,7 @@ func TestAModelIsDividedAmongAllDevicesOnRequest(t *testing.T) {
 }
 
 func TestLayersWithAWindowTakeTheMemoryOfTheirWindows(t *testing.T) {
-	windows := ModelOf(gemmaLike(), gguf.F16)
+	windows := ModelOf(gemmaLike(), device.CacheOf(gguf.F16))
 	whole := windows
 	whole.Windows, whole.Group = nil, nil
 	const weights, scratch = 5 * gb / 2, gb / 2
@@ -305,7 +308,7 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 		{"two devices share the rest", []Device{card("A", 400*mb), card("B", 400*mb), host(64 * gb)}, []Stage{{0, 10}, {1, 6}}, Stage{2, 12}, "because A and B have no room"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := Place(ModelOf(llama1B, gguf.F16), c.devices, Limits{Answers: 16})
+			p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), c.devices, Limits{Answers: 16})
 			if err != nil || !slices.Equal(p.Stages, c.stages) || p.Experts != c.experts || p.Context < CommonContext || !strings.Contains(p.Reason, c.reason) || (p.Reason == "") != (c.reason == "") {
 				t.Fatalf("%+v, %v; want stages %+v, experts %+v and the reason %q", p, err, c.stages, c.experts, c.reason)
 			}
@@ -332,7 +335,7 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 			}
 		})
 	}
-	if p, err := Place(ModelOf(llama1B, gguf.F16), []Device{card("A", 800*mb), host(11*48*mb - 1)}, Limits{Answers: 16}); err == nil {
+	if p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), []Device{card("A", 800*mb), host(11*48*mb - 1)}, Limits{Answers: 16}); err == nil {
 		t.Errorf("%+v is planned where main memory has no room for the experts", p)
 	}
 }

@@ -9,8 +9,20 @@ import (
 	"m40-llm/infer/sample"
 )
 
-// CacheTypes maps the names of KV cache formats in flags to types.
-var CacheTypes = map[string]gguf.Type{"f16": gguf.F16, "f32": gguf.F32}
+// AutoCache is the name of the format of a KV cache that is f16 where the whole context fits with it, else q8_0.
+const AutoCache = "auto"
+
+// ParseCache returns the formats of a KV cache to try, in their order, for a name that is AutoCache or one of device.ParseCacheType.
+func ParseCache(name string) ([]device.CacheType, error) {
+	if name == AutoCache {
+		return []device.CacheType{device.CacheOf(gguf.F16), device.CacheOf(gguf.Q8_0)}, nil
+	}
+	t, err := device.ParseCacheType(name)
+	if err != nil {
+		return nil, err
+	}
+	return []device.CacheType{t}, nil
+}
 
 // StepLimits bound the steps of an engine. Their activations and logits take memory.
 type StepLimits struct {
@@ -67,7 +79,7 @@ func (s StepLimits) Scratch(c model.Config) int64 {
 }
 
 // ModelOf returns the sizes of a model with a KV cache of a format.
-func ModelOf(c model.Config, cache gguf.Type) Model {
+func ModelOf(c model.Config, cache device.CacheType) Model {
 	m := Model{Context: c.ContextLength, Shared: c.FirstSharedKV()}
 	for _, g := range c.CacheGroups() {
 		m.Windows = append(m.Windows, g.Window)
@@ -87,7 +99,7 @@ func ModelOf(c model.Config, cache gguf.Type) Model {
 
 // DeviceOf asks dev how much memory the model in f takes of it. It fails if dev has no kernel for
 // a weight.
-func DeviceOf(f *gguf.File, c model.Config, dev device.Device, cache gguf.Type, s StepLimits) (Device, error) {
+func DeviceOf(f *gguf.File, c model.Config, dev device.Device, cache device.CacheType, s StepLimits) (Device, error) {
 	d := Device{Info: dev.Info()}
 	var err error
 	if d.Weights, err = model.DeviceBytes(f, dev); err != nil {

@@ -85,7 +85,7 @@ func (d *Device) AllocKV(l device.KVLayout) (device.KV, error) {
 func (d *Device) ReadKV(dst []byte, kv device.KV, block int32) error {
 	c, err := d.block(kv, block, dst)
 	if err == nil {
-		c.encode(dst, block)
+		copy(dst, c.block(block).bytes)
 	}
 	return err
 }
@@ -93,7 +93,9 @@ func (d *Device) ReadKV(dst []byte, kv device.KV, block int32) error {
 func (d *Device) WriteKV(kv device.KV, block int32, src []byte) error {
 	c, err := d.block(kv, block, src)
 	if err == nil {
-		c.decode(block, src)
+		b := c.block(block)
+		copy(b.bytes, src)
+		c.decode(b)
 	}
 	return err
 }

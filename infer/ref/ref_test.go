@@ -87,7 +87,7 @@ func TestOperationsByHand(t *testing.T) {
 
 func TestAttentionByHand(t *testing.T) {
 	d := ref.New()
-	kv, err := d.AllocKV(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
+	kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func ofModels() []State {
 		{Name: "models-details", Component: web.ModelsPage(page(func(m *web.Models) { m.Shown, m.Open = &details, true }))},
 		{Name: "models-delete", Component: web.ModelsPage(page(func(m *web.Models) { m.Shown, m.Open = &deleting, true }))},
 		{Name: "models-setup", Component: web.ModelsPage(page(func(m *web.Models) {
-			m.Setup = &web.Setup{Context: "8192", Cache: "f16", Draft: "auto", Now: "The context is 8,192 tokens now, on 2 threads.", KeepAlive: "A model that nobody uses for 30 min is unloaded (--keep-alive).",
+			m.Setup = &web.Setup{Context: "8192", Cache: "q8_0", Draft: "auto", Caches: []string{"f16", "auto", "q8_0", "q8_0/q4_0", "q4_0", "f32"}, Now: "The context is 8,192 tokens now, on 2 threads.", KeepAlive: "A model that nobody uses for 30 min is unloaded (--keep-alive).",
 				Warning: "2 answers are being written: the model is loaded again when they have ended, and new ones wait for it.",
 				Problem: "The last change was undone: The model needs 14 GB, 12 GB are free; use a smaller model or a shorter --ctx."}
 		}))},

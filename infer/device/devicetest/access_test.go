@@ -15,7 +15,7 @@ import (
 // with other values in one activation at a time: the results change exactly if the operation reads it. A
 // device that fuses operations relies on that.
 func TestOperationsReadWhatTheyDeclare(t *testing.T) {
-	n := newNet(t, ref.New(), gguf.F32, gguf.F32)
+	n := newNet(t, ref.New(), gguf.F32, device.CacheOf(gguf.F32))
 	n.widen()
 	tested := map[device.OpKind]bool{device.OpCandidates: true} // its results are no activation
 	for i, op := range n.record(accessRows).Ops {

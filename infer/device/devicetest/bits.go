@@ -26,13 +26,16 @@ func (s Suite) sameBits(t *testing.T) {
 	for i, typ := range types {
 		first := i == 0 && !s.OnlyProducts
 		full := first || fixtures.Torture()
-		caches := []gguf.Type{gguf.F16}
+		caches := []device.CacheType{f16}
 		if first { // the kernels that read the cache do not depend on the weight type
-			caches = append(caches, gguf.F32)
+			caches = append(caches, f32, q8, q4, q8q4)
 		}
 		for _, cache := range caches {
+			if !s.supports(cache) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s weights, %s cache", typ, cache), func(t *testing.T) {
-				newNet := func(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
+				newNet := func(t *testing.T, dev device.Device, typ gguf.Type, cache device.CacheType) *net {
 					n := newNet(t, dev, typ, cache)
 					if full {
 						n.widen()
@@ -63,8 +66,11 @@ type netShape struct {
 	heads, kvHeads, headDim int
 }
 
-// shapeFor returns a shape in which rows of weights are whole blocks of typ.
-func shapeFor(typ gguf.Type) netShape {
+// shapeFor returns a shape in which rows of weights are whole blocks of typ, and heads those of the cache.
+func shapeFor(typ gguf.Type, cache device.CacheType) netShape {
+	if elements, _ := typ.Block(); elements < 64 && !cache.Fits(16) {
+		return netShape{dim: 192, ffn: 160, heads: 6, kvHeads: 2, headDim: 32}
+	}
 	switch elements, _ := typ.Block(); elements {
 	case 256:
 		return netShape{dim: 256, ffn: 256, heads: 8, kvHeads: 2, headDim: 32}
@@ -89,8 +95,8 @@ type net struct {
 	programs map[int]device.Executable
 }
 
-func newNet(t *testing.T, dev device.Device, typ, cache gguf.Type) *net {
-	n := &net{rig: newRig(t, dev, netMaxRows), netShape: shapeFor(typ), weights: map[string]device.Tensor{}, buffers: map[string]device.Tensor{}, programs: map[int]device.Executable{}}
+func newNet(t *testing.T, dev device.Device, typ gguf.Type, cache device.CacheType) *net {
+	n := &net{rig: newRig(t, dev, netMaxRows), netShape: shapeFor(typ, cache), weights: map[string]device.Tensor{}, buffers: map[string]device.Tensor{}, programs: map[int]device.Executable{}}
 	rng := rand.New(rand.NewPCG(3, 4))
 	upload := func(name string, typ gguf.Type, rows, cols int) {
 		n.weights[name] = n.upload(typ, rows, cols, RandomWeight(rng, typ, rows, cols, 1/math.Sqrt(float64(cols))))

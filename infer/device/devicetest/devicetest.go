@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"m40-llm/infer/device"
@@ -27,6 +28,9 @@ type Suite struct {
 	// batch; nil: all.
 	SameBits []gguf.Type
 
+	// Caches are the formats of KV caches that the device supports; nil: all.
+	Caches []device.CacheType
+
 	// OnlyProducts skips ways to fill the KV cache, and operations with recurrent state, because another
 	// suite of the same device tests them.
 	OnlyProducts bool
@@ -35,8 +39,14 @@ type Suite struct {
 // Run runs the whole suite.
 func Run(t *testing.T, s Suite) {
 	t.Run("operations", s.operations)
+	t.Run("quantised caches", s.quantizedCaches)
 	t.Run("same bits", s.sameBits)
 	t.Run("errors", s.errors)
+}
+
+// supports reports whether the device has kernels for caches of a format.
+func (s Suite) supports(c device.CacheType) bool {
+	return s.Caches == nil || slices.Contains(s.Caches, c)
 }
 
 func open(t *testing.T, f func() (device.Device, error)) device.Device {

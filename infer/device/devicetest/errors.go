@@ -24,9 +24,17 @@ func (s Suite) errors(t *testing.T) {
 		}
 	})
 	t.Run("a KV cache of a type that is no cache type is refused", func(t *testing.T) {
-		l := device.KVLayout{Type: gguf.Q4_0, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 32}
-		if _, err := open(t, s.Open[0]).AllocKV(l); err == nil {
-			t.Error("no error")
+		for _, typ := range []device.CacheType{device.CacheOf(gguf.Q5_1), {Keys: gguf.F16, Values: gguf.Q4_K}} {
+			l := device.KVLayout{Type: typ, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 256}
+			if _, err := open(t, s.Open[0]).AllocKV(l); err == nil || !strings.Contains(err.Error(), typ.String()) {
+				t.Errorf("%s: %v", typ, err)
+			}
+		}
+	})
+	t.Run("a KV cache whose heads are not whole blocks of its format is refused", func(t *testing.T) {
+		l := device.KVLayout{Type: device.CacheType{Keys: gguf.F16, Values: gguf.Q8_0}, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 80}
+		if _, err := open(t, s.Open[0]).AllocKV(l); err == nil || !strings.Contains(err.Error(), "80") {
+			t.Error(err)
 		}
 	})
 	t.Run("a program with a wrong shape does not compile", func(t *testing.T) {
@@ -38,7 +46,7 @@ func (s Suite) errors(t *testing.T) {
 	})
 	t.Run("a block that the KV cache does not have is neither read nor written", func(t *testing.T) {
 		d := open(t, s.Open[0])
-		kv, err := d.AllocKV(device.KVLayout{Type: gguf.F16, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+		kv, err := d.AllocKV(device.KVLayout{Type: device.CacheOf(gguf.F16), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +84,7 @@ func (s Suite) invalidOptions(t *testing.T) {
 		"MatchRMS":  func(r *rig, x device.Tensor) { r.p.MatchRMS(x, r.alloc(3), 1) },
 		"RMSNorm":   func(r *rig, x device.Tensor) { r.p.RMSNorm(x, x, r.weight(gguf.F32, 1, 3), 0) },
 		"Attention": func(r *rig, x device.Tensor) {
-			kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})
+			kv := r.kv(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 4})
 			r.p.Attention(r.alloc(4), x, kv, 0, device.Attention{Heads: 1, Scale: 1, Cap: float32(math.NaN())})
 		},
 	} {
@@ -91,7 +99,7 @@ func (s Suite) invalidOptions(t *testing.T) {
 
 func (s Suite) invalidBatches(t *testing.T) {
 	r := newRig(t, open(t, s.Open[0]), 4)
-	kv := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
+	kv := r.kv(device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: 2, Layers: 1, KVHeads: 1, HeadDim: 4})
 	x, out := r.alloc(4), r.alloc(4)
 	r.p.Embed(x, r.weight(gguf.F32, 5, 4))
 	r.p.StoreKV(kv, 0, x, x)

@@ -261,7 +261,7 @@ func (s Suite) ropeAxes(t *testing.T) {
 				r.p.RoPE(x, rope)
 			}
 		}
-		kv, out := r.kv(device.KVLayout{Type: gguf.F32, Blocks: 4, Layers: 1, KVHeads: 2, HeadDim: 8}), r.alloc(32)
+		kv, out := r.kv(device.KVLayout{Type: f32, Blocks: 4, Layers: 1, KVHeads: 2, HeadDim: 8}), r.alloc(32)
 		r.p.StoreKV(kv, 0, k, v)
 		r.p.Attention(out, q, kv, 0, device.Attention{Heads: 4, Scale: 0.35})
 		b := counting(rows, 50, []int32{3, 1, 0})
@@ -346,7 +346,7 @@ func (s Suite) rope(t *testing.T) {
 
 // attentionCase is a shape of attention, with the tolerance of its results.
 type attentionCase struct {
-	typ                   gguf.Type // of the cache
+	typ                   device.CacheType
 	heads, kvHeads, dim   int
 	window                int
 	scale                 float32
@@ -356,32 +356,48 @@ type attentionCase struct {
 	sinks                 bool
 }
 
+var (
+	f16, f32, q8, q4 = device.CacheOf(gguf.F16), device.CacheOf(gguf.F32), device.CacheOf(gguf.Q8_0), device.CacheOf(gguf.Q4_0)
+	q8q4             = device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}
+)
+
 var attentionCases = []attentionCase{
-	{gguf.F32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0, 0, false}, // scores in the hundreds: one position takes nearly all
-	{gguf.F16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
-	{gguf.F16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
-	{gguf.F16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
-	{gguf.F32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50, 0, false},
-	{gguf.F16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5, 0, false},
-	{gguf.F32, 6, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, true},
-	{gguf.F16, 4, 4, 64, 20, 0.125, 5e-6, 3, 0, 0, true},
-	{gguf.F32, 6, 1, 40, 0, 0.2, 2e-6, 1, 0, 24, false},
-	{gguf.F16, 5, 1, 20, 33, 0.2, 2e-6, 1, 0, 7, true},
-	{gguf.F16, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
-	{gguf.F32, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
+	{f32, 1, 1, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{f32, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
+	{f32, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, false},
+	{f32, 3, 3, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+	{f32, 2, 1, 80, 0, 0.1, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 1, 0.25, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 16, 0.25, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 50, 0.25, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 0, 0.25, 5e-5, 30, 0, 0, false}, // scores in the hundreds: one position takes nearly all
+	{f16, 4, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, false},
+	{f16, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
+	{f16, 3, 1, 7, 0, 0.4, 2e-6, 1, 0, 0, false},
+	{f32, 4, 2, 16, 16, 0.25, 1e-5, 30, 50, 0, false},
+	{f16, 6, 2, 64, 0, 0.125, 2e-6, 1, 0.5, 0, false},
+	{f32, 6, 2, 16, 0, 0.25, 2e-6, 1, 0, 0, true},
+	{f16, 4, 4, 64, 20, 0.125, 5e-6, 3, 0, 0, true},
+	{f32, 6, 1, 40, 0, 0.2, 2e-6, 1, 0, 24, false},
+	{f16, 5, 1, 20, 33, 0.2, 2e-6, 1, 0, 7, true},
+	{f16, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
+	{f32, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
+	{q8, 6, 2, 64, 0, 0.125, 2e-6, 1, 0, 0, false},
+	{q4, 6, 2, 64, 33, 0.125, 2e-6, 1, 0, 0, false},
+	{q8q4, 8, 1, 128, 0, 0.0884, 2e-6, 1, 0, 0, true},
+	{device.CacheType{Keys: gguf.Q4_0, Values: gguf.F16}, 3, 3, 96, 0, 0.1, 2e-6, 1, 0.5, 0, false},
+	{device.CacheType{Keys: gguf.F16, Values: gguf.Q8_0}, 5, 1, 256, 50, 0.05, 2e-6, 1, 0, 0, false},
+	{q4, 2, 1, 288, 0, 0.05, 3e-6, 1, 0, 0, false},
+	{q8, 5, 1, 96, 33, 0.1, 2e-6, 1, 0, 40, true},
+	{q4, 9, 1, 544, 0, 0.05, 3e-6, 1, 0, 512, false},
 }
 
 func (s Suite) attention(t *testing.T) {
 	for _, c := range attentionCases {
+		if !s.supports(c.typ) {
+			continue
+		}
 		name := fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, capped at %g, inputs of size %g, values of %d, sinks %t", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.limit, c.inputScale, c.latent, c.sinks)
 		t.Run(name, func(t *testing.T) {
 			const chunk, chunks = 33, 4
@@ -414,7 +430,14 @@ func (s Suite) bidirectional(t *testing.T) {
 func (s Suite) ahead(t *testing.T, spans bool) {
 	const spanFrom, spanTo = 20, 51 // of each text
 	lengths := []int{1, 33, 97, 2, 130, 64}
-	for _, typ := range []gguf.Type{gguf.F32, gguf.F16} {
+	for _, typ := range []device.CacheType{f32, f16, q8q4} {
+		if !s.supports(typ) {
+			continue
+		}
+		dim := 16
+		if typ == q8q4 {
+			dim = 32
+		}
 		for _, window := range []int{0, 1, 16, 33, 140} {
 			for _, bias := range []float32{0, 8} {
 				t.Run(fmt.Sprintf("%s cache, window %d, ALiBi %g", typ, window, bias), func(t *testing.T) {
@@ -440,10 +463,10 @@ func (s Suite) ahead(t *testing.T, spans bool) {
 					rows := len(batch.Tokens)
 					a := device.Attention{Heads: 6, Scale: 0.25, Window: window, Bidirectional: !spans, Spans: spans, MaxBias: bias}
 					record := func(r *rig) (device.Executable, device.Tensor) {
-						kv := r.kv(device.KVLayout{Type: typ, Blocks: 41, Layers: 1, KVHeads: 2, HeadDim: 16})
-						q, k, v := r.random(96, 1), r.random(32, 1), r.random(32, 1)
+						kv := r.kv(device.KVLayout{Type: typ, Blocks: 41, Layers: 1, KVHeads: 2, HeadDim: dim})
+						q, k, v := r.random(6*dim, 1), r.random(2*dim, 1), r.random(2*dim, 1)
 						r.p.StoreKV(kv, 0, k, v)
-						out := r.alloc(96)
+						out := r.alloc(6 * dim)
 						r.p.Attention(out, q, kv, 0, a)
 						return r.compile(), out
 					}
