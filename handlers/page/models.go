@@ -64,7 +64,7 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 		m.Shown.Loads = m.Manages && h.Models.Loads() && m.Shown.Where == "" && m.Shown.Error == ""
 		if loaded := engine.Of(m.Shown.Name); loaded != nil {
 			for _, use := range loaded.Memory {
-				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "Takes of " + use.Device, Value: fmt.Sprintf("%s of weights, up to %s of KV cache, %s of workspace", units.ByteSize(use.Weights), units.ByteSize(use.Cache), units.ByteSize(use.Work))})
+				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "In memory", Value: fmt.Sprintf("%s: %s of weights, up to %s of KV cache, %s of workspace", use.Device, units.ByteSize(use.Weights), units.ByteSize(use.Cache), units.ByteSize(use.Work))})
 			}
 		}
 		m.Shown.Deleting = c.QueryParam("delete") != ""

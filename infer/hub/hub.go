@@ -105,7 +105,8 @@ func (h *Hub) Name(arg string) (string, error) {
 	return "", fmt.Errorf("%w; a file of that path does not exist either", err)
 }
 
-// Models implements infer.Catalog: the built-in models first, the others by name.
+// Models implements infer.Catalog: the built-in models first, the others by name. The files with which models read pictures
+// are part of these, and not listed.
 func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	entries, err := h.entries()
 	if err != nil {
@@ -120,7 +121,8 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 				return err
 			}
 			models[i] = h.info(e)
-			models[i].Vision = h.companionOf(e) != ""
+			models[i].Companion = h.companionOf(e)
+			models[i].Vision = models[i].Companion != ""
 			return nil
 		})
 	}
@@ -128,6 +130,11 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 		return nil, err
 	}
 	h.pruneCache(entries)
+	companions := map[string]bool{}
+	for _, m := range models {
+		companions[m.Companion] = m.Error == "" && m.Companion != "" || companions[m.Companion]
+	}
+	models = slices.DeleteFunc(models, func(m infer.ModelInfo) bool { return m.Path != "" && companions[m.Path] })
 	return h.fit(models...), nil
 }
 

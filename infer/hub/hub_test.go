@@ -527,3 +527,24 @@ func TestModelsWhoseVocabularyCannotBeUsedSaySo(t *testing.T) {
 		}
 	}
 }
+
+func TestACompanionFileIsListedOnlyWithoutAModelThatReadsPicturesWithIt(t *testing.T) {
+	model := gguftest.TinyLlama(gguftest.Llama{})
+	companion := gguftest.New().Set("general.architecture", "clip").Set("general.type", "mmproj").Tensor("v.x", gguf.F32, []int{1}, make([]byte, 4)).Bytes()
+	for name, c := range map[string]struct {
+		files map[string][]byte
+		want  []string
+	}{
+		"beside its model":      {map[string][]byte{"see.gguf": model, "mmproj-see.gguf": companion}, []string{"see"}},
+		"alone":                 {map[string][]byte{"mmproj-see.gguf": companion}, []string{"mmproj-see"}},
+		"beside a broken model": {map[string][]byte{"see.gguf": []byte("GGUF"), "mmproj-see.gguf": companion}, []string{"mmproj-see", "see"}},
+	} {
+		var got []string
+		for _, m := range models(t, hub.New(hub.Options{Dir: folder(t, c.files)})) {
+			got = append(got, m.Name)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: listed are %q, want %q", name, got, c.want)
+		}
+	}
+}
