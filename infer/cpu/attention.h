@@ -270,6 +270,15 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	memset(all.sum, 0, sizeof(float) * (size_t)(group * values));
 
 	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
+	if (op->rotates) {
+		float *rotated = all.weight + group;
+		for (int i = 0; i < group * dim; i += BLOCK) {
+			rotate_block(q + i, rotated + i);
+			for (int k = i; k < i + BLOCK; k++)
+				rotated[k] *= 1.0f / BLOCK;
+		}
+		q = rotated;
+	}
 	const int pos = r->batch->pos[row], end = r->batch->last[row];
 	const struct attended a = {
 		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head, .pos = pos,

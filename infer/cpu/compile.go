@@ -532,6 +532,9 @@ func (l *lowering) cache(c *C.struct_op, op device.Op) error {
 	}
 	layout := op.KV.Layout
 	c._type, c.value_type = C.int32_t(layout.Type.Keys), C.int32_t(layout.Type.Values)
+	if layout.RotatesKeys() {
+		c.rotates = 1
+	}
 	for part := range layout.Parts() {
 		c.kv_bytes[part] = C.size_t(layout.HeadBytes(part))
 	}

@@ -113,6 +113,7 @@ struct op {
 
 	uint8_t *kv; // [block][layer][K|V][kv head][BLOCK][head_dim]
 	int32_t value_type;     // of the values
+	int32_t rotates;        // keys are rotated: see device.KVLayout.RotatesKeys
 	size_t kv_bytes[2];     // of the keys and of the values of a head in a block; 0 values if the cache is latent
 	int32_t layers, layer;
 	int32_t group; // cache group
@@ -282,10 +283,10 @@ static inline struct quant_block *quant_row(const struct run *r, int cols, int r
 
 // Floats of scratch that a thread needs for group query heads of head_dim values: scores
 // (group, SPLIT); for the current split and for all splits, the sums (group, head_dim), maxima and
-// weights (group).
+// weights (group); rotated queries (group, head_dim).
 static inline size_t attention_floats(int group, int head_dim)
 {
-	size_t n = (size_t)group * (SPLIT + 2 * (size_t)head_dim + 4);
+	size_t n = (size_t)group * (SPLIT + 3 * (size_t)head_dim + 4);
 	return (n + 15) / 16 * 16;
 }
 

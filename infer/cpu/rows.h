@@ -305,12 +305,43 @@ static void store_elements(int type, const float *x, int n, uint8_t *to)
 	}
 }
 
+INLINE void rotate_step(const float *x, const int step, float *y)
+{
+	UNROLL for (int i = 0; i < BLOCK; i += 2 * step)
+		UNROLL for (int j = i; j < i + step; j++) {
+			const float a = x[j], b = x[j + step];
+			y[j] = a + b;
+			y[j + step] = a - b;
+		}
+}
+
+// Multiplies a block by the Hadamard matrix: see device.KVLayout.RotatesKeys.
+static void rotate_block(const float *x, float *y)
+{
+	float a[BLOCK], b[BLOCK];
+	rotate_step(x, 1, a);
+	rotate_step(a, 2, b);
+	rotate_step(b, 4, a);
+	rotate_step(a, 8, b);
+	rotate_step(b, 16, y);
+}
+
 // x: (kv_heads, head_dim)
 static void store_kv(const struct op *op, int32_t block, int slot, int part, const float *x)
 {
-	for (int h = 0; h < op->kv_heads; h++)
-		store_elements(part ? op->value_type : op->type, x + (size_t)h * (size_t)op->head_dim, op->head_dim,
-		               cache_at(op, block, part, h) + op->kv_bytes[part] / BLOCK * (size_t)slot);
+	const int type = part ? op->value_type : op->type, n = op->head_dim;
+	for (int h = 0; h < op->kv_heads; h++, x += n) {
+		uint8_t *to = cache_at(op, block, part, h) + op->kv_bytes[part] / BLOCK * (size_t)slot;
+		if (part || !op->rotates) {
+			store_elements(type, x, n, to);
+			continue;
+		}
+		float rotated[BLOCK];
+		for (int i = 0; i < n; i += BLOCK) {
+			rotate_block(x + i, rotated);
+			store_elements(type, rotated, BLOCK, to + cache_row_bytes(type, i));
+		}
+	}
 }
 
 // Quantises each block of 32 values to int8 with the scale d = max|x| / 127. A block with a NaN or

@@ -16,7 +16,8 @@ import (
 //	Q4_0: m = the x with the largest |x|, the negative one of two, scale -m/8 as F16, codes x · (-8/m), rounded in the same way, + 8, at most 15
 //
 // and zeros if 127/m or 8/m is not finite. A block with a NaN or an infinity has the scale NaN. Attention has the bits of attention over
-// a cache of F32 with the values of the codes.
+// a cache of F32 with the values of the codes. Blocks of quantised keys are rotated before, and the queries too: see
+// KVLayout.RotatesKeys.
 type CacheType struct{ Keys, Values gguf.Type }
 
 // CacheOf returns the CacheType with keys and values of type t.
@@ -75,6 +76,12 @@ func (c CacheType) Fits(dim int) bool {
 	}
 	return true
 }
+
+// RotatesKeys reports whether keys are rotated before they are quantised, which spreads elements that are much larger than the others of
+// their block: x becomes H x, with the Hadamard matrix H of 32 rows. Queries become H x / 32, so scores are the same but for rounding. H x is
+// computed in float32 by five steps: in step i, from 0 on, elements j and j + 2^i become their sum and their difference, for each j
+// without bit i. Values gain nothing by that, so those of a latent cache, which are in its keys, are not rotated.
+func (l KVLayout) RotatesKeys() bool { return l.Latent == 0 && !CacheOf(l.Type.Keys).Fits(1) }
 
 // HeadBytes returns the bytes of a head's keys (part 0) or values (part 1) in a block of the cache.
 func (l KVLayout) HeadBytes(part int) int64 {

@@ -3,6 +3,7 @@ package ref
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"m40-llm/infer/device"
 	"m40-llm/infer/gguf"
@@ -92,8 +93,28 @@ func (c *cache) store(layer int, table []int32, pos int, k, v []float32) {
 	for kind, x := range [][]float32{k, v}[:c.Parts()] {
 		for h := range c.KVHeads {
 			bytes, values := c.row(layer, kind, h, table, pos)
-			encode(c.typeOf(kind), bytes, x[h*c.HeadDim:(h+1)*c.HeadDim])
+			part := slices.Clone(x[h*c.HeadDim : (h+1)*c.HeadDim])
+			if kind == keys && c.RotatesKeys() {
+				rotate(part, 1)
+			}
+			encode(c.typeOf(kind), bytes, part)
 			dequantize(c.typeOf(kind), bytes, values)
+		}
+	}
+}
+
+// rotate multiplies each block of 32 elements by the Hadamard matrix and by factor: see device.KVLayout.RotatesKeys.
+func rotate(x []float32, factor float32) {
+	for block := range slices.Chunk(x, 32) {
+		for step := 1; step < 32; step *= 2 {
+			for i := range block {
+				if i&step == 0 {
+					block[i], block[i+step] = block[i]+block[i+step], block[i]-block[i+step]
+				}
+			}
+		}
+		for i := range block {
+			block[i] *= factor
 		}
 	}
 }
@@ -169,7 +190,10 @@ func (c *cache) attend(dst, q, sinks []float32, layer int, a device.Attention, t
 	weights := make([]float64, last+1)
 	for h := range a.Heads {
 		kvHead := h / (a.Heads / c.KVHeads)
-		query := q[h*c.HeadDim : (h+1)*c.HeadDim]
+		query := slices.Clone(q[h*c.HeadDim : (h+1)*c.HeadDim])
+		if c.RotatesKeys() {
+			rotate(query, 1.0/32)
+		}
 
 		top := math.Inf(-1)
 		if sinks != nil {

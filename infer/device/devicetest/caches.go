@@ -37,6 +37,9 @@ func (s Suite) quantizedCaches(t *testing.T) {
 							oddRows(k, width)
 							oddRows(v, width)
 						}
+						if typ == f32 && c.latent == 0 && !device.CacheOf(keys).Fits(1) {
+							k, q = rotated(k, 1), rotated(q, 1.0/32)
+						}
 						k, v = round(keys, k), round(values, v)
 						embed := func(values []float32, cols int) device.Tensor {
 							x := r.alloc(cols)
@@ -104,6 +107,30 @@ func oddRows(x []float32, width int) {
 	row(12)[0], row(12)[31] = inf, nan
 	fill(13, func(int) float32 { return 3e38 })
 	fill(14, func(j int) float32 { return -float32(j % 2) })
+}
+
+// rotated returns blocks of 32 elements of x multiplied by the Hadamard matrix and by factor: see device.KVLayout.RotatesKeys.
+func rotated(x []float32, factor float32) (all []float32) {
+	var times func(x []float32) []float32
+	times = func(x []float32) (y []float32) {
+		if len(x) == 1 {
+			return x
+		}
+		low, high := times(x[:len(x)/2]), times(x[len(x)/2:])
+		for i := range low {
+			y = append(y, low[i]+high[i])
+		}
+		for i := range low {
+			y = append(y, low[i]-high[i])
+		}
+		return y
+	}
+	for block := range slices.Chunk(x, 32) {
+		for _, v := range times(block) {
+			all = append(all, v*factor)
+		}
+	}
+	return all
 }
 
 // rounded returns the values that codes of type t stand for: the formulas of device.CacheType, one block at a time.
