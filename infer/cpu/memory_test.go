@@ -113,7 +113,7 @@ func TestWorkBytesCountsScratchOnceAndAnglesForEachProgram(t *testing.T) {
 		{"programs share it", []*device.Program{product(64), product(32)}, 64 * 2 * 1024, 64 * 2 * 1024 * 9 / 8},
 		{"angles once for all layers", []*device.Program{rotation(64)}, 4 * 64 * 4096, 4*64*4096 + 8*2048},
 		{"angles of each program", []*device.Program{rotation(64), rotation(32)}, 4 * 96 * 4096, 4*96*4096 + 2*8*2048},
-		{"scores and sums of each thread", []*device.Program{attention}, 2 * 4 * 2 * 4096, 2 * 4 * 3 * 4096},
+		{"scores, sums and queries of each thread", []*device.Program{attention}, 2 * 4 * 3 * 4096, 2 * 4 * 4 * 4096},
 	} {
 		for _, p := range c.programs {
 			if p.Err() != nil {
