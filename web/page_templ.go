@@ -3662,7 +3662,7 @@ func seed(most int64) templ.Component {
 	})
 }
 
-func help() templ.Component {
+func keyList(list []shortcut) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -3683,7 +3683,72 @@ func help() templ.Component {
 			templ_7745c5c3_Var148 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 366, "<dialog id=\"help\" aria-labelledby=\"h-help\"><header><h2 id=\"h-help\">Keyboard</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close aria-label=\"Close\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 366, "<dl class=\"keys\">")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		for _, s := range list {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 367, "<div><dt><kbd>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var149 string
+			templ_7745c5c3_Var149, templ_7745c5c3_Err = templ.JoinStringErrs(s.keys)
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 674, Col: 25}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var149))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 368, "</kbd></dt><dd>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var150 string
+			templ_7745c5c3_Var150, templ_7745c5c3_Err = templ.JoinStringErrs(s.does)
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 674, Col: 50}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var150))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 369, "</dd></div>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 370, "</dl>")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		return nil
+	})
+}
+
+func help() templ.Component {
+	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
+		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
+		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
+			return templ_7745c5c3_CtxErr
+		}
+		templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
+		if !templ_7745c5c3_IsBuffer {
+			defer func() {
+				templ_7745c5c3_BufErr := templruntime.ReleaseBuffer(templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err == nil {
+					templ_7745c5c3_Err = templ_7745c5c3_BufErr
+				}
+			}()
+		}
+		ctx = templ.InitializeContext(ctx)
+		templ_7745c5c3_Var151 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var151 == nil {
+			templ_7745c5c3_Var151 = templ.NopComponent
+		}
+		ctx = templ.ClearChildren(ctx)
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 371, "<dialog id=\"help\" aria-labelledby=\"h-help\"><header><h2 id=\"h-help\">Keyboard</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close aria-label=\"Close\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3691,79 +3756,23 @@ func help() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 367, "</button></header><div class=\"body\"><dl class=\"keys\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 372, "</button></header><div class=\"body\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		for _, s := range shortcuts {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 368, "<div><dt><kbd>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			var templ_7745c5c3_Var149 string
-			templ_7745c5c3_Var149, templ_7745c5c3_Err = templ.JoinStringErrs(s.keys)
-			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 683, Col: 27}
-			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var149))
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 369, "</kbd></dt><dd>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			var templ_7745c5c3_Var150 string
-			templ_7745c5c3_Var150, templ_7745c5c3_Err = templ.JoinStringErrs(s.does)
-			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 683, Col: 52}
-			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var150))
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 370, "</dd></div>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 371, "</dl><h3>On a slider</h3><dl class=\"keys\">")
+		templ_7745c5c3_Err = keyList(shortcuts).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		for _, s := range sliderKeys {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 372, "<div><dt><kbd>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			var templ_7745c5c3_Var151 string
-			templ_7745c5c3_Var151, templ_7745c5c3_Err = templ.JoinStringErrs(s.keys)
-			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 689, Col: 27}
-			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var151))
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 373, "</kbd></dt><dd>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			var templ_7745c5c3_Var152 string
-			templ_7745c5c3_Var152, templ_7745c5c3_Err = templ.JoinStringErrs(s.does)
-			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `page.templ`, Line: 689, Col: 52}
-			}
-			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var152))
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 374, "</dd></div>")
-			if templ_7745c5c3_Err != nil {
-				return templ_7745c5c3_Err
-			}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 373, "<h3>On a slider</h3>")
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 375, "</dl><label class=\"switch\"><input type=\"checkbox\" data-single-keys checked><span>Single keys (such as <kbd>/</kbd> and <kbd>n</kbd>) work outside fields</span></label> <label class=\"switch\"><input type=\"checkbox\" data-enter-sends checked><span><kbd>Enter</kbd> sends a message; without, it makes a new line and <kbd>Ctrl Enter</kbd> sends</span></label></div></dialog>")
+		templ_7745c5c3_Err = keyList(sliderKeys).Render(ctx, templ_7745c5c3_Buffer)
+		if templ_7745c5c3_Err != nil {
+			return templ_7745c5c3_Err
+		}
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 374, "<label class=\"switch\"><input type=\"checkbox\" data-single-keys checked><span>Single keys (such as <kbd>/</kbd> and <kbd>n</kbd>) work outside fields</span></label> <label class=\"switch\"><input type=\"checkbox\" data-enter-sends checked><span><kbd>Enter</kbd> sends a message; without, it makes a new line and <kbd>Ctrl Enter</kbd> sends</span></label></div></dialog>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3788,12 +3797,12 @@ func turns() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var153 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var153 == nil {
-			templ_7745c5c3_Var153 = templ.NopComponent
+		templ_7745c5c3_Var152 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var152 == nil {
+			templ_7745c5c3_Var152 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 376, "<template id=\"t-question\"><article class=\"turn you\" tabindex=\"-1\"><div class=\"who\"><b dir=\"auto\">You</b>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 375, "<template id=\"t-question\"><article class=\"turn you\" tabindex=\"-1\"><div class=\"who\"><b dir=\"auto\">You</b>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3801,7 +3810,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 377, "<time class=\"mono\"></time></div><div class=\"said\"><div class=\"prose plain\" dir=\"auto\"></div><p class=\"row wrap\" data-unanswered><button class=\"btn small\" type=\"button\" data-answer-this data-idle title=\"Answer this (r)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 376, "<time class=\"mono\"></time></div><div class=\"said\"><div class=\"prose plain\" dir=\"auto\"></div><p class=\"row wrap\" data-unanswered><button class=\"btn small\" type=\"button\" data-answer-this data-idle title=\"Answer this (r)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3809,7 +3818,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 378, "Answer this</button> <button class=\"btn small\" type=\"button\" data-sheet data-idle title=\"Many answers side by side, with other seeds and settings (g)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 377, "Answer this</button> <button class=\"btn small\" type=\"button\" data-sheet data-idle title=\"Many answers side by side, with other seeds and settings (g)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3817,7 +3826,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 379, "Contact sheet</button></p></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 378, "Contact sheet</button></p></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3825,7 +3834,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 380, "<div class=\"acts\"><button class=\"btn quiet small icon\" type=\"button\" data-edit data-idle aria-label=\"Edit and ask again\" title=\"Edit and ask again (e)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 379, "<div class=\"acts\"><button class=\"btn quiet small icon\" type=\"button\" data-edit data-idle aria-label=\"Edit and ask again\" title=\"Edit and ask again (e)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3833,7 +3842,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 381, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-copy aria-label=\"Copy\" title=\"Copy (c)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 380, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-copy aria-label=\"Copy\" title=\"Copy (c)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3841,7 +3850,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 382, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-fork aria-label=\"Copy the chat up to here into a new one\" title=\"New chat from here (f)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 381, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-fork aria-label=\"Copy the chat up to here into a new one\" title=\"New chat from here (f)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3849,7 +3858,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 383, "</button></div></article></template><template id=\"t-answer\"><article class=\"turn answer\" tabindex=\"-1\"><div class=\"who\"><b></b><time class=\"mono\"></time></div><div class=\"said\"><div class=\"wait\" hidden><div class=\"row\"><b data-wait></b><span class=\"grow\"></span><span class=\"mono\" data-wait-amount></span></div><svg class=\"bar tall\" role=\"progressbar\" aria-valuemin=\"0\" aria-valuemax=\"100\"><rect class=\"bg\" width=\"100%\" height=\"8\"></rect><rect class=\"fg2\" width=\"0%\" height=\"8\"></rect><rect class=\"fg\" width=\"0%\" height=\"8\"></rect></svg><p class=\"facts\" data-wait-facts></p></div><div class=\"prose\" dir=\"auto\"></div><form class=\"giving\" hidden><label for=\"\">Result of <code data-called></code></label> <textarea class=\"field mono\" name=\"result\" rows=\"2\" required spellcheck=\"false\" autocapitalize=\"off\"></textarea> <button class=\"btn primary small\" type=\"submit\" data-idle>Give it to the model</button></form><p class=\"dim smallp\" data-notes hidden></p><div class=\"loop\" hidden><p data-loop></p><button class=\"btn small\" type=\"button\" data-rewind></button></div><div class=\"errbox\" hidden><h2>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 382, "</button></div></article></template><template id=\"t-answer\"><article class=\"turn answer\" tabindex=\"-1\"><div class=\"who\"><b></b><time class=\"mono\"></time></div><div class=\"said\"><div class=\"wait\" hidden><div class=\"row\"><b data-wait></b><span class=\"grow\"></span><span class=\"mono\" data-wait-amount></span></div><svg class=\"bar tall\" role=\"progressbar\" aria-valuemin=\"0\" aria-valuemax=\"100\"><rect class=\"bg\" width=\"100%\" height=\"8\"></rect><rect class=\"fg2\" width=\"0%\" height=\"8\"></rect><rect class=\"fg\" width=\"0%\" height=\"8\"></rect></svg><p class=\"facts\" data-wait-facts></p></div><div class=\"prose\" dir=\"auto\"></div><form class=\"giving\" hidden><label for=\"\">Result of <code data-called></code></label> <textarea class=\"field mono\" name=\"result\" rows=\"2\" required spellcheck=\"false\" autocapitalize=\"off\"></textarea> <button class=\"btn primary small\" type=\"submit\" data-idle>Give it to the model</button></form><p class=\"dim smallp\" data-notes hidden></p><div class=\"loop\" hidden><p data-loop></p><button class=\"btn small\" type=\"button\" data-rewind></button></div><div class=\"errbox\" hidden><h2>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3857,7 +3866,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 384, "<span data-title-of-error></span></h2><dl class=\"sum\" hidden><div><dt>needed</dt><dd data-needed></dd></div><div><dt>context</dt><dd data-room></dd></div><div class=\"bad tot\"><dt>too much</dt><dd data-over></dd></div></dl><p data-error></p><div class=\"row wrap\"><button class=\"btn small\" type=\"button\" data-again>Try again</button><button class=\"btn small\" type=\"button\" data-choose-model hidden>Choose another model</button><button class=\"btn quiet small\" type=\"button\" data-edit-question>Edit the message</button></div></div><footer class=\"foot\"><p class=\"why\"><span class=\"chip\" data-end hidden></span><span class=\"chip\" data-edited hidden>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 383, "<span data-title-of-error></span></h2><dl class=\"sum\" hidden><div><dt>needed</dt><dd data-needed></dd></div><div><dt>context</dt><dd data-room></dd></div><div class=\"bad tot\"><dt>too much</dt><dd data-over></dd></div></dl><p data-error></p><div class=\"row wrap\"><button class=\"btn small\" type=\"button\" data-again>Try again</button><button class=\"btn small\" type=\"button\" data-choose-model hidden>Choose another model</button><button class=\"btn quiet small\" type=\"button\" data-edit-question>Edit the message</button></div></div><footer class=\"foot\"><p class=\"why\"><span class=\"chip\" data-end hidden></span><span class=\"chip\" data-edited hidden>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3865,7 +3874,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 385, "edited by you</span> <button class=\"btn small\" type=\"button\" data-continue data-idle hidden>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 384, "edited by you</span> <button class=\"btn small\" type=\"button\" data-continue data-idle hidden>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3873,7 +3882,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 386, "Continue</button></p><div class=\"acts\" role=\"group\" aria-label=\"Actions\"><button class=\"btn quiet small\" type=\"button\" data-tokens data-idle aria-pressed=\"false\" title=\"How sure the model was of each word (t)\" hidden>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 385, "Continue</button></p><div class=\"acts\" role=\"group\" aria-label=\"Actions\"><button class=\"btn quiet small\" type=\"button\" data-tokens data-idle aria-pressed=\"false\" title=\"How sure the model was of each word (t)\" hidden>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3881,7 +3890,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 387, "Tokens</button> <button class=\"btn quiet small\" type=\"button\" data-again data-idle title=\"Answer again; this one stays as a version (r)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 386, "Tokens</button> <button class=\"btn quiet small\" type=\"button\" data-again data-idle title=\"Answer again; this one stays as a version (r)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3889,7 +3898,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 388, "Again</button> <button class=\"btn quiet small\" type=\"button\" data-copy title=\"Copy as Markdown (c)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 387, "Again</button> <button class=\"btn quiet small\" type=\"button\" data-copy title=\"Copy as Markdown (c)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3897,7 +3906,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 389, "Copy</button> <button class=\"btn quiet small\" type=\"button\" data-edit data-idle title=\"Edit the answer (e)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 388, "Copy</button> <button class=\"btn quiet small\" type=\"button\" data-edit data-idle title=\"Edit the answer (e)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3905,7 +3914,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 390, "Edit</button> <button class=\"btn quiet small\" type=\"button\" data-fork title=\"A new chat with everything up to here (f)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 389, "Edit</button> <button class=\"btn quiet small\" type=\"button\" data-fork title=\"A new chat with everything up to here (f)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3913,7 +3922,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 391, "Fork</button> <button class=\"btn quiet small icon\" type=\"button\" data-receipt popovertarget=\"answer-menu\" aria-label=\"More about this answer\" title=\"Settings, share, copy the request, replay\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 390, "Fork</button> <button class=\"btn quiet small icon\" type=\"button\" data-receipt popovertarget=\"answer-menu\" aria-label=\"More about this answer\" title=\"Settings, share, copy the request, replay\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3921,7 +3930,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 392, "</button>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 391, "</button>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3929,7 +3938,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 393, "</div><details class=\"made\"><summary title=\"All figures of this answer\"><svg class=\"lat\" role=\"img\"><rect class=\"q\" height=\"5\"></rect><rect class=\"pf\" height=\"5\"></rect><rect class=\"dc\" height=\"5\"></rect></svg> <span><b data-f=\"rate\"></b> tok/s</span> <span><b data-f=\"tokens\"></b> <span data-f=\"tokens-label\">tokens</span></span> <span class=\"first\"><b data-f=\"first\"></b> to first token</span> <span data-f=\"elsewhere\"></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 392, "</div><details class=\"made\"><summary title=\"All figures of this answer\"><svg class=\"lat\" role=\"img\"><rect class=\"q\" height=\"5\"></rect><rect class=\"pf\" height=\"5\"></rect><rect class=\"dc\" height=\"5\"></rect></svg> <span><b data-f=\"rate\"></b> tok/s</span> <span><b data-f=\"tokens\"></b> <span data-f=\"tokens-label\">tokens</span></span> <span class=\"first\"><b data-f=\"first\"></b> to first token</span> <span data-f=\"elsewhere\"></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3937,7 +3946,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 394, "</summary><dl><div><dt>Prompt</dt><dd data-f=\"prompt\"></dd></div><div><dt>Time</dt><dd data-f=\"time\"></dd></div><div><dt>Pace</dt><dd data-f=\"pace\"></dd></div><div><dt>Memory</dt><dd data-f=\"reads\"></dd></div><div><dt>Lookup</dt><dd data-f=\"lookup\"></dd></div><div><dt>Seed</dt><dd data-f=\"seed\"></dd></div><div><dt>Model</dt><dd data-f=\"model\"></dd></div><div><dt>Device</dt><dd data-f=\"device\"></dd></div><div><dt>End</dt><dd data-f=\"end\"></dd></div></dl><svg class=\"pace\" aria-hidden=\"true\" hidden></svg></details></footer>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 393, "</summary><dl><div><dt>Prompt</dt><dd data-f=\"prompt\"></dd></div><div><dt>Time</dt><dd data-f=\"time\"></dd></div><div><dt>Pace</dt><dd data-f=\"pace\"></dd></div><div><dt>Memory</dt><dd data-f=\"reads\"></dd></div><div><dt>Lookup</dt><dd data-f=\"lookup\"></dd></div><div><dt>Seed</dt><dd data-f=\"seed\"></dd></div><div><dt>Model</dt><dd data-f=\"model\"></dd></div><div><dt>Device</dt><dd data-f=\"device\"></dd></div><div><dt>End</dt><dd data-f=\"end\"></dd></div></dl><svg class=\"pace\" aria-hidden=\"true\" hidden></svg></details></footer>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3945,7 +3954,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 395, "</div></article></template><template id=\"t-attached\"><li>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 394, "</div></article></template><template id=\"t-attached\"><li>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3953,7 +3962,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 396, "<span class=\"cut-text\" data-name dir=\"auto\"></span> <span class=\"dim num\" data-size></span> <button class=\"btn quiet small icon\" type=\"button\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 395, "<span class=\"cut-text\" data-name dir=\"auto\"></span> <span class=\"dim num\" data-size></span> <button class=\"btn quiet small icon\" type=\"button\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3961,7 +3970,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 397, "</button></li></template><template id=\"t-file\"><details class=\"file\"><summary>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 396, "</button></li></template><template id=\"t-file\"><details class=\"file\"><summary>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -3969,7 +3978,7 @@ func turns() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 398, "<b data-name dir=\"auto\"></b> <span class=\"dim num\" data-size></span></summary><pre tabindex=\"0\"></pre></details></template><template id=\"t-editor\"><form class=\"editor\"><textarea class=\"field\" dir=\"auto\"></textarea><p class=\"dim smallp\"></p><div class=\"row wrap\"><button class=\"btn primary small\" type=\"submit\"></button> <button class=\"btn small\" type=\"button\" data-alternative></button> <button class=\"btn quiet small\" type=\"button\" data-cancel>Cancel</button></div></form></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 397, "<b data-name dir=\"auto\"></b> <span class=\"dim num\" data-size></span></summary><pre tabindex=\"0\"></pre></details></template><template id=\"t-editor\"><form class=\"editor\"><textarea class=\"field\" dir=\"auto\"></textarea><p class=\"dim smallp\"></p><div class=\"row wrap\"><button class=\"btn primary small\" type=\"submit\"></button> <button class=\"btn small\" type=\"button\" data-alternative></button> <button class=\"btn quiet small\" type=\"button\" data-cancel>Cancel</button></div></form></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4006,12 +4015,12 @@ func tokenTemplates() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var154 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var154 == nil {
-			templ_7745c5c3_Var154 = templ.NopComponent
+		templ_7745c5c3_Var153 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var153 == nil {
+			templ_7745c5c3_Var153 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 399, "<template id=\"t-tokens\"><div class=\"tokview\"><div class=\"tokbar\"><div class=\"seg\" role=\"group\" aria-label=\"Colour by\"><button type=\"button\" data-by=\"p\">Probability</button> <button type=\"button\" data-by=\"rank\">Rank</button> <button type=\"button\" data-by=\"entropy\">Entropy</button> <button type=\"button\" data-by=\"kl\" hidden>Divergence</button></div><span class=\"scale\" aria-hidden=\"true\"></span> <span class=\"dim\" data-sum></span></div><div class=\"scoring row wrap\"><button class=\"btn small\" type=\"button\" data-score title=\"One pass of the model over the prompt\">Score the prompt</button> <button class=\"btn small\" type=\"button\" data-xray aria-expanded=\"false\">Compare models…</button></div><p class=\"judge\" role=\"status\" hidden></p><div class=\"prose toks\" role=\"group\" aria-label=\"Tokens; arrow keys move\"></div><details class=\"kept\"><summary>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 398, "<template id=\"t-tokens\"><div class=\"tokview\"><div class=\"tokbar\"><div class=\"seg\" role=\"group\" aria-label=\"Colour by\"><button type=\"button\" data-by=\"p\">Probability</button> <button type=\"button\" data-by=\"rank\">Rank</button> <button type=\"button\" data-by=\"entropy\">Entropy</button> <button type=\"button\" data-by=\"kl\" hidden>Divergence</button></div><span class=\"scale\" aria-hidden=\"true\"></span> <span class=\"dim\" data-sum></span></div><div class=\"scoring row wrap\"><button class=\"btn small\" type=\"button\" data-score title=\"One pass of the model over the prompt\">Score the prompt</button> <button class=\"btn small\" type=\"button\" data-xray aria-expanded=\"false\">Compare models…</button></div><p class=\"judge\" role=\"status\" hidden></p><div class=\"prose toks\" role=\"group\" aria-label=\"Tokens; arrow keys move\"></div><details class=\"kept\"><summary>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4019,7 +4028,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 400, "Stored candidates <span data-kept-sum></span></summary><form class=\"row wrap\"><label>Keep for <input class=\"nf\" name=\"days\" type=\"number\" min=\"1\" max=\"3650\"> days</label> <label>and up to <input class=\"nf\" name=\"megabytes\" type=\"number\" min=\"0\" max=\"1048576\"> MB</label> <button class=\"btn small\" type=\"submit\">Save</button></form></details></div></template><template id=\"t-hints\"><aside class=\"hints\" aria-label=\"First steps with tokens\"><ol><li data-step=\"pick\">Click a word to see what else it could have been</li><li data-step=\"inspect\">Open its microscope to see how the samplers chose</li><li data-step=\"judge\">Move top-p and watch words disappear</li></ol><button class=\"btn quiet small\" type=\"button\" data-hide title=\"Hide these hints for good\">Hide</button></aside></template><template id=\"t-score\"><section class=\"scorebox\"><form class=\"row wrap\" hidden><label for=\"against\">Score this text with</label> <select class=\"field\" id=\"against\" name=\"against\"></select> <button class=\"btn small\" type=\"submit\">Compare</button><p class=\"dim\">Both models score the same tokens, one after the other: the other one is loaded in place of this one. The next answer loads this one again.</p></form><div class=\"passing\" hidden><p><span data-pass></span> <span class=\"dim\" data-pass-amount></span></p><svg class=\"bar\" role=\"progressbar\" aria-label=\"Progress\" aria-valuemin=\"0\" aria-valuemax=\"100\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\" width=\"0\"></rect></svg> <button class=\"btn small\" type=\"button\" data-cancel>Cancel</button></div><p class=\"klsum row wrap\" hidden><span data-kl></span><button class=\"btn small\" type=\"button\" data-worst></button></p></section></template><template id=\"t-token\"><div class=\"token\" role=\"dialog\"><header><code data-name></code> <span class=\"dim\" data-place></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-close-token aria-label=\"Close\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 399, "Stored candidates <span data-kept-sum></span></summary><form class=\"row wrap\"><label>Keep for <input class=\"nf\" name=\"days\" type=\"number\" min=\"1\" max=\"3650\"> days</label> <label>and up to <input class=\"nf\" name=\"megabytes\" type=\"number\" min=\"0\" max=\"1048576\"> MB</label> <button class=\"btn small\" type=\"submit\">Save</button></form></details></div></template><template id=\"t-hints\"><aside class=\"hints\" aria-label=\"First steps with tokens\"><ol><li data-step=\"pick\">Click a word to see what else it could have been</li><li data-step=\"inspect\">Open its microscope to see how the samplers chose</li><li data-step=\"judge\">Move top-p and watch words disappear</li></ol><button class=\"btn quiet small\" type=\"button\" data-hide title=\"Hide these hints for good\">Hide</button></aside></template><template id=\"t-score\"><section class=\"scorebox\"><form class=\"row wrap\" hidden><label for=\"against\">Score this text with</label> <select class=\"field\" id=\"against\" name=\"against\"></select> <button class=\"btn small\" type=\"submit\">Compare</button><p class=\"dim\">Both models score the same tokens, one after the other: the other one is loaded in place of this one. The next answer loads this one again.</p></form><div class=\"passing\" hidden><p><span data-pass></span> <span class=\"dim\" data-pass-amount></span></p><svg class=\"bar\" role=\"progressbar\" aria-label=\"Progress\" aria-valuemin=\"0\" aria-valuemax=\"100\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\" width=\"0\"></rect></svg> <button class=\"btn small\" type=\"button\" data-cancel>Cancel</button></div><p class=\"klsum row wrap\" hidden><span data-kl></span><button class=\"btn small\" type=\"button\" data-worst></button></p></section></template><template id=\"t-token\"><div class=\"token\" role=\"dialog\"><header><code data-name></code> <span class=\"dim\" data-place></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-close-token aria-label=\"Close\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4027,7 +4036,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 401, "</button></header><ol class=\"alts\" aria-label=\"Candidates, the likeliest first; choose another one to go on with it\"></ol><form class=\"own\"><input class=\"field\" type=\"text\" autocomplete=\"off\" maxlength=\"1024\" placeholder=\"Type a different word (start with a space)\" aria-label=\"A different word for this token\"> <button class=\"btn small\" type=\"submit\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 400, "</button></header><ol class=\"alts\" aria-label=\"Candidates, the likeliest first; choose another one to go on with it\"></ol><form class=\"own\"><input class=\"field\" type=\"text\" autocomplete=\"off\" maxlength=\"1024\" placeholder=\"Type a different word (start with a space)\" aria-label=\"A different word for this token\"> <button class=\"btn small\" type=\"submit\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4035,7 +4044,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 402, "Continue from here</button></form><footer><span class=\"dim\" data-facts></span> <span class=\"grow\"></span> <button class=\"btn quiet small\" type=\"button\" data-all></button> <button class=\"btn small\" type=\"button\" data-stages title=\"What each sampler did (m)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 401, "Continue from here</button></form><footer><span class=\"dim\" data-facts></span> <span class=\"grow\"></span> <button class=\"btn quiet small\" type=\"button\" data-all></button> <button class=\"btn small\" type=\"button\" data-stages title=\"What each sampler did (m)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4043,7 +4052,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 403, "Microscope</button></footer></div></template><template id=\"t-microscope\"><section class=\"micro\" aria-labelledby=\"h-micro\" tabindex=\"-1\"><header><h2 id=\"h-micro\">Sampler microscope</h2><code data-at></code> <span class=\"chip\" data-source hidden></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"-1\" aria-label=\"Previous token\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 402, "Microscope</button></footer></div></template><template id=\"t-microscope\"><section class=\"micro\" aria-labelledby=\"h-micro\" tabindex=\"-1\"><header><h2 id=\"h-micro\">Sampler microscope</h2><code data-at></code> <span class=\"chip\" data-source hidden></span> <span class=\"grow\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"-1\" aria-label=\"Previous token\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4051,7 +4060,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 404, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"1\" aria-label=\"Next token\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 403, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-walk=\"1\" aria-label=\"Next token\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4059,7 +4068,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 405, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-close-micro aria-label=\"Close the microscope\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 404, "</button> <button class=\"btn quiet small icon\" type=\"button\" data-close-micro aria-label=\"Close the microscope\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4067,7 +4076,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 406, "</button></header><div class=\"why\" hidden><p></p><button class=\"btn small\" type=\"button\" data-ask></button></div><div class=\"micro-scroll\" tabindex=\"0\" role=\"group\" aria-label=\"What each sampler did\" hidden><p class=\"dim smallp\" data-draw></p><table class=\"wf\"><thead></thead> <tbody></tbody></table><ol class=\"ledger\"></ol></div></section></template><template id=\"t-alternative\"><li><button class=\"alt\" type=\"button\"><code></code> <svg class=\"bar\" aria-hidden=\"true\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\"></rect></svg> <span class=\"mono\"></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 405, "</button></header><div class=\"why\" hidden><p></p><button class=\"btn small\" type=\"button\" data-ask></button></div><div class=\"micro-scroll\" tabindex=\"0\" role=\"group\" aria-label=\"What each sampler did\" hidden><p class=\"dim smallp\" data-draw></p><table class=\"wf\"><thead></thead> <tbody></tbody></table><ol class=\"ledger\"></ol></div></section></template><template id=\"t-alternative\"><li><button class=\"alt\" type=\"button\"><code></code> <svg class=\"bar\" aria-hidden=\"true\"><rect class=\"bg\" width=\"100%\" height=\"6\"></rect><rect class=\"fg\" height=\"6\"></rect></svg> <span class=\"mono\"></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4079,7 +4088,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 407, "</button></li></template><template id=\"t-tree\"><dialog class=\"wide tree\" aria-labelledby=\"h-tree\"><header><h2 id=\"h-tree\">Branches</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close-tree aria-label=\"Close\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 406, "</button></li></template><template id=\"t-tree\"><dialog class=\"wide tree\" aria-labelledby=\"h-tree\"><header><h2 id=\"h-tree\">Branches</h2><span class=\"grow\"></span> <button class=\"btn quiet icon\" type=\"button\" data-close-tree aria-label=\"Close\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4087,7 +4096,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 408, "</button></header><p class=\"dim smallp\" data-about></p><ul></ul></dialog></template><template id=\"t-node\"><li><div class=\"node\"><button type=\"button\" data-node><b></b> <span class=\"cut-text\" dir=\"auto\"></span> <span class=\"mono dim\"></span></button> <button class=\"btn quiet small\" type=\"button\" data-prune>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 407, "</button></header><p class=\"dim smallp\" data-about></p><ul></ul></dialog></template><template id=\"t-node\"><li><div class=\"node\"><button type=\"button\" data-node><b></b> <span class=\"cut-text\" dir=\"auto\"></span> <span class=\"mono dim\"></span></button> <button class=\"btn quiet small\" type=\"button\" data-prune>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4095,7 +4104,7 @@ func tokenTemplates() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 409, "<span></span></button></div></li></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 408, "<span></span></button></div></li></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4120,12 +4129,12 @@ func codeTemplate() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var155 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var155 == nil {
-			templ_7745c5c3_Var155 = templ.NopComponent
+		templ_7745c5c3_Var154 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var154 == nil {
+			templ_7745c5c3_Var154 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 410, "<template id=\"t-code\"><div class=\"code\"><header><span></span> <button class=\"btn quiet small\" type=\"button\" data-copy-code>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 409, "<template id=\"t-code\"><div class=\"code\"><header><span></span> <button class=\"btn quiet small\" type=\"button\" data-copy-code>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4133,7 +4142,7 @@ func codeTemplate() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 411, "<span>Copy</span></button></header><pre tabindex=\"0\"><code></code></pre></div></template>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 410, "<span>Copy</span></button></header><pre tabindex=\"0\"><code></code></pre></div></template>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4157,12 +4166,12 @@ func versions() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var156 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var156 == nil {
-			templ_7745c5c3_Var156 = templ.NopComponent
+		templ_7745c5c3_Var155 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var155 == nil {
+			templ_7745c5c3_Var155 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 412, "<span class=\"vers\" role=\"group\" aria-label=\"Versions\" hidden><button class=\"btn quiet small icon\" type=\"button\" data-version=\"-1\" data-idle aria-label=\"Earlier version\" title=\"Earlier version ([)\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 411, "<span class=\"vers\" role=\"group\" aria-label=\"Versions\" hidden><button class=\"btn quiet small icon\" type=\"button\" data-version=\"-1\" data-idle aria-label=\"Earlier version\" title=\"Earlier version ([)\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4170,7 +4179,7 @@ func versions() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 413, "</button> <span class=\"num\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-version=\"1\" data-idle aria-label=\"Later version\" title=\"Later version (])\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 412, "</button> <span class=\"num\"></span> <button class=\"btn quiet small icon\" type=\"button\" data-version=\"1\" data-idle aria-label=\"Later version\" title=\"Later version (])\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -4178,7 +4187,7 @@ func versions() templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 414, "</button></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 413, "</button></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
