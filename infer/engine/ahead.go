@@ -97,7 +97,7 @@ func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
 
 // runAhead submits as many steps ahead as the device can take.
 func (l *loop) runAhead() error {
-	for len(l.flights) < l.loaded.forward.Depth() {
+	for len(l.flights) < l.loaded.forward.Depth() && !l.turnIsOver() {
 		plan := l.planAhead()
 		if len(plan) == 0 {
 			return nil

@@ -42,6 +42,7 @@ type loop struct {
 
 	steps      int                      // that were collected
 	stepBytes  int64                    // that the last one read from memory; 0: not known, or it read prompts too
+	turn       int                      // that were submitted since the devices were taken from another engine
 	collected  time.Time                // when the last one was, if the loop has not waited since; else zero
 	kept       map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see keepFree
 	bandwidths map[string]float64       // measured read bandwidth by loadedModel.metered, bytes per second; 0: it cannot be measured
@@ -187,10 +188,8 @@ func (l *loop) iterate() error {
 			return err
 		}
 	}
-	if !l.isWanted() {
-		if err := l.runAhead(); err != nil {
-			return err
-		}
+	if err := l.runAhead(); err != nil {
+		return err
 	}
 	return l.collect()
 }
@@ -198,7 +197,7 @@ func (l *loop) iterate() error {
 // takeTurn waits until the devices of the loaded model are this engine's.
 func (l *loop) takeTurn() {
 	if l.options.Leases != nil && l.options.Leases.Take(l.loaded.leased()) {
-		l.collected = time.Time{} // the wait is not part of a step
+		l.turn, l.collected = 0, time.Time{} // the wait is not part of a step
 	}
 }
 
@@ -209,8 +208,14 @@ func (l *loop) endTurn() {
 	}
 }
 
-// isWanted reports whether another engine waits for the devices of the running step.
-func (l *loop) isWanted() bool { return l.options.Leases != nil && l.options.Leases.Wanted() }
+// stepsPerTurn is how many steps an engine computes in a turn while others wait, if it can submit the second ahead of the first: handing
+// a GPU over to another process takes about half a millisecond (H200).
+const stepsPerTurn = 2
+
+// turnIsOver reports whether another engine waits for the devices of the running step and has waited for enough steps.
+func (l *loop) turnIsOver() bool {
+	return l.options.Leases != nil && l.turn >= stepsPerTurn && l.options.Leases.Wanted()
+}
 
 // plan returns the next step. It is empty if none can be computed now, or something else was done instead.
 func (l *loop) plan() ([]scheduled, error) {
@@ -289,6 +294,7 @@ func (l *loop) submit(plan []scheduled, ahead bool) error {
 	}
 	f.plan, f.ahead, f.begin, f.bytes, f.drawn = plan, ahead, l.options.Now(), l.loaded.stepBytes(plan), f.drawn[:0]
 	f.drafting, l.drafting = l.drafting, 0
+	l.turn++
 	for _, part := range plan {
 		if a := l.answers[part.seq]; a.began.IsZero() {
 			if err := a.start(f.begin, &l.loaded.buffers); err != nil {
