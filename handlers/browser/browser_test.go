@@ -286,6 +286,16 @@ func (b *browser) open(path string) {
 	b.until(connected)
 }
 
+// chooseModel chooses the model called name in the menu of the top bar, which is in its place only when it has opened.
+func (b *browser) chooseModel(name string) {
+	b.t.Helper()
+	b.click(".top [data-picker]")
+	b.until("document.querySelector('#model-menu').matches(':popover-open')")
+	b.frames()
+	b.click(fmt.Sprintf("#model-menu button[value=%q]", name))
+	b.until(fmt.Sprintf("document.querySelector('.top [data-picker]').innerText.includes(%q)", name))
+}
+
 // frames waits until the page has taken notice of a new size or place of its parts.
 func (b *browser) frames() {
 	b.t.Helper()

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -132,9 +131,7 @@ func TestARawChatInABrowser(t *testing.T) {
 	run("a new chat with a model that has no template is raw, unless the user decides otherwise", func(t *testing.T) {
 		const pressed = "document.querySelector('[data-raw]').getAttribute('aria-pressed')"
 		choose := func(name string) {
-			b.click(".top [data-picker]")
-			b.until("document.querySelector('#model-menu').matches(':popover-open')")
-			b.click(fmt.Sprintf("#model-menu [value=%q]", name))
+			b.chooseModel(name)
 		}
 		chats := engine.Current.Model
 		engine.List(chats, infer.ModelInfo{Name: "base", Continues: true})

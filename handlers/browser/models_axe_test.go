@@ -70,13 +70,13 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		b.click("[data-download] form[action$=cancel] button")
 		b.until("!document.querySelector('[data-download]')")
 		b.script("document.querySelector('#list a[href*=qwen]').click()") // at once: the list is about to be another one
-		b.until("document.querySelector('#h-model')?.innerText === 'Qwen2.5-0.5b-instruct-q8_0'")
+		b.until("document.querySelector('#h-model')?.innerText === 'qwen2.5-0.5b-instruct-q8_0'")
 		look(device + " details")
 		b.click("#details a[href*=delete]")
 		b.until("document.querySelector('#details form[action$=delete]')")
 		look(device + " delete")
 		b.do(chromedp.Navigate(b.origin+"/?model=qwen2.5-0.5b-instruct-q8_0"), chromedp.WaitReady("#message"))
-		b.until("document.querySelector('[data-chosen-name]').textContent === 'Qwen2.5-0.5b-instruct-q8_0'")
+		b.until("document.querySelector('[data-chosen-name]').textContent === 'qwen2.5-0.5b-instruct-q8_0'")
 		look(device + " new chat")
 		if device == "phone" {
 			b.click("[data-sheet-open]")

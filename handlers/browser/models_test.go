@@ -355,9 +355,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.say(text)
 	}
 	choose := func(name string) {
-		b.click(".top [data-picker]")
-		b.until("document.querySelector('#model-menu').matches(':popover-open')")
-		b.click(fmt.Sprintf("#model-menu [value=%q]", name))
+		b.chooseModel(name)
 	}
 
 	run("a new chat is answered by the model that is chosen", func(t *testing.T) {
@@ -366,25 +364,25 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.click(".top [data-picker]")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		b.until("Math.abs(document.querySelector('#model-menu').getBoundingClientRect().right - document.querySelector('.top [data-picker]').getBoundingClientRect().right) < 1")
-		for _, want := range []string{"guide", "First", "Second", "All models"} {
+		for _, want := range []string{"guide", "first", "second", "All models"} {
 			if got := b.text("#model-menu"); !strings.Contains(got, want) {
 				t.Errorf("the menu says %q, without %q", got, want)
 			}
 		}
 		b.shot("picker-light")
 		b.click("#model-menu [value=first]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'First'")
-		b.until("document.querySelector('#message').placeholder === 'Ask First something'")
+		b.until("document.querySelector('.top [data-picker] [data-chosen]').checkVisibility() && document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'first'")
+		b.until("document.querySelector('#message').placeholder === 'Ask first something'")
 		ask("hello")
 		b.until(by("first"))
-		b.until("document.querySelector('.top [data-picker] [data-loaded]').checkVisibility() && document.querySelector('.top [data-picker] [data-engine=name]').innerText === 'First'")
+		b.until("document.querySelector('.top [data-picker] [data-loaded]').checkVisibility() && document.querySelector('.top [data-picker] [data-engine=name]').innerText === 'first'")
 	})
 	run("another one answers next, and in a second window too", func(t *testing.T) {
 		other := openBrowser(t, server.Server)
 		other.open(b.value("location.pathname"))
 		other.until(by("first"))
 		choose("second")
-		other.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Second' && document.querySelector('.top [data-picker] [data-chosen]').checkVisibility()")
+		other.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'second' && document.querySelector('.top [data-picker] [data-chosen]').checkVisibility()")
 		ask("and you?")
 		b.until(by("second"))
 		other.until(by("second"))
@@ -404,7 +402,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 	})
 	run("a model that has gone is said to be, and another one answers", func(t *testing.T) {
 		choose("first")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'First'")
+		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'first'")
 		if err := os.Remove(filepath.Join(server.Dir, "first.gguf")); err != nil {
 			t.Fatal(err)
 		}
@@ -416,7 +414,7 @@ func TestTheModelOfAChatIsChosenInTheBrowser(t *testing.T) {
 		b.click(".answer:last-child [data-choose-model]")
 		b.until("document.querySelector('#model-menu').matches(':popover-open')")
 		b.click("#model-menu [value=second]")
-		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'Second'")
+		b.until("document.querySelector('.top [data-picker] [data-chosen-name]').innerText === 'second'")
 		b.click(".answer:last-child .errbox [data-again]")
 		b.until(by("second"))
 	})

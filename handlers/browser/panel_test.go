@@ -481,7 +481,7 @@ func TestTheTimeBesideMaxTokensIsThatOfTheModel(t *testing.T) {
 	b.until(note + " === 'up to ≈ 6 s'")
 	engine.Set(func(s *infer.Status) { s.Model = infer.ModelInfo{Name: "other"} })
 	b.open("/")
-	b.until("document.querySelector('[data-engine=name]').innerText === 'Other'")
+	b.until("document.querySelector('[data-engine=name]').innerText === 'other'")
 	if got := b.value(note); got != "" {
 		t.Errorf("of a model that has not answered yet, the page says %q", got)
 	}

@@ -119,26 +119,24 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 			b.scheme("light")
 		}
 		b.look(axe(t), "settings without effect")
-		if got := b.value("[...document.querySelectorAll('.sec.engine')].filter(s => !s.hidden).map(s => s.textContent.replace(/\\s+/g, ' ')).join('|')"); !strings.Contains(got, "Far-70bRuns at"+address.Host+"EngineFar 2Context32,768 tokens") || strings.Contains(got, "Device") {
+		if got := b.value("[...document.querySelectorAll('.sec.engine')].filter(s => !s.hidden).map(s => s.textContent.replace(/\\s+/g, ' ')).join('|')"); !strings.Contains(got, "far-70bRuns at"+address.Host+"EngineFar 2Context32,768 tokens") || strings.Contains(got, "Device") {
 			t.Errorf("the panel describes %q", got)
 		}
 	})
 	run("a chat with it works, what it writes is text, and nobody counts its tokens", func(t *testing.T) {
 		b.script("window.counted = []; const ask = window.fetch; window.fetch = (...a) => { if (a[0] === '/count') window.counted.push(JSON.parse(a[1].body).model); return ask(...a) }")
 		b.fill("#message", "Where")
-		b.click(".top [data-picker]")
-		b.click(`#model-menu button[value="guide"]`)
+		b.chooseModel("guide")
 		b.until("window.counted.length > 0")
 		b.fill("#message", "")
-		b.click(".top [data-picker]")
-		b.click(`#model-menu button[value="far-70b"]`)
+		b.chooseModel("far-70b")
 		if got := b.value("window.counted.join(' ')"); strings.Contains(got, "far") {
 			t.Errorf("tokens were counted with %s", got)
 		}
 		b.say("Where are you?")
 		b.until("[...document.querySelectorAll('.answer')].at(-1)?.innerText.includes('<b>Far away</b>')")
 		b.until(idle)
-		if got := b.value("[...document.querySelectorAll('.answer .who b')].at(-1).innerText"); got != "Far-70b" {
+		if got := b.value("[...document.querySelectorAll('.answer .who b')].at(-1).innerText"); got != "far-70b" {
 			t.Errorf("the answer is by %q", got)
 		}
 		if b.value("document.querySelectorAll('.answer b b, .answer .md b').length") != "0" {

@@ -1083,7 +1083,7 @@ func TestRequestAndEventsAreValues(t *testing.T) {
 		Model: "m", Client: "c", CacheScope: "s", PublicSystem: true, Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
 		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		KVFile: &infer.KVFile{Name: "c", Limit: 1}, KeepAliveS: &keep, PromptLookup: &on, IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
+		KVFile: &infer.KVFile{Name: "c", Limit: 1}, KeepAliveS: &keep, PromptLookup: &on, IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, ChatTemplate: "t", Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}, Followed: [][]float64{{0.5}, {0}}, Drawn: &sample.Drawn{Of: 9, U: 0.5, From: 0.25, To: 1}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
