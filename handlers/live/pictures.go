@@ -70,6 +70,7 @@ func (s *Service) AddPicture(ctx context.Context, who Principal, data []byte) (s
 	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
 		return store.Picture{}, err
 	}
+	data = picture.WithoutMetadata(data) // such as where it was taken, which readers of the chat have not to know
 	info, err := picture.Inspect(data, PictureLimits())
 	if err == nil {
 		_, err = s.uploads.decoding.Decode(ctx, data, PictureLimits())
