@@ -106,8 +106,8 @@ check: test check-added
 check-added: test-race test-arm64 test-x86
 
 # Where goroutines share what they use. Elsewhere the race detector finds nothing and makes tests several times slower.
-RACE = ./infer/engine ./infer/worker ./infer/upstream ./infer/client ./infer/hub ./infer/kvfile ./store ./handlers \
-	./handlers/live ./handlers/stream ./handlers/share ./handlers/people ./handlers/gate ./handlers/api ./handlers/models \
+RACE = ./infer/engine ./infer/worker ./infer/fleet ./infer/lease ./infer/upstream ./infer/client ./infer/hub ./infer/kvfile ./store ./handlers \
+	./handlers/live ./handlers/compare ./handlers/inspect ./handlers/guest ./handlers/stream ./handlers/share ./handlers/people ./handlers/gate ./handlers/api ./handlers/models \
 	./handlers/activity ./handlers/metrics
 
 # Their loops have the counts of make test here.
