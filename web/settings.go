@@ -2,9 +2,6 @@ package web
 
 // Settings is the page of what holds for all chats.
 type Settings struct {
-	Picker Picker
-	Engine Engine
-
 	Address  string // of the program, without a slash at the end
 	Model    string // for examples
 	NeedsKey bool   // requests of programs on other machines must have a key

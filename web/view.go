@@ -47,6 +47,7 @@ var modules = []string{
 	"share.js",
 	"socket.js",
 	"speak.js",
+	"storage.js",
 	"textlist.js",
 	"strips.js",
 	"toggle.js",

@@ -25,5 +25,10 @@ func (c *Chat) Object() access.Object {
 	return access.Object{Kind: access.KindChat, Owner: c.owner, ID: c.id}
 }
 
+// mayManageModels authorizes who to administer models, and what is stored for them.
+func mayManageModels(who Principal) error {
+	return access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindModel})
+}
+
 // may authorizes what who does with the chat.
 func (c *Chat) may(who Principal, what access.Action) error { return Authorize(who, what, c.Object()) }

@@ -23,7 +23,7 @@ func (s *Service) RowLimits(ctx context.Context, who Principal) (limits store.Ro
 // SetRowLimits sets the limits, and deletes the candidates that exceed them. The owner of the server may, else
 // the error is access.ErrDenied.
 func (s *Service) SetRowLimits(ctx context.Context, who Principal, limits store.RowLimits) error {
-	if err := access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindModel}); err != nil {
+	if err := mayManageModels(who); err != nil {
 		return err
 	}
 	if s.opt.Store == nil {

@@ -131,7 +131,7 @@ func (s *Service) dropKVFile(chat string) {
 // SetKVLimit sets how many megabytes the KV caches of all chats may take, and deletes the least recently
 // used ones beyond. The owner of the server may, else the error is access.ErrDenied.
 func (s *Service) SetKVLimit(ctx context.Context, who Principal, megabytes int) error {
-	if err := access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindModel}); err != nil {
+	if err := mayManageModels(who); err != nil {
 		return err
 	}
 	if s.opt.Store == nil || s.opt.KVFiles == nil {

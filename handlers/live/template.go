@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 
-	"m40-llm/handlers/access"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 )
@@ -19,7 +18,7 @@ var sampleConversation = []chat.Message{
 // PreviewTemplate returns the prompt that a chat template makes of the chat called id, for the next answer of model; of
 // a short conversation if id is empty. An empty template is the model's own.
 func (s *Service) PreviewTemplate(ctx context.Context, who Principal, id, model, template string) (infer.Rendered, error) {
-	if err := access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindModel}); err != nil {
+	if err := mayManageModels(who); err != nil {
 		return infer.Rendered{}, err
 	}
 	messages := sampleConversation

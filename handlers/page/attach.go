@@ -58,15 +58,19 @@ var (
 	oneLine   = strings.NewReplacer("\r", " ", "\n", " ")
 )
 
+func readFormFile(file *multipart.FileHeader) ([]byte, error) {
+	opened, err := file.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	return io.ReadAll(opened)
+}
+
 func readAttached(file *multipart.FileHeader) (string, error) {
 	name := oneLine.Replace(strings.ToValidUTF8(file.Filename, "\ufffd"))
 	name = strings.ToValidUTF8(name[:min(len(name), maxFileName)], "")
-	opened, err := file.Open()
-	if err != nil {
-		return "", err
-	}
-	defer opened.Close()
-	data, err := io.ReadAll(opened)
+	data, err := readFormFile(file)
 	if err != nil {
 		return "", err
 	}

@@ -81,12 +81,7 @@ func (h *Handlers) formPictures(c echo.Context) (hashes []string, err error) {
 }
 
 func (h *Handlers) formPicture(c echo.Context, file *multipart.FileHeader) (hash string, err error) {
-	opened, err := file.Open()
-	if err != nil {
-		return "", err
-	}
-	defer opened.Close()
-	data, err := io.ReadAll(opened)
+	data, err := readFormFile(file)
 	if err != nil {
 		return "", err
 	}

@@ -192,6 +192,9 @@ func (h *Handlers) sheetEvents(c echo.Context) error {
 	for {
 		changed, running := reader.Take()
 		if list := feed.take(changed); len(list) > 0 {
+			for i := range list {
+				list[i].HTML = view.CellHTML(feed.cells[list[i].Index])
+			}
 			if err := sse.Send(map[string]any{"cells": list, "figures": view.FiguresOf(feed.cells)}); err != nil {
 				return err
 			}

@@ -72,7 +72,7 @@ type Cell struct {
 	Ending  *Ending          `json:"ending,omitempty"`
 	Note    string           `json:"note,omitempty"` // what it waits for, or why it failed
 	Kept    int64            `json:"kept,omitempty"`
-	HTML    string           `json:"html,omitempty"` // all of the text, rendered, when it has ended and has markup; with PartMark where it parts from the first answer
+	HTML    string           `json:"html,omitempty"` // all of the text, rendered, when it has ended and has markup, on a contact sheet alone; with PartMark where it parts from the first answer
 }
 
 // PartMark stands in HTML where an answer parts from the first one. It is a character for private use, which no text has
@@ -87,13 +87,6 @@ func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 	if a.Scored > 0 {
 		v.Mean = math.Exp(a.LogProb / float64(a.Scored))
 	}
-	if !a.State.Running() {
-		parts := -1
-		if c.Differs {
-			parts = min(c.SameText, len(c.Text))
-		}
-		v.HTML = rendered(c.Text, parts)
-	}
 	if c.Index == 0 {
 		return v
 	}
@@ -105,6 +98,18 @@ func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 		v.Equal = true
 	}
 	return v
+}
+
+// CellHTML returns Cell.HTML of a cell.
+func CellHTML(c compare.Cell) string {
+	if c.Answer.State.Running() {
+		return ""
+	}
+	parts := -1
+	if c.Differs {
+		parts = min(c.SameText, len(c.Text))
+	}
+	return rendered(c.Text, parts)
 }
 
 // rendered returns text as HTML, with PartMark at the offset parts unless that is negative or in the middle of markup; "" if

@@ -27,7 +27,7 @@ func TestAnAnswerOfASheetThatHasEndedIsRendered(t *testing.T) {
 		if c.running {
 			cell.Answer.State = live.Writing
 		}
-		if got := CellOf(cell, 0, nil).HTML; got != c.want && strings.TrimSpace(got) != strings.TrimSpace(c.want) {
+		if got := CellHTML(cell); got != c.want && strings.TrimSpace(got) != strings.TrimSpace(c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}

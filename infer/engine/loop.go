@@ -212,7 +212,7 @@ func (l *loop) endTurn() {
 // a GPU over to another process takes about half a millisecond (H200).
 const stepsPerTurn = 2
 
-// turnIsOver reports whether another engine waits for the devices of the running step and has waited for enough steps.
+// turnIsOver reports whether another engine waits for the devices, and this one has had its steps.
 func (l *loop) turnIsOver() bool {
 	return l.options.Leases != nil && l.turn >= stepsPerTurn && l.options.Leases.Wanted()
 }

@@ -196,7 +196,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	}
 	if info.Writes() {
 		info.Continues = !slices.ContainsFunc(f.Keys(), isTemplate)
-		info.TemplateProblem = talk.TemplateProblem(f, "")
+		info.TemplateProblem = talk.TemplateProblems(f)
 	}
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err

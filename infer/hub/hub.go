@@ -132,9 +132,11 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	h.pruneCache(entries)
 	companions := map[string]bool{}
 	for _, m := range models {
-		companions[m.Companion] = m.Error == "" && m.Companion != "" || companions[m.Companion]
+		if m.Error == "" && m.Vision {
+			companions[m.Companion] = true
+		}
 	}
-	models = slices.DeleteFunc(models, func(m infer.ModelInfo) bool { return m.Path != "" && companions[m.Path] })
+	models = slices.DeleteFunc(models, func(m infer.ModelInfo) bool { return companions[m.Path] })
 	return h.fit(models...), nil
 }
 
@@ -224,7 +226,7 @@ func (h *Hub) info(e entry) infer.ModelInfo {
 	case source != "":
 		info.ChatTemplate, info.Continues, info.TemplateProblem = source, false, ""
 		if info.Writes() {
-			info.TemplateProblem = talk.TemplateProblem(nil, source)
+			info.TemplateProblem = talk.TemplateProblem(source)
 		}
 	}
 	return info

@@ -86,7 +86,7 @@ func (h *Hub) WriteTemplate(name, source string) error {
 	if source == "" {
 		return h.changeTemplate(e, func(root *os.Root, file string) error { return removeIfExists(root, file) })
 	}
-	if problem := talk.TemplateProblem(nil, source); problem != "" {
+	if problem := talk.TemplateProblem(source); problem != "" {
 		return &infer.Error{Code: infer.CodeInvalid, Param: "template", Message: problem}
 	}
 	return h.changeTemplate(e, func(root *os.Root, file string) error {

@@ -55,19 +55,25 @@ func Read(file *gguf.File, t *tokenizer.Tokenizer, source string) *Format {
 	return f
 }
 
-// TemplateProblem returns why a template of the model in file cannot be used, or "". source is as for Read.
-func TemplateProblem(file *gguf.File, source string) string {
-	first, others := templates(file, source)
-	problem := ""
-	if first != "" {
-		_, _, problem = parseTemplate(first)
+// TemplateProblem returns why a template cannot be used, or "".
+func TemplateProblem(source string) string {
+	if source == "" {
+		return ""
 	}
+	_, _, problem := parseTemplate(source)
+	return problem
+}
+
+// TemplateProblems returns why templates of the model in file cannot be used, or "".
+func TemplateProblems(file *gguf.File) string {
+	first, others := templates(file, "")
+	problems := TemplateProblem(first)
 	for _, other := range others {
-		if _, _, notice := parseTemplate(other.source); notice != "" {
-			problem = withNotice(problem, other.name, notice)
+		if problem := TemplateProblem(other.source); problem != "" {
+			problems = withNotice(problems, other.name, problem)
 		}
 	}
-	return problem
+	return problems
 }
 
 // namedTemplate is a template for one kind of conversations.

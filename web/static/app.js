@@ -22,14 +22,13 @@ import { reply } from './reply.js'
 import { request } from './request.js'
 import { openShare } from './share.js'
 import { Link } from './socket.js'
+import { recall, remember } from './storage.js'
 import './toggle.js'
 import { Tokens, visible } from './tokens.js'
 import { typed } from './typing.js'
 
 const $ = q => document.querySelector(q)
 const $$ = q => document.querySelectorAll(q)
-const remember = (key, value) => { try { localStorage.setItem(key, value) } catch { /* storage is off */ } }
-const recall = key => { try { return localStorage.getItem(key) } catch { return null } }
 
 const chat = new Chat(() => route(`/c/${link.chat}`))
 const message = $('#message')

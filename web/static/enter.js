@@ -1,4 +1,5 @@
 // What the Enter key does in the fields of messages.
+import { recall, remember } from './storage.js'
 
 // composing reports whether a key belongs to the input method that composes a character. The Enter that ends a
 // composition says so in Safari by its old code alone.
@@ -15,13 +16,12 @@ const key = 'm40.enter'
 // enterSends returns the setting. Unless it was made, Enter makes a new line on touch screens, whose keyboards have no
 // Shift + Enter.
 export function enterSends() {
-  let kept = null
-  try { kept = localStorage.getItem(key) } catch { /* storage is off */ }
+  const kept = recall(key)
   return kept ? kept === 'sends' : !matchMedia('(pointer: coarse)').matches
 }
 
 export function setEnterSends(on) {
-  try { localStorage.setItem(key, on ? 'sends' : 'line') } catch { /* storage is off: it holds for this page */ }
+  remember(key, on ? 'sends' : 'line')
 }
 
 // explain says at a field what Enter does there.

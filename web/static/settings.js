@@ -1,13 +1,7 @@
 // The page of settings. The choices of this page are kept in the browser.
 import { copy } from './copy.js'
 import { enterSends } from './enter.js'
-
-const recall = key => { try { return localStorage.getItem(key) } catch { return null } }
-
-// keep stores a choice; an empty one is the default.
-function keep(key, value) {
-  try { value ? localStorage.setItem(key, value) : localStorage.removeItem(key) } catch { /* storage is off: it holds for this page */ }
-}
+import { recall, remember } from './storage.js'
 
 // applied are the choices that this page shows at once.
 const applied = { 'm40.theme': 'theme', 'm40.text': 'text' }
@@ -19,7 +13,7 @@ for (const group of document.querySelectorAll('[data-keeps]')) {
   group.addEventListener('click', e => {
     const button = e.target.closest('button')
     if (!button) return
-    keep(key, button.value)
+    remember(key, button.value) // an empty one is the default
     show(button.value)
     const name = applied[key], { dataset } = document.documentElement
     if (name && button.value) dataset[name] = button.value
@@ -29,7 +23,7 @@ for (const group of document.querySelectorAll('[data-keeps]')) {
 
 const singleKeys = document.querySelector('[data-single-keys]')
 singleKeys.checked = recall('m40.keys') !== 'off'
-singleKeys.addEventListener('change', () => keep('m40.keys', singleKeys.checked ? 'on' : 'off'))
+singleKeys.addEventListener('change', () => remember('m40.keys', singleKeys.checked ? 'on' : 'off'))
 
 document.addEventListener('click', async e => {
   const button = e.target.closest('[data-copy-field], [data-copy-example]')
