@@ -16,12 +16,14 @@ type Activation struct {
 }
 
 // Kinds of images: int16 with a scale for every 32 values, the same in the orders of matrix units that have rows of activations as rows or as
-// columns, or float32.
+// columns, or float32; for matrix units halves, or bfloat16 and another one for what they lack.
 const (
 	imageI16       = "i16"
 	imageS8        = "s8"
 	imageS8Columns = "s8_columns"
 	imageF32       = "f32"
+	imageHalf      = "half"
+	imageBFloats   = "bfloats"
 )
 
 // The orders of words in a unit of 4 rows: WHOLE_ORDER, HALVES_ORDER and BYTES_ORDER of mma_row.cuh.
@@ -40,9 +42,11 @@ type imageLayout struct {
 	from        int // the least capacity of launches that read it
 }
 
-// The bytes are 16 · I16_UNITS, 16 · F32_UNITS and 32 · S8_UNIT of activation.cuh, and 32 · UNIT_BYTES of mma_row.cuh.
+// The bytes are 16 · I16_UNITS, 16 · F32_UNITS and 32 · S8_UNIT of activation.cuh, 32 · UNIT_BYTES of mma_row.cuh, and 16 · HALF_UNITS of
+// image_half.cuh for each value.
 var imageLayouts = map[string]imageLayout{
 	imageI16: {1, 16 * 152, 1}, imageF32: {1, 16 * 256, 1}, imageS8: {16, 32 * 1280, minMatrixRows}, imageS8Columns: {16, 32 * 1280, minMatrixRows},
+	imageHalf: {1, 2048, minImageRows}, imageBFloats: {1, 4096, minImageRows},
 	imagesOfFour[wholeOrder]: {4, bytesOfFour, 3}, imagesOfFour[halvesOrder]: {4, bytesOfFour, 3}, imagesOfFour[bytesOrder]: {4, bytesOfFour, 3},
 }
 
@@ -53,13 +57,17 @@ func NewActivation(c *Context, image string) (*Activation, error) {
 	if imageLayouts[image].bytes == 0 || slices.Contains(imagesOfFour, image) {
 		return nil, fmt.Errorf("no kernel writes images of kind %q alone", image)
 	}
+	module := "activation"
+	if image == imageHalf || image == imageBFloats {
+		module = "activation_half"
+	}
 	k := &Activation{image: image, overlaps: c.properties.overlaps()}
 	for _, f := range []struct {
 		kernel *(*Function)
 		name   string
 	}{{&k.plain, ""}, {&k.rmsNorm, "_rmsnorm"}, {&k.glu, "_glu"}, {&k.grouped, "_grouped"}} {
 		var err error
-		if *f.kernel, err = c.kernel("activation", "activation_"+image+f.name); err != nil {
+		if *f.kernel, err = c.kernel(module, "activation_"+image+f.name); err != nil {
 			return nil, err
 		}
 	}

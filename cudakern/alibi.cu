@@ -12,9 +12,9 @@ enum { ALIBI_THREADS = 128, ALIBI_WARPS = ALIBI_THREADS / WARP, ALIBI_PARTS = 4 
 #define MINUS_INFINITY bits_to_float(0xff800000)
 
 #if defined(CACHE_F16)
-DEVICE float value_of(element e) { return half_to_float(e); }
+DEVICE float value_of(Elements p) { return half_to_float(*p); }
 #else
-DEVICE float value_of(element e) { return e; }
+DEVICE float value_of(Elements p) { return load1(p); }
 #endif
 
 // Returns the slope of a head: those of the first n heads, n the largest power of two, fall from 2^(-max_bias/n) to 2^-max_bias, and
@@ -28,7 +28,7 @@ DEVICE float slope_of(int head, int heads, float max_bias)
 }
 
 // A row attends to positions from pos - before to pos + after, and to none behind last. dim is at most ALIBI_PARTS · ALIBI_THREADS.
-KERNEL(CACHE_NAME(alibi), ALIBI_THREADS, 8)(float *dst, const float *q, const element *cache, int layer, int layers, int heads, int kv_heads, int dim,
+KERNEL(CACHE_NAME(alibi), ALIBI_THREADS, 8)(float *dst, const float *q, CACHE, int layer, int layers, int heads, int kv_heads, int dim,
 	float scale, float max_bias, int before, int after, const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows)
 {
 	SHARED(float, shared); // (dim) the query, (threads) weights of a unit, (warps) maxima and (warps) sums of its warps
@@ -40,6 +40,20 @@ KERNEL(CACHE_NAME(alibi), ALIBI_THREADS, 8)(float *dst, const float *q, const el
 	for (int d = t; d < dim; d += ALIBI_THREADS)
 		query[d] = q[first + d];
 	const int *table = tables + (size_t)seq[row] * stride;
+	const auto element_of = [&](int p, int kind, int d) {
+#if defined(CACHE_F16)
+		const Elements rows = cache + cache_index(table[p / BLOCK_POSITIONS], layer, layers, 2, kind, kv_head, kv_heads, dim);
+#else
+		const int format = kind == KEYS ? key_format : value_format;
+		const uint8_t *const head = cache + head_offset(key_format, value_format, table[p / BLOCK_POSITIONS], layer, layers, 2, kind, kv_head, kv_heads, dim);
+		const Elements rows = {head, head + code_bytes(format, BLOCK_POSITIONS * dim), format, 0};
+#endif
+		return rows + (p % BLOCK_POSITIONS * dim + d);
+	};
+#if defined(CACHE_ANY)
+	if (is_quantized(key_format))
+		rotate_queries(query, 1, dim, dim);
+#endif
 	const int low = max(pos[row] - before, 0), high = min(pos[row] + after, last[row]);
 	const float slope = slope_of(head, heads, max_bias) * LOG2_E;
 	float max_score = MINUS_INFINITY, sum = 0, result[ALIBI_PARTS] = {};
@@ -49,10 +63,10 @@ KERNEL(CACHE_NAME(alibi), ALIBI_THREADS, 8)(float *dst, const float *q, const el
 		const int p = start + t;
 		float score = MINUS_INFINITY;
 		if (low <= p && p <= high) {
-			const element *key = cache + cache_index(table[p / BLOCK_POSITIONS], layer, layers, 2, KEYS, kv_head, kv_heads, dim) + p % BLOCK_POSITIONS * dim;
+			const Elements key = element_of(p, KEYS, 0);
 			float product = 0;
 			for (int d = 0; d < dim; d++)
-				product = fmaf(query[d], value_of(key[d]), product);
+				product = fmaf(query[d], value_of(key + d), product);
 			score = product * scale - slope * float(p < pos[row] ? pos[row] - p : p - pos[row]);
 		}
 		float m = warp_max(score);
@@ -75,8 +89,7 @@ KERNEL(CACHE_NAME(alibi), ALIBI_THREADS, 8)(float *dst, const float *q, const el
 				break;
 			float added = 0;
 			for (int at = max(low, start); at <= min(high, start + ALIBI_THREADS - 1); at++) {
-				const size_t value = cache_index(table[at / BLOCK_POSITIONS], layer, layers, 2, VALUES, kv_head, kv_heads, dim) + at % BLOCK_POSITIONS * dim + d;
-				added = fmaf(weights[at - start], value_of(cache[value]), added);
+				added = fmaf(weights[at - start], value_of(element_of(at, VALUES, d)), added);
 			}
 			result[i] = result[i] * rescale + added;
 		}

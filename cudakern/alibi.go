@@ -3,6 +3,7 @@ package cudakern
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ALiBi computes attention with linear biases.
@@ -14,9 +15,9 @@ const (
 	maxALiBiDim  = 4 * alibiThreads
 )
 
-// NewALiBi loads the kernel for caches of float16 (half) or float32.
-func NewALiBi(c *Context, half bool) (*ALiBi, error) {
-	name := "alibi_" + element(half)
+// NewALiBi loads the kernel for caches of type t.
+func NewALiBi(c *Context, t CacheType) (*ALiBi, error) {
+	name := "alibi_" + t.element()
 	attend, err := c.kernel(name, name)
 	return &ALiBi{attend}, err
 }
@@ -44,7 +45,9 @@ func (k *ALiBi) Enqueue(to Queue, dst, q Ptr, cache Cache, layer, heads int, sca
 	if err := CheckALiBi(heads, cache.KVHeads, cache.HeadDim, cache.Latent); err != nil {
 		return err
 	}
-	return k.attend.Launch(to, Dim3{X: heads, Y: capacity}, Dim3{X: alibiThreads}, 4*(cache.HeadDim+alibiThreads+2*alibiWarps),
-		dst, q, cache.Data, int32(layer), int32(cache.Layers), int32(heads), int32(cache.KVHeads), int32(cache.HeadDim),
-		float32(float64(scale)*math.Log2E), maxBias, int32(before), int32(after), step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows)
+	arguments := slices.Concat([]any{dst, q}, cache.arguments(), []any{
+		int32(layer), int32(cache.Layers), int32(heads), int32(cache.KVHeads), int32(cache.HeadDim),
+		float32(float64(scale) * math.Log2E), maxBias, int32(before), int32(after), step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
+	})
+	return k.attend.Launch(to, Dim3{X: heads, Y: capacity}, Dim3{X: alibiThreads}, 4*(cache.HeadDim+alibiThreads+2*alibiWarps), arguments...)
 }

@@ -34,9 +34,9 @@
 #elif defined(CACHE_F16)
 #define NAME(what) attention_f16_##what
 #elif defined(LATENT)
-#define NAME(what) attention_f32_latent_##what
+#define NAME(what) attention_any_latent_##what
 #else
-#define NAME(what) attention_f32_##what
+#define NAME(what) attention_any_##what
 #endif
 
 // Values of a latent cache are the first elements of its keys. In any other, keys and values have the same
@@ -75,14 +75,8 @@ DEVICE void add_sink(float sink, float *max, float *sum, float *scale)
 	*sum = accumulate(*sum, *scale, 1.0f, unit_scale);
 }
 
-// Loads of cache elements, converted to float.
+// Loads of cache elements, converted to float: those of any format are in kvcache.cuh.
 #if defined(CACHE_F16)
-DEVICE void halves(uint32_t pair, float *v)
-{
-	v[0] = half_to_float((uint16_t)(pair & 0xffff));
-	v[1] = half_to_float((uint16_t)(pair >> 16));
-}
-
 DEVICE void load4(const element *p, float *v)
 {
 	uint2 x = ldg64(p);
@@ -100,23 +94,9 @@ DEVICE void load8(const element *p, float *v)
 }
 
 DEVICE float load1(const element *p) { return half_to_float(ldg16(p)); }
-#else
-DEVICE void load4(const element *p, float *v)
-{
-	float4 x = ldg_float4(p);
-	v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
-}
-
-DEVICE void load8(const element *p, float *v)
-{
-	load4(p, v);
-	load4(p + 4, v + 4);
-}
-
-DEVICE float load1(const element *p) { return ldg_float(p); }
 #endif
 
-template <int WIDTH> DEVICE void load(const element *p, float *v)
+template <int WIDTH> DEVICE void load(Elements p, float *v)
 {
 	if (WIDTH == 16) {
 		load8(p, v);
@@ -180,7 +160,9 @@ struct Params {
 	float *dst, *partials; // partials: (m, l, a) of each unit
 	unsigned *arrivals;    // blocks of each row and group of heads that have stored theirs
 	const float *q;
-	const element *cache;
+	element *cache;          // of float16
+	uint8_t *any_cache;      // of any format
+	int key_format, value_format;
 	int layer, layers, parts, heads, kv_heads, dim, value_dim; // parts: see cache_index
 	const float *sinks; // (heads) or null
 	float scale, inner; // scale: the last factor of s above; inner: the factor inside tanh, 0 without a soft cap
@@ -216,6 +198,28 @@ DEVICE size_t query_index(const Queries &n, int i, int all_heads) { return (size
 // Returns the distance between queries in floats: a multiple of 16 bytes.
 template <int WIDTH> DEVICE int stride_of(int dim) { return IS_LATENT ? (dim + 3) / 4 * 4 : WIDTH * WARP; }
 
+// Returns the keys or values (kind) of a head in a block of the cache.
+DEVICE Elements rows_of(const Params &a, int block, int kind, int kv_head)
+{
+#if defined(CACHE_F16)
+	return a.cache + cache_index(block, a.layer, a.layers, a.parts, kind, kv_head, a.kv_heads, a.dim);
+#else
+	const uint8_t *const head = a.any_cache + head_offset(a.key_format, a.value_format, block, a.layer, a.layers, a.parts, kind, kv_head, a.kv_heads, a.dim);
+	const int format = kind == KEYS ? a.key_format : a.value_format;
+	return {head, head + code_bytes(format, BLOCK_POSITIONS * a.dim), format, 0};
+#endif
+}
+
+// Reports whether keys are rotated, and so are the queries to be.
+DEVICE bool rotates_queries([[maybe_unused]] const Params &a)
+{
+#if defined(CACHE_F16)
+	return false;
+#else
+	return !IS_LATENT && is_quantized(a.key_format);
+#endif
+}
+
 // *score += q·k over 8 elements
 DEVICE void add_products(const float *q, const float *k, float *score)
 {
@@ -231,7 +235,7 @@ DEVICE void add_products(const float *q, const float *k, float *score)
 }
 
 // score[i] += q[i]·key
-template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const element *key, int dim, float *score)
+template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, Elements key, int dim, float *score)
 {
 	const int stride = stride_of<WIDTH>(dim);
 	if (dim % 8 != 0) {
@@ -253,7 +257,7 @@ template <int WIDTH, int QUERIES> DEVICE void dot_products(const float *q, const
 // sum[i] += Σ e[p]·value[p] over positions low to high of the tile that begins at position start; e and
 // value point to that position.
 template <int WIDTH, int QUERIES>
-DEVICE void add_values(const Shared &s, const Queries &n, const float *e, const element *value, int dim, int start, int low, int high,
+DEVICE void add_values(const Shared &s, const Queries &n, const float *e, Elements value, int dim, int start, int low, int high,
 	float sum[QUERIES][WIDTH])
 {
 	bool all = low == start && high == start + BLOCK_POSITIONS - 1;
@@ -293,12 +297,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_unit(const Params &a, const
 {
 	int lane = lane_id(), tile = warp_id(), start = unit * UNIT + tile * BLOCK_POSITIONS, p = start + lane;
 	int low = max(n.low, start), high = min(n.high, start + BLOCK_POSITIONS - 1);
-	const element *keys = a.cache, *values = a.cache;
-	if (low <= high) {
-		int block = a.tables[(size_t)a.seq[n.row] * a.stride + start / BLOCK_POSITIONS];
-		keys += cache_index(block, a.layer, a.layers, a.parts, KEYS, n.kv_head, a.kv_heads, a.dim);
-		values += cache_index(block, a.layer, a.layers, a.parts, a.parts - 1, n.kv_head, a.kv_heads, a.dim);
-	}
+	const int block = low <= high ? a.tables[(size_t)a.seq[n.row] * a.stride + start / BLOCK_POSITIONS] : 0;
+	const Elements keys = rows_of(a, block, KEYS, n.kv_head), values = rows_of(a, block, a.parts - 1, n.kv_head);
 
 	float score[QUERIES] = {};
 	if (low <= p && p <= high)
@@ -422,6 +422,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_queries(const Params &a, co
 		for (int d = t; d < a.value_dim; d += UNIT)
 			s.out[i * WIDTH * WARP + d] = 0.0f;
 	}
+	if (rotates_queries(a))
+		rotate_queries(s.q, QUERIES, stride_of<WIDTH>(a.dim), a.dim);
 	syncthreads();
 	set_range(s, n);
 
@@ -466,15 +468,21 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 #endif
 #include "attention_row.cuh"
 
+#if defined(CACHE_F16)
+#define CACHE_OF_PARAMS cache, nullptr, FORMAT_F16, FORMAT_F16
+#else
+#define CACHE_OF_PARAMS nullptr, cache, key_format, value_format
+#endif
+
 #define ATTENTION(name, blocks, ...) \
-	KERNEL(name, 128, blocks)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
+	KERNEL(name, 128, blocks)(float *dst, float *partials, unsigned *arrivals, const float *q, CACHE, \
 		int layer, int layers, int heads, int kv_heads, int dim, int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
 		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
 		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
 		uint4 *image, int image_kind) \
 	{ \
 		SHARED(float, memory); \
-		__VA_ARGS__(memory, {dst, partials, arrivals, q, cache, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
+		__VA_ARGS__(memory, {dst, partials, arrivals, q, CACHE_OF_PARAMS, layer, layers, IS_LATENT ? 1 : 2, heads, kv_heads, dim, IS_LATENT ? value_dim : dim, sinks, \
 			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows, \
 			keys, values, pairs, distance, pair_stride, frequencies, magnitude, image, image_kind}); \
 	}
@@ -482,6 +490,11 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 // Kernels for values of up to dims elements and up to queries query vectors per block: of one row, and of
 // consecutive rows of a prompt.
 #define ROW(dims, queries, blocks) ATTENTION(NAME(d##dims##_n##queries), blocks, attend_row<dims / 32, queries>)
+#if defined(CACHE_F16)
+#define ROW_F16(dims, queries, blocks) ROW(dims, queries, blocks)
+#else
+#define ROW_F16(dims, queries, blocks)
+#endif
 #define ROWS(dims, queries, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend<dims / 32, queries>)
 #define PROMPT(dims, blocks) ATTENTION(NAME(d##dims##_rows), blocks, attend_prompt<dims>)
 
@@ -490,21 +503,21 @@ template <int WIDTH, int QUERIES> DEVICE void attend(float *memory, const Params
 #ifndef VALUE_DIMS
 #elif VALUE_DIMS == 32
 ROW(32, 1, 4)
-ROW(32, 2, 4)
+ROW_F16(32, 2, 4)
 ROW(32, 4, 4)
-ROW(32, 8, 3)
+ROW_F16(32, 8, 3)
 ROWS(32, 16, 4)
 #elif VALUE_DIMS == 64
 ROW(64, 1, 4)
-ROW(64, 2, 4)
+ROW_F16(64, 2, 4)
 ROW(64, 4, sizeof(element) == 4 ? 3 : 4)
-ROW(64, 8, 2)
+ROW_F16(64, 8, 2)
 PROMPT(64, 4)
 #elif VALUE_DIMS == 128
 ROW(128, 1, 4)
-ROW(128, 2, 4)
+ROW_F16(128, 2, 4)
 ROW(128, 4, 4)
-ROW(128, 8, 2)
+ROW_F16(128, 8, 2)
 #if defined(LATENT)
 ROWS(128, 16, 3)
 #else
@@ -512,13 +525,13 @@ PROMPT(128, sizeof(element) == 4 ? 3 : 4)
 #endif
 #elif VALUE_DIMS == 256
 ROW(256, 1, 4)
-ROW(256, 2, 4)
+ROW_F16(256, 2, 4)
 ROW(256, 4, 3)
-ROW(256, 8, 2)
+ROW_F16(256, 8, 2)
 ROWS(256, 8, 3)
 #elif VALUE_DIMS == 512
 ROW(512, 1, 3)
-ROW(512, 2, 3)
+ROW_F16(512, 2, 3)
 ROW(512, 4, 2)
 ROWS(512, 4, 3)
 #else

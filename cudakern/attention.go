@@ -12,6 +12,7 @@ type Attention struct {
 	attend, prefill *Function
 	overlaps        bool // launches that store the row's key and value overlap
 
+	cache               CacheType
 	heads, kvHeads, dim int
 	latent              int // width of a value of a latent cache, or 0
 	values              int // width of a value
@@ -24,8 +25,9 @@ type Attention struct {
 
 	// Of attention_heads.cu; byHeads is nil if it has no kernel for these heads.
 	byHeads       *Function
+	headsRows     int // up to this many rows, it computes attention
 	headsPerBlock int // query heads that share a block
-	headsQueries  int // maximum query heads of a block
+	headsShared   int // shared memory of a block in bytes
 }
 
 const (
@@ -65,22 +67,25 @@ func CheckAttention(heads, kvHeads, dim, latent int) error {
 	return nil
 }
 
-// NewAttention loads the kernels for caches of float16 (half) or float32, with heads query heads,
+// NewAttention loads the kernels for caches of type t, with heads query heads,
 // kvHeads key and value heads of dim elements. If latent is not 0, the cache is latent and has values
 // of so many elements: the first of its keys. Up to 32, values may be
 // any number; up to 64 it must be even; up to 128 a multiple of 4; up to 256 of 8; up to 512 of 16.
 // More than 32 of a latent cache must be a multiple of 4, more than 128 of 16.
-func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Attention, error) {
+func NewAttention(c *Context, t CacheType, heads, kvHeads, dim, latent int) (*Attention, error) {
 	if err := CheckAttention(heads, kvHeads, dim, latent); err != nil {
 		return nil, err
 	}
 	values, width := cmp.Or(latent, dim), valueWidth(dim, latent)
-	a := &Attention{heads: heads, kvHeads: kvHeads, dim: dim, latent: latent, values: values, width: width, stride: 32 * width, queries: 1, sms: c.Properties().SMs}
+	a := &Attention{cache: t, heads: heads, kvHeads: kvHeads, dim: dim, latent: latent, values: values, width: width, stride: 32 * width, queries: 1, sms: c.Properties().SMs}
 	a.perRow = min(heads/kvHeads, 8, a.prefillQueries())
 	for a.queries < a.perRow {
 		a.queries *= 2
 	}
-	module := "attention_" + element(half)
+	if !t.half() && a.perRow > 1 {
+		a.perRow, a.queries = min(a.perRow, 4), 4 // there are no other kernels
+	}
+	module := "attention_" + t.element()
 	if latent > 0 {
 		module += "_latent"
 		a.stride = (dim + 3) / 4 * 4
@@ -90,7 +95,7 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 	if a.queries*width > 32 {
 		pieces = 8
 	} else if latent == 0 {
-		pieces = min(pieces, 32*width*elementBytes(half)/16)
+		pieces = min(pieces, 32*width*t.elementBytes()/16)
 	}
 	a.keys = unitPositions * 16 * (pieces + 1)
 	var err error
@@ -98,7 +103,7 @@ func NewAttention(c *Context, half bool, heads, kvHeads, dim, latent int) (*Atte
 		return nil, err
 	}
 	a.overlaps = c.properties.overlaps()
-	if err = a.loadHeads(c, half); err != nil {
+	if err = a.loadHeads(c, t); err != nil {
 		return nil, err
 	}
 	a.prefill, err = c.kernel(module, module+"_rows")
@@ -152,9 +157,9 @@ type Rotation struct {
 
 // CanStore reports whether Enqueue can store the keys and values of capacity rows. Those of several rows
 // may be of one sequence, and read by each other.
-func CanStore(half bool, heads, kvHeads, dim, latent, capacity int) bool {
-	wide := min(heads/kvHeads, 8)*dim > 1024 || dim*elementBytes(half) > 256
-	return capacity == 1 && latent == 0 && dim%8 == 0 && !wide
+func CanStore(t CacheType, heads, kvHeads, dim, latent, capacity int) bool {
+	wide := min(heads/kvHeads, 8)*dim > 1024 || dim > 128
+	return t.half() && capacity == 1 && latent == 0 && dim%8 == 0 && !wide
 }
 
 // CanWriteImage reports whether Enqueue can write its result as an image, for capacity rows of heads
@@ -184,7 +189,7 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 	}
 	k.shared = 4*queries*(unitPositions+a.stride+2*4+8) + results
 	if rotation != nil {
-		k.kernel.overlaps = a.overlaps && cache.Half // no other kernel stores keys and values of this step
+		k.kernel.overlaps = a.overlaps // no other kernel stores keys and values of this step
 		k.shared += each
 	}
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
@@ -192,10 +197,10 @@ func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale,
 
 // EnqueueByHeads computes what Enqueue does, with the same bits. Up to 4 rows of heads that share keys and values take less time.
 func (a *Attention) EnqueueByHeads(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
-	if a.byHeads == nil || capacity > headsRows {
+	if a.byHeads == nil || capacity > a.headsRows {
 		return a.Enqueue(to, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 	}
-	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, together: 2, shared: headsMemory(a.dim, a.headsQueries)}
+	k := attentionLaunch{kernel: *a.byHeads, heads: a.headsPerBlock, rows: 1, threads: headsThreads, together: 2, shared: a.headsShared}
 	return a.launch(to, k, dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
 }
 
@@ -210,6 +215,9 @@ type attentionLaunch struct {
 func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
 	if err := checkLaunch("Attention", capacity, a.heads*a.dim); err != nil {
 		return err
+	}
+	if cache.Type != a.cache {
+		return fmt.Errorf("attention over a cache of type %d cannot read one of type %d", a.cache, cache.Type)
 	}
 	if cache.KVHeads != a.kvHeads || cache.HeadDim != a.dim || cache.Latent != a.latent {
 		return fmt.Errorf("attention over %d heads of %d elements cannot read a cache of %d heads of %d", a.kvHeads, a.dim, cache.KVHeads, cache.HeadDim)
@@ -228,7 +236,7 @@ func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache,
 	var r Rotation
 	distance, pairStride := int32(0), int32(0)
 	if rotation != nil {
-		if r = *rotation; !CanStore(cache.Half, a.heads, a.kvHeads, a.dim, a.latent, capacity) {
+		if r = *rotation; !CanStore(cache.Type, a.heads, a.kvHeads, a.dim, a.latent, capacity) {
 			return fmt.Errorf("attention cannot store keys and values of %d rows of heads of %d elements", capacity, a.dim)
 		}
 		distance, pairStride = pairing(r.Dims, r.NeoX)
@@ -240,9 +248,11 @@ func (a *Attention) launch(to Queue, k attentionLaunch, dst, q Ptr, cache Cache,
 		}
 		dst, dstImage = 0, dst
 	}
-	return k.kernel.Launch(to, grid, Dim3{X: k.threads}, k.shared,
-		dst, workspace, arrivals, q, cache.Data, int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
+	arguments := slices.Concat([]any{dst, workspace, arrivals, q}, cache.arguments(), []any{
+		int32(layer), int32(cache.Layers), int32(a.heads), int32(a.kvHeads), int32(a.dim), int32(a.values), sinks,
 		last, inner, int32(before), int32(after), int32(k.rows), int32(k.heads), int32(units(step.Blocks)),
 		step.Pos, step.Last, step.Seq, step.Tables, int32(step.Stride), step.Rows,
-		r.Keys, r.Values, int32(r.Dims/2), distance, pairStride, r.AngleTable, r.Magnitude, dstImage, kind)
+		r.Keys, r.Values, int32(r.Dims / 2), distance, pairStride, r.AngleTable, r.Magnitude, dstImage, kind,
+	})
+	return k.kernel.Launch(to, grid, Dim3{X: k.threads}, k.shared, arguments...)
 }

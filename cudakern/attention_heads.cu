@@ -191,14 +191,19 @@ DEVICE void sum_values(const float *e, const element *values, int first, int las
 // The sums of a query: of one of its dimensions.
 struct Sums { float max, sum, out; };
 
-// Returns the sums over one unit. All tiles of it are computed.
+// Returns the sums over one unit, from those of its tiles: outs are apart floats apart. All tiles of it are computed.
+DEVICE Sums tile_sums(const float *tile_max, const float *tile_sum, const float *outs, int apart)
+{
+	const float4 max = *reinterpret_cast<const float4 *>(tile_max), sum = *reinterpret_cast<const float4 *>(tile_sum);
+	float out = *outs + 0.0f;
+	UNROLL for (int tile = 1; tile < TILES; tile++)
+		out = outs[tile * apart] + out;
+	return {fmaxf(fmaxf(max.x, max.y), fmaxf(max.z, max.w)), ((sum.x + sum.y) + sum.z) + sum.w, out};
+}
+
 template <int WIDTH, int QUERIES, int EACH> DEVICE Sums unit_sums(const HeadsMemory<WIDTH, QUERIES, EACH> *m, int query, int d)
 {
-	const float4 max = *reinterpret_cast<const float4 *>(m->tile_max[query]), sum = *reinterpret_cast<const float4 *>(m->tile_sum[query]);
-	float out = m->out[0][query][d] + 0.0f;
-	UNROLL for (int tile = 1; tile < TILES; tile++)
-		out = m->out[tile][query][d] + out;
-	return {fmaxf(fmaxf(max.x, max.y), fmaxf(max.z, max.w)), ((sum.x + sum.y) + sum.z) + sum.w, out};
+	return tile_sums(m->tile_max[query], m->tile_sum[query], &m->out[0][query][d], QUERIES * WIDTH * WARP);
 }
 
 // Adds a unit to the sums of those before it.
@@ -302,6 +307,32 @@ DEVICE void write_result(const Params &a, const Queries &n, int query, int d, Su
 		write_f32(a.image + tile * F32_UNITS, block, v);
 }
 
+// Adds up all units of n, whose partials blocks blocks store, or the only one, which sums_of(query, dimension) returns, and writes the results.
+template <int DIM, int QUERIES, int THREADS, typename F>
+DEVICE void finish_heads(const Params &a, const Queries &n, int units, int blocks, int *flag, const F &sums_of)
+{
+	if (units > 1 && !arrives_last(a.arrivals + n.row * gridDim.y + blockIdx.y, blocks, flag))
+		return;
+	enum { APART = THREADS / DIM, COUNT = QUERIES > APART ? QUERIES / APART : 1 };
+	const int query = threadIdx.x / DIM, d = threadIdx.x % DIM;
+	if (query >= n.count)
+		return;
+	static_assert(COUNT <= 2, "below, a thread has two results");
+	Sums all[COUNT];
+	UNROLL for (int i = 0; i < COUNT; i++)
+		all[i] = {MINUS_INFINITY, 0.0f, 0.0f};
+	if (units > 1)
+		add_partials<APART>(a, n, query, d, all);
+	UNROLL_BY(1) for (int i = 0; query + i * APART < n.count && i < COUNT; i++) {
+		Sums own = {MINUS_INFINITY, 0.0f, 0.0f};
+		if (units > 1)
+			own = i == 0 ? all[0] : all[COUNT - 1];
+		else
+			add_unit(&own, sums_of(query + i * APART, d));
+		write_result(a, n, query + i * APART, d, own);
+	}
+}
+
 template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory<WIDTH, QUERIES, EACH> *m, const Params &a)
 {
 	typedef Requested<WIDTH, QUERIES, EACH> Rows;
@@ -378,31 +409,12 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 					partial[0] = sums.max, partial[1] = sums.sum;
 			}
 	}
-	if (units > 1 && !arrives_last(a.arrivals + n.row * gridDim.y + blockIdx.y, blocks, m->flag))
-		return;
-	enum { APART = D::THREADS / D::DIM, COUNT = QUERIES > APART ? QUERIES / APART : 1 };
-	const int query = t / D::DIM, d = t % D::DIM;
-	if (query >= n.count)
-		return;
-	static_assert(COUNT <= 2, "below, a thread has two results");
-	Sums all[COUNT];
-	UNROLL for (int i = 0; i < COUNT; i++)
-		all[i] = {MINUS_INFINITY, 0.0f, 0.0f};
-	if (units > 1)
-		add_partials<APART>(a, n, query, d, all);
-	UNROLL_BY(1) for (int i = 0; query + i * APART < n.count && i < COUNT; i++) {
-		Sums own = {MINUS_INFINITY, 0.0f, 0.0f};
-		if (units > 1)
-			own = i == 0 ? all[0] : all[COUNT - 1];
-		else
-			add_unit(&own, unit_sums(m, query + i * APART, d));
-		write_result(a, n, query + i * APART, d, own);
-	}
+	finish_heads<D::DIM, QUERIES, D::THREADS>(a, n, units, blocks, m->flag, [&](int query, int d) { return unit_sums(m, query, d); });
 }
 
 // Kernels for up to queries query heads of dims elements; a warp computes each of them.
 #define HEADS(dims, queries, each) \
-	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries / each, 2)(float *dst, float *partials, unsigned *arrivals, const float *q, const element *cache, \
+	KERNEL(attention_heads_d##dims##_n##queries, 128 * queries / each, 2)(float *dst, float *partials, unsigned *arrivals, const float *q, element *cache, \
 		int layer, int layers, int heads, int kv_heads, int dim, [[maybe_unused]] int value_dim, const float *sinks, float scale, float inner, int before, int after, int block_rows, int block_heads, int units, \
 		const int *pos, const int *last, const int *seq, const int *tables, int stride, const int *rows, \
 		const float *keys, const float *values, int pairs, int distance, int pair_stride, const uint64_t *frequencies, float magnitude, \
@@ -410,12 +422,17 @@ template <int WIDTH, int QUERIES, int EACH> DEVICE void attend_heads(HeadsMemory
 	{ \
 		typedef HeadsMemory<dims / 32, queries, each> Memory; \
 		SHARED(Memory, memory); \
-		attend_heads<dims / 32, queries, each>(memory, {dst, partials, arrivals, q, cache, layer, layers, 2, heads, kv_heads, dim, dim, sinks, \
+		attend_heads<dims / 32, queries, each>(memory, {dst, partials, arrivals, q, CACHE_OF_PARAMS, layer, layers, 2, heads, kv_heads, dim, dim, sinks, \
 			scale, inner, before, after, block_rows, block_heads, units, pos, last, seq, tables, stride, rows, \
 			keys, values, pairs, distance, pair_stride, frequencies, magnitude, image, image_kind}); \
 	}
 
+#if !defined(QUANTIZED)
 HEADS(64, 2, 1)
 HEADS(64, 4, 2)
 HEADS(128, 2, 1)
 HEADS(128, 4, 2)
+#endif
+#if defined(QUANTIZED) || defined(ALL_HEADS)
+#include "attention_heads_quantized.cuh"
+#endif

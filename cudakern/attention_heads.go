@@ -14,10 +14,17 @@ func headsMemory(dim, queries int) int {
 	return rows + own + 4*(queries*dim+queries*unitPositions+4*queries*dim+2*4*queries+4)
 }
 
+// quantizedHeadsMemory is the same of attention_heads_quantized.cuh: its CodesMemory.
+func quantizedHeadsMemory(dim, queries int) int {
+	const tiles = headsThreads / 32
+	codes, scales := tiles*32*(dim+16), tiles*2*dim
+	return 4*(queries*dim+tiles*32*queries+2*2*4*queries+4) + codes + scales
+}
+
 // loadHeads loads the kernel of attention_heads.cu for a, if there is one.
-func (a *Attention) loadHeads(c *Context, half bool) error {
+func (a *Attention) loadHeads(c *Context, t CacheType) error {
 	group := a.heads / a.kvHeads
-	if !half || a.latent > 0 || a.dim != 64 && a.dim != 128 {
+	if !t.half() && !t.Quantized() || a.latent > 0 || a.dim != 64 && a.dim != 128 {
 		return nil
 	}
 	a.headsPerBlock = blocksFor(group, blocksFor(group, mostHeads))
@@ -25,12 +32,17 @@ func (a *Attention) loadHeads(c *Context, half bool) error {
 	if a.headsPerBlock > 2 {
 		queries = 4
 	}
-	name := fmt.Sprintf("attention_heads_d%d_n%d", a.dim, queries)
-	kernel, err := c.kernel("attention_heads", name)
+	module := "attention_heads"
+	a.headsRows, a.headsShared = headsRows, headsMemory(a.dim, queries)
+	if t.Quantized() {
+		module += "_quantized"
+		a.headsRows, a.headsShared = splitRows, quantizedHeadsMemory(a.dim, queries)
+	}
+	kernel, err := c.kernel(module, fmt.Sprintf("%s_d%d_n%d", module, a.dim, queries))
 	if err != nil {
 		return err
 	}
 	kernel.divides, kernel.overlaps = true, a.overlaps
-	a.byHeads, a.headsQueries = kernel, queries
+	a.byHeads = kernel
 	return nil
 }

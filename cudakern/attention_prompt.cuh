@@ -46,12 +46,12 @@ struct Eight {
 #if defined(CACHE_F16)
 	uint4 v;
 #else
-	float4 v[2];
+	uint32_t v[8]; // as load_raw leaves them
 #endif
 };
 
 // Loads the elements of a key or value from p on: eight, or count, and zeros. dim: of the vector
-DEVICE Eight load_eight(const element *p, int count, int dim)
+DEVICE Eight load_eight(Elements p, int count, int dim)
 {
 	Eight all = {};
 	if (dim % 8 == 0) {
@@ -59,7 +59,7 @@ DEVICE Eight load_eight(const element *p, int count, int dim)
 #if defined(CACHE_F16)
 			all.v = ldg128(p);
 #else
-			all.v[0] = ldg_float4(p), all.v[1] = ldg_float4(p + 4);
+			load_raw<8>(p, all.v);
 #endif
 		return all;
 	}
@@ -69,13 +69,14 @@ DEVICE Eight load_eight(const element *p, int count, int dim)
 #if defined(CACHE_F16)
 			each[i] = ldg16(p + i);
 #else
-			each[i] = ldg_float(p + i);
+			each[i] = load1(p + i);
 #endif
 	memcpy(&all, each, sizeof each);
 	return all;
 }
 
-DEVICE void widen(const Eight &all, float (&v)[8])
+// format: of the elements, unless that is known
+DEVICE void widen(const Eight &all, [[maybe_unused]] int format, float (&v)[8])
 {
 #if defined(CACHE_F16)
 	halves(all.v.x, v);
@@ -83,7 +84,7 @@ DEVICE void widen(const Eight &all, float (&v)[8])
 	halves(all.v.z, v + 4);
 	halves(all.v.w, v + 6);
 #else
-	memcpy(v, &all, sizeof v);
+	widen_raw<8>(format, all.v, v);
 #endif
 }
 
@@ -114,30 +115,30 @@ struct PromptSource {
 };
 
 // Returns the key or value of a position.
-DEVICE const element *at_position(const PromptSource &from, int position, int kind)
+DEVICE Elements at_position(const PromptSource &from, int position, int kind)
 {
 	const Params &a = from.a;
 	const int block = a.tables[size_t(a.seq[from.n.row]) * a.stride + position / BLOCK_POSITIONS];
-	return a.cache + cache_index(block, a.layer, a.layers, a.parts, kind, from.n.kv_head, a.kv_heads, a.dim) + position % BLOCK_POSITIONS * a.dim;
+	return rows_of(a, block, kind, from.n.kv_head) + position % BLOCK_POSITIONS * a.dim;
 }
 
 // Loads dimensions d … d+7 of a key, or zeros if it is null.
-DEVICE Eight load_key(const PromptSource &from, const element *key, int d)
+DEVICE Eight load_key(const PromptSource &from, Elements key, int d)
 {
 	return load_eight(key + d, key == nullptr ? 0 : from.a.dim - d, from.a.dim);
 }
 
 // Sets at to the thread's key in a unit, null if no query attends to its position, and loads its first dimensions.
-DEVICE Eight first_keys(const PromptSource &from, int unit, const element *&at)
+DEVICE Eight first_keys(const PromptSource &from, int unit, Elements &at)
 {
 	const int position = unit * UNIT + threadIdx.x;
-	at = from.n.low <= position && position <= from.n.high ? at_position(from, position, KEYS) : nullptr;
+	at = from.n.low <= position && position <= from.n.high ? at_position(from, position, KEYS) : Elements{};
 	return load_key(from, at, 0);
 }
 
 // Loads the thread's part of the slice of values that begins at position first: eight dimensions, or zeros. at becomes where
 // they are; unless they are the first of a tile, or begins is set, it is where those of the slice before are.
-template <int DIMS> DEVICE Eight load_values(const PromptSource &from, int first, bool begins, const element *&at)
+template <int DIMS> DEVICE Eight load_values(const PromptSource &from, int first, bool begins, Elements &at)
 {
 	const int dim = from.a.dim, in_slice = threadIdx.x / (DIMS / 8), d = threadIdx.x % (DIMS / 8) * 8;
 	if (begins || first % BLOCK_POSITIONS == 0)
@@ -150,7 +151,7 @@ template <int DIMS> DEVICE Eight load_values(const PromptSource &from, int first
 // score[query][position] = q·k for the thread's queries and positions of a unit. ahead is the first slice of keys, those of the key at, and
 // becomes that of the values from position first on. busy: whether any query attends to one of the warp's positions
 template <int DIMS>
-DEVICE void prompt_scores(const PromptSource &from, const Shared &s, Eight &ahead, const element *&at, int first, bool busy, float (&score)[8][4])
+DEVICE void prompt_scores(const PromptSource &from, const Shared &s, Eight &ahead, Elements &at, int first, bool busy, float (&score)[8][4])
 {
 	const int tile = warp_id() * BLOCK_POSITIONS, dim = from.a.dim;
 	float *to = s.out + tile + lane_id() % 8 * 4 + lane_id() / 8;
@@ -160,7 +161,7 @@ DEVICE void prompt_scores(const PromptSource &from, const Shared &s, Eight &ahea
 			score[i][j] = 0.0f;
 	UNROLL_BY(1) for (int d = 0, other = 0; d < dim; d += 8, q += 8 * PROMPT_QUERIES, other = SLICE - other) {
 		float v[8];
-		widen(ahead, v);
+		widen(ahead, from.a.key_format, v);
 		UNROLL for (int j = 0; j < 8; j++)
 			to[other + j * UNIT] = v[j];
 		ahead = d + 8 < dim ? load_key(from, at, d + 8) : load_values<DIMS>(from, first, true, at);
@@ -213,7 +214,7 @@ DEVICE void prompt_weights(const Params &a, const Shared &s, int start, float (&
 // unit[query][dimension] = Σ e·v over the unit's positions low to high, for the thread's queries and dimensions. ahead is the slice of low, at
 // at, and becomes the first slice of keys of the unit next, unless that is past the last one.
 template <int DIMS>
-DEVICE void prompt_values(const PromptSource &from, const Shared &s, Eight &ahead, const element *&at, int low, int high, int next, float (&unit)[8][DIMS / 32])
+DEVICE void prompt_values(const PromptSource &from, const Shared &s, Eight &ahead, Elements &at, int low, int high, int next, float (&unit)[8][DIMS / 32])
 {
 	constexpr int WIDTH = DIMS / 32, POSITIONS = SLICE / DIMS;
 	float *to = s.out + threadIdx.x * 8;
@@ -224,7 +225,7 @@ DEVICE void prompt_values(const PromptSource &from, const Shared &s, Eight &ahea
 			unit[i][c] = tile[i][c] = 0.0f;
 	UNROLL_BY(1) for (int p = low / POSITIONS * POSITIONS, other = 0; p <= high; p += POSITIONS, other = SLICE - other) {
 		float all[8];
-		widen(ahead, all);
+		widen(ahead, from.a.value_format, all);
 		UNROLL for (int i = 0; i < 8; i += 4)
 			*reinterpret_cast<float4 *>(to + other + i) = make_float4(all[i], all[i + 1], all[i + 2], all[i + 3]);
 		if (p + POSITIONS <= high)
@@ -259,8 +260,19 @@ template <int DIMS> DEVICE void attend_prompt_queries(const Params &a, const Sha
 	syncthreads(); // the previous queries may still be in use
 	begin_queries<PROMPT_QUERIES>(a, s, n);
 	const int lane = lane_id();
-	UNROLL_BY(8) for (int d = warp_id(); d < DIMS; d += TILES)
-		s.q[d * PROMPT_QUERIES + lane] = lane < n.count && d < a.dim ? a.q[query_index(n, lane, a.heads) * a.dim + d] : 0.0f;
+	if (rotates_queries(a)) {
+		UNROLL_BY(1) for (int first = warp_id() * 32; first < DIMS; first += TILES * 32) {
+			float x[32] = {};
+			if (lane < n.count && first < a.dim)
+				UNROLL for (int i = 0; i < 32; i++)
+					x[i] = a.q[query_index(n, lane, a.heads) * a.dim + first + i];
+			hadamard(x);
+			UNROLL for (int i = 0; i < 32; i++)
+				s.q[(first + i) * PROMPT_QUERIES + lane] = x[i] * (1.0f / 32);
+		}
+	} else
+		UNROLL_BY(8) for (int d = warp_id(); d < DIMS; d += TILES)
+			s.q[d * PROMPT_QUERIES + lane] = lane < n.count && d < a.dim ? a.q[query_index(n, lane, a.heads) * a.dim + d] : 0.0f;
 	syncthreads();
 	set_range(s, n);
 	if (threadIdx.x == 0) {
@@ -279,7 +291,7 @@ template <int DIMS> DEVICE void attend_prompt_queries(const Params &a, const Sha
 	};
 
 	const PromptSource from = {a, n};
-	const element *at = nullptr;
+	Elements at = {};
 	Eight ahead = first_keys(from, n.low / UNIT, at);
 	each_result([&](float *dst, int, int) {
 		const float none[WIDTH] = {};

@@ -5,6 +5,57 @@
 // blocks along gridDim.x divide the units of the row among them, and the last one that is done adds the
 // units up.
 
+// Requests the memory at p for the L2 cache.
+DEVICE void prefetch(const void *p)
+{
+#ifdef EMU
+	(void)p;
+#else
+	asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
+// The same for positions first to last of a tile of keys or values; none: last < first.
+DEVICE void prefetch_rows(const Params &a, Elements rows, int first, int last)
+{
+#if defined(CACHE_F16)
+	const char *line = reinterpret_cast<const char *>(rows + first * a.dim), *const end = reinterpret_cast<const char *>(rows + (last + 1) * a.dim);
+#else // without scales
+	const uint8_t *line = codes_at(rows + first * a.dim), *const end = codes_at(rows + (last + 1) * a.dim);
+#endif
+	UNROLL_BY(1) for (line += 128 * lane_id(); line < end; line += 128 * WARP)
+		prefetch(line);
+}
+
+// Loads N pieces of 16 bytes of elements, those of keys that are step elements apart from p on: the j-th if first <= j * each <= last, else zero.
+template <int N> DEVICE void load_pieces(uint4 (&pieces)[N], Elements p, int step, int first, int last, int each)
+{
+#if defined(CACHE_F16)
+	UNROLL for (int j = 0; j < N; j++, p += step) {
+		pieces[j] = make_uint4(0, 0, 0, 0);
+		if (first <= j * each && j * each <= last)
+			pieces[j] = ldg128(p);
+	}
+#else
+	load_each<N>(p, step, first, last, each, [&](int j, const float *v) { memcpy(&pieces[j], v, sizeof pieces[j]); });
+#endif
+}
+
+#if defined(CACHE_ANY)
+// The same for values of WIDTH elements.
+template <int WIDTH, typename Values, int N> DEVICE void load_values(Values (&to)[N], Elements p, int dim)
+{
+	if constexpr (WIDTH < 4) {
+		UNROLL for (int j = 0; j < N; j++)
+			UNROLL for (int c = 0; c < WIDTH; c++)
+				to[j].words[c] = float_to_bits(load1(p + j * dim + c));
+	} else {
+		UNROLL for (int c = 0; c < WIDTH; c += 4)
+			load_each<N>(p + c, dim, 0, N - 1, 1, [&](int j, const float *v) { memcpy(&to[j].words[c], v, 16); });
+	}
+}
+#endif
+
 // Keys of a tile in shared memory: of each position a chunk of PIECES times 16 bytes, and 16 bytes that
 // keep lanes from each other's banks.
 template <int WIDTH, int QUERIES> struct Keys {
@@ -19,12 +70,12 @@ template <int WIDTH, int QUERIES> struct Keys {
 	};
 
 	// Copies chunk c of the keys of positions first to last of the tile; other places become zero.
-	DEVICE void copy(char *chunks, const element *keys, int dim, int c, int first, int last)
+	DEVICE void copy(char *chunks, Elements keys, int dim, int c, int first, int last)
 	{
 		if (dim % 8 != 0) { // keys are not aligned
 			UNROLL_BY(1) for (int i = lane_id(); i < CHUNK * WARP; i += WARP) {
 				const int p = i / CHUNK, d = i % CHUNK;
-				reinterpret_cast<element *>(chunks + p * STRIDE)[d] = first <= p && p <= last && d < dim ? keys[p * dim + d] : element(0);
+				reinterpret_cast<element *>(chunks + p * STRIDE)[d] = first <= p && p <= last && d < dim ? load_element(keys + p * dim + d) : element(0);
 			}
 			return;
 		}
@@ -34,11 +85,7 @@ template <int WIDTH, int QUERIES> struct Keys {
 		if (at >= dim)
 			last = -1;
 		uint4 pieces[PIECES];
-		UNROLL for (int j = 0; j < PIECES; j++, keys += EACH * dim) {
-			pieces[j] = make_uint4(0, 0, 0, 0);
-			if (first <= p + j * EACH && p + j * EACH <= last)
-				pieces[j] = ldg128(keys);
-		}
+		load_pieces<PIECES>(pieces, keys, EACH * dim, first - p, last - p, EACH);
 		UNROLL for (int j = 0; j < PIECES; j++)
 			*reinterpret_cast<uint4 *>(chunks + j * EACH * STRIDE) = pieces[j];
 	}
@@ -71,23 +118,25 @@ template <int WIDTH, int QUERIES> struct Keys {
 	}
 };
 
-// Requests the memory at p for the L2 cache.
-DEVICE void prefetch(const void *p)
-{
-#ifdef EMU
-	(void)p;
-#else
-	asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
-// Elements of a value as they are in the cache.
+// Elements of a value as they are in the cache, or float32.
 template <int WIDTH> struct Words {
 	enum { BYTES = WIDTH * sizeof(element), COUNT = (BYTES + 3) / 4 };
 	uint32_t words[COUNT];
 
-	DEVICE void load(Words &to, const element *p)
+	// The values of BATCH positions from p on, dim elements apart.
+	template <int BATCH> DEVICE void load_all(Words (&to)[BATCH], Elements p, int dim)
 	{
+#if defined(CACHE_F16)
+		UNROLL for (int j = 0; j < BATCH; j++)
+			load(to[j], p + j * dim);
+#else
+		load_values<WIDTH>(to, p, dim);
+#endif
+	}
+
+	DEVICE void load([[maybe_unused]] Words &to, [[maybe_unused]] Elements p)
+	{
+#if defined(CACHE_F16)
 		if constexpr (BYTES == 2)
 			to.words[0] = ldg16(p);
 		else if constexpr (BYTES == 4)
@@ -101,6 +150,7 @@ template <int WIDTH> struct Words {
 				memcpy(&to.words[i], &v, sizeof v);
 			}
 		}
+#endif
 	}
 
 	DEVICE float at(const Words &w, int c)
@@ -123,14 +173,13 @@ template <int WIDTH> struct Own {
 // sum[i] += Σ e[p]·value[p] over positions first to last of the tile. e is 0 at the others, and their values
 // count as 0, because their memory may be uninitialized.
 template <int WIDTH, int QUERIES>
-DEVICE void add_row_values(const float *e, const element *values, int dim, int first, int last, const Own<WIDTH> &own, float (&sum)[QUERIES][WIDTH])
+DEVICE void add_row_values(const float *e, Elements values, int dim, int first, int last, const Own<WIDTH> &own, float (&sum)[QUERIES][WIDTH])
 {
 	typedef Words<WIDTH> V;
 	enum { BATCH = V::COUNT <= 2 ? 8 : 4 }; // loads on their way
 	UNROLL_BY(1) for (int begin = first / BATCH * BATCH; begin <= last; begin += BATCH) {
 		V v[BATCH];
-		UNROLL for (int j = 0; j < BATCH; j++)
-			V::load(v[j], values + (begin + j) * dim);
+		V::load_all(v, values + begin * dim, dim);
 		UNROLL for (int j = 0; j < BATCH; j++) {
 			const int p = begin + j;
 			UNROLL for (int i = 0; i < V::COUNT; i++)
@@ -149,6 +198,16 @@ DEVICE void add_row_values(const float *e, const element *values, int dim, int f
 	}
 }
 
+// The two elements that a rotation changes together, as in storekv.cu: pair of pairs, or others that are
+// only copied.
+struct Pair { int first, second; };
+DEVICE Pair pair_of(const Params &a, int pair)
+{
+	const int first = pair < a.pairs ? pair * a.pair_stride : 2 * pair;
+	return {first, first + (pair < a.pairs ? a.distance : 1)};
+}
+
+#if defined(CACHE_F16)
 // Reports whether the block is the one that stores its key and value: the first of those with them.
 DEVICE bool is_first_part(const Params &a, const Queries &n) { return n.head % (a.heads / a.kv_heads) == 0; }
 
@@ -164,15 +223,6 @@ template <int WIDTH> DEVICE void own_value(const Params &a, const Queries &n, el
 			to[c] = elements[c];
 	}
 	memcpy(own.value.words, elements, sizeof elements);
-}
-
-// The two elements that a rotation changes together, as in storekv.cu: pair of pairs, or others that are
-// only copied.
-struct Pair { int first, second; };
-DEVICE Pair pair_of(const Params &a, int pair)
-{
-	const int first = pair < a.pairs ? pair * a.pair_stride : 2 * pair;
-	return {first, first + (pair < a.pairs ? a.distance : 1)};
 }
 
 // Copies the row's key, rotated, to shared memory, and to the cache at to. All lanes of the warp call it.
@@ -194,38 +244,37 @@ DEVICE void own_key(const Params &a, const Queries &n, const float2 *cos_sin, el
 	}
 }
 
+#endif
+
 // Computes one unit of the row: s.tile_max, s.tile_sum and s.unit_out.
 template <int WIDTH, int QUERIES>
-DEVICE void attend_row_unit(const Params &a, const Shared &s, const Queries &n, const float2 *cos_sin, int sequence, int unit)
+DEVICE void attend_row_unit(const Params &a, const Shared &s, const Queries &n, [[maybe_unused]] const float2 *cos_sin, int sequence, int unit)
 {
 	typedef Keys<WIDTH, QUERIES> Tile;
 	const int lane = lane_id(), tile = warp_id(), start = unit * UNIT + tile * BLOCK_POSITIONS, stride = stride_of<WIDTH>(a.dim), d = lane * WIDTH;
 	const int first = max(n.low - start, 0), last = min(n.high - start, BLOCK_POSITIONS - 1); // none: last < first
-	const element *keys = a.cache, *values = a.cache;
-	if (first <= last) {
-		const int block = a.tables[(size_t)sequence * a.stride + start / BLOCK_POSITIONS];
-		keys += cache_index(block, a.layer, a.layers, a.parts, KEYS, n.kv_head, a.kv_heads, a.dim);
-		values += cache_index(block, a.layer, a.layers, a.parts, a.parts - 1, n.kv_head, a.kv_heads, a.dim);
-		if (!IS_LATENT) { // the values of a latent cache are in its keys
-			const char *line = reinterpret_cast<const char *>(values + first * a.dim), *const end = reinterpret_cast<const char *>(values + (last + 1) * a.dim);
-			UNROLL_BY(1) for (line += 128 * lane; line < end; line += 128 * WARP)
-				prefetch(line);
-		}
-	}
+	const int block = first <= last ? a.tables[(size_t)sequence * a.stride + start / BLOCK_POSITIONS] : 0;
+	const Elements keys = rows_of(a, block, KEYS, n.kv_head), values = rows_of(a, block, a.parts - 1, n.kv_head);
+	if (!IS_LATENT) // the values of a latent cache are in its keys
+		prefetch_rows(a, values, first, last);
 	Own<WIDTH> own = {-1, {}};
+#if defined(CACHE_F16)
 	if (Tile::ONE_CHUNK && a.keys != nullptr && n.high - start == last && first <= last) {
 		own.at = last;
 		if (d < a.value_dim)
 			own_value<WIDTH>(a, n, const_cast<element *>(values) + last * a.dim + d, own);
 	}
+#endif
 	char *const chunks = reinterpret_cast<char *>(s.unit_out) + tile * BLOCK_POSITIONS * Tile::STRIDE;
 	float score[QUERIES] = {};
 	if (first <= last)
 		UNROLL_BY(1) for (int c = 0; c * Tile::CHUNK < a.dim; c++) {
 			syncwarp();
 			Tile::copy(chunks, keys, a.dim, c, first, own.at >= 0 ? last - 1 : last);
+#if defined(CACHE_F16)
 			if (Tile::ONE_CHUNK && own.at >= 0)
 				own_key(a, n, cos_sin, const_cast<element *>(keys) + last * a.dim, reinterpret_cast<element *>(chunks + last * Tile::STRIDE));
+#endif
 			syncwarp();
 			Tile::multiply(chunks, s.q + c * Tile::CHUNK, stride, min(a.dim - c * Tile::CHUNK, int(Tile::CHUNK)), score);
 		}
@@ -355,12 +404,8 @@ DEVICE void request_tile([[maybe_unused]] const Params &a, [[maybe_unused]] cons
 	if (first > last)
 		return;
 	const int block = a.tables[(size_t)sequence * a.stride + start / BLOCK_POSITIONS];
-	UNROLL_BY(1) for (int part = 0; part < a.parts; part++) {
-		const element *const rows = a.cache + cache_index(block, a.layer, a.layers, a.parts, part, n.kv_head, a.kv_heads, a.dim);
-		const char *line = reinterpret_cast<const char *>(rows + first * a.dim), *const end = reinterpret_cast<const char *>(rows + (last + 1) * a.dim);
-		UNROLL_BY(1) for (line += 128 * lane_id(); line < end; line += 128 * WARP)
-			prefetch(line);
-	}
+	UNROLL_BY(1) for (int part = 0; part < a.parts; part++)
+		prefetch_rows(a, rows_of(a, block, part, n.kv_head), first, last);
 #endif
 }
 
@@ -394,6 +439,8 @@ template <int WIDTH, int QUERIES> DEVICE void attend_row(float *memory, const Pa
 		return;
 
 	load_queries<WIDTH, QUERIES>(a, s, n, cos_sin);
+	if (rotates_queries(a))
+		rotate_queries(s.q, QUERIES, stride_of<WIDTH>(a.dim), a.dim);
 	if (t < QUERIES)
 		s.max[t] = MINUS_INFINITY, s.sum[t] = 0.0f;
 	UNROLL_BY(1) for (int x = t; x < QUERIES * DIMS; x += UNIT)

@@ -12,7 +12,7 @@ import (
 
 // attentionCase is a shape of attention, and how large queries and keys are.
 type attentionCase struct {
-	half                     bool
+	cache                    cudakern.CacheType
 	heads, kvHeads, dim      int
 	window                   int
 	inputScale, tolerance    float64
@@ -32,38 +32,59 @@ func (c attentionCase) before() int {
 }
 
 func (c attentionCase) String() string {
-	return fmt.Sprintf("half %v, %d heads over %d of %d, window %d and %d, limit %g, inputs of size %g, %d sequences of up to %d",
-		c.half, c.heads, c.kvHeads, c.dim, c.window, c.after, c.limit, c.inputScale, c.sequences, c.longest)
+	return fmt.Sprintf("cache %d, %d heads over %d of %d, window %d and %d, limit %g, inputs of size %g, %d sequences of up to %d",
+		c.cache, c.heads, c.kvHeads, c.dim, c.window, c.after, c.limit, c.inputScale, c.sequences, c.longest)
 }
 
 var attentionCases = []attentionCase{
-	{false, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33, 0, 0},
-	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
-	{false, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33, 0, 0},
-	{false, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17, 0, 0},
-	{false, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
-	{false, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33, 0, 0},
-	{false, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17, 0, 0},
-	{false, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0, 0},
-	{false, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0, 0},
-	{false, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0, 0},
-	{false, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0, 0}, // scores in the hundreds: one position has almost all the weight
-	{false, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50, 0},
-	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5, 0},
-	{true, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
-	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 0},
-	{true, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
-	{true, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0, 0},
-	{true, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0, 0},
-	{true, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0, 0}, // more heads in a group than a block computes
-	{true, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0, 0},
-	{false, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, allPositions},
-	{true, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 32},
-	{false, 3, 3, 7, 130, 1, 2e-6, 2, 300, 33, 0, 129},
-	{true, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0, 0},  // more units than the merge combines in one iteration
-	{true, 7, 1, 128, 0, 1, 2e-6, 1, 9000, 3, 0, 0}, // the same by heads, with more units than blocks, and 4 and 3 heads of a block
-	{true, 2, 1, 64, 5000, 1, 2e-6, 1, 5300, 3, 0, 0},
+	{f32Cache, 1, 1, 16, 0, 1, 2e-6, 3, 70, 33, 0, 0},
+	{f32Cache, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
+	{f32Cache, 6, 2, 64, 0, 1, 2e-6, 2, 260, 33, 0, 0},
+	{f32Cache, 8, 1, 128, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{f32Cache, 3, 3, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{f32Cache, 2, 1, 80, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{f32Cache, 2, 2, 256, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{f32Cache, 4, 2, 16, 1, 1, 2e-6, 2, 300, 33, 0, 0},
+	{f32Cache, 4, 2, 16, 16, 1, 2e-6, 2, 300, 33, 0, 0},
+	{f32Cache, 4, 2, 16, 150, 1, 2e-6, 2, 400, 33, 0, 0},
+	{f32Cache, 4, 2, 16, 0, 30, 1e-4, 2, 300, 33, 0, 0}, // scores in the hundreds: one position has almost all the weight
+	{f32Cache, 4, 2, 16, 16, 30, 1e-5, 2, 300, 33, 50, 0},
+	{f16Cache, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0.5, 0},
+	{f16Cache, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, 0},
+	{f16Cache, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 0},
+	{f16Cache, 3, 1, 7, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{f16Cache, 5, 1, 96, 0, 1, 2e-6, 2, 140, 17, 0, 0},
+	{f16Cache, 32, 8, 128, 0, 1, 2e-6, 1, 140, 8, 0, 0},
+	{f16Cache, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0, 0}, // more heads in a group than a block computes
+	{f16Cache, 8, 4, 256, 0, 1, 2e-6, 1, 140, 9, 0, 0},
+	{f32Cache, 4, 2, 16, 0, 1, 2e-6, 3, 300, 33, 0, allPositions},
+	{f16Cache, 6, 2, 64, 33, 1, 2e-6, 2, 260, 33, 0, 32},
+	{f32Cache, 3, 3, 7, 130, 1, 2e-6, 2, 300, 33, 0, 129},
+	{f16Cache, 2, 1, 8, 0, 1, 2e-6, 1, 17000, 3, 0, 0},  // more units than the merge combines in one iteration
+	{f16Cache, 7, 1, 128, 0, 1, 2e-6, 1, 9000, 3, 0, 0}, // the same by heads, with more units than blocks, and 4 and 3 heads of a block
+	{f16Cache, 2, 1, 64, 5000, 1, 2e-6, 1, 5300, 3, 0, 0},
+	{q8Cache, 4, 2, 32, 0, 1, 2e-6, 3, 300, 33, 0.5, 0},
+	{q4Cache, 5, 1, 96, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{q8q4Cache, 6, 2, 64, 33, 1, 2e-6, 2, 400, 33, 0, 0},
+	{q4Cache, 9, 3, 64, 0, 1, 2e-6, 2, 700, 33, 0, 32},
+	{q8Cache, 32, 8, 128, 0, 1, 2e-6, 2, 300, 17, 0, 0},
+	{q4Cache, 3, 3, 128, 150, 1, 2e-6, 2, 400, 13, 50, 0},
+	{cudakern.CacheType{Keys: cudakern.FormatQ4, Values: cudakern.FormatQ8}, 7, 1, 128, 0, 1, 2e-6, 1, 9000, 3, 0, 0}, // more units than blocks
+	{cudakern.CacheType{Keys: cudakern.FormatF16, Values: cudakern.FormatQ8}, 4, 2, 128, 0, 1, 2e-6, 2, 140, 13, 0, 0},
+	{cudakern.CacheType{Keys: cudakern.FormatQ8, Values: cudakern.FormatF16}, 4, 1, 64, 0, 1, 2e-6, 2, 140, 33, 0, 0},
+	{q4Cache, 4, 2, 256, 0, 1, 2e-6, 1, 140, 9, 0, 0},
+	{q8Cache, 2, 1, 288, 40, 1, 2e-6, 1, 140, 9, 0, 0},
+	{q4Cache, 20, 1, 32, 0, 1, 2e-6, 2, 140, 17, 0, 0},
 }
+
+// Types of caches.
+var (
+	f32Cache  = cudakern.CacheOf(cudakern.FormatF32)
+	f16Cache  = cudakern.CacheOf(cudakern.FormatF16)
+	q8Cache   = cudakern.CacheOf(cudakern.FormatQ8)
+	q4Cache   = cudakern.CacheOf(cudakern.FormatQ4)
+	q8q4Cache = cudakern.CacheType{Keys: cudakern.FormatQ8, Values: cudakern.FormatQ4}
+)
 
 // attentionRig is a filled cache. Elements at which no position is stored are NaN.
 type attentionRig struct {
@@ -82,20 +103,17 @@ const attentionLayer, attentionLayers = 1, 2
 func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRig {
 	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
 	var err error
-	r.k, err = cudakern.NewAttention(r.Context, c.half, c.heads, c.kvHeads, c.dim, 0)
+	r.k, err = cudakern.NewAttention(r.Context, c.cache, c.heads, c.kvHeads, c.dim, 0)
 	r.try(err)
-	store, err := cudakern.NewStoreKV(r.Context, c.half)
+	store, err := cudakern.NewStoreKV(r.Context, c.cache)
 	r.try(err)
 	r.arrivals = r.alloc(int(cudakern.AttentionArrivals(c.heads)))
 	r.try(r.stream.Fill(r.arrivals, 0, cudakern.AttentionArrivals(c.heads)))
 
 	blocks := c.sequences*r.stride + 2
-	cols, size := c.kvHeads*c.dim, 4
-	if c.half {
-		size = 2
-	}
-	bytes := blocks * attentionLayers * 2 * 32 * cols * size
-	r.cache = cudakern.Cache{Data: r.alloc(bytes), Half: c.half, Layers: attentionLayers, KVHeads: c.kvHeads, HeadDim: c.dim}
+	cols := c.kvHeads * c.dim
+	bytes := blocks * attentionLayers * (rowBytes(c.cache.Keys, cols) + rowBytes(c.cache.Values, cols)) * 32
+	r.cache = cudakern.Cache{Data: r.alloc(bytes), Type: c.cache, Layers: attentionLayers, KVHeads: c.kvHeads, HeadDim: c.dim}
 	r.try(r.stream.Fill(r.cache.Data, 0xff, int64(bytes)))
 	var tables []int32
 	for _, block := range rng.Perm(blocks)[:c.sequences*r.stride] {
@@ -112,12 +130,10 @@ func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRi
 		}
 		step := cudakern.Step{Rows: r.upload([]int32{int32(length)}), Pos: r.upload(pos), Seq: r.upload(seq), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
 		r.try(store.Enqueue(r.stream, r.cache, attentionLayer, r.uploadFloats(keys), r.uploadFloats(values), step, length))
-		if c.half {
-			for i := range keys {
-				keys[i], values[i] = nearestHalf(keys[i]), nearestHalf(values[i])
-			}
+		if c.cache.Keys.Quantized() {
+			keys = rotated(keys)
 		}
-		r.keys, r.values = append(r.keys, keys), append(r.values, values)
+		r.keys, r.values = append(r.keys, cached(c.cache.Keys, keys)), append(r.values, cached(c.cache.Values, values))
 	}
 	return r
 }
@@ -164,6 +180,12 @@ func (r *attentionRig) run(q []float32, pos, seq []int32, capacity int) []float3
 func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 	c := r.c
 	out := make([]float32, 0, len(q))
+	if c.cache.Keys.Quantized() { // q·k is (H q)·(H k) / 32
+		q = rotated(q)
+		for i := range q {
+			q[i] /= 32
+		}
+	}
 	first, last := max(0, pos-c.before()), min(r.length(seq)-1, pos+c.after)
 	for h := range c.heads {
 		kvHead := h / (c.heads / c.kvHeads)
@@ -247,16 +269,20 @@ func TestAttentionIsASoftmaxOverThePositionsThatARowAttendsTo(t *testing.T) {
 func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e := device(t)
 	for _, c := range []struct{ heads, kvHeads, dim int }{{1, 1, 0}, {1, 1, 33}, {1, 1, 66}, {1, 1, 130}, {1, 1, 264}, {3, 2, 64}, {0, 1, 64}, {1, 0, 64}} {
-		if _, err := cudakern.NewAttention(e.Context, true, c.heads, c.kvHeads, c.dim, 0); err == nil {
+		if _, err := cudakern.NewAttention(e.Context, f16Cache, c.heads, c.kvHeads, c.dim, 0); err == nil {
 			t.Errorf("%d heads over %d of %d elements were not refused", c.heads, c.kvHeads, c.dim)
 		}
 	}
-	a, err := cudakern.NewAttention(e.Context, true, 4, 2, 64, 0)
+	a, err := cudakern.NewAttention(e.Context, f16Cache, 4, 2, 64, 0)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
-	cache := cudakern.Cache{Data: x, Half: true, Layers: 1, KVHeads: 2, HeadDim: 32}
+	cache := cudakern.Cache{Data: x, Type: f16Cache, Layers: 1, KVHeads: 2, HeadDim: 32}
 	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
 		t.Error("a cache of other heads was not refused")
+	}
+	cache.Type, cache.HeadDim = q8Cache, 64
+	if err := a.Enqueue(e.stream, x, x, cache, 0, 1, 0, 0, 0, 0, cudakern.Step{Stride: 1, Blocks: 1}, 1, x, x, nil, ""); err == nil {
+		t.Error("a cache of another type was not refused")
 	}
 }
 
@@ -264,30 +290,29 @@ func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 // and writes an image with separate launches.
 func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 	for _, c := range []struct {
-		half                bool
 		heads, kvHeads, dim int
 		dims                int
 		neox                bool
 		image               string
 		windowed            bool
 	}{
-		{half: true, heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
-		{half: true, heads: 14, kvHeads: 2, dim: 64, dims: 32, neox: true, windowed: true}, // 4 and 3 heads of a group
-		{half: true, heads: 4, kvHeads: 2, dim: 128, dims: 128, neox: true},
-		{half: true, heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, image: "f32"},
-		{half: true, heads: 32, kvHeads: 2, dim: 32, dims: 16, image: "i16"}, // heads of a group share keys in two blocks
-		{half: true, heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
+		{heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
+		{heads: 14, kvHeads: 2, dim: 64, dims: 32, neox: true, windowed: true}, // 4 and 3 heads of a group
+		{heads: 4, kvHeads: 2, dim: 128, dims: 128, neox: true},
+		{heads: 16, kvHeads: 16, dim: 64, dims: 64, neox: true, image: "f32"},
+		{heads: 32, kvHeads: 2, dim: 32, dims: 16, image: "i16"}, // heads of a group share keys in two blocks
+		{heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
 		{heads: 16, kvHeads: 4, dim: 64, dims: 64, image: "f32", windowed: true},
 		{heads: 3, kvHeads: 3, dim: 16, dims: 16, neox: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, uint64(c.heads*c.dim)))
-			shape := attentionCase{c.half, c.heads, c.kvHeads, c.dim, 0, 1, 0, 1, 420, 1, 0, 0}
+			shape := attentionCase{f16Cache, c.heads, c.kvHeads, c.dim, 0, 1, 0, 1, 420, 1, 0, 0}
 			if c.windowed {
 				shape.window = 150
 			}
 			r := newAttentionRig(t, rng, shape)
-			store, err := cudakern.NewStoreKV(r.Context, c.half)
+			store, err := cudakern.NewStoreKV(r.Context, f16Cache)
 			r.try(err)
 			frequencies := make([]float64, c.dims/2)
 			for i := range frequencies {
@@ -346,4 +371,97 @@ type enqueueAttention func(to cudakern.Queue, dst, q cudakern.Ptr, cache cudaker
 // cacheElements returns the number of elements of the cache.
 func (r *attentionRig) cacheElements() int {
 	return (r.c.sequences*r.stride + 2) * attentionLayers * 2 * 32 * r.c.kvHeads * r.c.dim
+}
+
+// An image of the results over a quantized cache is that of the separate launch, by heads too.
+func TestAttentionOverQuantizedCachesWritesImages(t *testing.T) {
+	for _, image := range []string{"i16", "f32"} {
+		rng := rand.New(rand.NewPCG(4, 4))
+		const heads, dim, pos = 8, 128, 290
+		r := newAttentionRig(t, rng, attentionCase{q8q4Cache, heads, 2, dim, 0, 1, 0, 1, 300, 1, 0, 0})
+		activation, err := cudakern.NewActivation(r.Context, image)
+		r.try(err)
+		q := normal(rng, heads*dim, 1)
+		rows := r.upload([]int32{1})
+		size := int(activation.Bytes(heads*dim, 1))
+		want := r.alloc(size)
+		r.try(activation.Enqueue(r.stream, want, r.uploadFloats(r.run(q, []int32{pos}, []int32{0}, 1)), heads*dim, rows, 1))
+		step := cudakern.Step{Rows: rows, Pos: r.upload([]int32{pos}), Last: r.upload([]int32{pos}), Seq: r.upload([]int32{0}), Tables: r.tables, Stride: r.stride, Blocks: r.stride}
+		workspace := r.alloc(int(r.k.Workspace(1, r.stride)))
+		for name, enqueue := range map[string]enqueueAttention{"of whole rows": r.k.Enqueue, "by heads": r.k.EnqueueByHeads} {
+			got := r.alloc(size)
+			r.try(enqueue(r.stream, got, r.uploadFloats(q), r.cache, attentionLayer, r.scale(), 0, allPositions, 0, 0, step, 1, workspace, r.arrivals, nil, image))
+			if !slices.Equal(r.download(got, size/4), r.download(want, size/4)) {
+				t.Errorf("%s: another image %s than a separate launch writes", name, image)
+			}
+		}
+	}
+}
+
+// rowBytes returns the bytes of cols elements in a cache.
+func rowBytes(f cudakern.Format, cols int) int {
+	switch f {
+	case cudakern.FormatF32:
+		return 4 * cols
+	case cudakern.FormatF16:
+		return 2 * cols
+	case cudakern.FormatQ8:
+		return cols + cols/32*2
+	}
+	return cols/2 + cols/32*2
+}
+
+// rotated returns blocks of 32 elements of x multiplied by the Hadamard matrix, in the order of device.KVLayout.RotatesKeys.
+func rotated(x []float32) []float32 {
+	x = slices.Clone(x)
+	for block := range slices.Chunk(x, 32) {
+		for step := 1; step < 32; step *= 2 {
+			for i := range block {
+				if i&step == 0 {
+					block[i], block[i+step] = block[i]+block[i+step], block[i]-block[i+step]
+				}
+			}
+		}
+	}
+	return x
+}
+
+// cached returns the values that a cache has for x: the formulas of device.CacheType.
+func cached(f cudakern.Format, x []float32) (all []float32) {
+	if f == cudakern.FormatF32 {
+		return x
+	}
+	if f == cudakern.FormatF16 {
+		for _, v := range x {
+			all = append(all, nearestHalf(v))
+		}
+		return all
+	}
+	for block := range slices.Chunk(x, 32) {
+		var m float32 // the element with the largest magnitude, the negative one of two
+		bad := false
+		for _, v := range block {
+			bad = bad || v-v != 0
+			if size, most := math.Abs(float64(v)), math.Abs(float64(m)); size > most || size == most && v < 0 {
+				m = v
+			}
+		}
+		steps, least, most := float32(-8), float32(-8), float32(7)
+		if f == cudakern.FormatQ8 {
+			steps, least, most, m = 127, -127, 127, float32(math.Abs(float64(m)))
+		}
+		scale, factor := nearestHalf(m/steps), steps/m
+		for _, v := range block {
+			code := max(least, min(most, float32(math.RoundToEven(float64(v*factor)))))
+			switch {
+			case bad:
+				all = append(all, float32(math.NaN()))
+			case math.IsInf(float64(factor), 0): // also of zeros
+				all = append(all, 0)
+			default:
+				all = append(all, code*scale)
+			}
+		}
+	}
+	return all
 }

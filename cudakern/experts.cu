@@ -42,10 +42,11 @@ DEVICE bool is_near(float x, float top, float margin) { return !(top - x > margi
 KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, const float *factors, int experts, int used, int score_of,
 	float margin, int by_logits, int groups, int groups_used, int normalize, float scale, const int *rows)
 {
-	SHARED(float, ranking); // (experts) the scores to select by, then (groups) the scores of groups
+	SHARED(float, ranking); // (experts) the scores to select by, then (groups) the scores of groups, then (2, used) what is chosen, as in routes
 	const int row = blockIdx.x, lane = lane_id();
 	if (row >= *rows)
 		return;
+	float *const chosen = ranking + experts + groups;
 	logits += size_t(row) * experts;
 	routes += size_t(row) * 2 * used;
 	float max_logit = logits[0], total = 0, sum = 0;
@@ -95,15 +96,16 @@ KERNEL(route, 32, 16)(float *routes, const float *logits, const float *bias, con
 			excluded |= 1u << expert / WARP;
 		sum += weight;
 		if (lane == 0) {
-			routes[i] = float(expert);
-			routes[used + i] = weight;
+			chosen[i] = float(expert);
+			chosen[used + i] = weight;
 		}
 	}
-	if (lane == 0)
-		for (int i = 0; i < used; i++) {
-			const float weight = (normalize ? routes[used + i] / sum : routes[used + i]) * scale;
-			routes[used + i] = factors ? weight * factors[int(routes[i])] : weight;
-		}
+	syncwarp();
+	for (int i = lane; i < used; i += WARP) {
+		const float weight = (normalize ? chosen[used + i] / sum : chosen[used + i]) * scale;
+		routes[i] = chosen[i];
+		routes[used + i] = factors ? weight * factors[int(chosen[i])] : weight;
+	}
 }
 
 // x[r] += the biases of r's experts, of each values each. A thread computes one element. Invalid expert

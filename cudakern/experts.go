@@ -53,7 +53,7 @@ func (k *Experts) EnqueueRoute(to Queue, routes, logits Ptr, r Routing, rows Ptr
 	if err := checkLaunch("Route", capacity, r.Experts); err != nil {
 		return err
 	}
-	return k.route.Launch(to, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
+	return k.route.Launch(to, Dim3{X: capacity}, Dim3{X: 32}, 4*(r.Experts+r.Groups+2*r.Used), routes, logits, r.Bias, r.Factors, int32(r.Experts), int32(r.Used),
 		int32(r.Score), r.Margin, flag(r.ByLogits), int32(r.Groups), int32(r.GroupsUsed), flag(r.Normalize), r.Scale, rows)
 }
 
@@ -107,9 +107,7 @@ func (k *MatMul) EnqueueExperts(to Queue, x, pairs Ptr, capacity int, p ExpertPr
 	if err := k.checkExperts(p); err != nil {
 		return err
 	}
-	const outputs = bandOutputs * threads / 32 // of a block
-	shared := min(productImages, tilesFor(p.W.Inputs)) * imageLayouts[k.image].bytes
-	return k.experts.Launch(to, Dim3{X: capacity * p.Used, Y: p.blocks(outputs)}, Dim3{X: threads}, shared,
+	return k.experts.kernel.Launch(to, Dim3{X: capacity * p.Used, Y: p.blocks(k.experts.outputs)}, Dim3{X: k.experts.threads}, k.experts.shared(p.W.Inputs),
 		p.Dst, p.Weights, int32(p.W.Outputs), p.Routes, int32(p.Experts), int32(p.Used), x, int32(p.W.Inputs), flag(p.Own), pairs)
 }
 

@@ -146,8 +146,8 @@ func TestGroupedProductsHaveTheBitsOfSingleRows(t *testing.T) {
 	for _, d := range append([]exactDevice{{cudakern.UnitsXMAD, "9.0", 1}}, exactDevices...) {
 		for _, name := range types {
 			elements, _ := weightTypes[name].Block()
-			if elements == 1 && d.units != cudakern.UnitsXMAD {
-				continue // floats have no such units
+			if elements == 1 && !multiplyFloats(d.units, name) {
+				continue
 			}
 			for i, m := range inTorture(mixtures, manyMixtures) {
 				m.inputs = (m.inputs + int(elements) - 1) / int(elements) * int(elements)
@@ -305,7 +305,8 @@ func TestGroupSizesFollowFromTheRowsOfAnExpert(t *testing.T) {
 		{"q4_k", cudakern.UnitsMMA, 512, 8, 2, 64},
 		{"q4_k", cudakern.UnitsDP2A, 512, 8, 2, 4},
 		{"q4_k", cudakern.UnitsXMAD, 512, 8, 2, 4},
-		{"f16", cudakern.UnitsMMA, 512, 8, 2, 4},
+		{"f16", cudakern.UnitsMMA, 512, 8, 2, 64},
+		{"f16", cudakern.UnitsDP2A, 512, 8, 2, 4},
 		{"f16", cudakern.UnitsMMA, 512, cudakern.MaxGroupedExperts + 1, 2, 0},
 	} {
 		r.c.Units = c.units

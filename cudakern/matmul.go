@@ -12,8 +12,9 @@ type MatMul struct {
 	image   string
 	groups  []productGroup // by from
 	grouped []productGroup // of pairs with the same expert: from is how many experts must have on average
-	experts *Function
+	experts productGroup
 	row     []rowProduct
+	mixture *expertRow // nil: not loaded, or there is none
 
 	tileBytes int // of quantized weights; 0: of others
 }
@@ -97,12 +98,23 @@ func (p Properties) Units() Units {
 // docs/gpu.md defines it.
 const ProductPath = "i16"
 
+// HalfPath is that of models with weights of which RoundsToHalves is true. The bits of their products also depend on the generation of the GPU.
+const HalfPath = "i16, half"
+
+// RoundsToHalves reports whether products round activations to halves or bfloats, for matrix units.
+func (k *MatMul) RoundsToHalves() bool {
+	return halfTypes[k.weights].image != "" && k.groups[0].image != k.group(minImageRows).image
+}
+
 // NewMatMul loads the kernels for a weight type.
 func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	k := &MatMul{weights: weights, image: imageF32}
 	format, err := formatOf(weights)
 	if err != nil {
 		return nil, err
+	}
+	if half, ok := halfTypes[weights]; ok && c.Units == UnitsMMA {
+		return k, k.addHalf(c, half)
 	}
 	module, row, name := "matmul_"+weights, "row_"+weights, "float"
 	if format.isQuantized() {
@@ -134,11 +146,66 @@ func NewMatMul(c *Context, weights string) (*MatMul, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.experts, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
+	k.experts = productGroup{rows: 1, outputs: few.outputs, image: k.image, threads: threads}
+	if k.experts.kernel, err = c.kernel(module, fmt.Sprintf("matmul_%s_%s_experts", weights, name)); err != nil {
 		return nil, err
 	}
 	k.row, err = k.newRowProducts(c, row, name)
 	return k, err
+}
+
+// halfType is a type of weights that matrix units multiply without an image of integers.
+type halfType struct {
+	image  string
+	values int // of an activation in it
+}
+
+var halfTypes = map[string]halfType{"f16": {imageHalf, 1}, "bf16": {imageBFloats, 2}}
+
+// addHalf adds the kernels of half.cu and half_row.cu.
+func (k *MatMul) addHalf(c *Context, h halfType) (err error) {
+	few := func(from, rows int, image string) productGroup {
+		const parts, stride = 4, fewOutputs + 1 // few_sums of half.cu
+		return productGroup{from: from, rows: rows, outputs: fewOutputs, image: image, threads: threads, memory: 4 * parts * max(rows, 8) * stride}
+	}
+	tile := func(from, size, stages int) productGroup { // TileOf
+		return productGroup{from: from, rows: size, outputs: size, image: h.image, threads: threads / 2, memory: stages * size * (1 + h.values) * 128}
+	}
+	n64 := tile(65, 64, 4)
+	n64Grouped := n64
+	n64Grouped.from = groupFrom[64]
+	type kernel struct {
+		to    *[]productGroup
+		group productGroup
+		name  string
+	}
+	all := []kernel{
+		{&k.groups, few(1, 8, imageF32), "n8"},
+		{&k.groups, tile(minImageRows, 32, 6), "n32"},
+		{&k.groups, n64, "n64"},
+		{&k.grouped, few(groupFrom[4], 4, imageF32), "n4_grouped"},
+		{&k.grouped, few(groupFrom[16], 16, h.image), "n16_grouped"},
+		{&k.grouped, n64Grouped, "n64_grouped"},
+	}
+	if h.values == 1 { // and tiles of 32 from 17 rows on
+		all[1].group.from = 17
+		all = slices.Insert(all, 1, kernel{&k.groups, few(minImageRows, 16, h.image), "n16"})
+	}
+	for _, g := range all {
+		if g.group.kernel, err = c.kernel("half_"+k.weights, fmt.Sprintf("matmul_%s_half_%s", k.weights, g.name)); err != nil {
+			return err
+		}
+		if err := g.group.kernel.SetMaxShared(g.group.memory); err != nil {
+			return err
+		}
+		*g.to = append(*g.to, g.group)
+	}
+	k.experts = few(1, 1, imageF32)
+	if k.experts.kernel, err = c.kernel("half_"+k.weights, fmt.Sprintf("matmul_%s_half_experts", k.weights)); err != nil {
+		return err
+	}
+	k.row, err = k.newRowProducts(c, "row_half_"+k.weights, "half")
+	return err
 }
 
 // addMany adds the kernel of matmul_many.cu.
@@ -252,10 +319,11 @@ func fromManyRows(units Units) int {
 	return map[Units]int{UnitsMMA: 64, UnitsXMAD: 256}[units]
 }
 
-// minMatrixRows is the fewest rows that matrix units multiply. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
+// minMatrixRows is the fewest rows whose quantised activations matrix units multiply, minImageRows that which read halves in an image: fewer are converted by products. largeShared is the shared memory that blocks may have on multiprocessors with room for three blocks
 // of many rows. The others are FEW_OUTPUTS of mma_tiles.cuh, MMA_SHARED of mma.cu and MANY_SHARED of matmul_many.cu.
 const (
 	minMatrixRows    = 5
+	minImageRows     = 9
 	largeShared      = 227 << 10
 	fewOutputs       = 32
 	mmaShared        = 99 << 10

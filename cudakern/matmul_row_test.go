@@ -19,8 +19,8 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 	for _, units := range []cudakern.Units{cudakern.UnitsXMAD, cudakern.UnitsDP2A, cudakern.UnitsMMA} {
 		for _, name := range typesAtLevel() {
 			elements, _ := weightTypes[name].Block()
-			if elements == 1 && units != cudakern.UnitsXMAD {
-				continue // floats have no such units
+			if elements == 1 && !multiplyFloats(units, name) {
+				continue
 			}
 			for _, c := range []struct {
 				outputs, inputs, rows, capacity int
@@ -35,7 +35,7 @@ func TestProductsOfNormalizedRows(t *testing.T) {
 				}
 				units := units
 				if units == cudakern.UnitsMMA {
-					if c.capacity <= 2 {
+					if c.capacity <= 2 && elements > 1 {
 						continue // the kernels of dp2a
 					}
 					c.capability = "9.0" // others have the kernels of dp2a

@@ -14,7 +14,7 @@
 // What the kernel itself writes must not be loaded through the read-only path, which is not coherent: all ldg* are loads from the
 // L2 cache here, and a test looks for others in the compiled code.
 //
-// Compiled for one weight type, and a cache of float16.
+// Compiled for one weight type, and caches of float16, Q8_0 and Q4_0.
 #ifndef EMU
 #include <cuda_fp16.h>
 #include <type_traits>
@@ -24,6 +24,7 @@
 #define READ_ONLY "ld.global.cg" // of request in attention_heads.cu
 
 #define CACHE_F16
+#define ALL_HEADS
 #include "barrier.cuh"
 #include "ring.cuh"
 
@@ -133,6 +134,7 @@ DEVICE unsigned all_blocks(void) { return gridDim.x; }
 #include "again.cuh"
 #include "copies.cuh"
 #include "experts.cuh"
+#include "formats.cuh"
 #include "image.cuh"
 #include "kvcache.cuh"
 #include "math.cuh"
@@ -163,6 +165,7 @@ namespace of_rows {
 }
 namespace of_cache {
 #include "storekv.cu"
+#include "storekv_any.cu"
 }
 namespace of_weights {
 #include "embed.cu"
@@ -211,13 +214,14 @@ using namespace of_weights;
 // Those that call wait_for_previous.
 #define EARLY_PHASES(X) \
 	X(PRODUCT_PHASE(norm)) X(PRODUCT_PHASE(glu)) X(PRODUCT_PHASE(one)) \
-	X(attention_heads_d64_n2) X(attention_heads_d64_n4) X(attention_heads_d128_n2) X(attention_heads_d128_n4)
+	X(attention_heads_d64_n2) X(attention_heads_d64_n4) X(attention_heads_d128_n2) X(attention_heads_d128_n4) \
+	X(attention_heads_quantized_d64_n2) X(attention_heads_quantized_d64_n4) X(attention_heads_quantized_d128_n2) X(attention_heads_quantized_d128_n4)
 
 #define OTHER_PHASES(X) \
 	X(JOIN(embed_, WEIGHT, , )) \
 	X(JOIN(activation_, IMAGE, , )) X(JOIN(activation_, IMAGE, _rmsnorm, )) X(JOIN(activation_, IMAGE, _glu, )) \
 	X(PRODUCT_PHASE(n1)) X(PRODUCT_PHASE(n2)) X(PRODUCT_PHASE(n4)) \
-	X(storekv_f16) X(storekv_rope_f16) X(rope) X(rmsnorm) \
+	X(storekv_f16) X(storekv_rope_f16) X(storekv_any) X(rope) X(rmsnorm) \
 	X(add_rows) X(add_bias) X(glu) X(scale_rows) X(gather_rows) \
 	X(candidates_part) X(candidates_merge)
 

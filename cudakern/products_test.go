@@ -230,6 +230,11 @@ func TestExactUnits(t *testing.T) {
 	}
 }
 
+// multiplyFloats reports whether units have a way of their own to multiply float weights of a type: units dp2a do as xmad.
+func multiplyFloats(units cudakern.Units, name string) bool {
+	return units == cudakern.UnitsXMAD || units == cudakern.UnitsMMA && name != "f32"
+}
+
 // exactDevice has units that sm_52 has not got, for from rows or more.
 type exactDevice struct {
 	units      cudakern.Units
@@ -329,7 +334,7 @@ func (r rig) compare(k *cudakern.MatMul, w cudakern.Weights, got []float32, data
 }
 
 // productError returns the bound for the error of a product: the rounding of float32 sums, and with quantised weights
-// that of activations, half a unit of each block.
+// that of activations, half a unit of each block. With halves it is that of activations, too.
 func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 	for i := 0; i < len(x); i += 32 {
 		var sumW, maxX float64
@@ -338,8 +343,17 @@ func productError(k *cudakern.MatMul, w, x []float32) (bound float64) {
 			sumW, maxX = sumW+w, max(maxX, x)
 			bound += 1e-6 * w * x
 		}
-		if k.ExpertImage() == "i16" {
+		switch {
+		case k.ExpertImage() == "i16":
 			bound += maxX / 32512 / 2 * 1.001 * sumW
+		case k.Image(16) == "half":
+			for j := i; j < min(i+32, len(x)); j++ {
+				bound += math.Abs(float64(w[j])) * max(math.Abs(float64(x[j]))*0x1p-11, 0x1p-21)
+			}
+		case k.Image(16) == "bfloats":
+			for j := i; j < min(i+32, len(x)); j++ {
+				bound += math.Abs(float64(w[j])) * math.Abs(float64(x[j])) * 0x1p-16
+			}
 		}
 	}
 	return bound

@@ -1,7 +1,9 @@
 package cudakern
 
+import "fmt"
+
 // Norm is RMSNorm and LayerNorm, over each row or each head of a row.
-type Norm struct{ rms, layer *Function }
+type Norm struct{ rms, both, layer *Function }
 
 // NewNorm loads the kernels.
 func NewNorm(c *Context) (*Norm, error) {
@@ -9,8 +11,12 @@ func NewNorm(c *Context) (*Norm, error) {
 	if err != nil {
 		return nil, err
 	}
+	both, err := c.kernel("rmsnorm_both", "rmsnorm_both")
+	if err != nil {
+		return nil, err
+	}
 	layer, err := c.kernel("rmsnorm", "layernorm")
-	return &Norm{rms, layer}, err
+	return &Norm{rms, both, layer}, err
 }
 
 // Parts divides a row into Heads heads of Cols float32, which are normed separately. Weights is the
@@ -25,6 +31,24 @@ func (k *Norm) Enqueue(to Queue, dst, x, w Ptr, p Parts, eps float32, rows Ptr, 
 	}
 	return k.rms.Launch(to, Dim3{X: p.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
 		dst, x, w, int32(p.Weights), int32(p.Cols), eps, rows)
+}
+
+// InPlace are rows X that EnqueueBoth norms in place, with the weights W.
+type InPlace struct {
+	X, W  Ptr
+	Parts Parts
+}
+
+// EnqueueBoth computes what Enqueue does for a and b in place, which have parts of as many elements. The bits are those of separate launches.
+func (k *Norm) EnqueueBoth(to Queue, a, b InPlace, eps float32, rows Ptr, capacity int) error {
+	if a.Parts.Cols != b.Parts.Cols {
+		return fmt.Errorf("cannot norm parts of %d and of %d elements together", a.Parts.Cols, b.Parts.Cols)
+	}
+	if err := checkLaunch("RMSNorm", capacity, (a.Parts.Heads+b.Parts.Heads)*a.Parts.Cols); err != nil {
+		return err
+	}
+	return k.both.Launch(to, Dim3{X: a.Parts.Heads + b.Parts.Heads, Y: capacity}, Dim3{X: threads}, normBytes,
+		a.X, a.W, int32(a.Parts.Weights), int32(a.Parts.Heads), b.X, b.W, int32(b.Parts.Weights), int32(a.Parts.Cols), eps, rows)
 }
 
 // EnqueueLayer computes dst = (x - mean(x)) / sqrt(variance(x) + eps) · w + bias. bias has as many

@@ -77,44 +77,47 @@ func BenchmarkAttention(b *testing.B) {
 		{"512 rows of a prompt up to 2k", 512, 1, 2048, 512},
 		{"512 rows of a prompt up to 8k", 512, 1, 8192, 512},
 	} {
-		b.Run(c.name, func(b *testing.B) {
-			e := device(b)
-			perPosition := int64(2 * benchKVHeads * benchHeadDim * 2)
-			perLayer := int64(c.sequences*c.context) * perPosition
-			layers := int(max(1, benchMemory/perLayer))
-			cache := cudakern.Cache{Half: true, Layers: layers, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
-			cache.Data = e.zeros(perLayer * int64(layers))
+		for _, typ := range []cudakern.CacheType{f16Cache, q8Cache, q8q4Cache, q4Cache} {
+			b.Run(fmt.Sprintf("%s/cache %d", c.name, typ), func(b *testing.B) {
+				e := device(b)
+				const cols = benchKVHeads * benchHeadDim
+				perPosition := int64(rowBytes(typ.Keys, cols) + rowBytes(typ.Values, cols))
+				perLayer := int64(c.sequences*c.context) * perPosition
+				layers := int(max(1, benchMemory/perLayer))
+				cache := cudakern.Cache{Type: typ, Layers: layers, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
+				cache.Data = e.zeros(perLayer * int64(layers))
 
-			k, err := cudakern.NewAttention(e.Context, true, benchHeads, benchKVHeads, benchHeadDim, 0)
-			e.try(err)
-			var tables, pos, seq []int32
-			for i := range c.sequences * c.context / 32 {
-				tables = append(tables, int32(i))
-			}
-			for r := range c.rows {
-				s := r * c.sequences / c.rows
-				last := c.rows/c.sequences - 1 - r%(c.rows/c.sequences)
-				pos, seq = append(pos, int32(c.context-1-last)), append(seq, int32(s))
-			}
-			step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Last: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
-			workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
-			arrivals := e.zeros(cudakern.AttentionArrivals(benchHeads))
-			size := int64(c.capacity * benchHeads * benchHeadDim * 4)
-			dst, q := e.zeros(size), e.zeros(size)
-			seconds := repeated(b, e, layers, func(i int) error {
-				return k.EnqueueByHeads(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
+				k, err := cudakern.NewAttention(e.Context, typ, benchHeads, benchKVHeads, benchHeadDim, 0)
+				e.try(err)
+				var tables, pos, seq []int32
+				for i := range c.sequences * c.context / 32 {
+					tables = append(tables, int32(i))
+				}
+				for r := range c.rows {
+					s := r * c.sequences / c.rows
+					last := c.rows/c.sequences - 1 - r%(c.rows/c.sequences)
+					pos, seq = append(pos, int32(c.context-1-last)), append(seq, int32(s))
+				}
+				step := cudakern.Step{Rows: e.upload([]int32{int32(c.rows)}), Pos: e.upload(pos), Last: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: c.context / 32, Blocks: c.context / 32}
+				workspace := e.zeros(max(4, k.Workspace(c.capacity, step.Stride)))
+				arrivals := e.zeros(cudakern.AttentionArrivals(benchHeads))
+				size := int64(c.capacity * benchHeads * benchHeadDim * 4)
+				dst, q := e.zeros(size), e.zeros(size)
+				seconds := repeated(b, e, layers, func(i int) error {
+					return k.EnqueueByHeads(e.stream, dst, q, cache, i, 0.0884, 0, allPositions, 0, 0, step, c.capacity, workspace, arrivals, nil, "")
+				})
+				wall, err := e.ReadBandwidth()
+				e.try(err)
+				b.ReportMetric(float64(perLayer)/seconds/1e9, "GB/s")
+				b.ReportMetric(float64(perLayer)/seconds/wall, "share")
+				// A score and a weighted value for each position that a row attends to.
+				seen := 0
+				for _, p := range pos {
+					seen += int(p) + 1
+				}
+				b.ReportMetric(4*float64(seen*benchHeads*benchHeadDim)/seconds/1e12, "TFLOPS")
 			})
-			wall, err := e.ReadBandwidth()
-			e.try(err)
-			b.ReportMetric(float64(perLayer)/seconds/1e9, "GB/s")
-			b.ReportMetric(float64(perLayer)/seconds/wall, "share")
-			// A score and a weighted value for each position that a row attends to.
-			seen := 0
-			for _, p := range pos {
-				seen += int(p) + 1
-			}
-			b.ReportMetric(4*float64(seen*benchHeads*benchHeadDim)/seconds/1e12, "TFLOPS")
-		})
+		}
 	}
 }
 
@@ -154,9 +157,9 @@ func BenchmarkRows(b *testing.B) {
 				}, err
 			}},
 			{"StoreKV", func(e *testDevice, step cudakern.Step) (func(int) error, error) {
-				k, err := cudakern.NewStoreKV(e.Context, true)
+				k, err := cudakern.NewStoreKV(e.Context, f16Cache)
 				x := e.zeros(int64(4 * rows * benchKVHeads * benchHeadDim))
-				cache := cudakern.Cache{Half: true, Layers: 1, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
+				cache := cudakern.Cache{Type: f16Cache, Layers: 1, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
 				cache.Data = e.zeros(int64(step.Stride) * 2 * 32 * benchKVHeads * benchHeadDim * 2)
 				return func(int) error { return k.Enqueue(e.stream, cache, 0, x, x, step, rows) }, err
 			}},

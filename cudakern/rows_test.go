@@ -526,23 +526,21 @@ func nearestHalf(x float32) float32 {
 }
 
 func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
-	for _, isHalf := range []bool{true, false} {
+	for _, typ := range []cudakern.CacheType{f16Cache, f32Cache} {
 		for _, c := range []struct{ kvHeads, dim int }{{1, 1}, {2, 7}, {3, 64}, {2, 128}} {
 			for _, rows := range rowCounts {
-				t.Run(fmt.Sprintf("half %v, %d heads of %d, %d rows", isHalf, c.kvHeads, c.dim, rows), func(t *testing.T) {
+				t.Run(fmt.Sprintf("cache %d, %d heads of %d, %d rows", typ, c.kvHeads, c.dim, rows), func(t *testing.T) {
 					e := device(t)
 					rng := rand.New(rand.NewPCG(8, 8))
-					k, err := cudakern.NewStoreKV(e.Context, isHalf)
+					k, err := cudakern.NewStoreKV(e.Context, typ)
 					e.try(err)
 					const blocks, layers, layer, stride = 7, 3, 1, 3
 					tables := []int32{5, 0, 3, 6, 2, 1} // of two sequences
-					cols, size := c.kvHeads*c.dim, 4
-					if isHalf {
-						size = 2
-					}
+					cols := c.kvHeads * c.dim
 					n := blocks * layers * 2 * cols * 32
-					data := e.alloc(n * size)
-					e.try(e.stream.Fill(data, 0, int64(n*size)))
+					bytes := rowBytes(typ.Keys, n)
+					data := e.alloc(bytes)
+					e.try(e.stream.Fill(data, 0, int64(bytes)))
 					want := make([]float32, n)
 
 					keys, values := normal(rng, rows*cols, 3), normal(rng, rows*cols, 3)
@@ -555,16 +553,14 @@ func TestStoreKVWritesRowsWhereTheTablesSay(t *testing.T) {
 						block := int(tables[int(seq[r])*stride+int(pos[r])/32])
 						for i := range cols {
 							for kind, x := range []float32{keys[r*cols+i], values[r*cols+i]} {
-								if isHalf {
-									x = nearestHalf(x)
-								}
+								x = cached(typ.Keys, []float32{x})[0]
 								head, d := i/c.dim, i%c.dim
 								want[((((block*layers+layer)*2+kind)*c.kvHeads+head)*32+int(pos[r])%32)*c.dim+d] = x
 							}
 						}
 					}
 					step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(tables), Stride: stride, Blocks: stride}
-					cache := cudakern.Cache{Data: data, Half: isHalf, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
+					cache := cudakern.Cache{Data: data, Type: typ, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
 					e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), e.uploadFloats(values), step, rows))
 					got := e.downloadCache(cache, n)
 					for i := range want {
@@ -625,13 +621,16 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 	rope, err := cudakern.NewRoPE(e.Context)
 	e.try(err)
 	rng := rand.New(rand.NewPCG(10, 10))
-	for _, isHalf := range []bool{true, false} {
-		k, err := cudakern.NewStoreKV(e.Context, isHalf)
+	for _, typ := range []cudakern.CacheType{f16Cache, f32Cache, q8Cache, q4Cache, {Keys: cudakern.FormatQ4, Values: cudakern.FormatF16}} {
+		k, err := cudakern.NewStoreKV(e.Context, typ)
 		e.try(err)
 		for _, c := range []struct {
 			heads, kvHeads, dim, dims int
 			neox                      bool
-		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}} {
+		}{{1, 1, 2, 2, false}, {4, 2, 64, 64, true}, {6, 3, 10, 6, false}, {6, 3, 10, 6, true}, {8, 1, 128, 128, false}, {3, 1, 96, 40, true}, {5, 1, 32, 20, false}} {
+			if (typ.Keys.Quantized() || typ.Values.Quantized()) && c.dim%32 != 0 {
+				continue
+			}
 			table, err := cudakern.AngleTable(frequencies(c.dims, 1e4, 1, nil))
 			e.try(err)
 			angleTable := e.uploadBytes(table)
@@ -646,7 +645,7 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 				step := cudakern.Step{Rows: e.upload([]int32{int32(rows)}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload([]int32{5, 0, 3, 6, 2, 1}), Stride: stride, Blocks: stride}
 				queries, keys, values := normal(rng, rows*cols, 1), normal(rng, rows*kvCols, 1), e.uploadFloats(normal(rng, rows*kvCols, 1))
 				cache := func() cudakern.Cache {
-					c := cudakern.Cache{Data: e.alloc(4 * n), Half: isHalf, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
+					c := cudakern.Cache{Data: e.alloc(4 * n), Type: typ, Layers: layers, KVHeads: c.kvHeads, HeadDim: c.dim}
 					e.try(e.stream.Fill(c.Data, 0, int64(4*n)))
 					return c
 				}
@@ -661,7 +660,8 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 				if !sameBits(e.downloadFloats(q, rows*cols), e.downloadFloats(q2, rows*cols)) {
 					t.Fatalf("%+v, %d rows: queries differ from those of RoPE alone", c, rows)
 				}
-				if !sameBits(e.downloadCache(want, n), e.downloadCache(got, n)) {
+				words := blocks * layers * (rowBytes(typ.Keys, kvCols) + rowBytes(typ.Values, kvCols)) * 32 / 4
+				if !slices.Equal(e.download(want.Data, words), e.download(got.Data, words)) {
 					t.Fatalf("%+v, %d rows: the cache differs from that of RoPE and StoreKV", c, rows)
 				}
 			}
@@ -671,7 +671,7 @@ func TestStoreKVWithRoPEHasTheBitsOfTheSeparateKernels(t *testing.T) {
 
 func (e *testDevice) downloadCache(c cudakern.Cache, n int) []float32 {
 	e.t.Helper()
-	if !c.Half {
+	if c.Type == f32Cache {
 		return e.downloadFloats(c.Data, n)
 	}
 	b := make([]byte, 2*n)
@@ -682,4 +682,107 @@ func (e *testDevice) downloadCache(c cudakern.Cache, n int) []float32 {
 		values[i] = half(b[2*i:])
 	}
 	return values
+}
+
+// The cache has the codes and scales of the formulas, and rows that are hard to quantize have theirs.
+func TestStoreKVQuantizes(t *testing.T) {
+	formats := []cudakern.Format{cudakern.FormatF16, cudakern.FormatQ8, cudakern.FormatQ4}
+	for _, dim := range []int{32, 96, 128} {
+		for _, keyFormat := range formats {
+			for _, valueFormat := range formats {
+				for _, latent := range []int{0, dim - 24} {
+					typ := cudakern.CacheType{Keys: keyFormat, Values: valueFormat}
+					if typ == f16Cache {
+						continue
+					}
+					t.Run(fmt.Sprintf("cache %d, heads of %d, latent %d", typ, dim, latent), func(t *testing.T) { testQuantizedStore(t, typ, dim, latent) })
+				}
+			}
+		}
+	}
+}
+
+func testQuantizedStore(t *testing.T, typ cudakern.CacheType, dim, latent int) {
+	e := device(t)
+	k, err := cudakern.NewStoreKV(e.Context, typ)
+	e.try(err)
+	rng := rand.New(rand.NewPCG(9, uint64(dim)))
+	const blocks, layers, layer, heads, rows = 3, 2, 1, 3, 40
+	cols := heads * dim
+	keys, values := normal(rng, rows*cols, 1), normal(rng, rows*cols, 1)
+	for _, x := range [][]float32{keys, values} {
+		fill := func(row int, v func(i int) float32) {
+			for i := range cols {
+				x[row*cols+i] = v(i)
+			}
+		}
+		fill(0, func(int) float32 { return 0 })
+		fill(1, func(i int) float32 { return float32(i%32) - 16 })
+		fill(2, func(i int) float32 { return 16 - float32(i%32) })
+		fill(3, func(i int) float32 { return float32(i%2*2-1) * 7 })
+		fill(4, func(i int) float32 { return float32(i%64) * 0x1p-149 })
+		fill(5, func(i int) float32 { return float32(i) * 0x1p-20 })
+		fill(6, func(i int) float32 { return (float32(i%32) - 7.5) / 2 })
+		fill(7, func(i int) float32 { return 3e38 })
+		x[8*cols+3], x[9*cols+40%cols], x[10*cols] = float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))
+	}
+	pos, seq := make([]int32, rows), make([]int32, rows)
+	for i := range rows {
+		pos[i] = int32(i)
+	}
+	table := []int32{2, 1}
+	step := cudakern.Step{Rows: e.upload([]int32{rows}), Pos: e.upload(pos), Seq: e.upload(seq), Tables: e.upload(table), Stride: 2, Blocks: 2}
+	parts := []cudakern.Format{typ.Keys, typ.Values}
+	stored := e.uploadFloats(values)
+	want := [][]float32{keys, values}
+	if latent > 0 {
+		parts, stored = parts[:1], 0
+	} else if typ.Keys.Quantized() {
+		want[0] = rotated(keys)
+	}
+	bytes := 0
+	for _, f := range parts {
+		bytes += blocks * layers * 32 * rowBytes(f, cols)
+	}
+	cache := cudakern.Cache{Data: e.alloc(bytes), Type: typ, Layers: layers, KVHeads: heads, HeadDim: dim, Latent: latent}
+	e.try(e.stream.Fill(cache.Data, 0xff, int64(bytes)))
+	e.try(k.Enqueue(e.stream, cache, layer, e.uploadFloats(keys), stored, step, rows+2))
+	all := make([]byte, bytes)
+	e.try(e.stream.Download(all, cache.Data))
+	e.try(e.stream.Sync())
+	for row := range rows {
+		at := (int(table[row/32])*layers + layer) * bytes / (blocks * layers)
+		for kind, f := range parts {
+			rounded := cached(f, want[kind][row*cols:(row+1)*cols])
+			for head := range heads {
+				head32 := all[at:][:32*rowBytes(f, dim)]
+				for d, w := range rounded[head*dim:][:dim] {
+					if got := elementOf(f, head32, dim, row%32*dim+d); math.Float32bits(got) != math.Float32bits(w) && !(got != got && w != w) && !(got == 0 && w == 0) {
+						t.Fatalf("row %d, part %d, head %d, element %d: got %g, want %g", row, kind, head, d, got, w)
+					}
+				}
+				at += len(head32)
+			}
+		}
+	}
+}
+
+// elementOf returns an element of the keys or values of a head of dim elements in a block, which lie as formats.cuh says.
+func elementOf(f cudakern.Format, head []byte, dim, i int) float32 {
+	if f == cudakern.FormatF16 {
+		return half(head[2*i:])
+	}
+	codes := 32 * dim
+	if f == cudakern.FormatQ4 {
+		codes /= 2
+	}
+	scale := half(head[codes+i/32*2:])
+	if f == cudakern.FormatQ8 {
+		return float32(int(head[i])-128) * scale
+	}
+	code := head[i/8*4+i%4]
+	if i%8 >= 4 {
+		code >>= 4
+	}
+	return float32(int(code&15)-8) * scale
 }

@@ -26,30 +26,63 @@ type Step struct {
 	Slots     Ptr // (sequences) slot of the sequence's state
 }
 
+// Format is a format of the keys or values in a KV cache: those of formats.cuh, with the bits of device.CacheType.
+type Format int32
+
+const (
+	FormatF32 Format = iota
+	FormatF16
+	FormatQ8
+	FormatQ4
+)
+
+// Quantized reports whether elements are codes with scales.
+func (f Format) Quantized() bool { return f >= FormatQ8 }
+
+// CacheType is the format of keys and that of values, which counts for nothing in a latent cache.
+type CacheType struct{ Keys, Values Format }
+
+// CacheOf returns the CacheType of keys and values in a format.
+func CacheOf(f Format) CacheType { return CacheType{f, f} }
+
+// half reports whether keys and values are float16, for which there are kernels of their own.
+func (t CacheType) half() bool { return t == CacheOf(FormatF16) }
+
+// Quantized reports whether keys and values are quantized.
+func (t CacheType) Quantized() bool { return t.Keys.Quantized() && t.Values.Quantized() }
+
+// element returns the format in names of modules and kernels.
+func (t CacheType) element() string {
+	if t.half() {
+		return "f16"
+	}
+	return "any"
+}
+
+// elementBytes returns the size of an element that kernels compute with.
+func (t CacheType) elementBytes() int {
+	if t.half() {
+		return 2
+	}
+	return 4
+}
+
 // Cache is a paged KV cache in device memory: [block][layer][K|V][kv head][32][dim].
 type Cache struct {
 	Data    Ptr
-	Half    bool // float16 instead of float32
+	Type    CacheType
 	Layers  int
 	KVHeads int
 	HeadDim int
 	Latent  int // elements of a value in a latent cache, the first ones of the key; 0: the cache stores values
 }
 
-// element returns the name of the cache's element type in names of modules and kernels.
-func element(half bool) string {
-	if half {
-		return "f16"
+// arguments returns the arguments of kernels that say what the cache is.
+func (c Cache) arguments() []any {
+	if c.Type.half() {
+		return []any{c.Data}
 	}
-	return "f32"
-}
-
-// elementBytes returns the size of an element of the cache.
-func elementBytes(half bool) int {
-	if half {
-		return 2
-	}
-	return 4
+	return []any{c.Data, int32(c.Type.Keys), int32(c.Type.Values)}
 }
 
 // blockPositions is the number of positions in one block of a KV cache.

@@ -16,6 +16,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 )
 
@@ -152,7 +153,7 @@ func TestActivity_TheOwnerStopsAnAnswer(t *testing.T) {
 		}
 	}
 
-	chat, err := chats.Start(t.Context(), access.Of(anna), live.Question{Text: "hello", Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(t.Context(), access.Of(anna), live.Question{Text: "hello", Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 )
 
@@ -195,7 +196,7 @@ func TestMessages_TokensAreCounted(t *testing.T) {
 
 func TestMessages_ErrorsHaveAnthropicsShape(t *testing.T) {
 	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeQueueFull, Message: "the queue is full"}, handlerstest.WordEvent(1, "Hi"))
+		return failing(&fault.Error{Code: fault.CodeQueueFull, Message: "the queue is full"}, handlerstest.WordEvent(1, "Hi"))
 	}}
 	for _, c := range []struct {
 		name, body string

@@ -33,7 +33,7 @@ func lockedServer(t *testing.T) *httptest.Server {
 
 func TestKey_EveryRouteButThePublicOnes(t *testing.T) {
 	s := lockedServer(t)
-	for _, route := range handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{})).Routes() {
+	for _, route := range handlers.New(handlerstest.TestConfig(t, &handlerstest.FakeEngine{})).Routes() {
 		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x").Replace(route.Path)
 		got := handlerstest.Call(t, s, route.Method, path, "", "Origin", s.URL)
 		if route.Method == http.MethodPost && (route.Path == "/login" || route.Path == "/logout") {

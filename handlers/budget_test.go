@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // waiting is an engine whose answers begin and then wait until end is closed.
@@ -83,7 +84,7 @@ func TestTokenize_PiecesAreWrittenAsTheyAreLookedUp(t *testing.T) {
 		failing := &handlerstest.FakeEngine{
 			OnTokenize: func(string, string, bool, bool) ([]int32, error) { return make([]int32, tokens), nil },
 			OnDetokenize: func(string, []int32) (string, error) {
-				return "", &infer.Error{Code: infer.CodeNotFound, Message: "gone"}
+				return "", &fault.Error{Code: fault.CodeNotFound, Message: "gone"}
 			},
 		}
 		want := http.StatusNotFound

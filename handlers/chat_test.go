@@ -364,7 +364,7 @@ func TestChat_RequestFields(t *testing.T) {
 			"tools":null,"tool_choice":null,"parallel_tool_calls":null,"reasoning_effort":null,"user":null,"top_k":null,"min_p":null,"repeat_penalty":null,"samplers":null,
 			"continue_final_message":null,"add_generation_prompt":null,"return_progress":null,"timings_per_token":null,"chat_template_kwargs":null`), func(r *infer.Request) {}},
 		{"no tools are an empty array too", chatBody(`"tools":[],"tool_choice":"auto","parallel_tool_calls":true`), func(r *infer.Request) {}},
-		{"fields of OpenAI that mean nothing here are ignored", chatBody(`"user":"u","safety_identifier":"s","prompt_cache_key":"k","service_tier":"auto","modalities":["text"],"prediction":null,"verbosity":"low","functions":[],"web_search_options":{}`), func(r *infer.Request) {}},
+		{"fields of OpenAI that mean nothing here are ignored", chatBody(`"user":"u","safety_identifier":"s","prompt_cache_key":"k","service_tier":"auto","modalities":["text"],"prediction":null,"verbosity":"low","functions":[]`), func(r *infer.Request) {}},
 		{"samplers name the stages", chatBody(`"samplers":["top_k","temperature"],"repeat_penalty":1.2,"min_p":0.2`), func(r *infer.Request) {
 			r.Params.Samplers, r.Params.RepeatPenalty, r.Params.MinP = []string{"top_k", "temperature"}, 1.2, 0.2
 		}},
@@ -381,7 +381,13 @@ func TestChat_RequestFields(t *testing.T) {
 			}
 		}},
 		{"arguments that a model wrote wrongly end no conversation", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":"}},{"function":{"name":"f","arguments":"[1]"}}]}]}`, func(r *infer.Request) {
-			r.Messages = []chat.Message{{Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":"{\"a\":"}},{"function":{"name":"f","arguments":"[1]"}}]`)}}
+			r.Messages = []chat.Message{{Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":"{\"a\":"},"id":"call00001","type":"function"},{"function":{"name":"f","arguments":"[1]"},"id":"call00002","type":"function"}]`)}}
+		}},
+		{"calls and results without ids get ids in their order", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}},{"function":{"name":"g","arguments":{}}}]},{"role":"tool","content":"1"},{"role":"tool","content":"2"}]}`, func(r *infer.Request) {
+			r.Messages = []chat.Message{
+				{Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":{}},"id":"call00001","type":"function"},{"function":{"name":"g","arguments":{}},"id":"call00002","type":"function"}]`)},
+				{Role: "tool", ToolCallID: "call00001", Content: "1"}, {Role: "tool", ToolCallID: "call00002", Content: "2"},
+			}
 		}},
 		{"the last answer can be continued", `{"continue_final_message":true,"add_generation_prompt":false,"messages":[{"role":"assistant","content":"Once"}]}`, func(r *infer.Request) {
 			r.Continue = true
@@ -437,7 +443,7 @@ func TestChat_RefusedFields(t *testing.T) {
 		{"messages that are no array", `{"messages":"hi"}`, "messages", "an array"},
 		{"an unknown role", `{"messages":[{"role":"user","content":"a"},{"role":"robot","content":"b"}]}`, "messages[1].role", `"robot"`},
 		{"content that is a number", `{"messages":[{"role":"user","content":5}]}`, "messages[0].content", "a string"},
-		{"an image elsewhere", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}]}]}`, "messages[0].content[0].image_url.url", "does not fetch pictures"},
+		{"an image elsewhere", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"ftp://example.com/a.png"}}]}]}`, "messages[0].content[0].image_url.url", "must be a data: URL"},
 		{"an image that is not in base64", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png,a"}}]}]}`, "messages[0].content[0].image_url.url", "base64"},
 		{"an image of the assistant", `{"messages":[{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}]}`, "messages[0].content[0]", "the model cannot see images"},
 		{"audio", `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}]}`, "messages[0].content[0]", "the model cannot hear audio"},
@@ -553,7 +559,7 @@ func TestChat_SlowEngineKeepsTheStreamAlive(t *testing.T) {
 				_ = yield(handlerstest.WordEvent(1, "Hi"), nil) && yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}}
-		got := serveInMemory(t, handlers.New(handlerstest.TestConfig(engine)), chatBody(`"stream":true`))
+		got := serveInMemory(t, handlers.New(handlerstest.TestConfig(t, engine)), chatBody(`"stream":true`))
 		_, comments := sseData(t, got)
 		if want := []string{"queued 1", "ping", "ping"}; !reflect.DeepEqual(comments, want) {
 			t.Errorf("comments are %q, want %q", comments, want)

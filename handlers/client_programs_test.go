@@ -83,7 +83,7 @@ type clientProgram struct {
 	name, pkg, command string
 	args               []string
 	env                []string
-	files              map[string]string // beside which it runs, by their names; SERVER in them is the server
+	files              map[string]string // alongside which it runs, by their names; SERVER in them is the server
 }
 
 // clientPrograms are the programs that docs/clients.md has recipes of.

@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/api"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -260,7 +261,7 @@ func TestCompletions_RefusedFields(t *testing.T) {
 	t.Run("a token that the model has not is the prompt's", func(t *testing.T) {
 		engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 			return func(yield func(infer.Event, error) bool) {
-				yield(infer.Event{}, &infer.Error{Code: infer.CodeInvalid, Param: "tokens", Message: "tokens: number 1 is 9"})
+				yield(infer.Event{}, &fault.Error{Code: fault.CodeInvalid, Param: "tokens", Message: "tokens: number 1 is 9"})
 			}
 		}}
 		for _, body := range []string{`{"prompt":[9]}`, `{"prompt":[9],"stream":true}`} {
@@ -271,7 +272,7 @@ func TestCompletions_RefusedFields(t *testing.T) {
 		}
 	})
 	t.Run("too many alternatives for a long prompt are logprobs", func(t *testing.T) {
-		engine := failingEngine(&infer.Error{Code: infer.CodeInvalid, Param: "alternatives", Message: "alternatives is 100: must be from 0 to 40"})
+		engine := failingEngine(&fault.Error{Code: fault.CodeInvalid, Param: "alternatives", Message: "alternatives is 100: must be from 0 to 40"})
 		e := parseError(t, handlerstest.Post(t, handlerstest.Server(t, engine), "/v1/completions", `{"prompt":"a","logprobs":100,"echo":true}`))
 		if e.Param == nil || *e.Param != "logprobs" || e.Message != "logprobs, alternatives is 100: must be from 0 to 40" {
 			t.Errorf("got %+v", e)

@@ -10,12 +10,13 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // Clients recognise a prompt that is too long by words of the API that they call, or by the
 // field that OpenAI's error names.
 func TestContext_EachAPISaysInItsWordsThatAPromptIsTooLong(t *testing.T) {
-	err := &infer.Error{Code: infer.CodeContext, PromptTokens: 9031, ContextLength: 8192}
+	err := &fault.Error{Code: fault.CodeContext, PromptTokens: 9031, ContextLength: 8192}
 	const openAI = "This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; shorten it"
 	const llama = "request (9031 tokens) exceeds the available context size (8192 tokens); shorten it"
 	for _, c := range []struct{ path, body, says, param string }{
@@ -49,8 +50,8 @@ func TestContext_EachAPISaysInItsWordsThatAPromptIsTooLong(t *testing.T) {
 }
 
 func TestContext_AFullContextNeedsRoomAndUnknownNumbersAreNotGiven(t *testing.T) {
-	full := failure.Describe(&infer.Error{Code: infer.CodeContext, PromptTokens: 128, ContextLength: 128})
-	vague := failure.Describe(&infer.Error{Code: infer.CodeContext, Message: "far:1 “does not fit”"})
+	full := failure.Describe(&fault.Error{Code: fault.CodeContext, PromptTokens: 128, ContextLength: 128})
+	vague := failure.Describe(&fault.Error{Code: fault.CodeContext, Message: "far:1 “does not fit”"})
 	for name, f := range map[string]failure.Failure{"full": full, "vague": vague} {
 		for _, message := range []string{f.Body().Error.Message, f.Ollama().Error, f.Llama().Error.Message, f.Anthropic().Error.Message} {
 			if name == "full" && !strings.Contains(message, "which leaves no room for an answer") || name == "vague" && (!strings.Contains(message, "far:1 “does not fit”") || strings.ContainsAny(message, "0%")) {

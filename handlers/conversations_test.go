@@ -20,7 +20,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/page"
 	"m40-llm/handlers/stream"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -120,7 +120,7 @@ func TestFolders_AreRenamedWithTheirChats(t *testing.T) {
 	server, chats := handlerstest.ServeStored(t, engine)
 	for title, folder := range map[string]string{"Foxes": "Wild & free", "Hens": "Farm"} {
 		c := begin(t, server, engine, title, "Hm.")
-		if err := chats.Move(context.Background(), access.Local, c.Chat, folder); err != nil {
+		if err := chats.List.Move(context.Background(), access.Local, c.Chat, folder); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRail_LeadsToOlderChats(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if err := chats.Pin(context.Background(), access.Local, id, true); err != nil {
+			if err := chats.List.Pin(context.Background(), access.Local, id, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -313,7 +313,7 @@ func TestSocket_Branches(t *testing.T) {
 		"fork":       {"message": 999},
 		"older":      {"before": 999},
 	} {
-		if f := c.Reply(c.Send(name, command)); f.Error == nil || f.Error.Code != string(infer.CodeInvalid) {
+		if f := c.Reply(c.Send(name, command)); f.Error == nil || f.Error.Code != fault.CodeInvalid {
 			t.Errorf("%s of the wrong message got %+v", name, f)
 		}
 	}
@@ -466,6 +466,7 @@ func TestImport_RefusesWhatIsNoChat(t *testing.T) {
 		"another format":             {`{"format":"x"}`, "format"},
 		"deep nesting":               {strings.Repeat(`{"a":`, 100), ""},
 		"a title that is too long":   {`{"format":"` + page.ExportFormat + `","title":"` + strings.Repeat("x", 201) + `","messages":[{"id":1,"role":"user","state":"done","text":"x"}]}`, "title"},
+		"white space without end":    {`{"format":` + strings.Repeat(" ", 16<<20) + `"x"}`, "file"},
 		"no messages":                {message(""), "messages"},
 		"an unknown role":            {message(`{"id":1,"role":"king","state":"done","text":"x"}`), "messages[0].role"},
 		"an unknown state":           {message(`{"id":1,"role":"user","state":"asleep","text":"x"}`), "messages[0].state"},

@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/hub"
@@ -22,13 +23,13 @@ import (
 )
 
 // refusing is an engine that computes no embeddings.
-func refusing(err *infer.Error) *handlerstest.FakeEngine {
+func refusing(err *fault.Error) *handlerstest.FakeEngine {
 	return &handlerstest.FakeEngine{OnEmbed: func(context.Context, infer.EmbedRequest) (infer.Embeddings, error) { return infer.Embeddings{}, err }}
 }
 
 var (
-	noEmbedder      = refusing(infer.Errorf(infer.CodeNotSupported, "the model guide does not compute embeddings: its file names no pooling"))
-	unknownEmbedder = refusing(&infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no such model"})
+	noEmbedder      = refusing(fault.Errorf(fault.CodeNotSupported, "the model guide does not compute embeddings: its file names no pooling"))
+	unknownEmbedder = refusing(&fault.Error{Code: fault.CodeNotFound, Param: "model", Message: "there is no such model"})
 )
 
 func TestEmbeddings_EachAPIGetsItsShape(t *testing.T) {

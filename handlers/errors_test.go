@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // infiniteEvent is a token that cannot be written as JSON.
@@ -30,36 +31,36 @@ func failingEngine(err error, events ...infer.Event) *handlerstest.FakeEngine {
 
 // hopeless are the failures that the same request has again: OpenAI's clients would ask
 // twice more.
-var hopeless = map[infer.ErrorCode]bool{
-	infer.CodeMemory: true, infer.CodeModelFile: true, infer.CodeNotFinite: true, infer.CodeGrammar: true, infer.CodeCrashes: true, infer.CodeStopped: true,
+var hopeless = map[fault.Code]bool{
+	fault.CodeMemory: true, fault.CodeModelFile: true, fault.CodeNotFinite: true, fault.CodeGrammar: true, fault.CodeCrashes: true, fault.CodeStopped: true,
 }
 
 // One engine error each, with the status, type and code that clients branch on.
 func TestErrors_EngineFailures(t *testing.T) {
 	for _, tc := range []struct {
-		err        infer.Error
+		err        fault.Error
 		status     int
 		kind, code string
 		retry      bool
 		says       string
 	}{
-		{infer.Error{Code: infer.CodeInvalid, Message: "stop is too long", Param: "stop"}, 400, "invalid_request_error", `"invalid_request"`, false, "stop is too long"},
-		{infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512}, 400, "invalid_request_error", `"context_length_exceeded"`, false, "maximum context length is 512 tokens"},
-		{infer.Error{Code: infer.CodeTemplate, Message: "roles must alternate"}, 400, "invalid_request_error", `"template"`, false, "roles must alternate"},
-		{infer.Error{Code: infer.CodeNotFound, Message: "no model gpt-9", Param: "model"}, 404, "invalid_request_error", `"model_not_found"`, false, "gpt-9"},
-		{infer.Error{Code: infer.CodeQueueFull, Message: "256 wait"}, 429, "rate_limit_error", `"queue_full"`, true, "256 wait"},
-		{infer.Error{Code: infer.CodeLoading, Message: "x"}, 503, "unavailable_error", `503`, true, "Loading model"},
-		{infer.Error{Code: infer.CodeMemory, Message: "needs 9 GB"}, 503, "unavailable_error", `"out_of_memory"`, false, "needs 9 GB"},
-		{infer.Error{Code: infer.CodeClosed, Message: "stopping"}, 503, "unavailable_error", `"closed"`, true, "stopping"},
-		{infer.Error{Code: infer.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
-		{infer.Error{Code: infer.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
-		{infer.Error{Code: infer.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
-		{infer.Error{Code: infer.CodeStopped, Message: "the owner stopped it"}, 403, "permission_error", `"stopped"`, false, "the owner stopped it"},
-		{infer.Error{Code: infer.CodeLost, Message: "signal: killed"}, 503, "unavailable_error", `"engine_lost"`, true, "signal: killed"},
-		{infer.Error{Code: infer.CodeCrashes, Message: "three times"}, 500, "server_error", `"crashes_engine"`, false, "three times"},
-		{infer.Error{Code: infer.CodeGrammar, Message: "no token fits"}, 500, "server_error", `"grammar"`, false, "no token fits"},
-		{infer.Error{Code: infer.CodeInternal, Message: "secret"}, 500, "server_error", `"internal"`, false, "log"},
-		{infer.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
+		{fault.Error{Code: fault.CodeInvalid, Message: "stop is too long", Param: "stop"}, 400, "invalid_request_error", `"invalid_request"`, false, "stop is too long"},
+		{fault.Error{Code: fault.CodeContext, PromptTokens: 900, ContextLength: 512}, 400, "invalid_request_error", `"context_length_exceeded"`, false, "maximum context length is 512 tokens"},
+		{fault.Error{Code: fault.CodeTemplate, Message: "roles must alternate"}, 400, "invalid_request_error", `"template"`, false, "roles must alternate"},
+		{fault.Error{Code: fault.CodeNotFound, Message: "no model gpt-9", Param: "model"}, 404, "invalid_request_error", `"model_not_found"`, false, "gpt-9"},
+		{fault.Error{Code: fault.CodeQueueFull, Message: "256 wait"}, 429, "rate_limit_error", `"queue_full"`, true, "256 wait"},
+		{fault.Error{Code: fault.CodeLoading, Message: "x"}, 503, "unavailable_error", `503`, true, "Loading model"},
+		{fault.Error{Code: fault.CodeMemory, Message: "needs 9 GB"}, 503, "unavailable_error", `"out_of_memory"`, false, "needs 9 GB"},
+		{fault.Error{Code: fault.CodeClosed, Message: "stopping"}, 503, "unavailable_error", `"closed"`, true, "stopping"},
+		{fault.Error{Code: fault.CodeModelFile, Message: "tensor 3 is cut off"}, 500, "server_error", `"model_file"`, false, "tensor 3"},
+		{fault.Error{Code: fault.CodeDevice, Message: "secret"}, 500, "server_error", `"device"`, false, "log"},
+		{fault.Error{Code: fault.CodeNotFinite, Message: "secret"}, 500, "server_error", `"not_finite"`, false, "log"},
+		{fault.Error{Code: fault.CodeStopped, Message: "the owner stopped it"}, 403, "permission_error", `"stopped"`, false, "the owner stopped it"},
+		{fault.Error{Code: fault.CodeLost, Message: "signal: killed"}, 503, "unavailable_error", `"engine_lost"`, true, "signal: killed"},
+		{fault.Error{Code: fault.CodeCrashes, Message: "three times"}, 500, "server_error", `"crashes_engine"`, false, "three times"},
+		{fault.Error{Code: fault.CodeGrammar, Message: "no token fits"}, 500, "server_error", `"grammar"`, false, "no token fits"},
+		{fault.Error{Code: fault.CodeInternal, Message: "secret"}, 500, "server_error", `"internal"`, false, "log"},
+		{fault.Error{Code: "new", Message: "secret"}, 500, "server_error", `"new"`, false, "log"},
 	} {
 		t.Run(fmt.Sprintf("the engine's %s is a %d", tc.err.Code, tc.status), func(t *testing.T) {
 			for name, engine := range map[string]*handlerstest.FakeEngine{
@@ -96,7 +97,7 @@ func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 		512:  "; shorten it",
 		8192: "; shorten it, or start the server with a larger --ctx, of which the model takes up to 8192",
 	} {
-		err := &infer.Error{Code: infer.CodeContext, PromptTokens: 900, ContextLength: 512, ContextTrain: train}
+		err := &fault.Error{Code: fault.CodeContext, PromptTokens: 900, ContextLength: 512, ContextTrain: train}
 		e := parseError(t, handlerstest.Post(t, handlerstest.Server(t, failingEngine(err)), "/v1/chat/completions", hello))
 		if want := "This model's maximum context length is 512 tokens, but the prompt is too long: it has 900 tokens" + advice; e.Message != want {
 			t.Errorf("trained on %d: got %q, want %q", train, e.Message, want)
@@ -108,7 +109,7 @@ func TestErrors_TheContextCanBeLargerOnlyUpToTheModels(t *testing.T) {
 }
 
 func TestErrors_InTheStream(t *testing.T) {
-	failure := &infer.Error{Code: infer.CodeDevice, Message: "secret"}
+	failure := &fault.Error{Code: fault.CodeDevice, Message: "secret"}
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions"} {
 		t.Run("a failure after the first event is an event of the stream of "+path, func(t *testing.T) {
 			body := `{"stream":true,"prompt":"a","messages":[{"role":"user","content":"a"}]}`

@@ -23,6 +23,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
 
@@ -115,7 +116,7 @@ func TestAChatForWhichThereIsNoRoomIsNotSaidToBeGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := chats.Start(context.Background(), access.Local, live.Question{Text: "busy", Settings: live.DefaultSettings()}, false); err != nil {
+	if _, err := chats.Start(context.Background(), access.Local, live.Question{Text: "busy", Settings: setting.Default()}, false); err != nil {
 		t.Fatal(err)
 	}
 	got := handlerstest.Call(t, server, http.MethodGet, "/c/"+id, "")
@@ -129,11 +130,11 @@ func TestAnOldAddressOfAFolderShowsIt(t *testing.T) {
 	server, chats := handlerstest.ServeStored(t, handlerstest.NewScript())
 	id, err := handlerstest.ImportList(chats, store.Metadata{Title: "kept"}, []store.Message{{ID: 1, Role: store.RoleUser, State: store.Done, Text: "x"}}, 1)
 	if err == nil {
-		err = chats.Move(context.Background(), access.Local, id, "old")
+		err = chats.List.Move(context.Background(), access.Local, id, "old")
 	}
 	for _, name := range []string{"new", "newer"} {
 		if err == nil {
-			_, err = chats.RenameFolder(context.Background(), access.Local, map[string]string{"new": "old", "newer": "new"}[name], name)
+			_, err = chats.List.RenameFolder(context.Background(), access.Local, map[string]string{"new": "old", "newer": "new"}[name], name)
 		}
 	}
 	if err != nil {
@@ -183,7 +184,7 @@ func TestAFileIsImportedAsItComes(t *testing.T) {
 	if more := int64(most) - int64(before); more > 12<<20 {
 		t.Errorf("while 30 MB were imported, %d MB more were in use", more>>20)
 	}
-	if list, err := chats.Conversations(context.Background(), access.Local, store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
+	if list, err := chats.List.Conversations(context.Background(), access.Local, store.Filter{}); err != nil || len(list) != 1 || list[0].Title != "long" {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
 }
@@ -220,7 +221,7 @@ func TestSlowUploadsDoNotHoldUpImports(t *testing.T) {
 }
 
 // TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported sends more than lies in the buffers
-// of a connection behind what makes the file no chat.
+// of a connection after what makes the file no chat.
 func TestAClientThatSendsAWholeFileFirstLearnsWhyItIsNotImported(t *testing.T) {
 	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())

@@ -16,7 +16,7 @@ func TestPagesOfferAModelForEmbeddingsNeitherAsBrokenNorForChats(t *testing.T) {
 	embeds := infer.ModelInfo{Name: "minilm-f32", Embedding: 384}
 	engine.List(embeds, infer.ModelInfo{Name: "small"})
 	engine.Set(func(s *infer.Status) { s.Model = embeds }) // a program asked for embeddings
-	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), FirstModel: func(context.Context) string { return "small" }})
+	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), FirstModel: func(context.Context, string) string { return "small" }})
 	t.Cleanup(chats.Close)
 	server := handlerstest.ServeChats(t, engine, chats)
 	page := func(path string) string {

@@ -16,7 +16,6 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
 )
 
@@ -52,7 +51,7 @@ func FuzzChatRequest(f *testing.F) {
 
 // fuzzBodies sends bodies to paths. reason returns the text of an error.
 func fuzzBodies(f *testing.F, reason func(body []byte) string, paths ...string) {
-	handler := handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{}))
+	handler := handlers.New(handlerstest.TestConfig(f, &handlerstest.FakeEngine{}))
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range paths {
 			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
@@ -137,7 +136,7 @@ func FuzzRequestHead(f *testing.F) {
 		f.Add(seed[0], seed[1], seed[2], seed[3], seed[4])
 	}
 	handler := handlers.New(func() handlers.Config {
-		c := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+		c := handlerstest.TestConfig(f, &handlerstest.FakeEngine{})
 		c.AllowHosts = []string{"llm.example:443"}
 		return c
 	}())
@@ -277,10 +276,7 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add("[]")
 	f.Fuzz(func(t *testing.T, file string) {
-		cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
-		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
-		defer cfg.Live.Close()
-		handler := handlers.New(cfg)
+		handler := handlers.New(handlerstest.TestConfig(t, &handlerstest.FakeEngine{}))
 		do := func(method, path, body string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(method, path, strings.NewReader(body))
 			r.Host = "localhost"

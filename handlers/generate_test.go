@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 )
 
@@ -68,7 +69,7 @@ func TestGenerate_LosesNothing(t *testing.T) {
 }
 
 func TestGenerate_Failures(t *testing.T) {
-	tooLong := &infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 900, ContextLength: 512}
+	tooLong := &fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 900, ContextLength: 512}
 	runScenarios(t, []scenario{
 		{name: "before the first event a failure has its status", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(tooLong),
 			status: 400, want: []string{`{"error":{"code":"context_length_exceeded","message":"too long","prompt_tokens":900,"context_length":512}}`}},
@@ -76,7 +77,7 @@ func TestGenerate_Failures(t *testing.T) {
 			status: 200, want: []string{"\n" + `{"error":{"code":"context_length_exceeded","message":"too long","prompt_tokens":900,"context_length":512}}` + "\n"}},
 		{name: "what is for the log stays there", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(errors.New("secret"), handlerstest.WordEvent(1, "a")),
 			status: 200, want: []string{`"code":"internal"`}, not: []string{"secret"}},
-		{name: "the engine's own words for the log too", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(&infer.Error{Code: infer.CodeDevice, Message: "secret"}),
+		{name: "the engine's own words for the log too", path: "/v1/generate", body: `{"prompt":"a"}`, engine: failingEngine(&fault.Error{Code: fault.CodeDevice, Message: "secret"}),
 			status: 500, want: []string{`{"error":{"code":"device","message":"the engine failed`}, not: []string{"secret"}},
 		{name: "an unknown field is refused", path: "/v1/generate", body: `{"prompt":"a","temprature":1}`,
 			status: 400, want: []string{`"code":"invalid_request"`, "temprature"}},

@@ -5,9 +5,11 @@
 //	page      the pages, their forms, and what their scripts ask for
 //	stream    what keeps an open page up to date: a websocket, or events
 //	live      the chats themselves, and models the downloads
+//	chatlist  the list of a person's chats, links those to one chat, disk what chats take there
 //	inspect   how an answer's tokens came about, and whether it can be made again
 //	guest     what those who have the link to a chat can do there
-//	compare   answers to one question beside each other: contact sheets, blind pairs
+//	presets   named settings, built in and of people
+//	compare   answers to one question next to each other: contact sheets, blind pairs
 //	metrics   what is counted for Prometheus
 //	activity  the answers that are generated at this moment, and who asked for them
 //	people    who may log in; account has their pages, access the one rule of who may do what
@@ -30,6 +32,7 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,7 +44,9 @@ import (
 	"m40-llm/handlers/account"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/api"
+	"m40-llm/handlers/attached"
 	"m40-llm/handlers/compare"
+	"m40-llm/handlers/document"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
@@ -50,6 +55,7 @@ import (
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/page"
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/presets"
 	"m40-llm/handlers/share"
 	"m40-llm/handlers/stream"
 )
@@ -57,11 +63,12 @@ import (
 // Engine is the part of an engine that the routes use.
 type Engine = api.Engine
 
-// Config are the parts and settings of a server. Only Engine must be set.
+// Config are the parts and settings of a server. Engine and Live must be set; who made them closes them.
 type Config struct {
 	Engine   Engine
 	Activity *activity.Service // the answers of Engine and Live; default: none are listed
-	Live     *live.Service     // the chats of the page; default: new ones on Engine
+	Live     *live.Service     // the chats of the page
+	Presets  *presets.Service  // default: those that are built in
 	Compare  *compare.Service  // answers to the questions of Live that are compared; default: new ones, whose votes are not stored
 	Guests   *guest.Service    // who has links to chats of Live; default: new ones. New and NewShared need the same
 	Models   *models.Service   // default: those of Engine, and none can be downloaded
@@ -69,6 +76,11 @@ type Config struct {
 	Reach    *share.Reach      // where other machines reach shared chats; default: nowhere
 	Metrics  *metrics.Service  // default: those of the status of Engine, and no answers are counted
 	Version  string            // of this program, for system_fingerprint
+
+	// FetchPicture returns the picture file at an address in a request of the API, of at most so many bytes; nil: none are fetched.
+	FetchPicture func(ctx context.Context, address string, most int64) ([]byte, error)
+
+	Documents *document.Reader // makes text of PDF and DOCX files; nil: they are refused
 
 	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
 	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
@@ -149,6 +161,9 @@ var bodyLimits = map[string]int64{
 
 	"/apply-template": chatBodyLimit,
 	"/api/chat":       seenBodyLimit,
+	"/completion":     seenBodyLimit,
+	"/v1/completions": seenBodyLimit,
+	"/completions":    seenBodyLimit,
 	"/infill":         chatBodyLimit,
 	"/v1/embeddings":  chatBodyLimit,
 	"/embeddings":     chatBodyLimit,
@@ -158,7 +173,8 @@ var bodyLimits = map[string]int64{
 	"/import":         importBodyLimit,
 	"/":               seenBodyLimit,
 	"/c/:id":          seenBodyLimit,
-	"/pictures":       live.MaxPictureBytes + 1,
+	"/pictures":       attached.MaxBytes + 1,
+	"/documents":      document.MaxBytes + 1,
 	"/presets/import": chatBodyLimit,
 	"/command":        stream.ReadLimit,
 }
@@ -168,10 +184,13 @@ func (cfg *Config) setDefaults() {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Live == nil {
-		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
+		panic("handlers: Config.Live is missing")
+	}
+	if cfg.Presets == nil {
+		cfg.Presets = presets.New(cfg.Live, nil)
 	}
 	if cfg.Compare == nil {
-		cfg.Compare = compare.New(cfg.Live, nil)
+		cfg.Compare = compare.New(cfg.Live, cfg.Presets, nil)
 	}
 	if cfg.Guests == nil {
 		cfg.Guests = guest.New(cfg.Live, guest.Options{})
@@ -219,10 +238,10 @@ func New(cfg Config) *echo.Echo {
 		WriteTimeout:   cfg.WriteTimeout,
 		BodyTimeout:    cfg.BodyTimeout,
 	})
-	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.Version, cfg.PingInterval)
+	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.FetchPicture, cfg.Version, cfg.PingInterval)
 	looking := inspect.New(cfg.Live)
-	people := &page.Handlers{Live: cfg.Live, Compare: cfg.Compare, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
-		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil}
+	people := &page.Handlers{Live: cfg.Live, Presets: cfg.Presets, Compare: cfg.Compare, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
+		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil, Documents: cfg.Documents}
 	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()

@@ -150,7 +150,7 @@ func TestHost_MatrixOfHostsOriginsAndRoutesInLANMode(t *testing.T) {
 	own := ownAddress(t)
 	hosts := append(cli.HostNames("box"), "m40-llm.local", "allowed.example")
 	db := handlerstest.OpenStore(t)
-	config := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+	config := handlerstest.TestConfig(t, &handlerstest.FakeEngine{})
 	config.Asks, config.People, config.AllowHosts = gate.AsksOthers, handlerstest.PeopleOf(t, db, ""), hosts
 	for name, handler := range map[string]http.Handler{"the server": handlers.New(config), "the listener for shared chats": handlers.NewShared(config)} {
 		t.Run(name, func(t *testing.T) {

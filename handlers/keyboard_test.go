@@ -21,7 +21,10 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
 
@@ -53,10 +56,10 @@ type party struct {
 	lan    *httptest.Server // of those with a link
 	log    *lockedLog
 	chat   string
-	link   live.Share
+	link   links.Link
 }
 
-func newParty(t *testing.T, n live.NewShare) *party {
+func newParty(t *testing.T, n links.Wanted) *party {
 	t.Helper()
 	p := &party{t: t, engine: handlerstest.NewScript(), log: &lockedLog{}}
 	kept, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "data", "chats.db"), Ballast: -1, MinFree: 1})
@@ -72,7 +75,7 @@ func newParty(t *testing.T, n live.NewShare) *party {
 	t.Cleanup(p.home.Close)
 	t.Cleanup(p.lan.Close)
 	t.Cleanup(p.chats.Close)
-	c, err := p.chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := p.chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +87,14 @@ func newParty(t *testing.T, n live.NewShare) *party {
 	return p
 }
 
-func (p *party) share(n live.NewShare) live.Share {
+func (p *party) share(n links.Wanted) links.Link {
 	p.t.Helper()
 	for {
-		link, err := p.chats.Share(p.t.Context(), access.Local, p.chat, n)
+		link, err := p.chats.Links.Add(p.t.Context(), access.Local, p.chat, n)
 		if err == nil {
 			return link
 		}
-		var running *live.Conflict
+		var running *owned.Conflict
 		if !errors.As(err, &running) {
 			p.t.Fatal(err)
 		}
@@ -101,7 +104,7 @@ func (p *party) share(n live.NewShare) live.Share {
 
 // post sends fields to a link as the scripts of its page do, and returns the response with the secret
 // that it sets.
-func (p *party) post(link live.Share, secret string, fields map[string]string, header ...string) (got handlerstest.Response, fresh string) {
+func (p *party) post(link links.Link, secret string, fields map[string]string, header ...string) (got handlerstest.Response, fresh string) {
 	p.t.Helper()
 	body, err := json.Marshal(fields)
 	if err != nil {
@@ -123,7 +126,7 @@ func (p *party) post(link live.Share, secret string, fields map[string]string, h
 }
 
 // allow gives the keyboard to somebody who asks by the link.
-func (p *party) allow(link live.Share, name string) (secret string) {
+func (p *party) allow(link links.Link, name string) (secret string) {
 	p.t.Helper()
 	got, secret := p.post(link, "", map[string]string{"do": "ask", "name": name})
 	if got.Status != http.StatusNoContent {
@@ -134,9 +137,9 @@ func (p *party) allow(link live.Share, name string) (secret string) {
 }
 
 // set has the owner answer a request, or take the keyboard back.
-func (p *party) set(link live.Share, secret string, state guest.WriterState) {
+func (p *party) set(link links.Link, secret string, state guest.WriterState) {
 	p.t.Helper()
-	who, err := p.chats.Follower(p.t.Context(), link.Token)
+	who, err := p.chats.Links.Follower(p.t.Context(), link.Token)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -163,7 +166,7 @@ func (p *party) texts() (list []string) {
 }
 
 // follow reads the stream of the link with a secret, until the test ends.
-func (p *party) follow(link live.Share, secret string) <-chan string {
+func (p *party) follow(link links.Link, secret string) <-chan string {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	frames := readAlong(ctx, p.t, p.lan.URL+"/s/"+link.Token, "Cookie", "m40_writer="+secret)
@@ -199,7 +202,7 @@ next:
 }
 
 func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	owner := handlerstest.DialSocket(t, p.home)
 	owner.Do("open", map[string]any{"chat": p.chat})
 	got, secret := p.post(p.link, "", map[string]string{"do": "ask", "name": "  Ada <b>\u202e "})
@@ -207,8 +210,8 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 	if got.Status != http.StatusNoContent || len(secret) < 26 || cookie != "m40_writer="+secret+"; Path=/s/"+p.link.Token+"; HttpOnly; SameSite=Strict" {
 		t.Fatalf("asking: %d, cookie %q", got.Status, cookie)
 	}
-	owner.Until("the request", func() bool { return owner.Keyboard != nil && len(owner.Keyboard.Asks) == 1 })
-	if asks := owner.Keyboard.Asks[0]; asks.Name != "Ada <b>" || asks.Share != p.link.ID {
+	owner.Until("the request", func() bool { return owner.WriteAccess != nil && len(owner.WriteAccess.Asks) == 1 })
+	if asks := owner.WriteAccess.Asks[0]; asks.Name != "Ada <b>" || asks.Share != p.link.ID {
 		t.Errorf("the owner is asked by %+v", asks)
 	}
 	frames := p.follow(p.link, secret)
@@ -218,10 +221,10 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 	}
 	p.set(p.link, secret, guest.WriterWrites)
 	p.await(frames, `"state":"writes"`, `Ada \u003cb\u003e`)
-	owner.Until("the writer", func() bool { return len(owner.Keyboard.Writers) == 1 && len(owner.Keyboard.Asks) == 0 })
+	owner.Until("the writer", func() bool { return len(owner.WriteAccess.Writers) == 1 && len(owner.WriteAccess.Asks) == 0 })
 
 	p.post(p.link, secret, map[string]string{"do": "typing"})
-	owner.Until("the typing", func() bool { return len(owner.Keyboard.Typing) == 1 && owner.Keyboard.Typing[0] == "Ada <b>" })
+	owner.Until("the typing", func() bool { return len(owner.WriteAccess.Typing) == 1 && owner.WriteAccess.Typing[0] == "Ada <b>" })
 	owner.Do("typing", nil)
 	p.await(frames, `"typing":["The owner"]`)
 	if got, _ := p.post(p.link, secret, map[string]string{"do": "send", "text": "And snow?"}); got.Status != http.StatusNoContent {
@@ -232,7 +235,7 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 		t.Errorf("the engine is asked for %q: %+v", answer.Request.Client, answer.Request.Messages)
 	}
 	p.await(frames, "And snow?", `Ada \u0026lt;b\u0026gt;`, "guest")
-	owner.Until("the question", func() bool { return owner.Authors["And snow?"] == "Ada <b>" && len(owner.Keyboard.Typing) == 0 })
+	owner.Until("the question", func() bool { return owner.Authors["And snow?"] == "Ada <b>" && len(owner.WriteAccess.Typing) == 0 })
 	answer.Write("Slow.")
 	if got, _ := p.post(p.link, secret, map[string]string{"do": "stop"}); got.Status != http.StatusNoContent {
 		t.Errorf("stopping: %d %s", got.Status, got.Body)
@@ -257,7 +260,7 @@ func TestKeyboard_AReaderAsksWritesAndLosesIt(t *testing.T) {
 }
 
 func TestKeyboard_ExportsKeepTheName(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	secret := p.allow(p.link, "Ada_*")
 	p.post(p.link, secret, map[string]string{"do": "send", "text": "And snow?"})
 	p.engine.Next(t).Finish()
@@ -290,18 +293,18 @@ func TestKeyboard_ExportsKeepTheName(t *testing.T) {
 }
 
 func TestKeyboard_HostileReaders(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	secret := p.allow(p.link, "Ada")
-	other, frozen, ended := p.share(live.NewShare{Live: true}), p.share(live.NewShare{}), p.share(live.NewShare{Live: true})
+	other, frozen, ended := p.share(links.Wanted{Live: true}), p.share(links.Wanted{}), p.share(links.Wanted{Live: true})
 	late := p.allow(ended, "Late")
-	if err := p.chats.EndShare(t.Context(), access.Local, p.chat, ended.ID); err != nil {
+	if err := p.chats.Links.End(t.Context(), access.Local, p.chat, ended.ID); err != nil {
 		t.Fatal(err)
 	}
 	before := fmt.Sprint(p.texts())
 	send := map[string]string{"do": "send", "text": "hostile"}
 	for _, tc := range []struct {
 		name   string
-		link   live.Share
+		link   links.Link
 		secret string
 		fields map[string]string
 		header []string
@@ -313,7 +316,7 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 		{"a very long secret sends", p.link, strings.Repeat("A", 4000), send, nil, 403, "no_keyboard"},
 		{"the secret of one link on another to the same chat", other, secret, send, nil, 403, "no_keyboard"},
 		{"a secret after the end of its link", ended, late, send, nil, 404, "nothing under this link"},
-		{"a secret with a wrong link", live.Share{Token: "wrong"}, secret, send, nil, 404, "nothing under this link"},
+		{"a secret with a wrong link", links.Link{Token: "wrong"}, secret, send, nil, 404, "nothing under this link"},
 		{"two secrets", p.link, secret, send, []string{"Cookie", "m40_writer=other"}, 403, "no_keyboard"},
 		{"asking by a link to the chat as it was", frozen, "", map[string]string{"do": "ask", "name": "Eve"}, nil, 403, "no_requests"},
 		{"a name of another", p.link, "", map[string]string{"do": "ask", "name": "aDA"}, nil, 409, "name_taken"},
@@ -325,12 +328,18 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 		{"stopping nothing", p.link, secret, map[string]string{"do": "stop"}, nil, 409, "conflict"},
 		{"something else", p.link, secret, map[string]string{"do": "delete"}, nil, 400, "do is"},
 		{"settings with the message", p.link, secret, map[string]string{"do": "send", "text": "x", "system": "obey"}, nil, 400, "unknown field"},
+		{"a picture with the message", p.link, secret, map[string]string{"do": "send", "text": "x", "pictures": strings.Repeat("a", 64)}, nil, 400, "unknown field"},
 		{"a page of another site", p.link, secret, send, []string{"Origin", "http://evil.example"}, 403, "origin_not_allowed"},
 		{"a page without an origin", p.link, secret, send, []string{"Origin", "null"}, 403, "origin_not_allowed"},
 	} {
 		got, fresh := p.post(tc.link, tc.secret, tc.fields, tc.header...)
 		if got.Status != tc.status || !strings.Contains(got.Body, tc.want) || fresh != "" {
 			t.Errorf("%s: %d, sets %q: %.300s", tc.name, got.Status, fresh, got.Body)
+		}
+	}
+	for _, path := range []string{"/pictures", "/s/" + p.link.Token + "/pictures"} {
+		if got := handlerstest.Post(t, p.lan, path, pngOf(t, 5, 3), "Origin", p.lan.URL, "Accept", "application/json", "Cookie", "m40_writer="+secret); got.Status/100 != 4 {
+			t.Errorf("a reader uploads a picture to %s: %d", path, got.Status)
 		}
 	}
 	if got := handlerstest.Post(t, p.lan, "/s/"+p.link.Token+"/write", `{"do":"send","text":"x"}`, "Content-Type", "application/json", "Cookie", "m40_writer="+secret); got.Status != http.StatusForbidden {
@@ -369,7 +378,7 @@ func TestKeyboard_HostileReaders(t *testing.T) {
 }
 
 func TestKeyboard_MessagesOfOneWriterAreLimited(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	secret := p.allow(p.link, "Ada")
 	sent, last := 0, handlerstest.Response{}
 	for sent < 20 {
@@ -390,7 +399,7 @@ func TestKeyboard_MessagesOfOneWriterAreLimited(t *testing.T) {
 }
 
 func TestKeyboard_FormsWorkWithoutScripts(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	path := "/s/" + p.link.Token + "/write"
 	page := handlerstest.Call(t, p.lan, "GET", path, "")
 	if page.Status != http.StatusOK || page.Header.Get("Referrer-Policy") != "same-origin" || !strings.Contains(page.Body, `name="name"`) {
@@ -430,7 +439,7 @@ func TestKeyboard_FormsWorkWithoutScripts(t *testing.T) {
 }
 
 func TestKeyboard_TwoTabsOfOneBrowserAreOneWriter(t *testing.T) {
-	p := newParty(t, live.NewShare{Live: true})
+	p := newParty(t, links.Wanted{Live: true})
 	_, secret := p.post(p.link, "", map[string]string{"do": "ask", "name": "Ada"})
 	one, two := p.follow(p.link, secret), p.follow(p.link, secret)
 	if got, fresh := p.post(p.link, secret, map[string]string{"do": "ask", "name": "Ada"}); got.Status != http.StatusNoContent || fresh != "" {
@@ -454,7 +463,7 @@ func TestMatrix_TheKeyboardForEverybody(t *testing.T) {
 	anna := h.askers[4].person
 	of := access.Principal{Owner: anna}
 	link, secret := h.writer(t, of, "Wilma")
-	who, err := h.chats.Follower(t.Context(), link.Token)
+	who, err := h.chats.Links.Follower(t.Context(), link.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,10 +496,10 @@ func TestMatrix_TheKeyboardForEverybody(t *testing.T) {
 		}
 		cells++
 	}
-	if r, _ := h.guests.ReaderKeyboard(who, h.guests.Asker(who, asking)); r.State != guest.WriterAsks {
+	if r, _ := h.guests.ReaderAccess(who, h.guests.Asker(who, asking)); r.State != guest.WriterAsks {
 		t.Errorf("the request is %q", r.State)
 	}
-	if r, _ := h.guests.ReaderKeyboard(who, h.guests.Asker(who, secret)); r.State != guest.WriterWrites {
+	if r, _ := h.guests.ReaderAccess(who, h.guests.Asker(who, secret)); r.State != guest.WriterWrites {
 		t.Errorf("the keyboard is %q", r.State)
 	}
 	t.Logf("%d askers, %d cells", len(h.askers), cells)

@@ -8,6 +8,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/kvfile"
 )
@@ -70,7 +71,7 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func(who access.Principal, temporary bool) string {
-		c, err := chats.Start(t.Context(), who, live.Question{Text: "hi", Settings: live.DefaultSettings()}, temporary)
+		c, err := chats.Start(t.Context(), who, live.Question{Text: "hi", Settings: setting.Default()}, temporary)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 		t.Error("a start does not delete the files of chats that are not there")
 	}
 	chats = open()
-	if err := chats.SetKVLimit(t.Context(), access.Local, 0); err != nil || has(kept) {
+	if err := chats.Disk.SetKVLimit(t.Context(), access.Local, 0); err != nil || has(kept) {
 		t.Errorf("with a limit of 0 an empty file is still there, %v", err)
 	}
 }

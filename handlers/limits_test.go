@@ -27,11 +27,11 @@ func TestBody_Limits(t *testing.T) {
 		"/v1/rank":             8 * mib,
 		"/rerank":              8 * mib,
 		"/v2/rerank":           8 * mib,
-		"/v1/completions":      mib,
-		"/completions":         mib,
+		"/v1/completions":      64 * mib,
+		"/completions":         64 * mib,
 		"/tokenize":            mib,
 		"/detokenize":          mib,
-		"/completion":          mib,
+		"/completion":          64 * mib,
 		"/api/show":            mib,
 		"/infill":              8 * mib,
 		"/v1/embeddings":       8 * mib,
@@ -46,7 +46,7 @@ func TestBody_Limits(t *testing.T) {
 		"/chat/completions":    64 * mib,
 		"/v1/chat/completions": 64 * mib,
 	} {
-		if limit == 64*mib && path != "/chat/completions" {
+		if limit == 64*mib && path != "/chat/completions" && path != "/completions" {
 			t.Run(path+" takes pictures", func(t *testing.T) { // the limit is one, and large bodies take time
 				if got := handlerstest.Post(t, s, path, `{"ballast":"`+strings.Repeat("x", 9*mib)+`"}`); got.Status == http.StatusRequestEntityTooLarge {
 					t.Errorf("got %d: %s", got.Status, got.Body)
@@ -89,7 +89,7 @@ func TestBody_AClientThatSendsEverythingFirstLearnsThatItIsTooMuch(t *testing.T)
 	}
 	defer conn.Close()
 	const size = 24 << 20 // more than lies in the buffers of a connection
-	fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", s.Listener.Addr(), size)
+	fmt.Fprintf(conn, "POST /tokenize HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n", s.Listener.Addr(), size)
 	if _, err := conn.Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}

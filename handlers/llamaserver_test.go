@@ -55,7 +55,7 @@ func TestInfill_TheGapIsBetweenItsTokens(t *testing.T) {
 	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/infill", `{"input_prefix":"<|fim_middle|>"}`); got.Status != http.StatusOK || len(asked.Tokens) != 4+len("<|fim_middle|>") {
 		t.Errorf("the name of a token in a text became the token: %v", asked.Tokens)
 	}
-	if shown := handlerstest.Post(t, handlerstest.Server(t, engine), "/api/show", `{"model":"guide"}`); !strings.Contains(shown.Body, `"capabilities":["completion","insert"]`) {
+	if shown := handlerstest.Post(t, handlerstest.Server(t, engine), "/api/show", `{"model":"guide"}`); !strings.Contains(shown.Body, `"capabilities":["completion","tools","insert"]`) {
 		t.Errorf("show: %s", shown.Body)
 	}
 }

@@ -15,12 +15,14 @@ import (
 	"go.uber.org/goleak"
 
 	"m40-llm/handlers"
+	"m40-llm/handlers/document"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
 
 func TestMain(m *testing.M) {
+	document.Serve()
 	// The clock of the regular expressions that colour code stops a second after the last.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
 }

@@ -24,8 +24,11 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/presets"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -59,12 +62,12 @@ var rules = map[string]rule{
 	"POST /completion": anybody, "POST /infill": anybody, "GET /props": anybody, "HEAD /props": anybody, "GET /slots": anybody, "HEAD /slots": anybody,
 	"GET /metrics": anybody, "HEAD /metrics": anybody, "GET /openapi.json": anybody, "HEAD /openapi.json": anybody, "POST /tokenize": anybody, "POST /detokenize": anybody, "GET /tokenizer_info": anybody, "HEAD /tokenizer_info": anybody,
 	"POST /v1/responses/compact": anybody, "POST /responses/compact": anybody, "POST /v1/responses/input_tokens": anybody, "POST /responses/input_tokens": anybody, "POST /apply-template": anybody,
-	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody, "POST /pictures": anybody, "GET /pictures/:hash": anybody,
+	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody, "POST /pictures": anybody, "POST /documents": anybody, "GET /pictures/:hash": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
 	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/reset": anybody,
 	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
-	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody,
+	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody, "GET /help": anybody, "HEAD /help": anybody, "GET /help/:name": anybody, "HEAD /help/:name": anybody,
 	"GET /activity": anybody, "HEAD /activity": anybody, "GET /v1/activity": anybody, "HEAD /v1/activity": anybody,
 
 	"GET /api": anybody, "HEAD /api": anybody, "GET /api/version": anybody, "HEAD /api/version": anybody, "GET /api/tags": anybody, "HEAD /api/tags": anybody,
@@ -81,6 +84,7 @@ var rules = map[string]rule{
 	"GET /c/:id/pictures/:hash": ofChat, "POST /c/:id/share/requests": ofChat, "POST /c/:id/share/writers": ofChat,
 	"GET /c/:id/tokens/:answer": ofChat, "GET /c/:id/tokens/:answer/unsure": ofChat, "GET /c/:id/tokens/:answer/:index": ofChat, "POST /c/:id/tokens/:answer/judge": ofChat,
 	"POST /c/:id/score/:answer": ofChat, "GET /c/:id/score/:answer/:index": ofChat,
+	"GET /c/:id/looked/:answer/:index": ofChat, "POST /c/:id/looked/:answer/:index": ofChat,
 	"GET /c/:id/tree": ofChat, "GET /c/:id/cache": ofChat, "POST /c/:id/cache/remove": ofChat, "GET /c/:id/tokens/:answer/:index/stages": ofChat, "POST /c/:id/tokens/:answer/:index/stages": ofChat,
 	"GET /c/:id/sheet": ofChat, "HEAD /c/:id/sheet": ofChat, "POST /c/:id/sheet": ofChat, "POST /c/:id/sheet/stop": ofChat, "POST /c/:id/sheet/keep": ofChat, "GET /c/:id/sheet/events": ofChat,
 
@@ -126,6 +130,7 @@ type house struct {
 	path    string // of db
 	people  *people.Service
 	chats   *live.Service
+	presets *presets.Service
 	guests  *guest.Service
 	running *activity.Service // an answer of everybody, until it is stopped
 	askers  []asker
@@ -138,11 +143,12 @@ func newHouse(t *testing.T) *house {
 	h := &house{db: handlerstest.OpenStoreAt(t, path), path: path, objects: map[rule]map[string]string{ofChat: {}, ofPreset: {}, ofPerson: {}, ofSelf: {}, ofAnswer: {}}}
 	h.people = handlerstest.PeopleOf(t, h.db, "")
 	h.chats = live.New(&handlerstest.FakeEngine{}, live.Options{Store: h.db})
+	h.presets = presets.New(h.chats, h.db)
 	h.guests = guest.New(h.chats, guest.Options{})
 	t.Cleanup(h.chats.Close)
 	h.running = activity.New(h.people.Name)
 	h.Server = handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
-		c.Asks, c.People, c.Live, c.Guests, c.Activity = gate.AsksOthers, h.people, h.chats, h.guests, h.running
+		c.Asks, c.People, c.Live, c.Presets, c.Guests, c.Activity = gate.AsksOthers, h.people, h.chats, h.presets, h.guests, h.running
 	})
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", h.URL}
 	h.askers = []asker{{"nobody", "", false, elsewhere}, {"a wrong key", "", false, append(elsewhere, "Authorization", "Bearer wrong")}}
@@ -187,7 +193,7 @@ func (h *house) addObjects(t *testing.T, p store.Person) {
 	if _, err := h.db.AddMessage(t.Context(), p.ID, c.ID, store.NewMessage{Role: store.RoleUser, Text: "secret of " + p.ID}); err != nil {
 		t.Fatal(err)
 	}
-	preset, err := h.chats.CreatePreset(t.Context(), access.Of(p), live.Preset{Name: "preset of " + p.ID, Settings: live.DefaultSettings()})
+	preset, err := h.presets.Create(t.Context(), access.Of(p), presets.Preset{Name: "preset of " + p.ID, Settings: setting.Default()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +231,10 @@ func (h *house) answer(t *testing.T, person string) {
 
 // writer shares the chat of a person and gives the keyboard to somebody, and returns the link and the
 // secret of their browser.
-func (h *house) writer(t *testing.T, of access.Principal, name string) (link live.Share, secret string) {
+func (h *house) writer(t *testing.T, of access.Principal, name string) (link links.Link, secret string) {
 	t.Helper()
 	chat := h.objects[ofChat][of.Owner]
-	link, err := h.chats.Share(t.Context(), of, chat, live.NewShare{Live: true})
+	link, err := h.chats.Links.Add(t.Context(), of, chat, links.Wanted{Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +244,7 @@ func (h *house) writer(t *testing.T, of access.Principal, name string) (link liv
 // giveKeyboard has somebody with a link ask to write, and the owner of the chat allow it.
 func giveKeyboard(t *testing.T, chats *live.Service, guests *guest.Service, owner access.Principal, chat, token, name string) (secret string) {
 	t.Helper()
-	who, err := chats.Follower(t.Context(), token)
+	who, err := chats.Links.Follower(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,9 +409,9 @@ func (h *house) bringBack(t *testing.T, name string, who asker) {
 	case "POST /people/:id/passphrase":
 		err = h.db.SetPassphrase(t.Context(), who.person, "")
 	case "POST /presets/:id/delete":
-		err = h.chats.RestorePreset(t.Context(), access.Principal{Owner: who.person}, h.objects[ofPreset][who.person])
+		err = h.presets.Restore(t.Context(), access.Principal{Owner: who.person}, h.objects[ofPreset][who.person])
 	}
-	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, live.ErrNoPreset) {
+	if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, presets.ErrNoPreset) {
 		t.Fatal(err)
 	}
 }

@@ -10,15 +10,19 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/attached"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/picture"
 )
 
@@ -144,7 +148,7 @@ func TestPictures_WhatIsNoneOrTooMuchIsRefusedInWords(t *testing.T) {
 		{"a PDF", "%PDF-1.7 …", http.StatusBadRequest, "PDF"},
 		{"a drawing with a script", `<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>`, http.StatusBadRequest, "SVG"},
 		{"a file that is cut off", good[:len(good)-20], http.StatusBadRequest, "damaged"},
-		{"a file of many bytes", good + strings.Repeat("x", live.MaxPictureBytes), http.StatusRequestEntityTooLarge, ""},
+		{"a file of many bytes", good + strings.Repeat("x", attached.MaxBytes), http.StatusRequestEntityTooLarge, ""},
 		{"a picture of many pixels", string(picture.Outline(60000, 60000)), http.StatusBadRequest, "60000 x 60000 pixels"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -159,7 +163,7 @@ func TestPictures_WhatIsNoneOrTooMuchIsRefusedInWords(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		fields map[string]any
-		code   string
+		code   fault.Code
 	}{
 		{"a thousand pictures", map[string]any{"pictures": strings.Split(strings.Repeat(hash+" ", 999)+hash, " ")}, "invalid_request"},
 		{"one that nobody uploaded", map[string]any{"pictures": []string{strings.Repeat("a", 64)}}, "picture_gone"},
@@ -257,7 +261,7 @@ func TestPictures_OfASharedChatAreServedToItsGuestsAlone(t *testing.T) {
 	c.Until("the answer ends", func() bool { return len(c.Branch) == 4 && c.Ended() })
 	_, other := askAbout(t, server, engine, private.Hash)
 	other.Finish()
-	share, err := chats.Share(t.Context(), access.Local, c.Chat, live.NewShare{First: c.Branch[2]})
+	share, err := chats.Links.Add(t.Context(), access.Local, c.Chat, links.Wanted{First: c.Branch[2]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +274,7 @@ func TestPictures_OfASharedChatAreServedToItsGuestsAlone(t *testing.T) {
 	if !strings.Contains(page, `src="/s/`+share.Token+`/pictures/`+second.Hash) || strings.Contains(page, first.Hash) {
 		t.Error("the page of the link does not show the picture, or shows one before its first message")
 	}
-	if err := chats.EndShare(t.Context(), access.Local, c.Chat, share.ID); err != nil {
+	if err := chats.Links.End(t.Context(), access.Local, c.Chat, share.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := handlerstest.Call(t, server, http.MethodGet, "/s/"+share.Token+"/pictures/"+second.Hash, ""); got.Status != http.StatusNotFound {
@@ -326,6 +330,68 @@ func TestPictures_OfTemporaryChatsAreStoredNowhere(t *testing.T) {
 	handlerstest.Submit(t, server, "/c/"+c.Chat+"/delete", nil)
 	if got := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/pictures/"+hash, ""); got.Status != http.StatusNotFound {
 		t.Errorf("after the chat was deleted: got %d", got.Status)
+	}
+}
+
+func TestPictures_KeepTheDetailOfTheirMessage(t *testing.T) {
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	p, other := upload(t, server, pngOf(t, 5, 3)), upload(t, server, pngOf(t, 6, 3))
+	count := func(names ...string) (n struct {
+		Tokens, Draft int
+		Pictures      []int
+		Details       []infer.PictureTokens
+	}) {
+		t.Helper()
+		body, _ := json.Marshal(map[string]any{"text": "What is this?", "pictures": names})
+		got := handlerstest.Post(t, server, "/count", string(body), "Origin", server.URL, "Accept", "application/json", "Content-Type", "application/json")
+		if err := json.Unmarshal([]byte(got.Body), &n); err != nil || got.Status != http.StatusOK {
+			t.Fatalf("got %d: %s", got.Status, got.Body)
+		}
+		return n
+	}
+	if got := count(p.Hash+":low", other.Hash); fmt.Sprint(got.Pictures) != "[64 256]" || got.Draft != 3+64+256 || len(got.Details) != 2 || got.Details[0] != (infer.PictureTokens{Low: 64, Medium: 128, Full: 256}) {
+		t.Errorf("got %+v", got)
+	}
+	c, answer := askAbout(t, server, engine, p.Hash+":low", other.Hash)
+	read := func(what string, answer *handlerstest.ScriptedAnswer, want ...chat.Detail) {
+		t.Helper()
+		if m := answer.Request.Messages[0]; len(m.Pictures) != 2 || !slices.Equal(m.Details, want) {
+			t.Errorf("%s: the engine got %d pictures in the details %q, want %q", what, len(m.Pictures), m.Details, want)
+		}
+		answer.Write(what)
+		answer.Finish()
+		c.Until("the answer ends", func() bool { return c.Ended() && c.Last().Text == what })
+	}
+	read("first", answer, chat.Low, chat.Full)
+	c.Do("regenerate", map[string]any{"answer": 0})
+	read("again", engine.Next(t), chat.Low, chat.Full)
+	reloaded := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat, "", "Accept", handlerstest.BrowserAccept).Body
+	if !strings.Contains(reloaded, "5 × 3 pixels, read in low detail") || !strings.Contains(reloaded, "6 × 3 pixels\"") {
+		t.Error("the page does not say in which detail the pictures are read")
+	}
+	exported := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/export.json", "").Body
+	if strings.Count(exported, `"detail": "low"`) != 1 {
+		t.Errorf("the export lacks the detail: %.600s", exported)
+	}
+	var made struct{ Chat string }
+	imported := handlerstest.PostScripted(t, server, "/import", exported)
+	if err := json.Unmarshal([]byte(imported.Body), &made); err != nil || imported.Status != http.StatusCreated {
+		t.Fatalf("got %d: %s", imported.Status, imported.Body)
+	}
+	if again := handlerstest.Call(t, server, http.MethodGet, "/c/"+made.Chat+"/export.json", "").Body; strings.Count(again, `"detail": "low"`) != 1 {
+		t.Errorf("the imported chat lacks the detail: %.600s", again)
+	}
+	if got := handlerstest.PostScripted(t, server, "/import", strings.Replace(exported, `"detail": "low"`, `"detail": "huge"`, 1)); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "pictures[0].detail must be low, medium or missing") {
+		t.Errorf("got %d: %s", got.Status, got.Body)
+	}
+	if code := handlerstest.Call(t, server, http.MethodGet, "/c/"+c.Chat+"/code/"+lastAnswer(c)+"?as=python", "").Body; strings.Count(code, `"detail": "low"`) != 1 {
+		t.Errorf("the code lacks the detail: %.600s", code)
+	}
+	c.Do("edit", map[string]any{"message": c.Branch[0], "text": "And now?", "pictures": []string{p.Hash + ":medium", other.Hash + ":low"}})
+	read("edited", engine.Next(t), chat.Medium, chat.Low)
+	if f := c.Reply(c.Send("send", map[string]any{"text": "x", "pictures": []string{p.Hash + ":huge"}})); f.Type != "error" || f.Error.Param != "pictures" || !strings.Contains(f.Error.Message, `detail "huge"`) {
+		t.Errorf("got %s: %+v", f.Type, f.Error)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 
 // olderDatabase writes the database of version 5 that testdata/older holds, and returns its
 // path. testdata/older was made with the program of that version, which wrote the exports
-// beside it too.
+// next to it too.
 func olderDatabase(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "chats.db")

@@ -17,6 +17,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -192,10 +193,10 @@ func TestOllama_TheRequestIsTheEngines(t *testing.T) {
 
 func TestOllama_WhatIsWrongIsAString(t *testing.T) {
 	unknown := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is no such model"})
+		return failing(&fault.Error{Code: fault.CodeNotFound, Param: "model", Message: "there is no such model"})
 	}}
 	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
+		return failing(&fault.Error{Code: fault.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
 	}}
 	for _, c := range []struct {
 		name, method, path, body string
@@ -273,10 +274,10 @@ func TestOllama_Models(t *testing.T) {
 		t.Fatalf("got %v: %s", err, tags.Body)
 	}
 	digest := list.Models[0].Digest
-	sameJSON(t, tags.Body, `{"models":[{"name":"small","model":"small","modified_at":"2023-11-14T22:13:20Z","size":10,"digest":"`+digest+`","details":`+details+`,"capabilities":["completion"]}]}`)
+	sameJSON(t, tags.Body, `{"models":[{"name":"small","model":"small","modified_at":"2023-11-14T22:13:20Z","size":10,"digest":"`+digest+`","details":`+details+`,"capabilities":["completion","tools"]}]}`)
 	shown := handlerstest.Call(t, s, http.MethodPost, "/api/show", `{"model":"small:latest","verbose":true}`)
 	sameJSON(t, shown.Body, `{"modelfile":"# This model is the file small.gguf\nFROM small","parameters":"num_ctx                        32768","template":"","details":`+details+
-		`,"model_info":{"general.architecture":"qwen2","general.parameter_count":494030000,"qwen2.context_length":32768},"capabilities":["completion"],"modified_at":"2023-11-14T22:13:20Z"}`)
+		`,"model_info":{"general.architecture":"qwen2","general.parameter_count":494030000,"qwen2.context_length":32768},"capabilities":["completion","tools"],"modified_at":"2023-11-14T22:13:20Z"}`)
 	sameJSON(t, handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{OnModels: func(context.Context) ([]infer.ModelInfo, error) { return nil, nil }}), http.MethodGet, "/api/tags", "").Body, `{"models":[]}`)
 	running := handlerstest.Call(t, s, http.MethodGet, "/api/ps", "")
 	for _, want := range []string{`"name":"guide"`, `"expires_at":"2318-01-01T00:00:00+00:00"`, `"size_vram":0`, `"context_length":512`} {
@@ -315,7 +316,7 @@ func TestOllama_ModelsOfAServerWithFiles(t *testing.T) {
 
 func TestOllama_TheRootOfItsOwnPortSaysThatItRuns(t *testing.T) {
 	s := httptest.NewUnstartedServer(nil)
-	cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+	cfg := handlerstest.TestConfig(t, &handlerstest.FakeEngine{})
 	cfg.OllamaPort = s.Listener.Addr().(*net.TCPAddr).Port
 	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)
 	s.Start()
@@ -341,7 +342,7 @@ func TestOllama_ASilentStreamHasEmptyChunks(t *testing.T) {
 				yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}}
-		body := serveInMemoryAt(t, handlers.New(handlerstest.TestConfig(engine)), "/api/chat", ollamaHello+"}")
+		body := serveInMemoryAt(t, handlers.New(handlerstest.TestConfig(t, engine)), "/api/chat", ollamaHello+"}")
 		lines := ollamaLines(t, body)
 		const empty = `{"done":false,"message":{"content":"","role":"assistant"},"model":"guide"}`
 		if len(lines) != 3 || lines[0] != empty || lines[1] != empty {

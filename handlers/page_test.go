@@ -14,9 +14,11 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -107,7 +109,7 @@ func TestPage_TitlesAreText(t *testing.T) {
 	chats := live.New(engine, live.Options{})
 	defer chats.Close()
 	server := handlerstest.Server(t, engine, func(c *handlers.Config) { c.Live = chats })
-	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: live.DefaultSettings()}, false)
+	chat, err := chats.Start(context.Background(), access.Local, live.Question{Text: `</title><script>pwned=1</script>`, Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,12 +154,12 @@ func TestPage_EngineInWords(t *testing.T) {
 			s.Cache = infer.Cache{Planned: 4_831_838_208, Used: 35_700_000}
 		}, func(e web.Engine) bool { return e.Cache == "35.7 MB of 4.8 GB used" }},
 		{"a failure says why", func(s *infer.Status) {
-			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "the file ends early; download it again"}
+			s.State, s.Error = infer.StateFailed, &fault.Error{Code: fault.CodeModelFile, Message: "the file ends early; download it again"}
 		}, func(e web.Engine) bool {
 			return e.StateText == "failed" && e.Error == "The file ends early; download it again."
 		}},
 		{"a failure inside keeps its secrets", func(s *infer.Status) {
-			s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeInternal, Message: "/root/secret"}
+			s.State, s.Error = infer.StateFailed, &fault.Error{Code: fault.CodeInternal, Message: "/root/secret"}
 		}, func(e web.Engine) bool { return !strings.Contains(e.Error, "secret") && e.Error != "" }},
 		{"writing has a speed", func(s *infer.Status) { s.Running, s.Queued, s.Decode = 2, 1, 38.24 }, func(e web.Engine) bool {
 			return e.State == "writing" && e.Rate == "38.2" && e.Queue == "1 waiting, 2 running" && e.Summary == "guide · demo · writing"

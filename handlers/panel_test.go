@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 )
 
 func TestSocket_OfTwoPagesTheLastPanelStaysAndAnswersKeepTheirs(t *testing.T) {
@@ -34,7 +34,7 @@ func TestSocket_OfTwoPagesTheLastPanelStaysAndAnswersKeepTheirs(t *testing.T) {
 	}
 	three := handlerstest.DialSocket(t, server)
 	got := handlerstest.PanelOf(t, three, one.Chat)
-	if got.Settings.TopK != 7 || got.System != "One." || got.Preset != "greedy" || got.Settings.TopP != live.DefaultSettings().TopP {
+	if got.Settings.TopK != 7 || got.System != "One." || got.Preset != "greedy" || got.Settings.TopP != setting.Default().TopP {
 		t.Errorf("kept is %+v, %q, %q", got.Settings, got.System, got.Preset)
 	}
 	if m := got.Messages[1]; m.Answer.Settings.TopK != 5 {

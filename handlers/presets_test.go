@@ -10,8 +10,8 @@ import (
 
 	"m40-llm/handlers"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
+	"m40-llm/handlers/setting"
 )
 
 func TestPresets_ByScripts(t *testing.T) {
@@ -21,7 +21,7 @@ func TestPresets_ByScripts(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.Body), &made); err != nil || got.Status != http.StatusCreated {
 		t.Fatalf("got %d: %s", got.Status, got.Body)
 	}
-	if made.Name != "Wild" || made.Settings.Temperature != 1.5 || made.Settings.TopK != live.DefaultSettings().TopK || made.Settings.Seed != -1 {
+	if made.Name != "Wild" || made.Settings.Temperature != 1.5 || made.Settings.TopK != setting.Default().TopK || made.Settings.Seed != -1 {
 		t.Errorf("made %+v", made)
 	}
 	if got := handlerstest.PostScripted(t, server, "/presets/"+made.ID, `{"settings":{"temperature":2}}`); got.Status != http.StatusOK || strings.Contains(got.Body, "Be wild") {
@@ -127,7 +127,7 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 	handlerstest.PostForm(t, server, "/presets", "from=precise")
 	got := handlerstest.PostForm(t, server, "/presets/1", url.Values{
 		"name": {"Exact"}, "temperature": {"0,25"}, "mirostat": {"2"}, "stop": {"\\nYou:\r\n\r\na\\\\b\r\n"}, "samplers": {"Top-k, min_p, Temperature"},
-		"thinking": {"off"}, "system": {"Be exact.\r\nBe short."}, "against": {"greedy"}, "all": {"1"},
+		"token_biases": {`{"id":7,"text":" fox","model":"guide","bias":-1000}`}, "thinking": {"off"}, "output_format": {"grammar"}, "output_grammar": {"root ::= a\r\na ::= \"b\"\r\n"}, "system": {"Be exact.\r\nBe short."}, "against": {"greedy"}, "all": {"1"},
 	}.Encode())
 	if got.Status != http.StatusSeeOther || got.Header.Get("Location") != "/presets?id=1&against=greedy&all=1" {
 		t.Fatalf("saved: %d, %q, %s", got.Status, got.Header.Get("Location"), got.Body)
@@ -136,6 +136,12 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 	is := list[len(list)-1]
 	if is.Name != "Exact" || is.System != "Be exact.\nBe short." || is.Settings.Temperature != 0.25 || is.Settings.Mirostat != 2 || is.Settings.TopK != 20 || is.Settings.Thinking != "off" {
 		t.Errorf("stored is %+v", is)
+	}
+	if got, want := is.Settings.OutputFormat, (setting.OutputFormat{Type: setting.OutputGrammar, Grammar: "root ::= a\na ::= \"b\""}); got != want {
+		t.Errorf("stored is the output format %+v, want %+v", got, want)
+	}
+	if s := is.Settings; !slices.Equal(s.TokenBiases, []setting.TokenBias{{ID: 7, Text: " fox", Model: "guide", Bias: -1000}}) {
+		t.Errorf("stored are the biases %+v", s.TokenBiases)
 	}
 	if s := is.Settings; !slices.Equal(s.Stop, []string{"\nYou:", `a\b`}) || !slices.Equal(s.Samplers, []string{"top_k", "min_p", "temperature"}) {
 		t.Errorf("stored is %q, %q", s.Stop, s.Samplers)
@@ -147,16 +153,19 @@ func TestPresets_AreEditedInPlaceWithoutScripts(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct{ field, value, problem string }{
-		"a word for a number":   {"top_k", "many", "is not a whole number"},
-		"a fraction":            {"top_k", "1.5", "is not a whole number"},
-		"not a number":          {"top_p", "NaN", "is not a number"},
-		"out of range":          {"top_p", "7", "0 to 1"},
-		"an unknown stage":      {"samplers", "magic", "magic"},
-		"no tokens":             {"max_tokens", "0", "at least 1 token"},
-		"a name in use":         {"name", "greedy", "There is a preset “greedy” already."},
-		"no name":               {"name", " ", "no name"},
-		"an unknown thought":    {"thinking", "<b>", "Thinking is"},
-		"a text that is a mile": {"stop", strings.Repeat("x", 300), "300 bytes"},
+		"a word for a number":    {"top_k", "many", "is not a whole number"},
+		"a fraction":             {"top_k", "1.5", "is not a whole number"},
+		"not a number":           {"top_p", "NaN", "is not a number"},
+		"out of range":           {"top_p", "7", "0 to 1"},
+		"an unknown stage":       {"samplers", "magic", "magic"},
+		"no tokens":              {"max_tokens", "0", "at least 1 token"},
+		"a name in use":          {"name", "greedy", "There is a preset “greedy” already."},
+		"no name":                {"name", " ", "no name"},
+		"a bias that is no JSON": {"token_biases", "fox", "Each line must be a JSON object"},
+		"an unknown format":      {"output_format", "xml", "must be json, json_schema or grammar"},
+		"a format without more":  {"output_format", "json_schema", "a grammar needs the type grammar"},
+		"an unknown thought":     {"thinking", "<b>", "Thinking is"},
+		"a text that is a mile":  {"stop", strings.Repeat("x", 300), "300 bytes"},
 	} {
 		got := handlerstest.PostForm(t, server, "/presets/1", url.Values{"temperature": {"1.5"}, c.field: {c.value}}.Encode())
 		if got.Status != http.StatusBadRequest || !strings.Contains(got.Body, c.problem) || !strings.Contains(got.Body, `id="e-`+c.field+`"`) || !strings.Contains(got.Body, `value="1.5"`) {

@@ -20,7 +20,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/links"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
@@ -43,7 +43,7 @@ func TestMatrix_ChildrenOfOthersAreNotReachedThroughOnesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	share, err := h.chats.Share(t.Context(), access.Local, owned, live.NewShare{Live: true})
+	share, err := h.chats.Links.Add(t.Context(), access.Local, owned, links.Wanted{Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func encodedPaths(n int) (list []string) {
 // a chat or of a route that needs a login; on the server and on the listener for shared chats.
 func TestPath_EncodedPathsReachNothing(t *testing.T) {
 	h := newHouse(t)
-	shares := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(&handlerstest.FakeEngine{})))
+	shares := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(t, &handlerstest.FakeEngine{})))
 	defer shares.Close()
 	for name, address := range map[string]string{"the server": h.Listener.Addr().String(), "the listener for shared chats": shares.Listener.Addr().String()} {
 		k := &knock{address: address}
@@ -136,7 +136,7 @@ func TestPath_EncodedPathsReachNothing(t *testing.T) {
 // Connections that send their requests byte by byte, or nothing, hold up nobody else, and end.
 func TestConnections_SlowOnesHoldUpNobody(t *testing.T) {
 	n := fixtures.Full(200, 1000)
-	config := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+	config := handlerstest.TestConfig(t, &handlerstest.FakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Listener.Close()
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
@@ -240,7 +240,7 @@ func TestDisconnect_AtAnyMomentFreesItsPlace(t *testing.T) {
 
 // What the listener for shared chats answers has every header, whatever the status.
 func TestHeaders_OfTheListenerForSharedChats(t *testing.T) {
-	s := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(&handlerstest.FakeEngine{})))
+	s := httptest.NewServer(handlers.NewShared(handlerstest.TestConfig(t, &handlerstest.FakeEngine{})))
 	defer s.Close()
 	seen := map[int]int{}
 	for _, path := range []string{"/", "/s/none", "/s/none/events", "/static/x", "/v1/models", "/login", "/%2e%2e/x", "/ws"} {

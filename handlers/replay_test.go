@@ -10,7 +10,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/page"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // The real engine writes the same again, and a receipt that was tampered with is found.
@@ -96,7 +96,7 @@ func TestRealEngine_Replay(t *testing.T) {
 	orphan := handlerstest.DialSocket(t, server)
 	orphan.Do("open", map[string]any{"chat": imported.Chat})
 	orphan.Until("the chat", func() bool { return len(orphan.Branch) == 4 })
-	if got := orphan.ReplayOf(0); got.State != live.ReplayFailed || got.Error.Code != string(infer.CodeNotFound) || !strings.Contains(got.Error.Message, "gone") {
+	if got := orphan.ReplayOf(0); got.State != live.ReplayFailed || got.Error.Code != fault.CodeNotFound || !strings.Contains(got.Error.Message, "gone") {
 		t.Errorf("without the model: %+v, %+v", got, got.Error)
 	}
 }

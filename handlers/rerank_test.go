@@ -94,7 +94,7 @@ func TestRerank_WhatIsInvalidIsRefusedByItsField(t *testing.T) {
 	}
 }
 
-// openRanker returns the engine of a small model that ranks documents, beside one that computes embeddings.
+// openRanker returns the engine of a small model that ranks documents, alongside one that computes embeddings.
 func openRanker(t *testing.T) *engine.Engine {
 	t.Helper()
 	return openModels(t, "ranker", map[string][]byte{

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestResponseFormat_ErrorsNameTheFieldOfTheRequest(t *testing.T) {
 	engine := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
-			yield(infer.Event{}, &infer.Error{Code: infer.CodeInvalid, Param: "json_schema", Message: "json_schema cannot be used: #/not: …"})
+			yield(infer.Event{}, &fault.Error{Code: fault.CodeInvalid, Param: "json_schema", Message: "json_schema cannot be used: #/not: …"})
 		}
 	}}
 	for _, tc := range []struct{ name, path, body, param string }{
@@ -94,10 +95,17 @@ func TestResponseFormat_SaysWhatIsLeftOutOfASchema(t *testing.T) {
 func TestResponseFormat_ASchemaInTheWrongPlaceIsToldWhereItBelongs(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string"}}}`
 	for format, says := range map[string]string{
-		schema:                               "response_format is a schema itself: it belongs into {",
-		`{"properties":{"a":{}}}`:            "response_format is a schema itself",
-		`{"type":"array","items":{}}`:        "response_format is a schema itself",
-		`{"type":"json_schema","schema":{}}`: "the schema belongs there",
+		schema:                                  "response_format is a schema itself: it belongs into {",
+		`{"properties":{"a":{}}}`:               "response_format is a schema itself",
+		`{"type":"array","items":{}}`:           "response_format is a schema itself",
+		`{"$ref":"#/$defs/a","$defs":{"a":{}}}`: "response_format is a schema itself",
+		`{"anyOf":[{"type":"string"}]}`:         "response_format is a schema itself",
+		`{"enum":["a"]}`:                        "response_format is a schema itself",
+		`{"const":1}`:                           "response_format is a schema itself",
+		`{"json_schema":{"schema":{}}}`:         "response_format.type is missing",
+		`{"schema":{}}`:                         "response_format.type is missing",
+		`{"type":"json_schema","json_schema":{"oneOf":[{}]}}`: "the schema belongs there",
+		`{"type":"json_schema","schema":{}}`:                  "the schema belongs there",
 		`{"type":"json_schema","json_schema":` + schema + `}`: "the schema belongs there",
 	} {
 		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/chat/completions", chatBody(`"response_format":`+format)); got.Status != 400 || !strings.Contains(got.Body, says) {
@@ -105,7 +113,9 @@ func TestResponseFormat_ASchemaInTheWrongPlaceIsToldWhereItBelongs(t *testing.T)
 		}
 	}
 	for format, says := range map[string]string{
-		schema: "text.format is a schema itself",
+		schema:                     "text.format is a schema itself",
+		`{"allOf":[{}]}`:           "text.format is a schema itself",
+		`{"name":"a","schema":{}}`: "text.format.type is missing",
 		`{"type":"json_schema","json_schema":{"schema":{}}}`: "directly in text.format",
 	} {
 		if got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), "/v1/responses", responseHello+`,"text":{"format":`+format+`}}`); got.Status != 400 || !strings.Contains(got.Body, says) {

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 const responseHello = `{"model":"guide","input":"Hello"`
@@ -125,7 +126,7 @@ func TestResponses_AnEmptyAnswerIsAnEmptyMessage(t *testing.T) {
 
 func TestResponses_AFailureInAStreamIsAnEventOfBothForms(t *testing.T) {
 	broken := &handlerstest.FakeEngine{OnGenerate: func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
-		return failing(&infer.Error{Code: infer.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
+		return failing(&fault.Error{Code: fault.CodeDevice, Message: "secret"}, handlerstest.WordEvent(1, "Hi"))
 	}}
 	events := namedEvents(t, handlerstest.Post(t, handlerstest.Server(t, broken), "/v1/responses", responseHello+`,"stream":true}`).Body)
 	if n := len(events); n < 2 || !strings.Contains(events[n-2], `"code":"device","message":"the engine failed`) || !strings.Contains(events[n-1], `"error":{"code":"device","message":"the engine failed`) ||

@@ -132,5 +132,5 @@ func TestRoutes_ErrorsOfPagesAreForWhoAsks(t *testing.T) {
 
 func TestModels_OfTheLoadedOneTheContextIsKnown(t *testing.T) {
 	got := handlerstest.Call(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), http.MethodGet, "/v1/models/guide", "")
-	sameJSON(t, got.Body, `{"object":"model","owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"size":10}}`)
+	sameJSON(t, got.Body, `{"object":"model","owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"size":10,"tools":true}}`)
 }

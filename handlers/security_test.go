@@ -265,7 +265,7 @@ func TestHeaders_EveryRouteAndStatus(t *testing.T) {
 	loading := handlerstest.Server(t, &handlerstest.FakeEngine{OnStatus: func() infer.Status { return infer.Status{State: infer.StateLoading} }})
 	seen := map[int]int{}
 	paths := map[string][]string{"/nothing": {"GET", "POST", "DELETE"}, "/v1/nothing": {"GET"}, "/static/../x": {"GET"}, "/%2e%2e/x": {"GET"}}
-	for _, route := range handlers.New(handlerstest.TestConfig(&handlerstest.FakeEngine{})).Routes() {
+	for _, route := range handlers.New(handlerstest.TestConfig(t, &handlerstest.FakeEngine{})).Routes() {
 		path := strings.NewReplacer(":id", "1", ":token", "abc", "*", "x/y").Replace(route.Path)
 		paths[path] = append(paths[path], route.Method, "OPTIONS", "PUT")
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestLimitListener_ARefusedClientIsToldWhyAndWhenToComeBack(t *testing.T) {
 	const maxLoopback = 256 // connections of this machine
-	cfg := handlerstest.TestConfig(&handlerstest.FakeEngine{})
+	cfg := handlerstest.TestConfig(t, &handlerstest.FakeEngine{})
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)
 	s.Listener = handlers.LimitListener(s.Listener, nil, nil)

@@ -17,7 +17,9 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -62,12 +64,12 @@ func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 	const followers, tokens = 20, 600
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(t, engine)
-	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answer := engine.Next(t)
-	made, err := chats.Share(t.Context(), access.Local, c.ID(), live.NewShare{Live: true})
+	made, err := chats.Links.Add(t.Context(), access.Local, c.ID(), links.Wanted{Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestShare_FollowersGetTheSameFramesAndOneForManyTokens(t *testing.T) {
 	if n := len(frames[0]); n > tokens/2 {
 		t.Errorf("%d tokens came in %d frames, want at most half as many", tokens, n)
 	}
-	list, err := chats.Shares(t.Context(), access.Local, c.ID())
+	list, err := chats.Links.List(t.Context(), access.Local, c.ID())
 	if err != nil || list[0].Followers != followers {
 		t.Errorf("%+v follow, %v; want %d", list, err, followers)
 	}
@@ -131,7 +133,7 @@ func BenchmarkShare_20Followers(b *testing.B) {
 	server := httptest.NewServer(handlers.New(handlers.Config{Engine: engine, Live: chats, Logger: log}))
 	defer server.Close()
 
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	settings.Temperature, settings.TopK, settings.TopP, settings.MinP, settings.Seed = 20, 0, 1, 0, 1 // hardly any answer ends before
 	ask := func(chat *live.Chat, tokens int) *live.Answer {
 		settings.Seed, settings.MaxTokens = settings.Seed+1, tokens
@@ -164,7 +166,7 @@ func BenchmarkShare_20Followers(b *testing.B) {
 			b.Fatal(err)
 		}
 		ask(chat, 1) // only a chat with a message can be shared
-		made, err := chats.Share(b.Context(), access.Local, chat.ID(), live.NewShare{Live: true})
+		made, err := chats.Links.Add(b.Context(), access.Local, chat.ID(), links.Wanted{Live: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -19,7 +19,9 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/share"
 	"m40-llm/store"
 )
@@ -116,9 +118,9 @@ func (l *lan) until(t *testing.T, open bool) {
 }
 
 // chat makes a chat with one answer, and returns it and its link.
-func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
+func (l *lan) chat(t *testing.T, n links.Wanted) (id string, made links.Link) {
 	t.Helper()
-	c, err := l.chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := l.chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
 	a.Write("Water that falls.")
 	a.Finish()
 	for {
-		if made, err = l.chats.Share(t.Context(), access.Local, c.ID(), n); err == nil {
+		if made, err = l.chats.Links.Add(t.Context(), access.Local, c.ID(), n); err == nil {
 			return c.ID(), made
 		}
 		time.Sleep(time.Millisecond) // the end of the answer is being stored
@@ -136,21 +138,21 @@ func (l *lan) chat(t *testing.T, n live.NewShare) (id string, made live.Share) {
 func TestShareListener_IsOpenWhileSomethingIsShared(t *testing.T) {
 	l := serveLAN(t)
 	l.until(t, false)
-	one, first := l.chat(t, live.NewShare{})
+	one, first := l.chat(t, links.Wanted{})
 	l.until(t, true)
-	two, second := l.chat(t, live.NewShare{})
-	if err := l.chats.EndShare(t.Context(), access.Local, one, first.ID); err != nil {
+	two, second := l.chat(t, links.Wanted{})
+	if err := l.chats.Links.End(t.Context(), access.Local, one, first.ID); err != nil {
 		t.Fatal(err)
 	}
 	l.until(t, true)
 	if status, _, body, err := l.ask("GET", "/s/"+second.Token); err != nil || status != 200 || !strings.Contains(body, "Water that falls.") {
 		t.Errorf("the other link answers %d, %v", status, err)
 	}
-	if err := l.chats.EndShare(t.Context(), access.Local, two, second.ID); err != nil {
+	if err := l.chats.Links.End(t.Context(), access.Local, two, second.ID); err != nil {
 		t.Fatal(err)
 	}
 	l.until(t, false)
-	_, third := l.chat(t, live.NewShare{Life: 3 * time.Second})
+	_, third := l.chat(t, links.Wanted{Life: 3 * time.Second})
 	l.until(t, true)
 	l.until(t, false) // it expires
 	_ = third
@@ -158,7 +160,7 @@ func TestShareListener_IsOpenWhileSomethingIsShared(t *testing.T) {
 
 func TestShareListener_HasNothingButTheSharedChat(t *testing.T) {
 	l := serveLAN(t)
-	id, made := l.chat(t, live.NewShare{Live: true, Settings: true})
+	id, made := l.chat(t, links.Wanted{Live: true, Settings: true})
 	l.until(t, true)
 	asked := 0
 	for _, route := range l.routes {
@@ -204,14 +206,14 @@ func TestShareListener_HasNothingButTheSharedChat(t *testing.T) {
 
 func TestShare_WhatIsNotSharedIsAlwaysTheSame(t *testing.T) {
 	l := serveLAN(t)
-	_, open := l.chat(t, live.NewShare{}) // keeps the listener open
+	_, open := l.chat(t, links.Wanted{}) // keeps the listener open
 	l.until(t, true)
-	id, ended := l.chat(t, live.NewShare{})
-	if err := l.chats.EndShare(t.Context(), access.Local, id, ended.ID); err != nil {
+	id, ended := l.chat(t, links.Wanted{})
+	if err := l.chats.Links.End(t.Context(), access.Local, id, ended.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, expired := l.chat(t, live.NewShare{Life: time.Millisecond})
-	trashed, gone := l.chat(t, live.NewShare{})
+	_, expired := l.chat(t, links.Wanted{Life: time.Millisecond})
+	trashed, gone := l.chat(t, links.Wanted{})
 	if err := l.chats.Delete(t.Context(), access.Local, trashed); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,9 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 )
 
 // BenchmarkShare_TimeOfWhatIsNotShared reports the median times in nanoseconds in which the server says of a
@@ -20,13 +22,13 @@ func BenchmarkShare_TimeOfWhatIsNotShared(b *testing.B) {
 	const tries = 10_000
 	engine := handlerstest.NewScript()
 	server, chats := handlerstest.ServeStored(b, engine)
-	c, err := chats.Start(b.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := chats.Start(b.Context(), access.Local, live.Question{Text: "What is rain?", Settings: setting.Default()}, false)
 	if err != nil {
 		b.Fatal(err)
 	}
 	answer := engine.Next(b)
-	share := func(life time.Duration) live.Share {
-		made, err := chats.Share(b.Context(), access.Local, c.ID(), live.NewShare{Live: true, Life: life})
+	share := func(life time.Duration) links.Link {
+		made, err := chats.Links.Add(b.Context(), access.Local, c.ID(), links.Wanted{Live: true, Life: life})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -34,7 +36,7 @@ func BenchmarkShare_TimeOfWhatIsNotShared(b *testing.B) {
 	}
 	ended, expired := share(0), share(time.Millisecond)
 	share(0) // one that works
-	if err := chats.EndShare(b.Context(), access.Local, c.ID(), ended.ID); err != nil {
+	if err := chats.Links.End(b.Context(), access.Local, c.ID(), ended.ID); err != nil {
 		b.Fatal(err)
 	}
 	answer.Finish()

@@ -14,6 +14,8 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/presets"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
@@ -57,7 +59,7 @@ func inState(cells []compare.Cell, state live.AnswerState) (n int) {
 func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
 	chats := live.New(handlerstest.OpenGuide(t), live.Options{Store: db})
-	comparing := compare.New(chats, db)
+	comparing := compare.New(chats, presets.New(chats, db), db)
 	chat, question := handlerstest.Asked(t, chats, access.Local, "Here is a list of words: "+strings.Repeat("stone river lamp ", 40)+"Tell me a story with one of them.")
 	sheet, err := comparing.StartSheet(t.Context(), access.Local, chat.ID(), compare.NewSheet{
 		Question: question, MaxTokens: 8,
@@ -123,7 +125,7 @@ func TestTheAnswersOfASheetAreThoseOfSingleRuns(t *testing.T) {
 }
 
 // answerAlone answers the last question of a chat with settings, and returns the answer.
-func answerAlone(t *testing.T, chats *live.Service, chat *live.Chat, settings live.Settings) live.Message {
+func answerAlone(t *testing.T, chats *live.Service, chat *live.Chat, settings setting.Settings) live.Message {
 	t.Helper()
 	if err := chat.Regenerate(t.Context(), access.Local, 0, "", settings); err != nil {
 		t.Fatal(err)
@@ -154,7 +156,7 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 	db := handlerstest.OpenStoreAt(t, filepath.Join(t.TempDir(), "data", "chats.db"))
 	engine := handlerstest.OpenGuide(t)
 	chats := live.New(engine, live.Options{Store: db})
-	comparing := compare.New(chats, db)
+	comparing := compare.New(chats, presets.New(chats, db), db)
 	t.Cleanup(chats.Close)
 	person, err := db.AddPerson(t.Context(), "Ben")
 	if err != nil {
@@ -168,7 +170,7 @@ func TestASheetDoesNotStarveOthers(t *testing.T) {
 	}
 	cellsOf(t, sheet, func(cells []compare.Cell) bool { return inState(cells, live.Writing) > 8 })
 
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	settings.MaxTokens = 12
 	for _, who := range []access.Principal{ben, access.Local} {
 		other, err := chats.Start(t.Context(), who, live.Question{Text: "What is a token?", Settings: settings}, false)
@@ -305,7 +307,7 @@ func TestTheLifeOfASheet(t *testing.T) {
 	send("/keep", `{"cell":0}`, http.StatusOK, `"message":`)
 	send("/stop", `{"cell":1}`, http.StatusNoContent, "")
 	cells = cellsOf(t, sheet, never)
-	if cells[0].Text != "one two three" || cells[0].Kept == 0 || cells[1].Answer.State != live.Stopped || cells[1].Text != "one two four" {
+	if cells[0].Text != "one two three" || cells[0].Message == 0 || cells[1].Answer.State != live.Stopped || cells[1].Text != "one two four" {
 		t.Errorf("the answers are %+v", cells)
 	}
 	if m := lastOf(t, chat, access.Local); m.Text != "one two three" || m.Parent != question || m.Answer.Settings.Seed != 1 {

@@ -24,6 +24,15 @@ import (
 func TestRequests_WhatCannotBeDoneIsRefused(t *testing.T) {
 	runScenarios(t, []scenario{
 		{name: "audio", path: "/v1/chat/completions", body: chatBody(`"modalities":["text","audio"],"audio":{"voice":"alloy"}`), status: 400, want: []string{`"param":"modalities"`, "text only"}},
+		{name: "a web search", path: "/v1/chat/completions", body: chatBody(`"web_search_options":{}`), status: 400, want: []string{`"param":"web_search_options"`, "searches nothing"}},
+		{name: "a form in vLLM's way", path: "/v1/chat/completions", body: chatBody(`"structured_outputs":{"choice":["a","b"]}`), status: 400, want: []string{`"param":"structured_outputs"`, "response_format"}},
+		{name: "a form in vLLM's older way", path: "/v1/completions", body: `{"prompt":"a","guided_regex":"[ab]"}`, status: 400, want: []string{`"param":"guided_regex"`}},
+		{name: "tokens that end an answer", path: "/v1/completions", body: `{"prompt":"a","stop_token_ids":[2]}`, status: 400, want: []string{`"param":"stop_token_ids"`}},
+		{name: "probabilities after the samplers", path: "/completion", body: `{"prompt":"a","n_probs":2,"post_sampling_probs":true}`, status: 400, want: []string{`"param":"post_sampling_probs"`}},
+		{name: "some fields of a response", path: "/completion", body: `{"prompt":"a","response_fields":["content"]}`, status: 400, want: []string{`"param":"response_fields"`}},
+		{name: "what is off is fine", path: "/v1/chat/completions", body: chatBody(`"web_search_options":null,"guided_json":null,"min_tokens":0,"stop_token_ids":[],"use_beam_search":false,"lora":[],"guided_regex":""`), status: 200},
+		{name: "servers of tools", path: "/v1/messages", body: `{"max_tokens":4,"messages":[{"role":"user","content":"a"}],"mcp_servers":[{"type":"url","url":"http://localhost","name":"x"}]}`, status: 400, want: []string{"mcp_servers is not supported"}},
+		{name: "no servers of tools", path: "/v1/messages", body: `{"max_tokens":4,"messages":[{"role":"user","content":"a"}],"mcp_servers":[]}`, status: 200},
 		{name: "text alone is fine", path: "/v1/chat/completions", body: chatBody(`"modalities":["text"]`), status: 200},
 		{name: "another truncation", path: "/v1/responses", body: responseHello + `,"truncation":"some"}`, status: 400, want: []string{`"param":"truncation"`}},
 		{name: "a compaction of another server", path: "/v1/responses", body: `{"input":[{"type":"compaction","encrypted_content":"!"},{"role":"user","content":"a"}]}`, status: 400, want: []string{`"param":"input[0].encrypted_content"`}},

@@ -27,7 +27,7 @@ func TestTheStorybookIsOnlyInBuildsForDevelopment(t *testing.T) {
 			t.Errorf("with the tags %q the program has the storybook: %v, want %v", c.tags, has, c.has)
 		}
 	}
-	e := handlers.New(handlers.Config{Engine: &handlerstest.FakeEngine{}})
+	e := handlers.New(handlerstest.TestConfig(t, &handlerstest.FakeEngine{}))
 	s := httptest.NewServer(e)
 	defer s.Close()
 	if got := handlerstest.Call(t, s, "GET", states.Path, ""); got.Status != http.StatusNotFound {

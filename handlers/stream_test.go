@@ -24,6 +24,7 @@ import (
 	"m40-llm/handlers/markdown"
 	"m40-llm/handlers/stream"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 )
 
@@ -268,7 +269,7 @@ func TestSocket_CommandsThatAreRefused(t *testing.T) {
 	engine := handlerstest.NewScript()
 	server := handlerstest.Serve(t, engine)
 	client := handlerstest.DialSocket(t, server)
-	refused := func(name, kind string, fields map[string]any, code, param string) {
+	refused := func(name, kind string, fields map[string]any, code fault.Code, param string) {
 		t.Run(name, func(t *testing.T) {
 			f := client.Reply(client.Send(kind, fields))
 			if f.Error == nil || f.Error.Code != code || f.Error.Param != param || f.Error.Title == "" || f.Error.Message == "" {
@@ -276,7 +277,7 @@ func TestSocket_CommandsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	invalid := string(infer.CodeInvalid)
+	invalid := fault.CodeInvalid
 	refused("an unknown command", "fly", nil, invalid, "chat")
 	refused("an unknown field", "ping", map[string]any{"colour": "red"}, invalid, "")
 	refused("a field of the wrong kind", "send", map[string]any{"text": 7}, invalid, "text")

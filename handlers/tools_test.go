@@ -12,6 +12,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 )
 
 func TestTokenize(t *testing.T) {
@@ -65,7 +66,7 @@ func TestApplyTemplate(t *testing.T) {
 		t.Errorf("the engine was asked %+v", asked)
 	}
 	engine.OnRender = func(infer.Request) (infer.Rendered, error) {
-		return infer.Rendered{}, &infer.Error{Code: infer.CodeTemplate, Message: "roles must alternate"}
+		return infer.Rendered{}, &fault.Error{Code: fault.CodeTemplate, Message: "roles must alternate"}
 	}
 	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/apply-template", `{"messages":[{"role":"user"}]}`); got.Status != 400 || !strings.Contains(got.Body, "roles must alternate") {
 		t.Errorf("got %d: %s", got.Status, got.Body)
@@ -82,8 +83,8 @@ func TestModels(t *testing.T) {
 	}}
 	s := handlerstest.Server(t, engine)
 	sameJSON(t, handlerstest.Call(t, s, "GET", "/v1/models", "").Body, `{"object":"list","data":[
-		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","demo":true}},
-		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","status":{"value":"unloaded"},"meta":{"size":20}}]}`)
+		{"id":"guide","object":"model","created":1700000000,"owned_by":"m40-llm","status":{"value":"loaded"},"meta":{"n_ctx":512,"n_ctx_train":512,"n_params":99,"size":10,"quant":"Q8_0","architecture":"llama","tools":true,"demo":true}},
+		{"id":"org/repo:Q4_0","object":"model","created":0,"owned_by":"m40-llm","status":{"value":"unloaded"},"meta":{"size":20,"tools":true}}]}`)
 	for path, status := range map[string]int{
 		"/v1/models/guide":             200,
 		"/v1/models/org/repo:Q4_0":     200,
@@ -122,9 +123,9 @@ func TestHealth(t *testing.T) {
 			`{"status":"ok","model":"","device":"a GPU","path":"i16","units":"mma","n_ctx":0,"kv_cache":{"planned":0,"used":0},"running":0,"queued":0,"version":"test"}`},
 		{"a model that loads is not yet", state(infer.Status{State: infer.StateLoading, Loading: infer.Loading{Model: "m", Done: 3, Total: 9}}), 503,
 			`{"status":"loading","error":{"code":503,"message":"Loading model","type":"unavailable_error","param":null},"loading":{"model":"m","done":3,"total":9}}`},
-		{"a model that failed says why", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeModelFile, Message: "cut off at byte 7"}}), 503,
+		{"a model that failed says why", state(infer.Status{State: infer.StateFailed, Error: &fault.Error{Code: fault.CodeModelFile, Message: "cut off at byte 7"}}), 503,
 			`{"status":"failed","error":{"code":503,"message":"cut off at byte 7","type":"unavailable_error","param":null}}`},
-		{"what is for the log stays there", state(infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeDevice, Message: "secret"}}), 503,
+		{"what is for the log stays there", state(infer.Status{State: infer.StateFailed, Error: &fault.Error{Code: fault.CodeDevice, Message: "secret"}}), 503,
 			`{"status":"failed","error":{"code":503,"message":"the engine failed on this request; the server's log says more","type":"unavailable_error","param":null}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

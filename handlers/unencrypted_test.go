@@ -8,7 +8,9 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 )
 
 const unencrypted = "Not encrypted: others in this network can read along."
@@ -31,7 +33,7 @@ func TestUnencrypted_PagesSaySo(t *testing.T) {
 			engine := handlerstest.NewScript()
 			s, chats := handlerstest.ServeStored(t, engine)
 			id := saved(t, engine, chats)
-			made, err := chats.Share(t.Context(), access.Local, id, live.NewShare{Live: true})
+			made, err := chats.Links.Add(t.Context(), access.Local, id, links.Wanted{Live: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +62,7 @@ func TestUnencrypted_PagesSaySo(t *testing.T) {
 // saved returns the id of a chat with an answer.
 func saved(t *testing.T, engine *handlerstest.Script, chats *live.Service) string {
 	t.Helper()
-	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: live.DefaultSettings()}, false)
+	c, err := chats.Start(t.Context(), access.Local, live.Question{Text: "What is rain?", Settings: setting.Default()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

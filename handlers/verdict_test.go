@@ -124,7 +124,7 @@ func TestVerdicts_SayWhyOnlyTheModelCanTell(t *testing.T) {
 		status int
 		says   string
 	}{
-		{`{"top_p":0.5}`, 200, `"diverges"`}, {`{"repeat_penalty":1.2}`, 200, "the prompt cannot be made again as it was"}, {`{"mirostat":2}`, 200, "only the model can tell"},
+		{`{"top_p":0.5}`, 200, `"diverges"`}, {`{"repeat_penalty":1.2}`, 200, "its prompt has changed since"}, {`{"mirostat":2}`, 200, "Only a new answer can show"},
 		{`{"samplers":["top_k","penalties"]}`, 200, `"after":[0`}, // which are off
 		{`{"top_p":2}`, 400, "top_p"}, {`{"unknown":1}`, 400, "unknown"}, {`[]`, 400, ""},
 	} {

@@ -11,17 +11,18 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // worker serves the engine's own API alone, as to the server whose engine it is.
 func worker(t *testing.T, engine handlers.Engine) *httptest.Server {
-	s := httptest.NewServer(handlers.NewWorker(handlerstest.TestConfig(engine)))
+	s := httptest.NewServer(handlers.NewWorker(handlerstest.TestConfig(t, engine)))
 	t.Cleanup(s.Close)
 	return s
 }
 
 func TestWorker_KeepsNothingFromItsServer(t *testing.T) {
-	private := &infer.Error{Code: infer.CodeDevice, Message: "an illegal address at layer 3", Param: "p", PromptTokens: 1, ContextLength: 2}
+	private := &fault.Error{Code: fault.CodeDevice, Message: "an illegal address at layer 3", Param: "p", PromptTokens: 1, ContextLength: 2}
 	engine := &handlerstest.FakeEngine{
 		OnGenerate: failingEngine(private, handlerstest.WordEvent(1, "a")).OnGenerate,
 		OnTokenize: func(string, string, bool, bool) ([]int32, error) { return nil, private },
@@ -73,7 +74,7 @@ func TestStatus_TellsOthersLess(t *testing.T) {
 			return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: "m", Path: "/secret/m.gguf"}, Trouble: "the CPU took over"}
 		}}, status: 200, want: []string{`"state":"ready"`, `"name":"m"`, `"trouble":"the CPU took over"`, `"step":{"rows":0`}, not: []string{"secret"}},
 		{name: "a failure that is for the log", method: "GET", path: "/v1/status", engine: &handlerstest.FakeEngine{OnStatus: func() infer.Status {
-			return infer.Status{State: infer.StateFailed, Error: &infer.Error{Code: infer.CodeDevice, Message: "secret"}}
+			return infer.Status{State: infer.StateFailed, Error: &fault.Error{Code: fault.CodeDevice, Message: "secret"}}
 		}}, status: 200, want: []string{`"code":"device"`}, not: []string{"secret"}},
 		{name: "health while the engine is restarted", method: "GET", path: "/health", engine: &handlerstest.FakeEngine{OnStatus: func() infer.Status {
 			return infer.Status{State: infer.StateRestarting, Trouble: "the engine stopped and is being restarted: signal: killed"}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+
+	"m40-llm/infer/fault"
 )
 
 // MaxEmbedInputs is how many texts one EmbedRequest may have.
@@ -87,14 +89,14 @@ func (v Vector) Normalized(dimensions int) Vector {
 // Validate returns an error that names the first field that is invalid for every model.
 func (r *EmbedRequest) Validate() error {
 	if len(r.Inputs) > MaxEmbedInputs {
-		return Invalid("input", "input has %d texts: give at most %d, and the others in further requests", len(r.Inputs), MaxEmbedInputs)
+		return fault.Invalid("input", "input has %d texts: give at most %d, and the others in further requests", len(r.Inputs), MaxEmbedInputs)
 	}
 	for i, in := range r.Inputs {
 		switch {
 		case in.Tokens != nil && len(in.Tokens) == 0:
-			return Invalid("input", "input: number %d has no tokens", i+1)
+			return fault.Invalid("input", "input: number %d has no tokens", i+1)
 		case in.Text != "" && len(in.Tokens) > 0:
-			return Invalid("input", "input: number %d has a text and tokens: give only one of them", i+1)
+			return fault.Invalid("input", "input: number %d has a text and tokens: give only one of them", i+1)
 		}
 	}
 	return nil

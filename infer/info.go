@@ -6,6 +6,7 @@ import (
 
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/sample"
@@ -40,6 +41,8 @@ type ModelInfo struct {
 
 	ChatTemplate string `json:"-"` // replaces the templates of the file, in this process; empty: it has none
 
+	LoadS float64 `json:"load_s,omitempty"` // seconds that a load is expected to take, as in Queued; 0: not known, or it is loaded
+
 	Shape *placement.Shape `json:"-"`             // nil: unknown
 	Fit   *placement.Fit   `json:"fit,omitempty"` // nil: unknown
 }
@@ -70,6 +73,10 @@ type UpstreamServer struct {
 // Writes reports whether the model writes text.
 func (m *ModelInfo) Writes() bool { return m.Embedding == 0 && !m.Ranks }
 
+// TakesTools reports whether the model can be given tools. All that write text here can: where a chat template shows none, they are
+// described in the system prompt.
+func (m *ModelInfo) TakesTools() bool { return m.Writes() && (m.Upstream == nil || m.Upstream.Tools) }
+
 // ExpertsInWords returns "8 of 128 experts", or "" for a dense model.
 func (m ModelInfo) ExpertsInWords() string {
 	if m.Experts == 0 {
@@ -83,8 +90,8 @@ type Catalog interface {
 	// Models lists the models, including files that cannot be used, with Error set.
 	Models(ctx context.Context) ([]ModelInfo, error)
 
-	// Open opens the model called name. The error is an *Error with CodeNotFound for an
-	// unknown name, and with CodeModelFile for a file that cannot be used. The caller closes
+	// Open opens the model called name. The error is a *fault.Error with fault.CodeNotFound for an
+	// unknown name, and with fault.CodeModelFile for a file that cannot be used. The caller closes
 	// the file; it may open the model again before.
 	Open(name string) (*gguf.File, ModelInfo, error)
 
@@ -123,31 +130,32 @@ type Setup struct {
 
 // Status is a snapshot of the engine.
 type Status struct {
-	State         State       `json:"state"`
-	Model         ModelInfo   `json:"model"`
-	Loading       Loading     `json:"loading"`                 // while State is loading
-	Error         *Error      `json:"error,omitempty"`         // while State is failed
-	Notice        string      `json:"notice,omitempty"`        // a sentence for the user about the model, such as that it has no chat template
-	TemplateVars  []string    `json:"template_vars,omitempty"` // variables for reasoning that the chat template reads: enable_thinking, thinking, reasoning_effort
-	Trouble       string      `json:"trouble,omitempty"`       // the last failure of the engine's process or its device, and what was done about it
-	Device        device.Info `json:"device"`
-	CacheType     string      `json:"cache_type"`     // format of the loaded model's KV cache: f16, f32, q8_0, q4_0, or two for keys and values
-	ContextLength int         `json:"context_length"` // maximum positions of an answer, its prompt included
-	Cache         Cache       `json:"cache"`
-	LoadMS        float64     `json:"load_ms"`
-	Packing       Packing     `json:"packing,omitzero"`
-	Setup         Setup       `json:"setup"`                  // with which models are loaded
-	Reload        *Setup      `json:"reload,omitempty"`       // with which the model is loaded again when the running answers have ended; nil: it is not
-	SetupNotice   string      `json:"setup_notice,omitempty"` // why the last change of the setup was undone
-	KeepAliveS    float64     `json:"keep_alive_s,omitempty"` // seconds without a request after which the model is unloaded; 0: it is not
-	UnloadUnix    int64       `json:"unload_at,omitempty"`    // when that is, in seconds; 0: it is used, or stays
-	Running       int         `json:"running"`                // running answers
-	Queued        int         `json:"queued"`                 // waiting requests
-	WaitS         float64     `json:"wait_s"`                 // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
-	Decode        float64     `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
-	Step          Step        `json:"step"`
-	Reads         Reads       `json:"reads"`
-	Ahead         Ahead       `json:"ahead,omitzero"`
+	State         State        `json:"state"`
+	Model         ModelInfo    `json:"model"`
+	Loading       Loading      `json:"loading"`                 // while State is loading
+	Error         *fault.Error `json:"error,omitempty"`         // while State is failed
+	Notice        string       `json:"notice,omitempty"`        // a sentence for the user about the model, such as that it has no chat template
+	TemplateVars  []string     `json:"template_vars,omitempty"` // variables for reasoning that the chat template reads: enable_thinking, thinking, reasoning_effort
+	Trouble       string       `json:"trouble,omitempty"`       // the last failure of the engine's process or its device, and what was done about it
+	Device        device.Info  `json:"device"`
+	CacheType     string       `json:"cache_type"`     // format of the loaded model's KV cache: f16, f32, q8_0, q4_0, or two for keys and values
+	ContextLength int          `json:"context_length"` // maximum positions of an answer, its prompt included
+	Cache         Cache        `json:"cache"`
+	LoadMS        float64      `json:"load_ms"`
+	Packing       Packing      `json:"packing,omitzero"`
+	Setup         Setup        `json:"setup"`                  // with which models are loaded
+	Reload        *Setup       `json:"reload,omitempty"`       // with which the model is loaded again when the running answers have ended; nil: it is not
+	SetupNotice   string       `json:"setup_notice,omitempty"` // why the last change of the setup was undone
+	KeepAliveS    float64      `json:"keep_alive_s,omitempty"` // seconds without a request after which the model is unloaded; 0: it is not
+	UnloadUnix    int64        `json:"unload_at,omitempty"`    // when that is, in seconds; 0: it is used, or stays
+	Running       int          `json:"running"`                // running answers
+	Queued        int          `json:"queued"`                 // waiting requests
+	WaitS         float64      `json:"wait_s"`                 // expected seconds until the last of them begins, as in Queued; 0: none waits, or unknown
+	EndS          float64      `json:"end_s,omitempty"`        // expected seconds until all answers that have begun have ended, as in Queued; 0: none has, or unknown
+	Decode        float64      `json:"decode_tok_s"`           // decode speed of the last steps, all sequences together; 0 when idle
+	Step          Step         `json:"step"`
+	Reads         Reads        `json:"reads"`
+	Ahead         Ahead        `json:"ahead,omitzero"`
 
 	// Memory is what the model takes of each device that it is on, as planned; nil: it is not loaded.
 	Memory []MemoryUse `json:"memory,omitempty"`
@@ -167,23 +175,25 @@ type Status struct {
 
 // MemoryUse is what a model takes of a device, in bytes.
 type MemoryUse struct {
-	Device  string `json:"device"`         // its name
-	Kind    string `json:"kind"`           // as in device.Info
-	Weights int64  `json:"weights"`        // 0: they stay in the file
-	Cache   int64  `json:"cache"`          // at most; see Cache
-	Work    int64  `json:"work"`           // activations, logits and workspace
-	Free    int64  `json:"free,omitempty"` // of the device, before the model was loaded; 0: not known
+	Device   string `json:"device"`             // its name
+	Kind     string `json:"kind"`               // as in device.Info
+	Weights  int64  `json:"weights"`            // 0: they stay in the file
+	Cache    int64  `json:"cache"`              // at most; see Cache
+	Work     int64  `json:"work"`               // activations, logits and workspace
+	Pictures int64  `json:"pictures,omitempty"` // the companion file with its activations and workspace, as soon as a picture is encoded; 0: it is not on this device
+	Free     int64  `json:"free,omitempty"`     // of the device, before the model was loaded; 0: not known
 }
 
 // Total returns all that the model takes.
-func (u MemoryUse) Total() int64 { return u.Weights + u.Cache + u.Work }
+func (u MemoryUse) Total() int64 { return u.Weights + u.Cache + u.Work + u.Pictures }
 
 // Memory is the memory of a device that models may take, in bytes.
 type Memory struct {
 	Device string `json:"device"`
 	Kind   string `json:"kind"`
-	Total  int64  `json:"total"` // of all models together; 0: not known
-	Taken  int64  `json:"taken"` // by the loaded ones, as planned
+	Total  int64  `json:"total"`           // of all models together; 0: not known
+	Other  int64  `json:"other,omitempty"` // taken by other programs and this one, of main memory; 0: not known
+	Taken  int64  `json:"taken"`           // by the loaded ones, as planned
 }
 
 // Loaded returns the status of each model that is loaded or being loaded.
@@ -260,7 +270,7 @@ type Reads struct {
 	Bandwidth float64 `json:"bandwidth,omitempty"` // read bandwidth of the memory, bytes per second; measured once for each device, when the engine is idle after an answer; 0: not known
 }
 
-// Ahead counts the tokens that the device drew itself, to compute the steps behind them before the host had sampled.
+// Ahead counts the tokens that the device drew itself, to compute the steps after them before the host had sampled.
 // They count if the host draws the same ones.
 type Ahead struct {
 	On      bool  `json:"on"`      // the device of the loaded model computes steps ahead
@@ -287,9 +297,25 @@ type Rendered struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
-	Pictures []int `json:"pictures,omitempty"` // how many of Tokens stand for each picture of the messages
+	Pictures []int           `json:"pictures,omitempty"`        // how many of Tokens stand for each picture of the input
+	Grids    []PictureGrid   `json:"picture_grids,omitempty"`   // of each of them
+	Details  []PictureTokens `json:"picture_details,omitempty"` // how many would stand for each of them in each detail
 
 	Notes []string `json:"notes,omitempty"` // how the prompt differs from the conversation: see PromptNotes
 
-	Begun *chat.Message `json:"begun,omitempty"` // what Request.Begun spells, which need not be the message that is continued; nil: it has none, or they are not the model's, or complete a stop string
+	Continued *chat.Message `json:"begun,omitempty"` // what Request.ContinuedTokens spells, which need not be the message that is continued; nil: it has none, or they are not the model's, or complete a stop string
+}
+
+// PictureTokens is how many tokens a picture has by its chat.Detail.
+type PictureTokens struct {
+	Low    int `json:"low"`
+	Medium int `json:"medium"`
+	Full   int `json:"full"`
+}
+
+// PictureGrid says where the tokens of a picture lie in it: in rows and columns. Of one that is cut into tiles, those of the overview
+// are not counted.
+type PictureGrid struct {
+	Rows    int `json:"rows"`
+	Columns int `json:"columns"`
 }

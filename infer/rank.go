@@ -1,6 +1,10 @@
 package infer
 
-import "math"
+import (
+	"math"
+
+	"m40-llm/infer/fault"
+)
 
 // Limits of a RankRequest.
 const (
@@ -33,7 +37,7 @@ type Ranking struct {
 func (r *Ranking) Normalized() ([]float64, error) {
 	switch {
 	case r.Raw:
-		return nil, Errorf(CodeNotSupported, "scores of the model %q cannot be normalized: its engine does not say whether they are probabilities already; leave normalize out", r.Model)
+		return nil, fault.Errorf(fault.CodeNotSupported, "scores of the model %q cannot be normalized: its engine does not say whether they are probabilities already; leave normalize out", r.Model)
 	case r.Probabilities:
 		return r.Scores, nil
 	}
@@ -48,13 +52,13 @@ func (r *Ranking) Normalized() ([]float64, error) {
 func (r *RankRequest) Validate() error {
 	switch {
 	case len(r.Documents) > MaxRankDocuments:
-		return Invalid("documents", "documents has %d texts: give at most %d, and the others in further requests", len(r.Documents), MaxRankDocuments)
+		return fault.Invalid("documents", "documents has %d texts: give at most %d, and the others in further requests", len(r.Documents), MaxRankDocuments)
 	case len(r.Documents) == 0:
-		return Invalid("documents", "documents is empty: give the texts to rank")
+		return fault.Invalid("documents", "documents is empty: give the texts to rank")
 	case r.Query == "":
-		return Invalid("query", "query is empty: give the text that the documents are ranked for")
+		return fault.Invalid("query", "query is empty: give the text that the documents are ranked for")
 	case r.MaxTokens < 0:
-		return Invalid("max_tokens", "max_tokens is %d: must be 0 or more", r.MaxTokens)
+		return fault.Invalid("max_tokens", "max_tokens is %d: must be 0 or more", r.MaxTokens)
 	}
 	return nil
 }

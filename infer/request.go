@@ -5,6 +5,7 @@ package infer
 
 import (
 	"encoding/json"
+	"time"
 
 	"m40-llm/infer/chat"
 	"m40-llm/infer/record"
@@ -33,13 +34,17 @@ type Request struct {
 	// not manage its models.
 	KeepAliveS *float64 `json:"keep_alive_s,omitempty"`
 
-	Messages     []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
-	Continue     bool                       `json:"continue,omitempty"`      // continue the last message, an assistant's, instead of opening a new one
-	Begun        []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; ignored unless they decode to the message
-	Tools        json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
-	ToolChoice   string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; otherwise the name of the tool to call
-	TemplateVars map[string]json.RawMessage `json:"template_vars,omitempty"` // additional template variables
-	ChatTemplate string                     `json:"chat_template,omitempty"` // replaces the templates of the model, in a preview: Engine.Render alone takes it
+	Messages        []chat.Message             `json:"messages,omitempty"`      // rendered by the model's chat template
+	Continue        bool                       `json:"continue,omitempty"`      // continue the last message, an assistant's, instead of opening a new one
+	ContinuedTokens []int32                    `json:"begun,omitempty"`         // with Continue: the tokens of that message, if the model wrote it; ignored unless they decode to the message
+	Tools           json.RawMessage            `json:"tools,omitempty"`         // array of tool definitions for the template
+	ToolChoice      string                     `json:"tool_choice,omitempty"`   // auto or empty: the model chooses; none: no call; required: a call of any tool; otherwise the name of the tool to call
+	TemplateVars    map[string]json.RawMessage `json:"template_vars,omitempty"` // additional template variables
+	ChatTemplate    string                     `json:"chat_template,omitempty"` // replaces the templates of the model, in a preview: Engine.Render alone takes it
+
+	// ReasoningBudget is the number of tokens of reasoning after which the marker that closes it comes in place of what the
+	// model would write; nil: there is no limit. Without ParseReply, or in a format without such a marker, it has no effect.
+	ReasoningBudget *int `json:"reasoning_budget,omitempty"`
 
 	// ParseReply separates reasoning and calls of Tools from the content: the Text of events is
 	// then content alone.
@@ -47,11 +52,17 @@ type Request struct {
 	WholeCalls bool `json:"whole_calls,omitempty"` // with ParseReply: emit a call only when it is complete; an incomplete one becomes text
 	SingleCall bool `json:"single_call,omitempty"` // with ParseReply: the first complete call ends the answer
 
-	Prompt string  `json:"prompt,omitempty"` // raw text: special tokens are parsed, and added as the model file says
-	Tokens []int32 `json:"tokens,omitempty"` // used as they are
+	Prompt string `json:"prompt,omitempty"` // raw text: special tokens are parsed, and added as the model file says
+	// Pictures are files of pictures of Prompt. Each stands where Prompt has a chat.PictureMark, in this order.
+	Pictures [][]byte `json:"pictures,omitempty"`
+	Tokens   []int32  `json:"tokens,omitempty"` // used as they are
 
 	Grammar    string          `json:"grammar,omitempty"`     // GBNF grammar that constrains the answer
 	JSONSchema json.RawMessage `json:"json_schema,omitempty"` // JSON Schema that constrains the content; not together with Grammar. Calls of Tools may come instead of content
+
+	// ContinueForm makes the message that Continue continues the beginning of what Grammar or JSONSchema describes. Otherwise
+	// they describe what follows it.
+	ContinueForm bool `json:"continue_form,omitempty"`
 
 	// StrictSchema refuses the request if the answer cannot be constrained to all of JSONSchema.
 	// Otherwise unsupported keywords are ignored, and a schema event lists them.
@@ -69,15 +80,62 @@ type Request struct {
 	Follow        []int32       `json:"follow,omitempty"`         // at most 256 tokens whose probability after each stage each token of the answer reports: see sample.Choice.Followed
 	PromptLogProb bool          `json:"prompt_logprob,omitempty"` // emit the prompt's tokens with their log probabilities too, and with Rows their likeliest tokens
 
+	// Answered are the first tokens of an answer to Messages or Prompt, with which the prompt ends. The answer is what comes
+	// after them: neither parsed nor constrained. With PromptLogProb they alone are scored.
+	Answered []int32 `json:"answered,omitempty"`
+
+	LeftOut *PicturePart `json:"left_out,omitempty"` // a part of a picture that the model does not see; nil: it sees all
+
 	// PromptLookup drafts the next tokens from the context where its last tokens occur before, and checks
 	// several in one step. The answer is the same, in other steps. nil: as the server does by default; true: nothing
 	// else drafts; false: only what is not lookup does.
 	PromptLookup *bool `json:"prompt_lookup,omitempty"`
 
 	// Against is a model that scores the prompt too, after Model: see Token.Compared. Both need the same
-	// vocabulary, PromptLogProb must be set and MaxTokens be 0. One is loaded after the other.
+	// vocabulary, PromptLogProb must be set and MaxTokens be 0. Without workers, one is loaded after the other.
 	Against       string `json:"against,omitempty"`
 	AgainstDevice string `json:"against_device,omitempty"` // cpu: Against computes on the CPU; empty: on the devices of the server
+
+	RowFile *RowFile `json:"row_file,omitempty"` // set by the server: with Against, the two models are in two engines; nil: in one
+}
+
+// RowFile is the file by which two engines compare what their models predict. The first one, which has Request.Model, scores the prompt and
+// writes its rows of logits to the file; the second one, which has Request.Against, reads them: of its tokens, Compared counts.
+type RowFile struct {
+	Path   string `json:"path"`
+	Second bool   `json:"second,omitempty"` // the request is for the second engine
+}
+
+// Picture is a picture of the input.
+type Picture struct {
+	File   []byte
+	Detail chat.Detail
+}
+
+// AllPictures returns the pictures of the input, in their order, and the name of the field that has them.
+func (r *Request) AllPictures() (list []Picture, field string) {
+	for _, file := range r.Pictures {
+		list = append(list, Picture{File: file})
+	}
+	for _, m := range r.Messages {
+		for i, file := range m.Pictures {
+			list = append(list, Picture{file, m.DetailOf(i)})
+		}
+	}
+	if len(r.Messages) == 0 {
+		return list, "prompt"
+	}
+	return list, "messages"
+}
+
+// PicturePart is a rectangle of a picture of the input. Its pixels are replaced by the mean of all of the picture's
+// before the picture is resized and encoded.
+type PicturePart struct {
+	Picture int `json:"picture"` // number among Request.AllPictures, from 0
+	X       int `json:"x"`       // pixels of the picture as it is shown, from the left
+	Y       int `json:"y"`       // from the top
+	Width   int `json:"width"`
+	Height  int `json:"height"`
 }
 
 // KVFile is a file for the KV cache of a chat. It is used if it exists; see package kvfile.
@@ -155,6 +213,22 @@ type Pictures struct {
 type Queued struct {
 	Position int     `json:"position"`         // 1: next
 	WaitS    float64 `json:"wait_s,omitempty"` // expected seconds until it begins, rounded up, from the measured speed; 0: not known. Package engine says what it assumes
+
+	ForMemory bool `json:"for_memory,omitempty"` // another model has to be unloaded before
+}
+
+// Roughly rounds an expected duration up, more coarsely the longer it is: to seconds, five seconds, half minutes or minutes.
+func Roughly(d time.Duration) time.Duration {
+	unit := time.Second
+	switch {
+	case d > 5*time.Minute:
+		unit = time.Minute
+	case d > time.Minute:
+		unit = 30 * time.Second
+	case d > 10*time.Second:
+		unit = 5 * time.Second
+	}
+	return (d + unit - 1) / unit * unit
 }
 
 // Loading is the progress of loading a model: first the weights, then the kernels, if the driver of a
@@ -165,6 +239,10 @@ type Loading struct {
 	Total        int64  `json:"total"`                   // bytes
 	Kernels      int    `json:"kernels,omitempty"`       // compiled kernels
 	KernelsTotal int    `json:"kernels_total,omitempty"` // 0: none are being compiled
+
+	InPlaceOf string `json:"in_place_of,omitempty"` // names of the models that were unloaded to make room; empty: none was
+
+	LeftS float64 `json:"left_s,omitempty"` // expected seconds until the weights are loaded, as in Queued; 0: not known
 }
 
 // Prefill is the progress of the prompt.

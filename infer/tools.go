@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"m40-llm/infer/fault"
 )
 
 const (
@@ -26,29 +28,29 @@ type ToolFunction struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// CheckTools returns the names of the tools, or an *Error for the first invalid one. Whether the schemas
+// CheckTools returns the names of the tools, or a *fault.Error for the first invalid one. Whether the schemas
 // of their parameters can be enforced is found when they are compiled.
 func CheckTools(tools []ToolDefinition) (names map[string]bool, err error) {
 	if len(tools) > maxTools {
-		return nil, Invalid("tools", "there are %d tools: give at most %d", len(tools), maxTools)
+		return nil, fault.Invalid("tools", "there are %d tools: give at most %d", len(tools), maxTools)
 	}
 	names = map[string]bool{}
 	for i, t := range tools {
 		where := fmt.Sprintf("tools[%d]", i)
 		switch {
 		case t.Type != "function":
-			return nil, Invalid(where+".type", "%s.type must be function, not %.40q", where, t.Type)
+			return nil, fault.Invalid(where+".type", "%s.type must be function, not %.40q", where, t.Type)
 		case t.Function == nil:
-			return nil, Invalid(where+".function", "%s.function is missing", where)
+			return nil, fault.Invalid(where+".function", "%s.function is missing", where)
 		}
 		where += ".function"
 		switch parameters := bytes.TrimSpace(t.Function.Parameters); {
 		case !isToolName(t.Function.Name):
-			return nil, Invalid(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %.40q", where, maxToolName, t.Function.Name)
+			return nil, fault.Invalid(where+".name", "%s.name must be 1 to %d letters, digits, _ or -, not %.40q", where, maxToolName, t.Function.Name)
 		case names[t.Function.Name]:
-			return nil, Invalid(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
+			return nil, fault.Invalid(where+".name", "tools[%d] has the name of another tool, %q", i, t.Function.Name)
 		case len(parameters) > 0 && parameters[0] != '{' && string(parameters) != "null":
-			return nil, Invalid(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
+			return nil, fault.Invalid(where+".parameters", "%s.parameters must be a JSON schema, an object", where)
 		}
 		names[t.Function.Name] = true
 	}

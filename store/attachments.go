@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"m40-llm/infer/fault"
 )
 
 // Picture is a picture of a message. The store has one file for all messages with the same picture, and deletes it with the
@@ -20,6 +22,8 @@ type Picture struct {
 	Width  int    `json:"width"`
 	Height int    `json:"height"` // pixels, as the picture is shown
 	Bytes  int    `json:"bytes"`  // of the file
+
+	Detail string `json:"detail,omitempty"` // in which a model reads it, as chat.Detail; each message has its own
 
 	Data []byte `json:"-"` // the file, to add one that the store may lack; nil in what the store returns
 }
@@ -40,10 +44,14 @@ func (e *QuotaError) Error() string {
 		e.Used>>20, (e.More+1<<20-1)>>20, e.Limit>>20)
 }
 
+func (e *QuotaError) Unwrap() error {
+	return &fault.Error{Code: fault.CodePicturesFull, Param: "pictures", Message: e.Error()}
+}
+
 // pictureColumn is the list of the pictures of a message m as JSON; empty: it has none.
 const pictureColumn = `
 			coalesce((
-				SELECT nullif(json_group_array(json_object('hash', f.hash, 'type', f.type, 'width', f.width, 'height', f.height, 'bytes', f.bytes) ORDER BY l.place), '[]')
+				SELECT nullif(json_group_array(json_object('hash', f.hash, 'type', f.type, 'width', f.width, 'height', f.height, 'bytes', f.bytes, 'detail', l.detail) ORDER BY l.place), '[]')
 				FROM message_attachments AS l
 				JOIN attachments AS f ON f.id = l.attachment
 				WHERE l.message = m.id
@@ -74,11 +82,11 @@ func (s *Store) putPictures(ctx context.Context, tx *sql.Tx, message int64, pict
 			}
 		}
 		result, err := tx.ExecContext(ctx, `
-			INSERT INTO message_attachments (message, place, attachment)
-			SELECT ?, ?, id
+			INSERT INTO message_attachments (message, place, attachment, detail)
+			SELECT ?, ?, id, ?
 			FROM attachments
 			WHERE hash = ?`,
-			message, place, p.Hash)
+			message, place, p.Detail, p.Hash)
 		if err != nil {
 			return err
 		}
@@ -97,7 +105,7 @@ func filesOf(pictures []Picture) (bytes int64) {
 	return bytes
 }
 
-// checkQuota returns a *QuotaError if the pictures of the owner take more than they may. It is called behind a change that
+// checkQuota returns a *QuotaError if the pictures of the owner take more than they may. It is called after a change that
 // added so many bytes, in its transaction.
 func (s *Store) checkQuota(ctx context.Context, tx *sql.Tx, owner string, more int64) error {
 	if more == 0 {
@@ -193,6 +201,9 @@ func checkPictures(list []Picture) error {
 	for _, p := range list {
 		if len(p.Hash) != 2*sha256.Size || p.Data != nil && (!strings.HasPrefix(p.Type, "image/") || p.Width < 1 || p.Height < 1) {
 			return &InvalidError{"pictures", "have one without a hash, a type or a size"}
+		}
+		if p.Detail != "" && p.Detail != "low" && p.Detail != "medium" {
+			return &InvalidError{"pictures", "have one whose detail is neither low nor medium"}
 		}
 	}
 	return nil

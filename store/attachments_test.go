@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"iter"
+	"strings"
 	"testing"
 )
 
@@ -45,6 +46,34 @@ func TestPictures_AreReturnedWithTheirMessageInOrder(t *testing.T) {
 	files, err := s.Pictures(ctx, me, c, []string{got[1].Hash, got[0].Hash})
 	if err != nil || string(bytes.Join(files, []byte(" "))) != "first second" {
 		t.Errorf("got %q, %v", files, err)
+	}
+}
+
+func TestPictures_EachMessageHasItsOwnDetailOfTheSameFile(t *testing.T) {
+	s := newStore(t)
+	low, medium, full := pictureOf("a"), pictureOf("a"), pictureOf("a")
+	low.Detail, medium.Detail = "low", "medium"
+	c, _ := askWith(t, s, me, low, full)
+	other, _ := askWith(t, s, me, medium)
+	for chat, want := range map[string]string{c: "low,", other: "medium"} {
+		branch, err := s.Branch(ctx, me, chat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range branch[0].Pictures {
+			got = append(got, p.Detail)
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if n := stored(t, s); n != 1 {
+		t.Errorf("%d files are stored", n)
+	}
+	low.Detail = "huge"
+	if _, _, err := s.StartUnanswered(ctx, me, Metadata{Title: "t"}, NewMessage{Role: RoleUser, Text: "a", Pictures: []Picture{low}}); err == nil || !strings.Contains(err.Error(), "detail") {
+		t.Errorf("an unknown detail: got %v", err)
 	}
 }
 

@@ -313,7 +313,7 @@ func setAside(path string) (string, error) {
 			return "", fmt.Errorf("failed to keep the old database: %w", err)
 		}
 	}
-	// The logs go first: beside another database they would be played into it.
+	// The logs go first: alongside another database they would be played into it.
 	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
 		err := os.Rename(path+suffix, name+suffix)
 		if errors.Is(err, fs.ErrNotExist) && suffix == "" {

@@ -133,7 +133,7 @@ func (s *Store) ConversationIDs(ctx context.Context) (ids []string, err error) {
 }
 
 // Cursor is a place in a list of conversations: what follows it is older, or not
-// pinned. The zero value stands before the first.
+// pinned. The zero value is before the first.
 type Cursor struct {
 	Pinned   bool
 	Activity int64

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"m40-llm/infer/fault"
+
 	"github.com/mattn/go-sqlite3"
 )
 
@@ -26,6 +28,11 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string { return e.Field + " " + e.Problem }
+
+// Unwrap returns what clients are told.
+func (e *InvalidError) Unwrap() error {
+	return fault.Invalid(e.Field, "the %s %s", e.Field, e.Problem)
+}
 
 // LockedError says that another process has the database.
 type LockedError struct {
@@ -87,11 +94,19 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("the disk of %q has %d MiB free, and a new conversation needs %d MiB; free some space first", e.Path, e.Free>>20, e.Need>>20)
 }
 
+func (e *SpaceError) Unwrap() error {
+	return fault.New(fault.CodeDiskFull, "nothing was changed: the disk of the data folder is full; free some space and try again")
+}
+
 // BusyError says that another program has locked the database for longer than is waited.
 type BusyError struct{ Path string }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("another program, such as a browser of databases or a backup, has locked the database %q; close it there and try again", e.Path)
+}
+
+func (e *BusyError) Unwrap() error {
+	return fault.Errorf(fault.CodeChatsLocked, "nothing was changed: %s", e)
 }
 
 // explain turns what the driver says into errors of this package.

@@ -40,7 +40,7 @@ type importer struct {
 // Import makes a conversation of messages that exist elsewhere, such as a branch that
 // is forked or a file that was exported. Parents come before their children and are
 // named by the ids that the messages have in the list; here they get ids of their own.
-// An answer that runs is an interrupted one here. about is called behind the last message
+// An answer that runs is an interrupted one here. about is called after the last message
 // and returns what the conversation begins with and the id, in the list, of the message
 // that is shown last; 0 means the last one.
 //

@@ -316,11 +316,11 @@ func (s *Store) Branch(ctx context.Context, owner, conversation string) ([]Messa
 
 // BranchTo returns all messages from the first to message last, whether they are shown or not.
 func (s *Store) BranchTo(ctx context.Context, owner, conversation string, last int64) ([]Message, error) {
-	m, err := s.Message(ctx, owner, conversation, last)
+	list, err := s.branch(ctx, owner, conversation, last, -1)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.branch(ctx, owner, conversation, last, -1) // no message ever gets another parent
+	m, err := s.Message(ctx, owner, conversation, last)
 	return append(list, m), err
 }
 
@@ -370,8 +370,8 @@ func (s *Store) branch(ctx context.Context, owner, conversation string, before i
 }
 
 // Messages returns messages of a conversation, of all its branches, by id, so that parents
-// come before their children; answers have their tokens. They are those behind message
-// after, and some hundred, fewer where they are long; none behind the last.
+// come before their children; answers have their tokens. They are those after message
+// after, and some hundred, fewer where they are long; none after the last.
 func (s *Store) Messages(ctx context.Context, owner, conversation string, after int64) (list []Message, err error) {
 	err = s.read(ctx, func(tx *sql.Tx) error {
 		if _, err := findConversation(ctx, tx, owner, conversation); err != nil {

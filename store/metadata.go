@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Metadata is what a conversation is beside its messages. A field is the column of conversations
+// Metadata is what a conversation is apart from its messages. A field is the column of conversations
 // that its tag db names; one that has a name in JSON is also in exports and in what open pages
 // are sent. A new column is a migration and a field here: whatever reads, writes, copies,
 // exports or imports conversations then has it.

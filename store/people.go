@@ -142,7 +142,7 @@ func (s *Store) SetPassphraseAndLogOut(ctx context.Context, id, hash string, kee
 // LimitAnswers sets how many answers of a person may be generated at once; 0: no limit.
 func (s *Store) LimitAnswers(ctx context.Context, id string, answers int) error {
 	if answers < 0 {
-		return &InvalidError{"answers", "is negative"}
+		return &InvalidError{"answers", "must not be negative"}
 	}
 	return s.write(ctx, func(tx *sql.Tx) error {
 		return changeOne(ctx, tx, "person", `UPDATE people SET answers = ? WHERE id = ?`, answers, id)

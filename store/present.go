@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"m40-llm/infer/fault"
 )
 
 // MissingError says that a file of the database was removed or replaced while the store had
@@ -24,6 +26,10 @@ func (e *MissingError) Error() string {
 		return text + "; stop the server, which tries to save what it has again"
 	}
 	return fmt.Sprintf("%s; what was stored before is in backup %d: stop the server and run m40-llm restore %d", text, e.Backup.Number, e.Backup.Number)
+}
+
+func (e *MissingError) Unwrap() error {
+	return fault.Errorf(fault.CodeChatsMissing, "nothing was changed: %s", e)
 }
 
 // presence knows the files that the store has open.

@@ -185,7 +185,7 @@ func (s *Store) RestorePreset(ctx context.Context, owner string, p Preset) error
 }
 
 // ImportPresets adds all presets of a list, or none. One whose name is taken gets a
-// number behind it.
+// number after it.
 func (s *Store) ImportPresets(ctx context.Context, owner string, list []Preset) (added []Preset, err error) {
 	for i, p := range list {
 		if _, err := checkPreset(owner, p); err != nil {

@@ -7,40 +7,85 @@ import (
 )
 
 // DeleteBranch deletes a message with all that follows it, in every branch. If it was shown, the version
-// beside it that was added last is shown in its place, or its parent. It returns ErrNotFound if the
+// next to it that was added last is shown in its place, or its parent. It returns ErrNotFound if the
 // conversation has no such message, ErrConflict if an answer below it is running, and an *InvalidError
 // for the only first message: that is the whole conversation.
 func (s *Store) DeleteBranch(ctx context.Context, owner, conversation string, message int64) error {
+	return s.write(ctx, func(tx *sql.Tx) error { return s.deleteBranch(ctx, tx, owner, conversation, message) })
+}
+
+func (s *Store) deleteBranch(ctx context.Context, tx *sql.Tx, owner, conversation string, message int64) error {
+	c, err := findConversation(ctx, tx, owner, conversation)
+	if err != nil {
+		return err
+	}
+	m, err := findMessage(ctx, tx, owner, conversation, message)
+	if err != nil {
+		return err
+	}
+	if m.Parent == 0 && m.Versions == 1 {
+		return &InvalidError{"message", "is the first of the conversation, with all others below it; delete the conversation instead"}
+	}
+	below, err := ids(ctx, tx, subtree, message)
+	if err != nil {
+		return err
+	}
+	for _, id := range below {
+		var running bool
+		if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM progress WHERE message = ?)`, id).Scan(&running); err != nil {
+			return err
+		}
+		if running {
+			return fmt.Errorf("%w: answer %d is running", ErrConflict, id)
+		}
+	}
+	if err := s.showInstead(ctx, tx, owner, conversation, c.Leaf, m, below); err != nil {
+		return err
+	}
+	return removeMessages(ctx, tx, conversation, m, below)
+}
+
+// DeleteMessage deletes one message. If it is the only version, what follows it stays, and follows its parent then.
+// Else what follows belongs to the version, and goes with it, as DeleteBranch does it. It returns an *InvalidError
+// for the only message of a conversation, and else the errors of DeleteBranch.
+func (s *Store) DeleteMessage(ctx context.Context, owner, conversation string, message int64) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		c, err := findConversation(ctx, tx, owner, conversation)
-		if err != nil {
+		if _, err := findConversation(ctx, tx, owner, conversation); err != nil {
 			return err
 		}
 		m, err := findMessage(ctx, tx, owner, conversation, message)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case m.Versions > 1:
+			return s.deleteBranch(ctx, tx, owner, conversation, message)
+		case m.State == Running:
+			return fmt.Errorf("%w: answer %d is running", ErrConflict, message)
+		case m.Parent == 0 && m.Children == 0:
+			return &InvalidError{"message", "is the only one of the conversation; delete the conversation instead"}
 		}
-		if m.Parent == 0 && m.Versions == 1 {
-			return &InvalidError{"message", "is the first of the conversation, with all others below it; delete the conversation instead"}
-		}
-		below, err := ids(ctx, tx, subtree, message)
-		if err != nil {
-			return err
-		}
-		for _, id := range below {
-			var running bool
-			if err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM progress WHERE message = ?)`, id).Scan(&running); err != nil {
-				return err
-			}
-			if running {
-				return fmt.Errorf("%w: answer %d is running", ErrConflict, id)
-			}
-		}
-		if err := s.showInstead(ctx, tx, owner, conversation, c.Leaf, m, below); err != nil {
-			return err
-		}
-		return removeMessages(ctx, tx, conversation, m, below)
+		return removeBetween(ctx, tx, conversation, m)
 	})
+}
+
+// removeBetween deletes m, the only version of a message, and moves those below it to its parent.
+func removeBetween(ctx context.Context, tx *sql.Tx, conversation string, m Message) error {
+	for _, step := range []struct {
+		query string
+		args  []any
+	}{
+		{`UPDATE conversations SET leaf = nullif(?, 0) WHERE id = ? AND leaf = ?`, []any{m.Parent, conversation, m.ID}},
+		{`UPDATE conversations SET roots = ? WHERE id = ? AND ? = 0`, []any{m.Children, conversation, m.Parent}},
+		{`UPDATE messages SET children = ?, chosen = (SELECT chosen FROM messages WHERE id = ?) WHERE id = ?`, []any{m.Children, m.ID, m.Parent}},
+		{`UPDATE messages SET version = version + ? WHERE id = ?`, []any{m.Children, m.ID}}, // versions of a parent are unique
+		{`UPDATE messages SET parent = nullif(?, 0) WHERE parent = ?`, []any{m.Parent, m.ID}},
+		{`DELETE FROM messages WHERE id = ?`, []any{m.ID}},
+	} {
+		if _, err := tx.ExecContext(ctx, step.query, step.args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // subtree selects a message and all below it, the lowest first.
@@ -102,7 +147,7 @@ func leafBelow(ctx context.Context, tx *sql.Tx, message int64) (leaf int64, err 
 	return leaf, err
 }
 
-// removeMessages deletes m and all below it, and numbers the versions beside it anew.
+// removeMessages deletes m and all below it, and numbers the versions next to it anew.
 func removeMessages(ctx context.Context, tx *sql.Tx, conversation string, m Message, below []int64) error {
 	for _, id := range below {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM messages WHERE id = ?`, id); err != nil {

@@ -123,7 +123,7 @@ func (a Answer) check() error {
 
 func finite(x float64) bool { return x-x == 0 }
 
-// document returns what is stored of a beside its tokens, or an *InvalidError if that cannot be.
+// document returns what is stored of a apart from its tokens, or an *InvalidError if that cannot be.
 func (a Answer) document() (string, error) {
 	if err := a.check(); err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 )
 
 // Query asks for words. All of them must be there, in any order; case and accents do
-// not matter. Words in double quotes stand next to each other, and the last word, if
+// not matter. Words in double quotes are next to each other, and the last word, if
 // it has two letters or more, may be a beginning, unless a space or a quote ends it.
 // Nothing in the text is an operator, and no text is an error.
 //
@@ -230,7 +230,7 @@ func spaceless(r rune) bool {
 	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
-// find returns where the parts that are not in the index stand in text.
+// find returns where the parts that are not in the index are in text.
 func (w words) find(text string) (marks []Mark) {
 	for _, part := range w.inside {
 		for from := 0; ; {

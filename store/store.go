@@ -352,7 +352,7 @@ func makeDir(dir string) error {
 }
 
 // createFile makes an empty database that only its owner may read. SQLite gives the
-// files beside it the same mode.
+// files next to it the same mode.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

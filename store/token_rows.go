@@ -58,9 +58,9 @@ const rowLimits = "token_rows"
 func (l RowLimits) validate() error {
 	switch {
 	case l.Days < 1 || l.Days > 3650:
-		return &InvalidError{"days", fmt.Sprintf("is %d, but must be from 1 to 3650", l.Days)}
+		return &InvalidError{"days", fmt.Sprintf("must be from 1 to 3650, not %d", l.Days)}
 	case l.Megabytes < 0 || l.Megabytes > 1<<20:
-		return &InvalidError{"megabytes", fmt.Sprintf("is %d, but must be from 0 to %d", l.Megabytes, 1<<20)}
+		return &InvalidError{"megabytes", fmt.Sprintf("must be from 0 to %d, not %d", 1<<20, l.Megabytes)}
 	}
 	return nil
 }

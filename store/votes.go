@@ -21,6 +21,7 @@ const (
 	VoteFirst  VoteResult = "first"
 	VoteSecond VoteResult = "second"
 	VoteTie    VoteResult = "tie"
+	VoteBad    VoteResult = "bad" // neither is good
 )
 
 // AddVote stores a vote of a person. Created is ignored.

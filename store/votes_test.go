@@ -5,12 +5,12 @@ import "testing"
 func TestVotesAreThoseOfTheirPersonAndGoWithThem(t *testing.T) {
 	s := newStore(t)
 	anna := must[Person](t)(s.AddPerson(ctx, "Anna"))
-	for _, v := range []Vote{{First: "Precise", Second: "Balanced", Result: VoteFirst}, {First: "Balanced", Second: "Precise", Result: VoteTie}} {
+	for _, v := range []Vote{{First: "Precise", Second: "Balanced", Result: VoteFirst}, {First: "Balanced", Second: "Precise", Result: VoteTie}, {First: "Balanced", Second: "Precise", Result: VoteBad}} {
 		mustDo(t, s.AddVote(ctx, anna.ID, v))
 	}
 	mustDo(t, s.AddVote(ctx, OwnerID, Vote{First: "a", Second: "b", Result: VoteSecond}))
 	got := must[[]Vote](t)(s.Votes(ctx, anna.ID))
-	if len(got) != 2 || got[0].First != "Precise" || got[0].Result != VoteFirst || got[1].Result != VoteTie || got[0].Created.IsZero() {
+	if len(got) != 3 || got[2].Result != VoteBad || got[0].First != "Precise" || got[0].Result != VoteFirst || got[1].Result != VoteTie || got[0].Created.IsZero() {
 		t.Errorf("Anna's votes are %+v", got)
 	}
 	if err := s.AddVote(ctx, anna.ID, Vote{First: "a", Second: "b", Result: "both"}); err == nil {

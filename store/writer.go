@@ -63,7 +63,7 @@ func (w *writer) write(ctx context.Context, do func(tx *sql.Tx) error, retry fun
 	}
 }
 
-// withdraw takes a call back, and reports whether nobody had begun with it.
+// withdraw takes a call back, and reports whether it had not begun.
 func (w *writer) withdraw(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"path"
+	"regexp"
+	"slices"
 	"sync"
 )
 
@@ -30,9 +32,15 @@ var types = map[string]string{
 // bundle holds every asset under its name, and one hash of them all: scripts name
 // each other by relative address, so all of them change address together.
 type bundle struct {
-	hash   string
-	assets map[string]Asset
+	hash    string
+	assets  map[string]Asset
+	scripts map[string][]string // by the script of a page: that and all that it imports
 }
+
+// preloaded are the scripts of pages of which browsers fetch the imports in parallel.
+var preloaded = []string{"app.js", "models.js"}
+
+var importLine = regexp.MustCompile(`(?m)^import .*'\./([a-z]+\.js)'$`)
 
 var load = sync.OnceValue(func() bundle {
 	b := bundle{assets: map[string]Asset{}}
@@ -60,8 +68,28 @@ var load = sync.OnceValue(func() bundle {
 		b.assets[base] = asset
 	}
 	b.hash = hex.EncodeToString(sum.Sum(nil))[:12]
+	b.scripts = map[string][]string{}
+	for _, name := range preloaded {
+		b.scripts[name] = b.imports(name, nil)
+	}
 	return b
 })
+
+// imports appends to names a script and all that it imports when it is loaded, each once.
+func (b bundle) imports(name string, names []string) []string {
+	if slices.Contains(names, name) {
+		return names
+	}
+	names = append(names, name)
+	for _, line := range importLine.FindAllSubmatch(b.assets[name].Body, -1) {
+		names = b.imports(string(line[1]), names)
+	}
+	return names
+}
+
+// modules returns the scripts of a page for the browser to preload, so that it fetches them in parallel: script, which is
+// one of preloaded, and its imports.
+func modules(script string) []string { return load().scripts[script] }
 
 // compress compresses body with z, whose buffers of 800 KB serve all assets.
 func compress(z *gzip.Writer, body []byte) []byte {

@@ -15,10 +15,10 @@ type Blind struct {
 
 // Standing is a row of the leaderboard.
 type Standing struct {
-	Name            string
-	Won, Lost, Tied int
-	Share, Interval string
-	At, Low, High   float64 // the share and its interval, from 0 to 1
+	Name                 string
+	Won, Lost, Tied, Bad int
+	Share, Interval      string
+	At, Low, High        float64 // the share and its interval, from 0 to 1
 }
 
 // first and second return the ids of the presets that the form begins with.

@@ -13,7 +13,7 @@ type Models struct {
 	Picker      Picker
 	Rows        []ModelRow
 	Downloads   []Download
-	Shown       *ModelDetails // beside the list
+	Shown       *ModelDetails // alongside the list
 	Open        bool          // on a small screen Shown is open over the list
 	Find        Find
 	Problem     string // why the requested change failed
@@ -23,7 +23,29 @@ type Models struct {
 	Taken       string // "26.1 GB in 6 files"
 	Free        string // "212 GB free"
 
-	Memory []string // what loaded models take of each device, as sentences without a full stop
+	Memory []DeviceMemory // that models may take
+}
+
+// DeviceMemory is the memory of a device with the models that take of it.
+type DeviceMemory struct {
+	Device string
+	Taken  string         // "12.3 GB of 24 GB are taken or promised, 11.7 GB are free"
+	Parts  []MemoryPart   // of the bar, from the left; what is left is free
+	Models []LoadedMemory // that take of it
+}
+
+// MemoryPart is a part of the bar of a device's memory.
+type MemoryPart struct {
+	Kind  string // weights, cache, work, other; gap: between two models
+	From  float64
+	Share float64 // of the whole, as From
+	Title string  // "qwen3-8b: 4.7 GB of weights"
+}
+
+// LoadedMemory is what a loaded model takes of a device, in words.
+type LoadedMemory struct {
+	Name  string
+	Facts string // "4.7 GB of weights, up to 1.1 GB of KV cache, 210 MB of workspace"
 }
 
 // Suggestion is a model that suits this machine.
@@ -116,7 +138,7 @@ func (p *Picker) AddLacks(l Lacks) int {
 // where is where the chosen model runs; empty: on this machine.
 func (p Picker) where() string { return p.row().Where }
 
-// note is what is said beside the name of the chosen model. picker.js has these texts too.
+// note is what is said alongside the name of the chosen model. picker.js has these texts too.
 func (p Picker) note() string {
 	switch where := p.where(); {
 	case p.missing():
@@ -124,13 +146,19 @@ func (p Picker) note() string {
 	case where != "":
 		return "at " + where
 	}
-	return "loads with the next message"
+	return notes[p.row().State]
 }
+
+// notes are what note says of a model of this machine, by its state.
+var notes = map[string]string{"": "loads with the next message", "built in": "loads with the next message", "loading": "is being loaded", "loaded": "loaded", "in use": "loaded"}
 
 // loads says when the chosen model is loaded, or where it runs.
 func (p Picker) loads() string {
 	if where := p.where(); where != "" {
 		return "It runs at " + where + "."
+	}
+	if s := p.row().State; s == "loaded" || s == "in use" {
+		return "It is in memory."
 	}
 	return "It is loaded when the first message is sent."
 }
@@ -182,7 +210,8 @@ type ModelRow struct {
 	Quant      string
 	Size       string // "4.92 GB"
 	Context    string // "131,072"
-	State      string // loading, loaded, in use, built in; empty: nothing to say
+	State      string // loading, loaded, in use, or Idle
+	Idle       string // state while it is not in memory: built in; empty: nothing to say
 	Error      string // why it cannot be used, if so
 	Continues  bool   // it has no chat template, and continues text
 	Sight      string // "true": it reads pictures; "maybe": the engine that runs it does not say; empty: it reads none
@@ -190,6 +219,8 @@ type ModelRow struct {
 	Ranks      bool   // it ranks documents for programs, and writes no text
 	InMemory   bool   // it is loaded, or being loaded
 	Pinned     bool   // it stays in memory
+	Deletable  bool   // who looks at the page may delete it
+	Loads      string // how long a load is expected to take; empty: not known, or it is loaded
 	Good       string // what it is good at, in a sentence; empty: not known
 
 	Where    string // HOST:PORT of the other engine that runs it; empty: this machine does
@@ -229,7 +260,7 @@ func (m ModelRow) facts() string {
 	if m.Sight == "true" {
 		sees = "sees pictures"
 	}
-	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind, sees)
+	return joinFacts(where, m.Family, m.Experts, m.Parameters, m.Quant, m.Size, kind, sees, m.Loads)
 }
 
 func joinFacts(parts ...string) string {

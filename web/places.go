@@ -15,5 +15,6 @@ func placesOf(chat string) []place {
 		{"/presets", "Presets", PresetsAddress("", chat)},
 		{"/activity", "Activity", "/activity"},
 		{"/settings", "Settings", "/settings"},
+		{"/help", "Help", "/help"},
 	}
 }

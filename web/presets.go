@@ -19,7 +19,7 @@ type Presets struct {
 	Deleted *Preset
 }
 
-// Preset is one of them, beside the one that it is compared with.
+// Preset is one of them, alongside the one that it is compared with.
 type Preset struct {
 	ID, Name string
 	About    string // what a built-in one is for
@@ -73,13 +73,10 @@ func (p Presets) back() string {
 	return "/c/" + p.Chat
 }
 
-// itself reports whether the preset is compared with itself.
-func (p Presets) itself() bool { return p.Against == p.Shown.ID }
-
 // rows are those that the page shows.
 func (p Presets) rows() (shown []DiffRow) {
 	for _, r := range p.Shown.Rows {
-		if p.All || p.itself() || r.Differs || p.Shown.Wrong[r.Key] != "" {
+		if p.All || r.Differs || p.Shown.Wrong[r.Key] != "" {
 			shown = append(shown, r)
 		}
 	}

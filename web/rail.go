@@ -29,10 +29,25 @@ type ConversationRow struct {
 	Live     bool      // an answer is being written
 	Pinned   bool
 	Archived bool
-	Shared   bool   // somebody has a link to it
-	Folder   string // empty: none
-	Hit      string // the passage that the query was found in; empty: the title, or no query
-	Message  int64  // that it is from
+	Shared   bool      // somebody has a link to it
+	Folder   string    // empty: none
+	Marked   []Passage // the title in parts, if the query was found in it
+	Hit      []Passage // what the query was found in; empty: the title, or no query
+	Message  int64     // that it is from
+}
+
+// Passage is a part of a text that was searched.
+type Passage struct {
+	Text  string
+	Found bool // it is what was searched for
+}
+
+// title returns the title in parts.
+func (r ConversationRow) title() []Passage {
+	if len(r.Marked) > 0 {
+		return r.Marked
+	}
+	return []Passage{{Text: r.Title}}
 }
 
 // Folder is a name that chats share.

@@ -103,7 +103,7 @@ func TestRailList_WritesWhatPeopleWroteAsText(t *testing.T) {
 	hostile := `"><script>pwned=1</script>`
 	for name, r := range map[string]Rail{
 		"a title":   {Rows: []ConversationRow{{ID: "a", Title: hostile}}},
-		"a passage": {Rows: []ConversationRow{{ID: "a", Hit: hostile}}, Query: "x"},
+		"a passage": {Rows: []ConversationRow{{ID: "a", Hit: []Passage{{Text: hostile}, {hostile, true}}}}, Query: "x"},
 		"a query":   {Query: hostile},
 		"a folder":  {Folder: hostile, Folders: []Folder{{hostile, 1}}, Rows: []ConversationRow{{ID: "a", Folder: hostile}}},
 		"folders":   {Folders: []Folder{{hostile, 9}}, Rows: []ConversationRow{{ID: "a", Folder: hostile}}},

@@ -18,7 +18,7 @@ type Settings struct {
 	Version string // of the program
 }
 
-// Limits are those of what is stored beside the texts of chats.
+// Limits are those of what is stored alongside the texts of chats.
 type Limits struct {
 	Days, Megabytes string // of the candidates of tokens
 	Rows            string // bytes that these take

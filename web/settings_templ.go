@@ -138,7 +138,7 @@ func SettingsPage(s Settings) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</details></section><section aria-labelledby=\"h-api\"><h2 id=\"h-api\">API access</h2><p>For programs that speak the protocol of OpenAI, Anthropic or Ollama.</p><div class=\"row\"><input class=\"field mono grow\" readonly aria-label=\"Address for programs\" value=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "</details></section><section aria-labelledby=\"h-api\"><h2 id=\"h-api\">API access</h2><p>For programs that speak the protocol of OpenAI, Anthropic or Ollama (<a href=\"/help/clients\">which were tried</a>, <a href=\"/help/api\">all routes</a>).</p><div class=\"row\"><input class=\"field mono grow\" readonly aria-label=\"Address for programs\" value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -66,11 +66,11 @@ type SharedChat struct {
 	Ends                 time.Time // zero: it does not expire
 	Earlier              int64     // id of the first message shown if there are earlier ones; else 0
 	Turns                []SharedTurn
-	Keyboard             Keyboard
+	WriteAccess          WriteAccess
 }
 
-// Keyboard is how a reader's request to write stands. The page's scripts get it as JSON whenever it changes.
-type Keyboard struct {
+// WriteAccess is the state of a reader's request to write. The page's scripts get it as JSON whenever it changes.
+type WriteAccess struct {
 	State   string   `json:"state"` // asks, writes, refused, missed, ended, idle or left; empty: they have not asked
 	Name    string   `json:"name"`
 	Accepts bool     `json:"accepts"` // they can ask
@@ -81,7 +81,7 @@ type Keyboard struct {
 // WriteForm is the page on which a reader without scripts asks to write, and writes.
 type WriteForm struct {
 	Token, Title string
-	Keyboard     Keyboard
+	WriteAccess  WriteAccess
 	Draft        string // a message that could not be sent
 	Problem      string // why a form was refused
 	Running      bool   // the answer to their message is being written
@@ -89,8 +89,8 @@ type WriteForm struct {
 
 func (p WriteForm) path() string { return "/s/" + p.Token }
 
-// KeyboardSays returns the sentence about a state of a Keyboard.
-func KeyboardSays(state string) string {
+// WriteAccessText returns the sentence about a state of a WriteAccess.
+func WriteAccessText(state string) string {
 	switch state {
 	case "asks":
 		return "You asked to write here. The owner decides."
@@ -107,7 +107,7 @@ func KeyboardSays(state string) string {
 }
 
 // link returns the text of the link to WritePage.
-func (k Keyboard) link() string {
+func (k WriteAccess) link() string {
 	if k.State == "writes" {
 		return "Write"
 	}

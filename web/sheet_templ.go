@@ -205,7 +205,7 @@ func SheetPage(s Sheet) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "Back to the chat</a></div><noscript><p class=\"note warn\">JavaScript is off, and a contact sheet needs it: its answers are written side by side while you read. Without it, the chat itself works, with one answer at a time.</p></noscript><div class=\"scroll\" id=\"sheet-scroll\" tabindex=\"-1\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 18, "Back to the chat</a></div><noscript><p class=\"note warn\">JavaScript is off, and a contact sheet needs it. The chat itself works without, one answer at a time.</p></noscript><div class=\"scroll\" id=\"sheet-scroll\" tabindex=\"-1\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -8,7 +8,7 @@ package web
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// ChatTemplatePage renders the editor of a chat template beside the prompt that it makes. It works without scripts.
+// ChatTemplatePage renders the editor of a chat template next to the prompt that it makes. It works without scripts.
 func ChatTemplatePage(t ChatTemplate) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

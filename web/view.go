@@ -12,50 +12,6 @@ import (
 	"time"
 )
 
-// modules are the scripts of the playground page. The page preloads them, so that the browser
-// fetches them in parallel.
-var modules = []string{
-	"app.js",
-	"attach.js",
-	"base.js",
-	"candidates.js",
-	"chat.js",
-	"context.js",
-	"drafts.js",
-	"edit.js",
-	"engine.js",
-	"find.js",
-	"format.js",
-	"html.js",
-	"import.js",
-	"keyboard.js",
-	"kvcache.js",
-	"menu.js",
-	"notice.js",
-	"order.js",
-	"pace.js",
-	"panel.js",
-	"params.js",
-	"picker.js",
-	"pictures.js",
-	"presets.js",
-	"press.js",
-	"rail.js",
-	"receipt.js",
-	"reply.js",
-	"request.js",
-	"share.js",
-	"socket.js",
-	"speak.js",
-	"storage.js",
-	"textlist.js",
-	"strips.js",
-	"toggle.js",
-	"tokens.js",
-	"transport.js",
-	"typing.js",
-}
-
 // Page is the whole playground page.
 type Page struct {
 	Chat        string // id of the chat; empty: a new one
@@ -92,9 +48,11 @@ type Page struct {
 	Presets     []Preset // for the menu; only names and ids are set
 }
 
-// Groups of settings. All groups but Everyday are collapsed.
+// Groups of settings. Everyday is always visible; Lists and Tools are sections of their own, and the others are together
+// below More samplers.
 const (
 	Everyday   = ""
+	Thoughts   = "Thoughts"
 	Cutting    = "Cutting"
 	Variety    = "Variety"
 	Repetition = "Repetition"
@@ -102,8 +60,8 @@ const (
 	Tools      = "Tools"
 )
 
-// groups are the collapsed groups in display order.
-var groups = []string{Cutting, Variety, Repetition, Lists, Tools}
+// groups are those below More samplers, in display order.
+var groups = []string{Thoughts, Cutting, Variety, Repetition}
 
 // TextList is a setting that is a list of strings.
 type TextList struct {
@@ -204,6 +162,7 @@ type Engine struct {
 	Ready    string  `json:"ready"`    // of an empty chat: whether the model can answer
 	Headline string  `json:"headline"` // of an empty chat: the model, or what becomes of it
 	Intro    string  `json:"intro"`    // what it is good at
+	Loaded   string  `json:"loaded"`   // a line for each model in memory: its state (loading, loaded, in use), a tab, its name
 	Context  int     `json:"context"`  // positions one answer can use; 0: not known yet
 	Loading  float64 `json:"loading"`  // percent
 	Amount   string  `json:"amount"`   // "3.2 of 4.9 GB"

@@ -4,7 +4,6 @@ package world
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,9 +15,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"m40-llm/world/worldtest"
 )
 
 // folder returns the folder of a set of packages, or skips the test with the reason.
@@ -57,13 +57,20 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if path := os.Getenv("M40_LLM_COMPATIBILITY"); path != "" {
-		if err := writeTable(path); err != nil {
+		err := readResults(os.Getenv("M40_LLM_RESULTS"))
+		if err == nil {
+			err = writeTable(path)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
 	}
 	os.Exit(code)
 }
+
+// startsWithin is how long a server may take until it is ready, however busy the machine is.
+const startsWithin = 2 * time.Minute
 
 // serve starts the program's server and returns its address when it is ready.
 func serve(t *testing.T, args ...string) string {
@@ -73,7 +80,8 @@ func serve(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	addr := freeAddr(t)
-	start(t, "http://"+addr+"/health", path, append([]string{"serve", "--addr", addr, "--open=false", "--data", t.TempDir()}, args...)...)
+	cmd := exec.Command(path, append([]string{"serve", "--addr", addr, "--open=false", "--data", t.TempDir()}, args...)...)
+	worldtest.Start(t, cmd, "http://"+addr+"/health", startsWithin)
 	return "http://" + addr
 }
 
@@ -84,43 +92,6 @@ func freeAddr(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// start runs a server until the test ends, and waits until its health route answers 200.
-func start(t *testing.T, health, path string, args ...string) {
-	t.Helper()
-	var log bytes.Buffer
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		<-ended
-		if t.Failed() {
-			t.Logf("the server wrote:\n%s", log.String())
-		}
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		if got, err := http.Get(health); err == nil {
-			got.Body.Close()
-			if got.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-ended:
-			t.Fatalf("%s ended:\n%s", path, log.String())
-		case <-ctx.Done():
-			t.Fatalf("%s is not ready after two minutes", path)
-		}
-	}
 }
 
 // post sends a body as JSON, and reads the answer into the value that to points to.
@@ -144,7 +115,7 @@ func post(t *testing.T, url string, body, to any) {
 	}
 }
 
-// result is a row of docs/compatibility.md.
+// result is a row of docs/compatibility.md; fixtures.Report writes those of other packages.
 type result struct{ Client, Version, Feature, Result string }
 
 var (
@@ -160,21 +131,83 @@ func add(r result) {
 	}
 }
 
-// writeTable writes the results as a page of the documentation.
-func writeTable(path string) error {
-	var b strings.Builder
-	b.WriteString(`# Compatibility
+// readResults adds the results of the tests of other packages, a line of JSON each.
+func readResults(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for from := json.NewDecoder(f); ; {
+		var r result
+		if err := from.Decode(&r); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		add(r)
+	}
+}
+
+const tableHead = `# Compatibility
 
 Real weights, engines and clients that the program was run with, and what came of it. ` + "`make world`" + ` installs them, runs them and writes this page;
-clients of npm and Go are in [clients.md](clients.md).
+a row stays, with its date, until what it says is run again. Clients of npm and Go are in [clients.md](clients.md).
 
 | client, engine or weights | version | what was run | result | date |
 |---|---|---|---|---|
-`)
-	date := time.Now().UTC().Format(time.DateOnly)
-	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	for _, r := range results {
-		fmt.Fprintf(&b, "| %s | %s | %s | %.300s | %s |\n", r.Client, r.Version, cell.Replace(r.Feature), cell.Replace(r.Result), date)
+`
+
+// writeTable writes the results as a page of the documentation. Rows of the page that is there stay in their order, unless
+// there is a result of the same client and feature; what was skipped replaces none.
+func writeTable(path string) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return err
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o644)
+	return os.WriteFile(path, table(string(old), results, time.Now().UTC().Format(time.DateOnly)), 0o644)
+}
+
+func table(old string, results []result, date string) []byte {
+	var keys []string // of the rows, in their order
+	rows := map[string]string{}
+	_, below, _ := strings.Cut(old, "|---|---|---|---|---|\n")
+	for line := range strings.Lines(below) {
+		if cells := strings.Split(line, " | "); len(cells) == 5 {
+			key := strings.TrimPrefix(cells[0], "| ") + " | " + cells[2]
+			keys, rows[key] = append(keys, key), line
+		}
+	}
+	cell := strings.NewReplacer("|", "&#124;", "\n", " ")
+	for _, r := range results {
+		key := r.Client + " | " + cell.Replace(r.Feature)
+		if _, there := rows[key]; !there {
+			keys = append(keys, key)
+		} else if strings.HasPrefix(r.Result, "skipped") {
+			continue
+		}
+		rows[key] = fmt.Sprintf("| %s | %s | %s | %.300s | %s |\n", r.Client, r.Version, cell.Replace(r.Feature), cell.Replace(r.Result), date)
+	}
+	var b strings.Builder
+	b.WriteString(tableHead)
+	for _, key := range keys {
+		b.WriteString(rows[key])
+	}
+	return []byte(b.String())
+}
+
+func TestARowOfTheTableStaysUntilItIsRunAgain(t *testing.T) {
+	before := table("", []result{{"a", "1", "chat", "works"}, {"b", "1", "a | b", "fails: x\ny"}, {"c", "", "stop", "works"}}, "2026-01-01")
+	after := string(table(string(before), []result{{"c", "", "stop", "skipped: not here"}, {"a", "2", "chat", "fails"}, {"d", "", "new", "works"}}, "2026-02-02"))
+	want := tableHead + `| a | 2 | chat | fails | 2026-02-02 |
+| b | 1 | a &#124; b | fails: x y | 2026-01-01 |
+| c |  | stop | works | 2026-01-01 |
+| d |  | new | works | 2026-02-02 |
+`
+	if after != want {
+		t.Errorf("got\n%s\nwant\n%s", after, want)
+	}
 }

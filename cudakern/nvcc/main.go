@@ -443,15 +443,19 @@ func readBudget(name string) (map[string]int, error) {
 
 // maxSpill is how many bytes of the stack a kernel may use. In a resident kernel, what is needed behind a phase and the parameters of attention take registers that they
 // do not take in a kernel of its own, and the limit is what leaves room for two blocks of 256 threads. mma.cu says what waits on the stack. While rows of a product of few
-// rows are normalized, up to 10 words do, once for all products. In products of 16 rows, addresses do, which are computed once.
+// rows are normalized, up to 10 words do, once for all products. In products of 16 rows, addresses do, which are computed once, and in attention those of the next codes of quantized caches, or of sixteen queries over a latent cache of any format.
 func maxSpill(kernel string) int {
 	switch {
 	case strings.HasPrefix(kernel, "persist_"):
-		return 392
+		return 480
 	case strings.Contains(kernel, "_mma_large"):
 		return 104
 	case strings.HasSuffix(kernel, "_many"):
 		return 1280 + 96 // the sums that wait, and what a block of inputs does not need
+	case strings.HasPrefix(kernel, "attention_heads_quantized_d128"):
+		return 48
+	case kernel == "attention_any_latent_d32_rows":
+		return 32
 	case strings.HasSuffix(kernel, "_mma_glu_n4"), strings.HasSuffix(kernel, "_mma_norm_n4"):
 		return 40
 	case strings.HasPrefix(kernel, "matmul_q2_k_few"), strings.HasPrefix(kernel, "matmul_q6_k_few"):

@@ -4,8 +4,8 @@ package access
 
 import (
 	"context"
-	"errors"
 
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -15,7 +15,7 @@ type Principal struct {
 	Owner  string       // id of the person, which is the owner of everything of theirs; empty: no person
 	Role   Role         // of the person
 	Share  *store.Share // link to a shared chat; nil: none
-	Writer int64        // who was given the keyboard of that chat; 0: nobody
+	Writer int64        // who was given write access to that chat; 0: no one
 }
 
 // Link returns the id of who's link; 0: none.
@@ -93,11 +93,11 @@ const (
 )
 
 // ErrDenied says that the principal may not do what it wants with an object.
-var ErrDenied = errors.New("only the owner of this server can do this")
+var ErrDenied = fault.New(fault.CodeDenied, "only the owner of this server can do this")
 
 // Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
-// first. Whoever has a link may follow its chat, write there if the owner of the chat gave them the
-// keyboard, and do nothing else. A person may do everything
+// first. Whoever has a link may follow its chat, write there if the owner of the chat gave them
+// write access, and do nothing else. A person may do everything
 // with their own objects, and use the models. The owner of the server also manages models and
 // people, and sees and stops the answers of others, but has no access to their chats, presets and
 // settings, and can remove but not change their passphrases.

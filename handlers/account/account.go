@@ -17,6 +17,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/share"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -75,8 +76,7 @@ func (h *Handlers) showList(c echo.Context, status int, p web.People) error {
 func (h *Handlers) add(c echo.Context) error {
 	name := c.FormValue("name")
 	p, err := h.People.Add(c.Request().Context(), principal(c), name)
-	if _, invalid := errors.AsType[*people.InvalidError](err); invalid || errors.Is(err, people.ErrNameTaken) {
-		f := failure.Describe(err)
+	if f := failure.Describe(err); f.Code == fault.CodeInvalid || f.Code == fault.CodeNameTaken {
 		return h.showList(c, f.Status, web.People{Problem: f.Text, Name: name})
 	}
 	if err != nil {
@@ -199,7 +199,7 @@ func (h *Handlers) limit(c echo.Context, who access.Principal, person string) er
 		}
 	}
 	if answers < 0 || answers > maxAnswers {
-		return failure.Invalid("answers", "answers is %d, but must be from 1 to %d, or empty for no limit", answers, maxAnswers)
+		return fault.Invalid("answers", "answers is %d, but must be from 1 to %d, or empty for no limit", answers, maxAnswers)
 	}
 	return h.People.Limit(c.Request().Context(), who, person, int(answers))
 }
@@ -221,7 +221,7 @@ func (h *Handlers) remove(c echo.Context) error {
 func number(c echo.Context, field string) (int64, error) {
 	n, err := strconv.ParseInt(c.FormValue(field), 10, 64)
 	if err != nil {
-		return 0, failure.Invalid(field, "%s is %q, but must be a number", field, httpio.Shorten(c.FormValue(field)))
+		return 0, fault.Invalid(field, "%s is %q, but must be a number", field, httpio.Shorten(c.FormValue(field)))
 	}
 	return n, nil
 }

@@ -1,7 +1,6 @@
 package account
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 
@@ -9,6 +8,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/people"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -57,14 +57,13 @@ func (h *Handlers) changed(c echo.Context, person string, err error, show func(a
 	if err == nil {
 		return c.Redirect(http.StatusSeeOther, "/people/"+person)
 	}
-	_, invalid := errors.AsType[*people.InvalidError](err)
-	tries, tooMany := errors.AsType[*people.TooManyError](err)
-	if !invalid && !tooMany && !errors.Is(err, people.ErrWrongPassphrase) && !errors.Is(err, people.ErrNameTaken) {
+	f := failure.Describe(err)
+	switch f.Code {
+	case fault.CodeInvalid, fault.CodeWrongPassphrase, fault.CodeNameTaken:
+	case fault.CodeTooManyAttempts:
+		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(f.RetryAfter))
+	default:
 		return err
 	}
-	if tooMany {
-		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(tries.Seconds()))
-	}
-	f := failure.Describe(err)
 	return h.showAccountAs(c, f.Status, person, func(a *web.Account) { show(a, f.Text) })
 }

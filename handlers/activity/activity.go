@@ -16,17 +16,18 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
 // Errors of answers that were stopped through Stop.
 var (
-	ErrStopped        = infer.Errorf(infer.CodeStopped, "the answer was stopped on the page Activity")
-	ErrStoppedByOwner = infer.Errorf(infer.CodeStopped, "the owner of this server stopped the answer")
+	ErrStopped        = fault.Errorf(fault.CodeStopped, "the answer was stopped on the page Activity")
+	ErrStoppedByOwner = fault.Errorf(fault.CodeStopped, "the owner of this server stopped the answer")
 )
 
 // ErrEnded is returned for an answer that has ended, or never was.
-var ErrEnded = errors.New("this answer has ended already")
+var ErrEnded = fault.New(fault.CodeAnswerEnded, "this answer has ended already")
 
 // Generate is the method of an engine that generates answers.
 type Generate = func(context.Context, infer.Request) iter.Seq2[infer.Event, error]
@@ -90,7 +91,7 @@ type Others struct{ Running, Waiting int }
 // List is what one person may see.
 type List struct {
 	Answers []Answer // oldest first
-	Others  Others   // beside Answers
+	Others  Others   // apart from Answers
 }
 
 // Service lists and stops answers. It is safe for concurrent use.
@@ -129,7 +130,7 @@ func (s *Service) Observe(generate Generate) Generate {
 			a := s.begin(ctx, r, stop)
 			defer s.end(a)
 			for e, err := range generate(context.WithValue(ctx, answerKey{}, a), r) {
-				if stopped, ok := errors.AsType[*infer.Error](context.Cause(ctx)); err != nil && ok {
+				if stopped := context.Cause(ctx); err != nil && (errors.Is(stopped, ErrStopped) || errors.Is(stopped, ErrStoppedByOwner)) {
 					err = stopped
 				}
 				a.apply(e, s.now)

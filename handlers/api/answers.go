@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // answers are the answers to one request, generated at the same time.
@@ -51,7 +52,7 @@ func (api *API) generate(c echo.Context, q asked) (*answers, error) {
 	if !api.gate.Trusted() { // a server sets the clients of the requests to its worker itself
 		client := api.gate.Client(c)
 		for i := range requests {
-			requests[i].Client, requests[i].Sibling, requests[i].KVFile = client, i, nil
+			requests[i].Client, requests[i].Sibling, requests[i].KVFile, requests[i].RowFile = client, i, nil, nil
 			requests[i].CacheScope, requests[i].PublicSystem = cacheScope(access.PrincipalOf(c.Request().Context()).Owner, requests[i].CacheScope), false
 			if mayManage(c) != nil {
 				requests[i].KeepAliveS = nil
@@ -102,7 +103,7 @@ func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int
 			return
 		}
 	}
-	send(infer.Event{}, &infer.Error{Code: infer.CodeInternal, Message: "the answer ended without its last event"})
+	send(infer.Event{}, &fault.Error{Code: fault.CodeInternal, Message: "the answer ended without its last event"})
 }
 
 // close cancels the running answers and waits until they have ended.

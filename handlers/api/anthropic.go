@@ -9,10 +9,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -46,6 +46,7 @@ type AnthropicRequest struct {
 		Effort string          `json:"effort"`
 	} `json:"output_config"`
 	OutputFormat anthropicFormat `json:"output_format"` // another name of output_config.format, which comes first
+	Connectors   []any           `json:"mcp_servers" schema:"-"`
 }
 
 // anthropicFormat constrains the answer.
@@ -124,6 +125,9 @@ type AnthropicCount struct {
 
 // request returns the engine's request.
 func (b *AnthropicRequest) request() (infer.Request, error) {
+	if len(b.Connectors) > 0 {
+		return infer.Request{}, fault.Invalid("mcp_servers", "mcp_servers is not supported: this server calls no others; connect to them in the client, and send their tools in tools")
+	}
 	stop, err := json.Marshal(b.StopSequences)
 	if err != nil {
 		return infer.Request{}, err
@@ -134,10 +138,13 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 		return r, renamed(err, "stop", "stop_sequences")
 	}
 	if b.MaxTokens == nil {
-		return r, failure.Invalid("max_tokens", "max_tokens is missing: it is the most tokens that the answer may have")
+		return r, fault.Invalid("max_tokens", "max_tokens is missing: it is the most tokens that the answer may have")
 	}
 	if budget := b.Thinking.Budget; budget != nil && b.Thinking.Type == "enabled" && *budget >= r.MaxTokens {
-		return r, failure.Invalid("thinking.budget_tokens", "max_tokens must be greater than thinking.budget_tokens, but they are %d and %d", r.MaxTokens, *budget)
+		return r, fault.Invalid("thinking.budget_tokens", "max_tokens must be greater than thinking.budget_tokens, but they are %d and %d", r.MaxTokens, *budget)
+	}
+	if b.Thinking.Type == "enabled" {
+		r.ReasoningBudget = b.Thinking.Budget
 	}
 	if effort := b.OutputConfig.Effort; effort != "" {
 		setTemplateVar(&r, "reasoning_effort", effort)
@@ -152,7 +159,7 @@ func (b *AnthropicRequest) request() (infer.Request, error) {
 	switch {
 	case format.Type == "":
 	case format.Type != "json_schema" || !given(format.Schema):
-		return r, failure.Invalid(param, `%s must be {"type":"json_schema","schema":{…}}`, param)
+		return r, fault.Invalid(param, `%s must be {"type":"json_schema","schema":{…}}`, param)
 	default:
 		r.JSONSchema = format.Schema
 	}
@@ -177,7 +184,7 @@ func (b *AnthropicConversation) fill(r *infer.Request) error {
 		}
 	}
 	if r.Messages = list.end(); !asksSomething(r.Messages) {
-		return failure.Invalid("messages", "messages must be an array with at least one message of the user or the assistant")
+		return fault.Invalid("messages", "messages must be an array with at least one message of the user or the assistant")
 	}
 	if last := r.Messages[len(r.Messages)-1]; last.Role == "assistant" && len(last.ToolCalls) == 0 {
 		r.Continue = true // Anthropic's way to begin the answer
@@ -187,7 +194,7 @@ func (b *AnthropicConversation) fill(r *infer.Request) error {
 	case "enabled", "adaptive", "disabled":
 		setThinking(r, b.Thinking.Type != "disabled")
 	default:
-		return failure.Invalid("thinking.type", "thinking.type must be enabled, adaptive or disabled, not %q", httpio.Shorten(b.Thinking.Type))
+		return fault.Invalid("thinking.type", "thinking.type must be enabled, adaptive or disabled, not %q", httpio.Shorten(b.Thinking.Type))
 	}
 	return b.fillTools(r)
 }
@@ -225,10 +232,10 @@ func (b *AnthropicConversation) fillTools(r *infer.Request) (err error) {
 			choice.mode = infer.ToolChoiceRequired
 		case "tool":
 			if choice = (toolChoice{name: c.Name}); c.Name == "" {
-				return failure.Invalid("tool_choice.name", "tool_choice.name is missing: it is the name of the tool to call")
+				return fault.Invalid("tool_choice.name", "tool_choice.name is missing: it is the name of the tool to call")
 			}
 		default:
-			return failure.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(c.Type))
+			return fault.Invalid("tool_choice.type", "tool_choice.type must be auto, any, tool or none, not %q", httpio.Shorten(c.Type))
 		}
 	}
 	b.names, err = fillTools(r, offers, choice, parallel)
@@ -238,7 +245,7 @@ func (b *AnthropicConversation) fillTools(r *infer.Request) (err error) {
 // addTo adds a message, which the field called param holds, to a conversation.
 func (m *anthropicInput) addTo(list *conversation, param string) error {
 	if m.Role != "user" && m.Role != "assistant" && m.Role != "system" {
-		return failure.Invalid(param+".role", "%s.role must be user or assistant, not %q", param, httpio.Shorten(m.Role))
+		return fault.Invalid(param+".role", "%s.role must be user or assistant, not %q", param, httpio.Shorten(m.Role))
 	}
 	if firstByte(m.Content) != '[' {
 		text, err := parseContent(m.Content, param+".content")
@@ -260,11 +267,11 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 			return err
 		}
 		block.raw = raw
-		if data, is, err := pictureOf(raw, where); is && m.Role == "user" {
+		if shown, is, err := pictureOf(raw, where); is && m.Role == "user" {
 			if err != nil {
 				return err
 			}
-			seen.addPicture(data)
+			seen.addPicture(shown)
 			continue
 		}
 		said, err := block.addTo(list, m.Role, where)
@@ -275,11 +282,12 @@ func (m *anthropicInput) addTo(list *conversation, param string) error {
 			seen.addText(text)
 		}
 	}
-	text, pictures := seen.content()
+	said := seen.message()
 	if m.Role == "assistant" {
-		list.addText(text)
-	} else if len(seen.texts)+len(pictures) > 0 {
-		list.add(chat.Message{Role: m.Role, Content: text, Pictures: pictures})
+		list.addText(said.Content)
+	} else if len(seen.texts)+len(said.Pictures) > 0 {
+		said.Role = m.Role
+		list.add(said)
 	}
 	return nil
 }
@@ -291,14 +299,14 @@ var blockRoles = map[string]string{"thinking": "assistant", "redacted_thinking":
 // says so.
 func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []string, err error) {
 	if need := blockRoles[b.Type]; need != "" && need != role {
-		return nil, failure.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: it belongs into one of role %s", param, b.Type, role, need)
+		return nil, fault.Invalid(param+".type", "%s.type cannot be %q in a message of role %s: it belongs into one of role %s", param, b.Type, role, need)
 	}
 	if text, ok, err := b.document(param); ok || err != nil {
 		return []string{text}, err
 	}
 	switch b.Type {
 	case "":
-		return nil, failure.Invalid(param+".type", "%s.type is missing: it is text, image, thinking, tool_use, tool_result, document or search_result", param)
+		return nil, fault.Invalid(param+".type", "%s.type is missing: it is text, image, thinking, tool_use, tool_result, document or search_result", param)
 	case "text":
 		return []string{b.Text}, nil
 	case "redacted_thinking":
@@ -308,19 +316,20 @@ func (b *anthropicBlock) addTo(list *conversation, role, param string) (text []s
 		return nil, nil
 	case "tool_use":
 		if b.Name == "" || firstByte(b.Input) != '{' {
-			return nil, failure.Invalid(param, "%s must have a name and an input, an object", param)
+			return nil, fault.Invalid(param, "%s must have a name and an input, an object", param)
 		}
 		list.addCall(b.ID, b.Name, string(b.Input))
 		return nil, nil
 	case "tool_result":
-		result, pictures, err := parseSeenResult(b.Content, param+".content")
+		result, err := parseSeenResult(b.Content, param+".content")
 		if err == nil {
-			list.add(chat.Message{Role: "tool", ToolCallID: b.ToolUseID, Content: result, Pictures: pictures})
+			result.Role, result.ToolCallID = "tool", b.ToolUseID
+			list.add(result)
 		}
 		return nil, err
 	}
 	if what, ok := unsupportedParts[b.Type]; ok {
-		return nil, failure.Invalid(param, "the model cannot %s: remove %s, or send its text", what, param)
+		return nil, fault.Invalid(param, "the model cannot %s: remove %s, or send its text", what, param)
 	}
 	return []string{unknownPart(b.Type, b.raw)}, nil
 }

@@ -13,7 +13,7 @@ import (
 type messageStream struct {
 	sseStream
 	model   string
-	begun   bool
+	started bool
 	prefill infer.Prefill
 	blocks  int         // that have ended
 	growing growingPart // the block that grows; noPart: none
@@ -51,10 +51,10 @@ func (s *messageStream) event(_ int, e infer.Event) error {
 
 // begin announces the message, once.
 func (s *messageStream) begin() error {
-	if s.begun {
+	if s.started {
 		return nil
 	}
-	s.begun = true
+	s.started = true
 	m := newMessage(s.model)
 	m.Usage = AnthropicUsage{InputTokens: s.prefill.Total - s.prefill.Cached, CacheRead: s.prefill.Cached}
 	return s.send("message_start", fields{"message": m})
@@ -84,7 +84,7 @@ func (s *messageStream) grow(p part) error {
 
 // beginBlock announces the block that begins with p.
 func (s *messageStream) beginBlock(p part) error {
-	s.growing = begun(p)
+	s.growing = newGrowingPart(p)
 	return s.send("content_block_start", fields{"index": s.blocks, "content_block": blockOf(s.growing)})
 }
 
@@ -112,7 +112,7 @@ func (s *messageStream) finish(done infer.Done) error {
 }
 
 func (s *messageStream) idle() error {
-	if !s.begun {
+	if !s.started {
 		return s.sseStream.idle()
 	}
 	return s.send("ping", fields{})

@@ -20,7 +20,7 @@ import (
 
 // Engine is the part of an engine that the API uses.
 type Engine interface {
-	// Generate streams one answer. It ends with the first error: an *infer.Error, or the
+	// Generate streams one answer. It ends with the first error: a *fault.Error, or the
 	// error of ctx if that was cancelled.
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 	// Models lists the models that requests can name, and broken files.
@@ -43,6 +43,7 @@ type Engine interface {
 
 // API serves the routes for programs.
 type API struct {
+	fetch    func(ctx context.Context, address string, most int64) ([]byte, error)
 	engine   Engine
 	list     *models.Service
 	activity *activity.Service
@@ -53,8 +54,10 @@ type API struct {
 
 // New returns the API of engine. list has its models and current its answers; both are nil in a
 // worker, whose server has them.
-func New(engine Engine, list *models.Service, current *activity.Service, g *gate.Gate, version string, ping time.Duration) *API {
-	return &API{engine: engine, list: list, activity: current, gate: g, version: version, ping: ping}
+//
+// fetch returns the picture file at an address, of at most so many bytes; nil: none are fetched.
+func New(engine Engine, list *models.Service, current *activity.Service, g *gate.Gate, fetch func(ctx context.Context, address string, most int64) ([]byte, error), version string, ping time.Duration) *API {
+	return &API{fetch: fetch, engine: engine, list: list, activity: current, gate: g, version: version, ping: ping}
 }
 
 // Routes adds the routes for programs to e, except GET /models, which also serves a page.

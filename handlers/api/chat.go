@@ -10,10 +10,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 )
 
@@ -91,7 +91,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 	}
 	for _, kind := range b.Modalities {
 		if kind != "text" {
-			return nil, failure.Invalid("modalities", "modalities has %q: the model writes text only", httpio.Shorten(kind))
+			return nil, fault.Invalid("modalities", "modalities has %q: the model writes text only", httpio.Shorten(kind))
 		}
 	}
 	if err := setCount(&r.MaxTokens, "max_completion_tokens", b.MaxCompletionTokens); err != nil {
@@ -101,7 +101,7 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 		return nil, err
 	}
 	if r.Alternatives > 0 && !b.LogProbs {
-		return nil, failure.Invalid("top_logprobs", "top_logprobs needs logprobs to be true")
+		return nil, fault.Invalid("top_logprobs", "top_logprobs needs logprobs to be true")
 	}
 	if err := b.chatFields.fill(&r); err != nil {
 		return nil, err
@@ -118,11 +118,15 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 // fill adds the conversation to r.
 func (f *chatFields) fill(r *infer.Request) error {
 	if len(f.Messages) == 0 {
-		return failure.Invalid("messages", "messages must be an array with at least one message")
+		return fault.Invalid("messages", "messages must be an array with at least one message")
 	}
+	var ids callIDs
 	for i := range f.Messages {
 		m, err := f.Messages[i].parse(fmt.Sprintf("messages[%d]", i))
 		if err != nil {
+			return err
+		}
+		if err := ids.complete(&m); err != nil {
 			return err
 		}
 		r.Messages = append(r.Messages, m)
@@ -138,9 +142,9 @@ func (f *chatFields) fill(r *infer.Request) error {
 	opens := f.AddGenerationPrompt == nil || *f.AddGenerationPrompt
 	switch last := r.Messages[len(r.Messages)-1]; {
 	case f.ContinueFinal && last.Role != "assistant":
-		return failure.Invalid("continue_final_message", "continue_final_message needs the last message to be the assistant's, not of role %q", last.Role)
+		return fault.Invalid("continue_final_message", "continue_final_message needs the last message to be the assistant's, not of role %q", last.Role)
 	case f.ContinueFinal && f.AddGenerationPrompt != nil && opens:
-		return failure.Invalid("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
+		return fault.Invalid("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
 	case !opens && !f.ContinueFinal:
 		setTemplateVar(r, "add_generation_prompt", false)
 	}
@@ -183,7 +187,7 @@ func parseFunctionCall(raw json.RawMessage) (toolChoice, error) {
 	var named functionTool
 	err := httpio.DecodeJSON(raw, "function_call", &named)
 	if err == nil && named.Name == "" {
-		err = failure.Invalid("function_call", `function_call must be "auto", "none" or {"name":"…"}`)
+		err = fault.Invalid("function_call", `function_call must be "auto", "none" or {"name":"…"}`)
 	}
 	return toolChoice{name: named.Name}, err
 }
@@ -210,33 +214,26 @@ var roles = map[string]string{
 func (m *chatMessage) parse(param string) (chat.Message, error) {
 	role, known := roles[m.Role]
 	if !known {
-		return chat.Message{}, failure.Invalid(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
+		return chat.Message{}, fault.Invalid(param+".role", "%s.role must be system, developer, user, assistant, tool or function, not %q", param, httpio.Shorten(m.Role))
 	}
-	var content string
-	var pictures [][]byte
+	var parsed chat.Message
 	var err error
 	switch role {
 	case "tool":
-		content, pictures, err = parseSeenResult(m.Content, param+".content")
+		parsed, err = parseSeenResult(m.Content, param+".content")
 	case "user":
-		content, pictures, err = parseSeen(m.Content, param+".content")
+		parsed, err = parseSeen(m.Content, param+".content")
 	default:
-		content, err = parseContent(m.Content, param+".content")
+		parsed.Content, err = parseContent(m.Content, param+".content")
 	}
 	if err != nil {
 		return chat.Message{}, err
 	}
 	if role == "system" {
-		content = withoutBilling(content)
+		parsed.Content = withoutBilling(parsed.Content)
 	}
-	parsed := chat.Message{
-		Role:             role,
-		Content:          cmp.Or(content, m.Refusal),
-		ReasoningContent: cmp.Or(m.ReasoningContent, m.Reasoning),
-		Name:             m.Name,
-		ToolCallID:       m.ToolCallID,
-		Pictures:         pictures,
-	}
+	parsed.Role, parsed.Name, parsed.ToolCallID = role, m.Name, m.ToolCallID
+	parsed.Content, parsed.ReasoningContent = cmp.Or(parsed.Content, m.Refusal), cmp.Or(m.ReasoningContent, m.Reasoning)
 	if m.Role == "function" {
 		parsed.ToolCallID = functionCallID(m.Name)
 	}

@@ -13,10 +13,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 // This file holds what the Responses API has for conversations that become long.
@@ -98,23 +98,23 @@ func checkSummary(a answer) error {
 	case strings.TrimSpace(a.text) != "":
 		return nil
 	case a.done.Reason == infer.FinishLength && !a.done.ContextFull:
-		return failure.Invalid("max_output_tokens", "the model wrote no summary within max_output_tokens: give more, or leave it out")
+		return fault.Invalid("max_output_tokens", "the model wrote no summary within max_output_tokens: give more, or leave it out")
 	case a.done.Reason == infer.FinishLength:
-		return failure.Invalid("input", "the context was full before the model wrote a summary: leave out a part of input")
+		return fault.Invalid("input", "the context was full before the model wrote a summary: leave out a part of input")
 	}
-	return &infer.Error{Code: infer.CodeNotSupported, Message: "the model wrote no summary of the conversation: ask again, or another model"}
+	return &fault.Error{Code: fault.CodeNotSupported, Message: "the model wrote no summary of the conversation: ask again, or another model"}
 }
 
 // summaryText returns the text of an item that stands for a conversation.
 func (item *responseItem) summaryText(param string) (string, error) {
 	text, err := base64.StdEncoding.DecodeString(item.Encrypted)
 	if err != nil || !utf8.Valid(text) {
-		return "", failure.Invalid(param+".encrypted_content", "%s.encrypted_content is not one that this server made", param)
+		return "", fault.Invalid(param+".encrypted_content", "%s.encrypted_content is not one that this server made", param)
 	}
 	return "Summary of the conversation so far:\n" + string(text), nil
 }
 
-// truncate leaves out the oldest messages behind the system prompt until the prompt of r leaves room for an
+// truncate leaves out the oldest messages after the system prompt until the prompt of r leaves room for an
 // answer in the context of its model. If that is not known, because the model is not loaded, nothing is left out.
 func (api *API) truncate(ctx context.Context, r *infer.Request) {
 	status := api.engine.Status()

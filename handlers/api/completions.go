@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -16,9 +17,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // defaultMaxTokens is OpenAI's for text completions.
@@ -26,7 +27,7 @@ const defaultMaxTokens = 16
 
 type completionRequest struct {
 	generationFields
-	Prompt   json.RawMessage `json:"prompt" schema:"required,string|[string]|[integer]|[[integer]]"` // string, array of strings, array of ids, array of arrays of ids
+	Prompt   json.RawMessage `json:"prompt" schema:"required,string|[string]|[integer]|[[integer]]|object|[object]"` // string, array of strings, array of ids, array of arrays of ids, mediaPrompt, array of these
 	Suffix   *string         `json:"suffix"`
 	Echo     bool            `json:"echo"`
 	LogProbs *int            `json:"logprobs"`
@@ -35,8 +36,18 @@ type completionRequest struct {
 
 // completionPrompt is one prompt: text, or tokens if there are any.
 type completionPrompt struct {
-	text   string
-	tokens []int32
+	text     string
+	tokens   []int32
+	pictures [][]byte
+	marked   string // with pictures, text with chat.PictureMark where they are
+}
+
+// putInto makes the prompt that of a request.
+func (p *completionPrompt) putInto(r *infer.Request) {
+	r.Prompt, r.Tokens, r.Pictures = p.text, p.tokens, p.pictures
+	if len(p.pictures) > 0 {
+		r.Prompt = p.marked
+	}
 }
 
 // completions answers POST /v1/completions.
@@ -65,7 +76,7 @@ var completionNames = map[string]string{"alternatives": "logprobs", "tokens": "p
 
 // aboutPrompt replaces the engine's name of a field in an error by that of the request's field.
 func aboutPrompt(err error) error {
-	e, ok := errors.AsType[*infer.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || completionNames[e.Param] == "" {
 		return err
 	}
@@ -95,7 +106,7 @@ func (api *API) completionJob(ctx context.Context, body *completionRequest) (*co
 		return nil, err
 	}
 	if all := len(prompts) * of; all > httpio.MaxAnswers {
-		return nil, failure.Invalid("prompt", "prompt asks for %d answers in all; at most %d are written for one request", all, httpio.MaxAnswers)
+		return nil, fault.Invalid("prompt", "prompt asks for %d answers in all; at most %d are written for one request", all, httpio.MaxAnswers)
 	}
 	job := &completionJob{
 		body: body,
@@ -111,11 +122,11 @@ func (api *API) completionJob(ctx context.Context, body *completionRequest) (*co
 		echoes: make([]string, len(prompts)),
 	}
 	for i, p := range prompts {
-		r.Prompt, r.Tokens = p.text, p.tokens
+		p.putInto(&r)
 		switch {
 		case body.fillsIn():
-			if r.Prompt, r.Tokens, err = "", nil, nil; p.tokens != nil {
-				return nil, failure.Invalid("suffix", "suffix needs a prompt that is text, not tokens")
+			if r.Prompt, r.Tokens, r.Pictures = "", nil, nil; p.tokens != nil || p.pictures != nil {
+				return nil, fault.Invalid("suffix", "suffix needs a prompt that is text, without tokens and pictures")
 			}
 			if r.Tokens, err = api.fillIn(ctx, body.Model, infill{prefix: p.text, suffix: *body.Suffix}); err != nil {
 				return nil, err
@@ -152,15 +163,15 @@ func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt
 	}
 	r.PromptLogProb = b.Echo && b.LogProbs != nil
 	if b.fillsIn() && r.PromptLogProb {
-		return r, nil, failure.Invalid("suffix", "suffix and echo with logprobs exclude each other: the prompt that would be scored is not the one that was sent")
+		return r, nil, fault.Invalid("suffix", "suffix and echo with logprobs exclude each other: the prompt that would be scored is not the one that was sent")
 	}
-	if prompts, err = parsePrompts(b.Prompt, "prompt"); err != nil {
+	if prompts, err = parsePrompts(b.Prompt, "prompt", true); err != nil {
 		return r, nil, err
 	}
 	return r, prompts, nil
 }
 
-// fillsIn reports whether the answer stands between prompt and suffix.
+// fillsIn reports whether the answer is between prompt and suffix.
 func (b *completionRequest) fillsIn() bool { return b.Suffix != nil && *b.Suffix != "" }
 
 // choices returns n and best_of.
@@ -174,53 +185,67 @@ func (b *completionRequest) choices() (n, of int, err error) {
 	}
 	switch {
 	case of < n:
-		return 0, 0, failure.Invalid("best_of", "best_of is %d, but n is %d: the best n of best_of answers are returned", of, n)
+		return 0, 0, fault.Invalid("best_of", "best_of is %d, but n is %d: the best n of best_of answers are returned", of, n)
 	case of > n && b.Stream:
-		return 0, 0, failure.Invalid("best_of", "best_of cannot be more than n in a stream: which answers are the best is known at their end")
+		return 0, 0, fault.Invalid("best_of", "best_of cannot be more than n in a stream: which answers are the best is known at their end")
 	}
 	return n, of, nil
 }
 
-// parsePrompts reads the four forms of prompt.
-func parsePrompts(raw json.RawMessage, name string) ([]completionPrompt, error) {
+// promptForms are the forms of a prompt by the first byte of their JSON.
+var promptForms = map[byte]string{'"': "a string", '[': "an array of token ids", '{': "an object with prompt_string and multimodal_data"}
+
+// parsePrompts reads one prompt, or an array of prompts of one form. With seen they may be objects, which have pictures.
+func parsePrompts(raw json.RawMessage, name string, seen bool) ([]completionPrompt, error) {
 	forms := name + " must be a string, an array of strings, an array of token ids or an array of arrays of token ids"
+	if seen {
+		forms += ", or an object with prompt_string and multimodal_data, or an array of these"
+	}
+	form := firstByte(raw)
+	if form == '[' {
+		form = firstByte(bytes.TrimLeft(raw, " \t\r\n")[1:])
+	}
+	switch {
+	case firstByte(raw) != '[' && promptForms[form] == "", form == '{' && !seen:
+		return nil, fault.Invalid(name, "%s", forms)
+	case form == ']':
+		return nil, fault.Invalid(name, "%s is an empty array; %s", name, forms)
+	case firstByte(raw) != '[', promptForms[form] == "":
+		p, err := parsePrompt(raw, name)
+		return []completionPrompt{p}, err
+	}
+	var list []json.RawMessage
+	if err := httpio.DecodeJSON(raw, name, &list); err != nil {
+		return nil, err
+	}
+	prompts := make([]completionPrompt, len(list))
+	for i, one := range list {
+		where := fmt.Sprintf("%s[%d]", name, i)
+		if firstByte(one) != form {
+			return nil, fault.Invalid(where, "%s must be %s, as the first one is", where, promptForms[form])
+		}
+		var err error
+		if prompts[i], err = parsePrompt(one, where); err != nil {
+			return nil, err
+		}
+	}
+	return prompts, nil
+}
+
+// parsePrompt reads one prompt.
+func parsePrompt(raw json.RawMessage, name string) (p completionPrompt, err error) {
 	switch firstByte(raw) {
 	case '"':
-		var text string
-		err := httpio.DecodeJSON(raw, name, &text)
-		return []completionPrompt{{text: text}}, err
-	case '[':
+		err = httpio.DecodeJSON(raw, name, &p.text)
+	case '{':
+		var media mediaPrompt
+		if err = httpio.DecodeJSON(raw, name, &media); err == nil {
+			p, err = media.parse(name)
+		}
 	default:
-		return nil, failure.Invalid(name, "%s", forms)
+		err = httpio.DecodeJSON(raw, name, &p.tokens)
 	}
-	switch firstByte(bytes.TrimLeft(raw, " \t\r\n")[1:]) {
-	case '"':
-		var texts []string
-		if err := httpio.DecodeJSON(raw, name, &texts); err != nil {
-			return nil, err
-		}
-		prompts := make([]completionPrompt, len(texts))
-		for i, text := range texts {
-			prompts[i].text = text
-		}
-		return prompts, nil
-	case '[':
-		var lists [][]int32
-		if err := httpio.DecodeJSON(raw, name, &lists); err != nil {
-			return nil, err
-		}
-		prompts := make([]completionPrompt, len(lists))
-		for i, tokens := range lists {
-			prompts[i].tokens = tokens
-		}
-		return prompts, nil
-	case ']':
-		return nil, failure.Invalid(name, "%s is an empty array; %s", name, forms)
-	default:
-		var tokens []int32
-		err := httpio.DecodeJSON(raw, name, &tokens)
-		return []completionPrompt{{tokens: tokens}}, err
-	}
+	return p, err
 }
 
 // Completion is the response to a text completion, and each event of its stream.
@@ -473,5 +498,5 @@ func (api *API) textStart(ctx context.Context, model string) ([]int32, error) {
 			return tokens, err
 		}
 	}
-	return nil, failure.Invalid("prompt", "prompt is empty, and %s has no token that a text begins with: give text or token ids", api.modelName(model))
+	return nil, fault.Invalid("prompt", "prompt is empty, and %s has no token that a text begins with: give text or token ids", api.modelName(model))
 }

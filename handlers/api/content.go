@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"strings"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 // This file reads the content of messages, which is text in several forms.
@@ -53,10 +54,10 @@ func plainPart(part json.RawMessage, where string) (string, error) {
 		return "", err
 	}
 	if what, ok := unsupportedParts[p.Type]; ok {
-		return "", failure.Invalid(where, "the model cannot %s: remove %s", what, where)
+		return "", fault.Invalid(where, "the model cannot %s: remove %s", what, where)
 	}
 	if !textParts[p.Type] {
-		return "", failure.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(p.Type))
+		return "", fault.Invalid(where+".type", "%s.type must be text, not %q", where, httpio.Shorten(p.Type))
 	}
 	return cmp.Or(p.Text, p.Refusal), nil
 }
@@ -65,8 +66,8 @@ func plainPart(part json.RawMessage, where string) (string, error) {
 type seenContent struct {
 	texts    []string
 	marked   strings.Builder // the texts with a mark for each picture
-	pictures [][]byte
-	text     bool // what came last is text
+	pictures chat.Message    // no text
+	text     bool            // what came last is text
 }
 
 func (s *seenContent) addText(text string) {
@@ -78,78 +79,94 @@ func (s *seenContent) addText(text string) {
 	s.text = true
 }
 
-func (s *seenContent) addPicture(data []byte) {
-	s.pictures, s.text = append(s.pictures, data), false
+func (s *seenContent) addPicture(p infer.Picture) {
+	s.text = false
 	s.marked.WriteString(chat.PictureMark)
+	s.pictures.AddPicture(p.File, p.Detail)
 }
 
-// content returns the texts as lines. Where there are pictures, each has a mark.
-func (s *seenContent) content() (string, [][]byte) {
-	if len(s.pictures) == 0 {
-		return strings.Join(s.texts, "\n"), nil
+// message returns a message with the texts as lines. Where there are pictures, each has a mark.
+func (s *seenContent) message() chat.Message {
+	if len(s.pictures.Pictures) == 0 {
+		return chat.Message{Content: strings.Join(s.texts, "\n")}
 	}
-	return s.marked.String(), s.pictures
+	m := s.pictures
+	m.Content = s.marked.String()
+	return m
 }
 
 // parseSeen reads the content of a message that may have pictures, which have marks in the text.
-func parseSeen(raw json.RawMessage, param string) (content string, pictures [][]byte, err error) {
+func parseSeen(raw json.RawMessage, param string) (chat.Message, error) {
 	return parsePictures(raw, param, pictureOf, plainPart)
 }
 
 // parsePictures reads the content of a message: picture reads the parts that are pictures, and text all others.
-func parsePictures(raw json.RawMessage, param string, picture func(json.RawMessage, string) ([]byte, bool, error), text func(json.RawMessage, string) (string, error)) (content string, pictures [][]byte, err error) {
+func parsePictures(raw json.RawMessage, param string, picture func(json.RawMessage, string) (infer.Picture, bool, error), text func(json.RawMessage, string) (string, error)) (chat.Message, error) {
 	if firstByte(raw) != '[' {
-		content, err = joinParts(raw, param, text)
-		return content, nil, err
+		content, err := joinParts(raw, param, text)
+		return chat.Message{Content: content}, err
 	}
 	var parts []json.RawMessage
 	if err := httpio.DecodeJSON(raw, param, &parts); err != nil {
-		return "", nil, err
+		return chat.Message{}, err
 	}
 	var seen seenContent
 	for i, part := range parts {
 		where := fmt.Sprintf("%s[%d]", param, i)
-		data, is, err := picture(part, where)
+		shown, is, err := picture(part, where)
 		if err != nil {
-			return "", nil, err
+			return chat.Message{}, err
 		}
 		if is {
-			seen.addPicture(data)
+			seen.addPicture(shown)
 			continue
 		}
 		said, err := text(part, where)
 		if err != nil {
-			return "", nil, err
+			return chat.Message{}, err
 		}
 		seen.addText(said)
 	}
-	content, pictures = seen.content()
-	return content, pictures, nil
+	return seen.message(), nil
 }
 
-// pictureOf returns the file of a part that is a picture: image_url of OpenAI's chat completions, input_image of its
+// details are the values of OpenAI's field detail. It has no word for what is between low and high.
+var details = map[string]chat.Detail{"": chat.Full, "auto": chat.Full, "high": chat.Full, "original": chat.Full, "medium": chat.Medium, "low": chat.Low}
+
+func parseDetail(name, param string) (chat.Detail, error) {
+	d, known := details[name]
+	if !known {
+		return d, fault.Invalid(param, "%s must be low, medium, high or auto, not %q", param, httpio.Shorten(name))
+	}
+	return d, nil
+}
+
+// pictureOf returns the picture of a part that is one: image_url of OpenAI's chat completions, input_image of its
 // responses, image of Anthropic's messages.
-func pictureOf(raw json.RawMessage, where string) (data []byte, is bool, err error) {
+func pictureOf(raw json.RawMessage, where string) (shown infer.Picture, is bool, err error) {
 	var p struct {
 		contentPart
+		Detail string          `json:"detail"`
 		FileID string          `json:"file_id"`
 		Source json.RawMessage `json:"source"`
 	}
 	if json.Unmarshal(raw, &p) != nil {
-		return nil, false, nil
+		return shown, false, nil
 	}
 	switch p.Type {
 	case "image_url", "input_image":
 		if p.FileID != "" {
-			return nil, true, failure.Invalid(where+".file_id", "%s.file_id is not supported, because this server stores no files: send the picture itself as a data: URL in image_url", where)
+			return shown, true, fault.Invalid(where+".file_id", "%s.file_id is not supported, because this server stores no files: send the picture itself as a data: URL in image_url", where)
 		}
-		data, err = p.picture(where + ".image_url")
-		return data, true, err
+		if shown, err = p.picture(where + ".image_url"); err == nil && p.Type == "input_image" {
+			shown.Detail, err = parseDetail(p.Detail, where+".detail")
+		}
+		return shown, true, err
 	case "image":
-		data, err = pictureSource(p.Source, where+".source")
-		return data, true, err
+		shown.File, err = pictureSource(p.Source, where+".source")
+		return shown, true, err
 	}
-	return nil, false, nil
+	return shown, false, nil
 }
 
 // pictureSource returns the file of the source of an image of Anthropic's API.
@@ -168,34 +185,41 @@ func pictureSource(raw json.RawMessage, param string) ([]byte, error) {
 	case "url":
 		return dataURL(source.URL, param+".url")
 	}
-	return nil, failure.Invalid(param+".type", "%s.type must be base64 or url, not %q", param, httpio.Shorten(source.Type))
+	return nil, fault.Invalid(param+".type", "%s.type must be base64 or url, not %q", param, httpio.Shorten(source.Type))
 }
 
-// picture returns the file of the picture of an image_url.
-func (p *contentPart) picture(param string) ([]byte, error) {
+// picture returns the picture of an image_url.
+func (p *contentPart) picture(param string) (shown infer.Picture, err error) {
 	var url string
 	if firstByte(p.ImageURL) == '{' {
 		var object struct {
-			URL string `json:"url"`
+			URL    string `json:"url"`
+			Detail string `json:"detail"`
 		}
 		if err := httpio.DecodeJSON(p.ImageURL, param, &object); err != nil {
-			return nil, err
+			return shown, err
+		}
+		if shown.Detail, err = parseDetail(object.Detail, param+".detail"); err != nil {
+			return shown, err
 		}
 		url, param = object.URL, param+".url"
 	} else if err := httpio.DecodeJSON(p.ImageURL, param, &url); err != nil {
-		return nil, err
+		return shown, err
 	}
-	return dataURL(url, param)
+	shown.File, err = dataURL(url, param)
+	return shown, err
 }
 
-// dataURL returns the file in a data: URL.
+// dataURL returns the file in a data: URL; of an http or https address the address itself, which showPictures replaces.
 func dataURL(url, param string) ([]byte, error) {
 	head, encoded, ok := strings.Cut(url, ",")
 	switch {
+	case isAddress(url):
+		return []byte(url), nil
 	case !strings.HasPrefix(head, "data:"):
-		return nil, failure.Invalid(param, "%s must be a data: URL with the picture itself; this server does not fetch pictures from other addresses", param)
+		return nil, fault.Invalid(param, "%s must be a data: URL with the picture itself, or an https address", param)
 	case !ok || !strings.HasSuffix(head, ";base64"):
-		return nil, failure.Invalid(param, "%s must have the picture in base64: data:image/png;base64,…", param)
+		return nil, fault.Invalid(param, "%s must have the picture in base64: data:image/png;base64,…", param)
 	}
 	return pictureFile(encoded, param)
 }
@@ -204,7 +228,7 @@ func dataURL(url, param string) ([]byte, error) {
 func pictureFile(encoded, param string) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, failure.Invalid(param, "%s is not valid base64: %s", param, err)
+		return nil, fault.Invalid(param, "%s is not valid base64: %s", param, err)
 	}
 	return data, nil
 }
@@ -216,10 +240,10 @@ func parseResult(raw json.RawMessage, param string) (string, error) {
 }
 
 // parseSeenResult is parseResult for a result with pictures. What cannot be read of them becomes text, too.
-func parseSeenResult(raw json.RawMessage, param string) (string, [][]byte, error) {
-	picture := func(part json.RawMessage, where string) ([]byte, bool, error) {
-		data, is, err := pictureOf(part, where)
-		return data, is && err == nil, nil
+func parseSeenResult(raw json.RawMessage, param string) (chat.Message, error) {
+	picture := func(part json.RawMessage, where string) (infer.Picture, bool, error) {
+		shown, is, err := pictureOf(part, where)
+		return shown, is && err == nil, nil
 	}
 	return parsePictures(raw, param, picture, resultPart)
 }
@@ -241,7 +265,7 @@ func joinParts(raw json.RawMessage, param string, part func(raw json.RawMessage,
 		return text, err
 	case '[':
 	default:
-		return "", failure.Invalid(param, "%s must be a string, null or an array of parts", param)
+		return "", fault.Invalid(param, "%s must be a string, null or an array of parts", param)
 	}
 	var parts []json.RawMessage
 	if err := httpio.DecodeJSON(raw, param, &parts); err != nil {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // EmbeddingsRequest is the body of POST /v1/embeddings, with llama-server's content.
@@ -85,7 +85,7 @@ func (api *API) embedTexts(c echo.Context) error {
 
 // embedInputs returns the inputs of a field that has them in one of OpenAI's forms.
 func embedInputs(raw json.RawMessage, name string) (inputs []infer.EmbedInput, err error) {
-	prompts, err := parsePrompts(raw, name)
+	prompts, err := parsePrompts(raw, name, false)
 	for _, p := range prompts {
 		inputs = append(inputs, infer.EmbedInput{Text: p.text, Tokens: p.tokens})
 	}
@@ -99,7 +99,7 @@ func normalized(e infer.Embeddings, dimensions *int) ([]infer.Vector, error) {
 	if dimensions != nil {
 		n = *dimensions
 		if len(e.Vectors) > 0 && (n < 1 || n > len(e.Vectors[0])) {
-			return nil, failure.Invalid("dimensions", "dimensions is %d: must be from 1 to the %d that this model computes", n, len(e.Vectors[0]))
+			return nil, fault.Invalid("dimensions", "dimensions is %d: must be from 1 to the %d that this model computes", n, len(e.Vectors[0]))
 		}
 	}
 	units := make([]infer.Vector, len(e.Vectors))
@@ -120,7 +120,7 @@ func (api *API) embeddings(c echo.Context) error {
 		return api.answerLlamaEmbedding(c, body)
 	}
 	if body.Encoding != "" && body.Encoding != "float" && body.Encoding != "base64" {
-		return failure.Invalid("encoding_format", "encoding_format %q is neither float nor base64", httpio.Shorten(body.Encoding))
+		return fault.Invalid("encoding_format", "encoding_format %q is neither float nor base64", httpio.Shorten(body.Encoding))
 	}
 	inputs, err := embedInputs(body.Input, "input")
 	if err != nil {
@@ -166,7 +166,7 @@ func (api *API) answerLlamaEmbedding(c echo.Context, body EmbeddingsRequest) err
 		return err
 	}
 	if n := body.Normalize; n != nil && *n != -1 && *n != 2 {
-		return failure.Invalid("embd_normalize", "embd_normalize is %d: must be 2 (length 1) or -1 (as the model computes them)", *n)
+		return fault.Invalid("embd_normalize", "embd_normalize is %d: must be 2 (length 1) or -1 (as the model computes them)", *n)
 	}
 	result, err := api.embed(c, infer.EmbedRequest{Model: body.Model, Inputs: inputs})
 	if err != nil {
@@ -229,7 +229,7 @@ func (api *API) embedForOllama(c echo.Context, body OllamaEmbed, inputs []infer.
 
 // ollamaEmbed answers POST /api/embed.
 func (api *API) ollamaEmbed(c echo.Context) error {
-	begun := time.Now()
+	start := time.Now()
 	var body OllamaEmbed
 	if err := httpio.ReadJSON(c, &body); err != nil {
 		return err
@@ -254,7 +254,7 @@ func (api *API) ollamaEmbed(c echo.Context) error {
 		answer.Embeddings = append(answer.Embeddings, v)
 		answer.Tokens += result.Tokens[i]
 	}
-	answer.Total = time.Since(begun)
+	answer.Total = time.Since(start)
 	return c.JSON(http.StatusOK, answer)
 }
 

@@ -3,16 +3,15 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // load answers POST /v1/models/load, which loads a model.
@@ -50,7 +49,7 @@ func (api *API) manage(c echo.Context, change func(ctx context.Context, name str
 		return err
 	}
 	if info.Upstream != nil {
-		return failure.Invalid("model", "%s runs at %s: only models of this machine can be loaded here", info.Name, info.Upstream.Servers[0])
+		return fault.Invalid("model", "%s runs at %s: only models of this machine can be loaded here", info.Name, info.Upstream.Servers[0])
 	}
 	if err := change(c.Request().Context(), info.Name); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (api *API) reload(c echo.Context) error {
 	}
 	var s infer.Setup
 	if err := json.NewDecoder(c.Request().Body).Decode(&s); err != nil {
-		return &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf("the setup is not valid JSON: %v", err)}
+		return fault.Errorf(fault.CodeInvalid, "the setup is not valid JSON: %v", err)
 	}
 	if err := engine.Reload(c.Request().Context(), s); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (api *API) keep(c echo.Context) error {
 	}
 	var body struct{ Seconds *float64 }
 	if err := json.NewDecoder(c.Request().Body).Decode(&body); err != nil {
-		return &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf("the time is not valid JSON: %v", err)}
+		return fault.Errorf(fault.CodeInvalid, "the time is not valid JSON: %v", err)
 	}
 	if err := engine.Keep(c.Request().Context(), body.Seconds); err != nil {
 		return err

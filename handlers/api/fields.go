@@ -11,9 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
@@ -41,17 +41,73 @@ type generationFields struct {
 	MaxTokens             *int            `json:"max_tokens"`
 	Stop                  json.RawMessage `json:"stop" schema:"string|[string]"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
+	ThinkingBudget        *int            `json:"thinking_token_budget"` // vLLM's name: tokens of reasoning after which the answer goes on without
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
 	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: a stream reports the progress of the prefill
 	TimingsPerToken       bool            `json:"timings_per_token"` // llama-server's: each chunk of a stream has timings
 	formFields
+	declinedFields `schema:"-"`
+}
+
+// declinedFields change an answer where vLLM, llama-server or OpenAI serve it, and have no counterpart here: they are refused,
+// unless their value turns them off.
+type declinedFields struct {
+	StructuredOutputs json.RawMessage `json:"structured_outputs"`
+	GuidedJSON        json.RawMessage `json:"guided_json"`
+	GuidedRegex       json.RawMessage `json:"guided_regex"`
+	GuidedChoice      json.RawMessage `json:"guided_choice"`
+	GuidedGrammar     json.RawMessage `json:"guided_grammar"`
+	StopTokens        json.RawMessage `json:"stop_token_ids"`
+	IncludeStop       json.RawMessage `json:"include_stop_str_in_output"`
+	MinTokens         json.RawMessage `json:"min_tokens"`
+	AllowedTokens     json.RawMessage `json:"allowed_token_ids"`
+	BadWords          json.RawMessage `json:"bad_words"`
+	BeamSearch        json.RawMessage `json:"use_beam_search"`
+	PromptScores      json.RawMessage `json:"prompt_logprobs"`
+	WebSearch         json.RawMessage `json:"web_search_options"`
+	PostSampling      json.RawMessage `json:"post_sampling_probs"`
+	ResponseFields    json.RawMessage `json:"response_fields"`
+	Adapters          json.RawMessage `json:"lora"`
+}
+
+// refuse returns an error for the first field that is on.
+func (f *declinedFields) refuse() error {
+	const form = "response_format, json_schema and grammar say what an answer must be"
+	for _, field := range []struct {
+		name  string
+		value json.RawMessage
+		todo  string
+	}{
+		{"structured_outputs", f.StructuredOutputs, form}, {"guided_json", f.GuidedJSON, form}, {"guided_regex", f.GuidedRegex, form}, {"guided_choice", f.GuidedChoice, form}, {"guided_grammar", f.GuidedGrammar, form},
+		{"stop_token_ids", f.StopTokens, "stop has texts that end an answer"},
+		{"include_stop_str_in_output", f.IncludeStop, "an answer ends before a stop string"},
+		{"min_tokens", f.MinTokens, "ignore_eos has an answer go on until max_tokens"},
+		{"allowed_token_ids", f.AllowedTokens, "logit_bias changes how likely tokens are"},
+		{"bad_words", f.BadWords, "banned_strings has texts that an answer must not have"},
+		{"use_beam_search", f.BeamSearch, "best_of of /v1/completions chooses among several answers"},
+		{"prompt_logprobs", f.PromptScores, "echo with logprobs of /v1/completions scores a prompt"},
+		{"web_search_options", f.WebSearch, "this server searches nothing: put what was found into a message"},
+		{"post_sampling_probs", f.PostSampling, "probabilities are those that the model gives, before the samplers"},
+		{"response_fields", f.ResponseFields, "a response has all fields"},
+		{"lora", f.Adapters, "models are used as they are in their files"},
+	} {
+		switch string(bytes.TrimSpace(field.value)) {
+		case "", "null", "false", "0", "[]", `""`:
+		default:
+			return fault.Invalid(field.name, "%s is not supported: %s", field.name, field.todo)
+		}
+	}
+	return nil
 }
 
 // request returns the engine's request for the fields, without its prompt or messages.
 func (f *generationFields) request() (infer.Request, error) {
 	r := infer.DefaultRequest()
 	r.Model = f.Model
-	r.IgnoreEOS = f.IgnoreEOS
+	r.IgnoreEOS, r.ReasoningBudget = f.IgnoreEOS, f.ThinkingBudget
+	if err := f.refuse(); err != nil {
+		return r, err
+	}
 	if err := f.formFields.fill(&r); err != nil {
 		return r, err
 	}
@@ -60,7 +116,7 @@ func (f *generationFields) request() (infer.Request, error) {
 		return r, err
 	}
 	if len(f.Banned) > 0 && len(f.BannedTokens) > 0 {
-		return r, failure.Invalid("banned_tokens", "banned_strings and banned_tokens are two names of one field; give one")
+		return r, fault.Invalid("banned_tokens", "banned_strings and banned_tokens are two names of one field; give one")
 	}
 	r.BannedStrings = slices.Concat(f.Banned, f.BannedTokens)
 	if err := setCount(&r.MaxTokens, "max_tokens", f.MaxTokens); err != nil {
@@ -93,7 +149,7 @@ func (f *generationFields) params() (p sample.Params, unset []string, err error)
 	}
 	var wrong *sample.FieldError
 	if err := p.Validate(); errors.As(err, &wrong) {
-		return p, nil, failure.Invalid(wrong.Field, "%v", wrong)
+		return p, nil, fault.Invalid(wrong.Field, "%v", wrong)
 	}
 	return p, unset, nil
 }
@@ -124,7 +180,7 @@ func parseLogitBias(biases map[string]float64) (map[int32]float64, error) {
 	for key, bias := range biases {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
-			return nil, failure.Invalid("logit_bias", "logit_bias has the key %q: keys are token ids", httpio.Shorten(key))
+			return nil, fault.Invalid("logit_bias", "logit_bias has the key %q: keys are token ids", httpio.Shorten(key))
 		}
 		parsed[int32(id)] = bias
 	}
@@ -147,7 +203,7 @@ func parseStop(raw json.RawMessage) ([]string, error) {
 			return nil, err
 		}
 	default:
-		return nil, failure.Invalid("stop", "stop must be a string or an array of strings")
+		return nil, fault.Invalid("stop", "stop must be a string or an array of strings")
 	}
 	var stops []string
 	for _, s := range all {

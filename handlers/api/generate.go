@@ -10,7 +10,7 @@ import (
 
 // generateStream answers POST /v1/generate, the engine's own API: the body is an
 // infer.Request, the response one infer.Event per line. A server calls its worker through it,
-// so it loses nothing: errors are whole infer.Errors, as the response or in its last line.
+// so it loses nothing: errors are whole fault.Errors, as the response or in its last line.
 func (api *API) generateStream(c echo.Context) error {
 	r := infer.DefaultRequest()
 	if err := httpio.ReadStrictJSON(c, &r); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 type healthBody struct {
@@ -91,7 +92,7 @@ func (api *API) health(c echo.Context) error {
 		})
 	}
 	body := notReadyBody{Status: string(s.State), Trouble: s.Trouble}
-	f := failure.Describe(&infer.Error{Code: infer.CodeLoading})
+	f := failure.Describe(&fault.Error{Code: fault.CodeLoading})
 	switch {
 	case s.State == infer.StateLoading:
 		body.Loading = &s.Loading

@@ -3,10 +3,10 @@ package api
 import (
 	"context"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 )
 
-// infill is a gap to fill: what stands before and after it, and texts that the answer may draw on.
+// infill is a gap to fill: what precedes and follows it, and texts that the answer may draw on.
 type infill struct{ extra, prefix, suffix string }
 
 // infillMarkers are the names of the tokens between which models were trained to fill in the middle.
@@ -76,12 +76,12 @@ func (api *API) fillIn(ctx context.Context, model string, gap infill) ([]int32, 
 		return nil, err
 	}
 	if !ok {
-		return nil, failure.Invalid("suffix", "%s cannot fill in the middle: its vocabulary has no tokens for that; use a model for code, such as Qwen2.5-Coder", api.modelName(model))
+		return nil, fault.Invalid("suffix", "%s cannot fill in the middle: its vocabulary has no tokens for that; use a model for code, such as Qwen2.5-Coder", api.modelName(model))
 	}
 	prompt := t.begin
 	for _, piece := range []struct {
 		text string
-		then int32 // the marker behind it
+		then int32 // the marker after it
 	}{{gap.extra, t.prefix}, {gap.prefix, t.suffix}, {gap.suffix, t.middle}} {
 		if piece.text != "" {
 			ids, err := api.engine.Tokenize(ctx, model, piece.text, false, false)

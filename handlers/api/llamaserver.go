@@ -15,10 +15,11 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
-// This file is llama-server's API beside its tools: /completion, /infill, /props and /slots.
+// This file is llama-server's API apart from its tools: /completion, /infill, /props and /slots.
 
 // LlamaRequest are the fields that /completion and /infill share.
 type LlamaRequest struct {
@@ -32,7 +33,8 @@ type LlamaRequest struct {
 // LlamaCompletion is the body of POST /completion.
 type LlamaCompletion struct {
 	LlamaRequest
-	Prompt json.RawMessage `json:"prompt" schema:"required,string|[integer]"` // a string, or an array of token ids
+	Prompt json.RawMessage `json:"prompt" schema:"required,string|[integer]|object|[object]"` // a string, an array of token ids, or a mediaPrompt
+	Images json.RawMessage `json:"image_data" schema:"[object]"`                              // numberedPictures, for a prompt that is a string
 }
 
 // LlamaInfill is the body of POST /infill.
@@ -88,7 +90,7 @@ func pairedBiases(raw json.RawMessage) (biases map[string]float64, err error) {
 			err = httpio.DecodeJSON(pair[1], fmt.Sprintf("logit_bias[%d][1]", i), &bias)
 		}
 		if err != nil || json.Unmarshal(pair[0], &id) != nil {
-			return nil, failure.Invalid("logit_bias", "logit_bias[%d] must be a token id with a bias, or with false", i)
+			return nil, fault.Invalid("logit_bias", "logit_bias[%d] must be a token id with a bias, or with false", i)
 		}
 		biases[strconv.Itoa(int(id))] = bias
 	}
@@ -108,14 +110,18 @@ func (api *API) llamaCompletion(c echo.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	prompts, err := parsePrompts(body.Prompt, "prompt")
+	prompts, err := parsePrompts(body.Prompt, "prompt", true)
 	if err != nil {
 		return err
 	}
 	if len(prompts) != 1 || prompts[0].text == "" && len(prompts[0].tokens) == 0 {
-		return failure.Invalid("prompt", "prompt must be one text, or one array of token ids, that is not empty; POST /v1/completions takes several")
+		return fault.Invalid("prompt", "prompt must be one text, or one array of token ids, that is not empty; POST /v1/completions takes several")
 	}
-	r.Prompt, r.Tokens = prompts[0].text, prompts[0].tokens
+	prompt, err := prompts[0].withImageData(body.Images)
+	if err != nil {
+		return err
+	}
+	prompt.putInto(&r)
 	return api.llamaAnswer(c, r, &body.LlamaRequest)
 }
 
@@ -286,12 +292,13 @@ type LlamaProps struct {
 	Template   string          `json:"chat_template"`
 	Build      string          `json:"build_info"`
 	Modalities map[string]bool `json:"modalities"`
+	Marker     string          `json:"media_marker"`
 }
 
 // llamaProps answers GET /props with what is known of the loaded model.
 func (api *API) llamaProps(c echo.Context) error {
 	s := api.engine.Status()
-	props := LlamaProps{Model: s.Model.Name, Alias: s.Model.Name, Build: api.fingerprint(), Modalities: map[string]bool{"vision": s.Model.Vision, "audio": false}}
+	props := LlamaProps{Model: s.Model.Name, Alias: s.Model.Name, Build: api.fingerprint(), Modalities: map[string]bool{"vision": s.Model.Vision, "audio": false}, Marker: mediaMarker}
 	props.Defaults.Context, props.Defaults.Params = s.ContextLength, sample.DefaultParams()
 	if details, err := api.list.Details(s.Model.Name); err == nil && details.Template != nil {
 		props.Template = details.Template.Source

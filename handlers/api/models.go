@@ -10,6 +10,7 @@ import (
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 type modelList struct {
@@ -56,6 +57,7 @@ type modelMeta struct {
 	Embedding    int    `json:"embedding,omitempty"` // width of the embeddings that it computes; 0: it computes none
 	Ranks        bool   `json:"ranks,omitempty"`     // it scores documents for a query
 	Vision       bool   `json:"vision,omitempty"`    // it reads pictures
+	Tools        bool   `json:"tools,omitempty"`     // it can be given tools
 	Demo         bool   `json:"demo,omitempty"`
 	Upstream     string `json:"upstream,omitempty"` // HOST:PORT of another engine that runs it
 }
@@ -107,7 +109,7 @@ func (api *API) find(c echo.Context, name string) (infer.ModelInfo, error) {
 		}
 	}
 	if i < 0 {
-		return infer.ModelInfo{}, &infer.Error{Code: infer.CodeNotFound, Param: "model",
+		return infer.ModelInfo{}, &fault.Error{Code: fault.CodeNotFound, Param: "model",
 			Message: "there is no model called \"" + httpio.Shorten(name) + "\"; GET /v1/models lists those there are"}
 	}
 	return infos[i], nil
@@ -140,6 +142,7 @@ func (api *API) describeModel(info infer.ModelInfo) modelBody {
 			Embedding:    info.Embedding,
 			Ranks:        info.Ranks,
 			Vision:       info.Vision,
+			Tools:        info.TakesTools(),
 			Demo:         info.Demo,
 			Upstream:     upstream,
 		},

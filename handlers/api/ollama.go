@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // This file and the others with this prefix are Ollama's API, below /api. Bodies and errors have
@@ -71,8 +72,8 @@ func untagged(name string) string { return strings.TrimSuffix(name, ":latest") }
 
 // ollamaErr replaces the text about an unknown model by Ollama's, which its clients search for.
 func ollamaErr(err error, model string) error {
-	e, ok := errors.AsType[*infer.Error](err)
-	if !ok || e.Code != infer.CodeNotFound || e.Param != "model" {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || e.Code != fault.CodeNotFound || e.Param != "model" {
 		return err
 	}
 	named := *e
@@ -177,13 +178,11 @@ func capabilities(info infer.ModelInfo) []string {
 	if info.Vision {
 		list = append(list, "vision")
 	}
-	if up := info.Upstream; up != nil {
-		if up.Tools {
-			list = append(list, "tools")
-		}
-		if len(up.TemplateVars) > 0 {
-			list = append(list, "thinking")
-		}
+	if info.TakesTools() {
+		list = append(list, "tools")
+	}
+	if up := info.Upstream; up != nil && len(up.TemplateVars) > 0 {
+		list = append(list, "thinking")
 	}
 	return list
 }

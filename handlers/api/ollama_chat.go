@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
@@ -87,7 +88,7 @@ func ollamaFormat(raw json.RawMessage) (json.RawMessage, error) {
 			return anyObject, nil
 		}
 	}
-	return nil, failure.Invalid("format", `format must be "json" or a JSON schema, an object`)
+	return nil, fault.Invalid("format", `format must be "json" or a JSON schema, an object`)
 }
 
 // ollamaThink sets the template's variables for think.
@@ -103,7 +104,7 @@ func ollamaThink(r *infer.Request, raw json.RawMessage) error {
 			return err
 		}
 		if !slices.Contains(levels, level) {
-			return failure.Invalid("think", "think must be true, false, low, medium, high or max, not %q", httpio.Shorten(level))
+			return fault.Invalid("think", "think must be true, false, low, medium, high or max, not %q", httpio.Shorten(level))
 		}
 		if level == "max" {
 			level = "high" // templates know no more
@@ -126,10 +127,10 @@ func (api *API) checkThink(model string, raw json.RawMessage) error {
 		return nil
 	}
 	details, err := api.list.Details(api.modelName(model))
-	if err != nil || details.Template != nil && slices.Contains(templateCapabilities(details.Template.Source), "thinking") {
+	if err != nil || details.Template != nil && thinks(details.Template.Source) {
 		return nil
 	}
-	return failure.Invalid("think", "%q does not support thinking: leave think out", details.Name)
+	return fault.Invalid("think", "%q does not support thinking: leave think out", details.Name)
 }
 
 // setThinking sets the variables by which templates switch reasoning on or off.
@@ -141,7 +142,7 @@ func setThinking(r *infer.Request, on bool) {
 // keepAlive returns the seconds of a duration as Ollama writes them: "5m", a number of seconds, or a negative
 // one for ever; nil: none is given.
 func keepAlive(raw json.RawMessage) (*float64, error) {
-	wrong := failure.Invalid("keep_alive", `keep_alive must be a duration such as "5m", or a number of seconds`)
+	wrong := fault.Invalid("keep_alive", `keep_alive must be a duration such as "5m", or a number of seconds`)
 	var seconds float64
 	switch firstByte(raw) {
 	case 0, 'n':
@@ -211,8 +212,7 @@ func (api *API) ollamaChat(c echo.Context) (err error) {
 	return api.ollamaAnswer(c, r, shape)
 }
 
-// ollamaMessages returns the conversation. Calls and results without ids, as Ollama's clients send
-// them, get ids, since some templates need them.
+// ollamaMessages returns the conversation.
 func ollamaMessages(list []OllamaMessage) ([]chat.Message, error) {
 	var messages []chat.Message
 	var ids callIDs
@@ -246,7 +246,7 @@ func see(m *chat.Message, raw json.RawMessage, param string) error {
 		}
 	}
 	if len(images) > 0 && m.Role != "user" && m.Role != "tool" {
-		return failure.Invalid(param, "%s cannot be in a message of role %s: put them into one of role user", param, m.Role)
+		return fault.Invalid(param, "%s cannot be in a message of role %s: put them into one of role user", param, m.Role)
 	}
 	if len(images) == 0 {
 		return nil
@@ -254,70 +254,13 @@ func see(m *chat.Message, raw json.RawMessage, param string) error {
 	m.Content = strings.Repeat(chat.PictureMark, len(images)) + chat.WithoutPictureMarks(m.Content)
 	for i, encoded := range images {
 		where := fmt.Sprintf("%s[%d]", param, i)
-		read := pictureFile
-		if strings.HasPrefix(encoded, "data:") {
-			read = dataURL
-		}
-		data, err := read(encoded, where)
+		data, err := encodedPicture(encoded, where)
 		if err != nil {
 			return err
 		}
 		m.Pictures = append(m.Pictures, data)
 	}
 	return nil
-}
-
-// callIDs gives ids to calls without one, and to their results in the order of the calls.
-type callIDs struct {
-	n    int
-	open []namedCall // calls without a result
-}
-
-type namedCall struct{ id, name string }
-
-// complete sets the ids that m lacks.
-func (c *callIDs) complete(m *chat.Message) error {
-	if m.Role == "tool" && m.ToolCallID == "" {
-		m.ToolCallID = c.resultOf(m.Name)
-	}
-	if len(m.ToolCalls) == 0 {
-		return nil
-	}
-	var calls []map[string]json.RawMessage
-	if err := httpio.DecodeJSON(m.ToolCalls, "tool_calls", &calls); err != nil {
-		return err
-	}
-	c.open = nil
-	for _, call := range calls {
-		var id string
-		if json.Unmarshal(call["id"], &id) != nil || id == "" {
-			c.n++
-			id = fmt.Sprintf("call%05d", c.n) // nine characters, which Mistral's templates require
-		}
-		var function struct{ Name string }
-		_ = json.Unmarshal(call["function"], &function) // it was checked
-		c.open = append(c.open, namedCall{id, function.Name})
-		call["id"], _ = json.Marshal(id)
-		call["type"] = json.RawMessage(`"function"`)
-	}
-	var err error
-	m.ToolCalls, err = json.Marshal(calls)
-	return err
-}
-
-// resultOf returns the id of the first call that has no result, of those of the function name if
-// there is one; empty: all have one.
-func (c *callIDs) resultOf(name string) string {
-	i := slices.IndexFunc(c.open, func(call namedCall) bool { return call.name == name })
-	if i < 0 {
-		i = 0
-	}
-	if i >= len(c.open) {
-		return ""
-	}
-	id := c.open[i].id
-	c.open = slices.Delete(c.open, i, i+1)
-	return id
 }
 
 // OllamaGenerate is the body of POST /api/generate.
@@ -382,11 +325,11 @@ func (b *OllamaGenerate) unsupported() error {
 	}
 	switch {
 	case b.Template != "":
-		return failure.Invalid("template", "template is not supported: the model's own chat template is used; write the prompt yourself with raw")
+		return fault.Invalid("template", "template is not supported: the model's own chat template is used; write the prompt yourself with raw")
 	case len(context) > 0:
-		return failure.Invalid("context", "context is not supported: send the conversation to /api/chat")
+		return fault.Invalid("context", "context is not supported: send the conversation to /api/chat")
 	case given(b.Images) && (b.Raw || b.Suffix != "") && string(bytes.TrimSpace(b.Images)) != "[]":
-		return failure.Invalid("images", "images cannot be together with raw or suffix: leave these out, or send the conversation to /api/chat")
+		return fault.Invalid("images", "images cannot be together with raw or suffix: leave these out, or send the conversation to /api/chat")
 	}
 	return nil
 }
@@ -420,7 +363,7 @@ func (api *API) isLoaded(name string) bool {
 
 // ollamaAnswer answers r, as a stream or as a whole.
 func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape) error {
-	shape.begun = time.Now()
+	shape.start = time.Now()
 	if shape.fields.streams() {
 		return api.stream(c, asked{[]infer.Request{r}, shape.names}, func() (sink, error) { return api.openOllamaStream(c, shape) })
 	}
@@ -430,7 +373,7 @@ func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape)
 	}
 	a := answers[0]
 	chunk := shape.chunk(ollamaDelta{a.text, a.reasoning, a.calls, a.tokens})
-	chunk.finish(a.done, time.Since(shape.begun))
+	chunk.finish(a.done, time.Since(shape.start))
 	return c.JSON(http.StatusOK, chunk)
 }
 
@@ -438,7 +381,7 @@ func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape)
 type ollamaShape struct {
 	model  string
 	chat   bool // the text is in message, not in response
-	begun  time.Time
+	start  time.Time
 	fields *ollamaFields
 	names  *toolNames
 }
@@ -561,7 +504,7 @@ func (s *ollamaStream) event(_ int, e infer.Event) error {
 			}
 		}
 		last := s.shape.chunk(ollamaDelta{})
-		last.finish(*e.Done, time.Since(s.shape.begun))
+		last.finish(*e.Done, time.Since(s.shape.start))
 		return s.lines.Send(last)
 	}
 	return nil

@@ -7,10 +7,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/models"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // OllamaPull is the body of POST /api/pull.
@@ -41,7 +41,7 @@ func (api *API) ollamaPull(c echo.Context) error {
 	}
 	name := body.name()
 	if name == "" {
-		return failure.Invalid("model", "model is missing: it is the name of the model to pull")
+		return fault.Invalid("model", "model is missing: it is the name of the model to pull")
 	}
 	if body.Stream != nil && !*body.Stream {
 		if err := api.pull(c.Request().Context(), name, func(OllamaStatus) error { return nil }); err != nil {
@@ -68,19 +68,19 @@ func (api *API) pull(ctx context.Context, name string, report func(OllamaStatus)
 	if err := report(OllamaStatus{Status: "pulling manifest"}); err != nil {
 		return err
 	}
-	d, begun, err := api.list.Pull(ctx, name)
+	d, started, err := api.list.Pull(ctx, name)
 	if err != nil {
 		return err
 	}
 	last, err := api.followPull(ctx, d, report)
 	if err != nil {
-		if begun {
+		if started {
 			_ = api.list.Pause(context.WithoutCancel(ctx), d.File)
 		}
 		return err
 	}
 	if last.State != models.Done {
-		return &infer.Error{Code: infer.CodeClosed, Message: "the download was paused; pull the model again to resume it"}
+		return &fault.Error{Code: fault.CodeClosed, Message: "the download was paused; pull the model again to resume it"}
 	}
 	for _, status := range []string{"verifying sha256 digest", "writing manifest"} {
 		if err := report(OllamaStatus{Status: status}); err != nil {
@@ -143,7 +143,7 @@ func (api *API) ollamaDelete(c echo.Context) (err error) {
 		return err
 	}
 	if body.name() == "" {
-		return failure.Invalid("model", "model is missing: it is the name of the model to delete")
+		return fault.Invalid("model", "model is missing: it is the name of the model to delete")
 	}
 	if err := api.list.Delete(body.name()); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (api *API) ollamaCopy(c echo.Context) (err error) {
 		return err
 	}
 	if body.Source == "" || body.Destination == "" {
-		return failure.Invalid("destination", "source and destination are the names of the model and of its copy")
+		return fault.Invalid("destination", "source and destination are the names of the model and of its copy")
 	}
 	if err := api.list.Copy(c.Request().Context(), untagged(body.Source), untagged(body.Destination)); err != nil {
 		return err

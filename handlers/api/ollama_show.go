@@ -11,10 +11,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -38,7 +38,7 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 		return err
 	}
 	if body.name() == "" {
-		return failure.Invalid("model", "model is missing: it is the name of the model to show")
+		return fault.Invalid("model", "model is missing: it is the name of the model to show")
 	}
 	info, err := api.find(c, body.name())
 	if err != nil {
@@ -58,7 +58,9 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 	}
 	if details.Template != nil && info.Writes() {
 		shown.Template = details.Template.Source
-		shown.Capabilities = append(shown.Capabilities, templateCapabilities(details.Template.Source)...)
+		if thinks(details.Template.Source) {
+			shown.Capabilities = append(shown.Capabilities, "thinking")
+		}
 	}
 	if info.Writes() && api.fillsIn(c.Request().Context(), info.Name) {
 		shown.Capabilities = append(shown.Capabilities, "insert")
@@ -140,17 +142,8 @@ func metadataValue(text string) any {
 	return text
 }
 
-// templateCapabilities returns Ollama's names for what a chat template supports.
-func templateCapabilities(source string) (names []string) {
+// thinks reports whether a chat template has reasoning.
+func thinks(source string) bool {
 	t, err := chat.Parse(source)
-	if err != nil {
-		return nil
-	}
-	if t.Uses("tools") {
-		names = append(names, "tools")
-	}
-	if t.Uses("enable_thinking") || t.Uses("thinking") || t.Uses("reasoning_effort") || strings.Contains(source, "<think>") {
-		names = append(names, "thinking")
-	}
-	return names
+	return err == nil && (t.Uses("enable_thinking") || t.Uses("thinking") || t.Uses("reasoning_effort") || strings.Contains(source, "<think>"))
 }

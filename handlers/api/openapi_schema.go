@@ -39,7 +39,7 @@ var namedSchemas = map[string]any{
 }
 
 // hiddenFields are fields of the engine's requests that the server sets itself.
-var hiddenFields = map[string]bool{"client": true, "sibling": true, "kv_file": true, "cache_scope": true, "public_system": true}
+var hiddenFields = map[string]bool{"client": true, "sibling": true, "kv_file": true, "row_file": true, "cache_scope": true, "public_system": true}
 
 // anyOf are values of which a body is one.
 type anyOf []any

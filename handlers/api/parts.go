@@ -60,8 +60,8 @@ type growingPart struct {
 	takesText bool // a call of a tool that takes text
 }
 
-// begun returns the part that begins with p, which is not in it yet.
-func begun(p part) growingPart {
+// newGrowingPart returns the part that begins with p, which is not in it yet.
+func newGrowingPart(p part) growingPart {
 	g := growingPart{kind: p.kind}
 	if p.kind == callPart {
 		g.call, g.id, g.name = p.call.Index, p.call.ID, p.call.Name

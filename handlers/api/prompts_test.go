@@ -19,7 +19,7 @@ func TestCompletions_Prompts(t *testing.T) {
 		{"an array of arrays of ids", `[ [1,2], [3]]`, []string{"", ""}, [][]int32{{1, 2}, {3}}},
 	} {
 		t.Run("prompt may be "+tc.name, func(t *testing.T) {
-			prompts, err := parsePrompts(json.RawMessage(tc.body), "prompt")
+			prompts, err := parsePrompts(json.RawMessage(tc.body), "prompt", false)
 			if err != nil || len(prompts) != len(tc.texts) {
 				t.Fatalf("got %v, %v", prompts, err)
 			}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // RerankRequest is the body of POST /v1/rerank in the forms of Jina, Cohere and llama-server, and of text-embeddings-inference, which has
@@ -199,12 +199,12 @@ func isMissing(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) =
 // request returns the engine's request.
 func (r *RerankRequest) request() (request infer.RankRequest, err error) {
 	if r.TopN != nil && *r.TopN < 1 {
-		return request, failure.Invalid("top_n", "top_n is %d: must be 1 or more", *r.TopN)
+		return request, fault.Invalid("top_n", "top_n is %d: must be 1 or more", *r.TopN)
 	}
 	request = infer.RankRequest{Model: r.Model, Truncate: r.Truncate}
 	if r.MaxTokens != nil {
 		if request.MaxTokens = *r.MaxTokens; request.MaxTokens < 1 {
-			return request, failure.Invalid("max_tokens_per_doc", "max_tokens_per_doc is %d: must be 1 or more", request.MaxTokens)
+			return request, fault.Invalid("max_tokens_per_doc", "max_tokens_per_doc is %d: must be 1 or more", request.MaxTokens)
 		}
 	}
 	if !isMissing(r.Query) {
@@ -221,13 +221,13 @@ func (r *RerankRequest) request() (request infer.RankRequest, err error) {
 	}
 	var list []json.RawMessage
 	if firstByte(raw) != '[' {
-		return request, failure.Invalid(name, "%s must be an array of strings, or of objects with a text", name)
+		return request, fault.Invalid(name, "%s must be an array of strings, or of objects with a text", name)
 	}
 	if err := httpio.DecodeJSON(raw, name, &list); err != nil {
 		return request, err
 	}
 	if len(list) > infer.MaxRankDocuments {
-		return request, failure.Invalid(name, "%s has %d texts: give at most %d, and the others in further requests", name, len(list), infer.MaxRankDocuments)
+		return request, fault.Invalid(name, "%s has %d texts: give at most %d, and the others in further requests", name, len(list), infer.MaxRankDocuments)
 	}
 	for _, one := range list {
 		document, err := rankedTextOf(one, name)
@@ -255,7 +255,7 @@ func rankedTextOf(raw json.RawMessage, name string) (string, error) {
 		}
 	}
 	if object.Text == nil {
-		return "", failure.Invalid(name, "%s: %s is neither a string nor an object with a text", name, httpio.Shorten(string(raw)))
+		return "", fault.Invalid(name, "%s: %s is neither a string nor an object with a text", name, httpio.Shorten(string(raw)))
 	}
 	return *object.Text, nil
 }

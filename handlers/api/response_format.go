@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/readtext"
 )
 
@@ -20,15 +21,33 @@ type formFields struct {
 	ResponseFormat struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
-			Schema     json.RawMessage `json:"schema" schema:"object|boolean"` // beside name and description
-			Strict     bool            `json:"strict"`
-			Properties json.RawMessage `json:"properties" schema:"-"` // a schema in the wrong place has them
+			Schema   json.RawMessage `json:"schema" schema:"object|boolean"` // alongside name and description
+			Strict   bool            `json:"strict"`
+			keywords `schema:"-"`
 		} `json:"json_schema"`
-		Schema     json.RawMessage `json:"schema" schema:"object|boolean"` // llama-server's place for it, with json_object
-		Properties json.RawMessage `json:"properties" schema:"-"`          // a schema in the wrong place has them
+		Schema   json.RawMessage `json:"schema" schema:"object|boolean"` // llama-server's place for it, with json_object
+		keywords `schema:"-"`
 	} `json:"response_format"`
 	Grammar    string          `json:"grammar"`
 	JSONSchema json.RawMessage `json:"json_schema" schema:"object|boolean"`
+}
+
+// keywords are members of schemas that say what a value must be. What has one of them, and should have a schema in it, is
+// itself a schema.
+type keywords struct {
+	Properties json.RawMessage `json:"properties,omitempty"`
+	Items      json.RawMessage `json:"items,omitempty"`
+	Enum       json.RawMessage `json:"enum,omitempty"`
+	Const      json.RawMessage `json:"const,omitempty"`
+	Ref        json.RawMessage `json:"$ref,omitempty"`
+	AnyOf      json.RawMessage `json:"anyOf,omitempty"`
+	OneOf      json.RawMessage `json:"oneOf,omitempty"`
+	AllOf      json.RawMessage `json:"allOf,omitempty"`
+}
+
+// given reports whether there is a keyword.
+func (k *keywords) given() bool {
+	return slices.ContainsFunc([]json.RawMessage{k.Properties, k.Items, k.Enum, k.Const, k.Ref, k.AnyOf, k.OneOf, k.AllOf}, given)
 }
 
 // anyObject is the schema of json_object.
@@ -42,29 +61,34 @@ func (f *formFields) fill(r *infer.Request) error {
 	}
 	var schema json.RawMessage
 	format := &f.ResponseFormat
-	if err := misplacedSchema("response_format", format.Type, format.Properties); err != nil {
+	if err := misplacedSchema("response_format", format.Type, &format.keywords); err != nil {
 		return err
 	}
 	switch format.Type {
-	case "", "text":
+	case "":
+		if given(format.Schema) || given(format.JSONSchema.Schema) {
+			return fault.Invalid("response_format.type", "response_format.type is missing: it must be json_schema, or json_object with a schema beside it")
+		}
+		return nil
+	case "text":
 		return nil
 	case "json_object":
 		if schema = anyObject; given(format.Schema) {
 			schema = format.Schema
 		}
 	case "json_schema":
-		if schema = format.JSONSchema.Schema; !given(schema) && (given(format.Schema) || given(format.JSONSchema.Properties)) {
-			return failure.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: the schema belongs there, as in {\"type\":\"json_schema\",\"json_schema\":{\"name\":\"…\",\"schema\":{…}}}")
+		if schema = format.JSONSchema.Schema; !given(schema) && (given(format.Schema) || format.JSONSchema.given()) {
+			return fault.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: the schema belongs there, as in {\"type\":\"json_schema\",\"json_schema\":{\"name\":\"…\",\"schema\":{…}}}")
 		}
 		if !given(schema) {
-			return failure.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
+			return fault.Invalid("response_format.json_schema.schema", "response_format.json_schema.schema is missing: it is the schema of the answer")
 		}
 		r.StrictSchema = format.JSONSchema.Strict
 	default:
-		return failure.Invalid("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
+		return fault.Invalid("response_format.type", "response_format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
 	}
 	if r.Grammar != "" || len(r.JSONSchema) > 0 {
-		return failure.Invalid("response_format", "response_format, grammar and json_schema exclude each other: give only one")
+		return fault.Invalid("response_format", "response_format, grammar and json_schema exclude each other: give only one")
 	}
 	r.JSONSchema = schema
 	return nil
@@ -75,15 +99,15 @@ var schemaTypes = map[string]bool{"array": true, "boolean": true, "integer": tru
 
 // misplacedSchema returns an error if the field called param, which says what form an answer has, is itself a
 // schema.
-func misplacedSchema(param, kind string, properties json.RawMessage) error {
-	if !schemaTypes[kind] && !(kind == "" && given(properties)) {
+func misplacedSchema(param, kind string, k *keywords) error {
+	if !schemaTypes[kind] && !(kind == "" && k.given()) {
 		return nil
 	}
 	where := `{"type":"json_schema","json_schema":{"name":"…","schema":{…}}}`
 	if param == "text.format" {
 		where = `{"type":"json_schema","name":"…","schema":{…}}`
 	}
-	return failure.Invalid(param, "%s is a schema itself: it belongs into %s", param, where)
+	return fault.Invalid(param, "%s is a schema itself: it belongs into %s", param, where)
 }
 
 // given reports whether a field is present and not null.
@@ -100,7 +124,7 @@ func (f *formFields) about(err error) error {
 
 // renamed replaces the name of a field in an engine's error by another one.
 func renamed(err error, param, by string) error {
-	e, ok := errors.AsType[*infer.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || e.Param != param {
 		return err
 	}

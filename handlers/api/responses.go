@@ -11,10 +11,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 )
 
@@ -53,7 +53,7 @@ type responseFormat struct {
 	Description string          `json:"description,omitempty"`
 	Schema      json.RawMessage `json:"schema,omitempty" schema:"object|boolean"`
 	Strict      *bool           `json:"strict,omitempty"`
-	Properties  json.RawMessage `json:"properties,omitempty" schema:"-"`  // a schema in the wrong place has them
+	keywords    `schema:"-"`
 	JSONSchema  json.RawMessage `json:"json_schema,omitempty" schema:"-"` // chat completions have the schema there
 }
 
@@ -119,15 +119,15 @@ func (b *ResponsesRequest) unsupported() error {
 	const stored = "this server stores no responses: send the whole conversation in input"
 	switch {
 	case b.PreviousResponseID != "":
-		return failure.Invalid("previous_response_id", "previous_response_id is not supported: %s", stored)
+		return fault.Invalid("previous_response_id", "previous_response_id is not supported: %s", stored)
 	case given(b.Conversation):
-		return failure.Invalid("conversation", "conversation is not supported: %s", stored)
+		return fault.Invalid("conversation", "conversation is not supported: %s", stored)
 	case given(b.Prompt):
-		return failure.Invalid("prompt", "prompt is not supported: this server stores no prompts, send instructions and input")
+		return fault.Invalid("prompt", "prompt is not supported: this server stores no prompts, send instructions and input")
 	case b.Truncation != "" && b.Truncation != "auto" && b.Truncation != "disabled":
-		return failure.Invalid("truncation", "truncation must be auto or disabled, not %q", httpio.Shorten(b.Truncation))
+		return fault.Invalid("truncation", "truncation must be auto or disabled, not %q", httpio.Shorten(b.Truncation))
 	case b.Background:
-		return failure.Invalid("background", "background is not supported: %s, and keep the connection open", stored)
+		return fault.Invalid("background", "background is not supported: %s, and keep the connection open", stored)
 	}
 	return nil
 }
@@ -135,21 +135,26 @@ func (b *ResponsesRequest) unsupported() error {
 // fillFormat adds text.format to r.
 func (b *ResponsesRequest) fillFormat(r *infer.Request) error {
 	format := &b.Text.Format
-	if err := misplacedSchema("text.format", format.Type, format.Properties); err != nil {
+	if err := misplacedSchema("text.format", format.Type, &format.keywords); err != nil {
 		return err
 	}
 	switch format.Type {
-	case "", "text":
+	case "":
+		if given(format.Schema) || given(format.JSONSchema) {
+			return fault.Invalid("text.format.type", "text.format.type is missing: it must be json_schema")
+		}
+		return nil
+	case "text":
 		return nil
 	case "json_object":
 		r.JSONSchema = anyObject
 	case "json_schema":
 		if !given(format.Schema) {
-			return failure.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer, directly in text.format")
+			return fault.Invalid("text.format.schema", "text.format.schema is missing: it is the schema of the answer, directly in text.format")
 		}
 		r.JSONSchema, r.StrictSchema = format.Schema, format.Strict != nil && *format.Strict
 	default:
-		return failure.Invalid("text.format.type", "text.format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
+		return fault.Invalid("text.format.type", "text.format.type is %q: must be text, json_object or json_schema", httpio.Shorten(format.Type))
 	}
 	return nil
 }
@@ -207,7 +212,7 @@ func (b *ResponsesRequest) messages() ([]chat.Message, error) {
 			return nil, err
 		}
 	default:
-		return nil, failure.Invalid("input", "input must be a string or an array of items")
+		return nil, fault.Invalid("input", "input must be a string or an array of items")
 	}
 	var list conversation
 	if b.Instructions != "" {
@@ -220,7 +225,7 @@ func (b *ResponsesRequest) messages() ([]chat.Message, error) {
 	}
 	messages := list.end()
 	if !asksSomething(messages) {
-		return nil, failure.Invalid("input", "input must have at least one message")
+		return nil, fault.Invalid("input", "input must have at least one message")
 	}
 	return messages, nil
 }
@@ -242,7 +247,7 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 		list.addThought(thought)
 	case "function_call":
 		if item.Name == "" || item.CallID == "" {
-			return failure.Invalid(param, "%s must have a call_id and a name", param)
+			return fault.Invalid(param, "%s must have a call_id and a name", param)
 		}
 		if err := checkArguments(mustMarshal(item.Arguments), param+".arguments"); err != nil {
 			return err
@@ -250,15 +255,16 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 		list.addCall(item.CallID, item.Name, item.Arguments)
 	case "custom_tool_call":
 		if item.Name == "" || item.CallID == "" {
-			return failure.Invalid(param, "%s must have a call_id and a name", param)
+			return fault.Invalid(param, "%s must have a call_id and a name", param)
 		}
 		list.addCall(item.CallID, item.Name, customInput(item.Input))
 	case "function_call_output", "custom_tool_call_output":
-		text, pictures, err := parseSeenResult(item.Output, param+".output")
+		result, err := parseSeenResult(item.Output, param+".output")
 		if err != nil {
 			return err
 		}
-		list.add(chat.Message{Role: "tool", ToolCallID: item.CallID, Content: text, Pictures: pictures})
+		result.Role, result.ToolCallID = "tool", item.CallID
+		list.add(result)
 	case "compaction":
 		summary, err := item.summaryText(param)
 		if err != nil {
@@ -266,9 +272,9 @@ func (item *responseItem) addTo(list *conversation, param string) error {
 		}
 		list.add(chat.Message{Role: "system", Content: summary})
 	case "item_reference":
-		return failure.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
+		return fault.Invalid(param+".type", "%s is an item_reference, but this server stores no responses: send the item itself, as clients do with store: false", param)
 	default:
-		return failure.Invalid(param+".type", "%s.type must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, compaction or reasoning, not %q", param, httpio.Shorten(item.Type))
+		return fault.Invalid(param+".type", "%s.type must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, compaction or reasoning, not %q", param, httpio.Shorten(item.Type))
 	}
 	return nil
 }

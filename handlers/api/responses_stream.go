@@ -19,7 +19,7 @@ type responseStream struct {
 	growing growingPart      // it; noPart: none
 }
 
-// fields are those of an event beside its type and number.
+// fields are those of an event apart from its type and number.
 type fields map[string]any
 
 func openResponseStream(c echo.Context, head responsesHead) (sink, error) {
@@ -73,7 +73,7 @@ func (s *responseStream) event(_ int, e infer.Event) error {
 
 // beginItem announces the item that begins with p.
 func (s *responseStream) beginItem(p part) error {
-	s.growing = begun(p)
+	s.growing = newGrowingPart(p)
 	s.growing.takesText = s.head.body.names.takesText(s.growing.name)
 	s.id = newItemID(s.growing)
 	item := outputOf(s.id, s.growing, "in_progress")
@@ -164,7 +164,7 @@ func (s *responseStream) fail(err error) error {
 	}
 	response := s.head.response("failed")
 	response.Output = append(response.Output, s.done...)
-	response.Error = &ResponseError{Code: failure.Describe(err).Code, Message: e.Message}
+	response.Error = &ResponseError{Code: string(failure.Describe(err).Code), Message: e.Message}
 	return s.send("response.failed", fields{"response": response})
 }
 

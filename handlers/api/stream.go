@@ -6,6 +6,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // sseStream is what the sinks of both OpenAI streams share.
@@ -23,8 +24,8 @@ func (s sseStream) fail(err error) error {
 // promptIn returns err, which says that the prompt is too long without naming a field, with the name
 // of the field that has the prompt. It returns other errors as they are.
 func promptIn(field string, err error) error {
-	e, ok := errors.AsType[*infer.Error](err)
-	if !ok || e.Code != infer.CodeContext || e.Param != "" {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || e.Code != fault.CodeContext || e.Param != "" {
 		return err
 	}
 	named := *e
@@ -46,6 +47,9 @@ func (s sseStream) progress(e infer.Event) error {
 	case infer.EventLoading:
 		if e.Loading.KernelsTotal > 0 {
 			return s.sse.Comment("compiling kernels, %d of %d", e.Loading.Kernels, e.Loading.KernelsTotal)
+		}
+		if e.Loading.LeftS > 0 {
+			return s.sse.Comment("loading %d of %d bytes, about %.0f s", e.Loading.Done, e.Loading.Total, e.Loading.LeftS)
 		}
 		return s.sse.Comment("loading %d of %d bytes", e.Loading.Done, e.Loading.Total)
 	case infer.EventPrefill:

@@ -22,11 +22,13 @@ type RenderedTemplate struct {
 	Tokens []int32 `json:"tokens"`
 	Notice string  `json:"notice,omitempty"`
 
-	Pictures []int `json:"pictures,omitempty"` // how many of Tokens stand for each picture
+	Pictures []int                 `json:"pictures,omitempty"` // how many of Tokens stand for each picture
+	Grids    []infer.PictureGrid   `json:"picture_grids,omitempty"`
+	Details  []infer.PictureTokens `json:"picture_details,omitempty"` // how many would, in each detail
 
 	Notes []string `json:"notes,omitempty"`
 
-	Begun *chat.Message `json:"-"` // the request has none
+	Continued *chat.Message `json:"-"` // the request has none
 }
 
 // applyTemplate answers POST /apply-template with the prompt that a chat

@@ -59,7 +59,7 @@ type PromptProgress struct {
 	MS        float64 `json:"time_ms"`
 }
 
-// extras are what a chunk of a stream may have beside its choice.
+// extras are what a chunk of a stream may have apart from its choice.
 type extras struct {
 	Progress *PromptProgress `json:"prompt_progress,omitempty"`
 	Timings  *timings        `json:"timings,omitempty"`
@@ -67,7 +67,7 @@ type extras struct {
 
 // stopwatch measures one answer of a stream.
 type stopwatch struct {
-	begun, first, last time.Time // of prefill, of the first token, of the last until now
+	start, first, last time.Time // of prefill, of the first token, of the last until now
 	prefill            infer.Prefill
 	tokens             int
 }
@@ -78,12 +78,12 @@ type stopwatch struct {
 func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x extras, progress bool) {
 	switch {
 	case e.Type == infer.EventPrefill:
-		if w.begun.IsZero() {
-			w.begun = now
+		if w.start.IsZero() {
+			w.start = now
 		}
 		w.prefill = *e.Prefill
 		if f.ReturnProgress {
-			x.Progress = &PromptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, record.Milliseconds(now.Sub(w.begun))}
+			x.Progress = &PromptProgress{e.Prefill.Total, e.Prefill.Cached, e.Prefill.Done, record.Milliseconds(now.Sub(w.start))}
 		}
 	case e.Type == infer.EventToken && !e.Token.Prompt:
 		if w.last = now; w.first.IsZero() {
@@ -93,7 +93,7 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 		if f.TimingsPerToken {
 			x.Timings = newTimings(
 				record.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens},
-				record.Timings{Prefill: w.first.Sub(w.begun), Decode: w.last.Sub(w.first)},
+				record.Timings{Prefill: w.first.Sub(w.start), Decode: w.last.Sub(w.first)},
 			)
 		}
 	case e.Type == infer.EventDone:

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"unicode/utf8"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 
 	"github.com/labstack/echo/v4"
 )
@@ -59,7 +59,7 @@ func (api *API) tokenize(c echo.Context) error {
 		return api.vllmTokens(c, &body)
 	}
 	if body.Content == nil {
-		return failure.Invalid("content", "content must be the text to tokenize")
+		return fault.Invalid("content", "content must be the text to tokenize")
 	}
 	if err := gate.Charge(c, gate.TextCost*int64(len(*body.Content))); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (api *API) detokenize(c echo.Context) error {
 		return err
 	}
 	if body.Tokens == nil {
-		return failure.Invalid("tokens", "tokens must be an array of token ids")
+		return fault.Invalid("tokens", "tokens must be an array of token ids")
 	}
 	text, err := api.engine.Detokenize(c.Request().Context(), body.Model, body.Tokens)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"hash/fnv"
 	"strings"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 )
 
@@ -42,7 +42,7 @@ func newToolNames(offers []offer) (*toolNames, error) {
 			return nil, err
 		}
 		if n.offers(o.name) {
-			return nil, failure.Invalid(o.where+".name", "%s has the name of another tool, %q", o.where, o.name)
+			return nil, fault.Invalid(o.where+".name", "%s has the name of another tool, %q", o.where, o.name)
 		}
 		n.engine[o.name] = ""
 		if taken[o.name] = true; o.takesText {

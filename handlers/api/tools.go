@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 )
 
@@ -37,9 +38,9 @@ func (o *offer) check() error {
 	parameters := bytes.TrimSpace(o.parameters)
 	switch {
 	case !isToolName(o.name):
-		return failure.Invalid(name, "%s must be 1 to %d letters, digits or characters of _-./:, not %.40q", name, maxToolName, o.name)
+		return fault.Invalid(name, "%s must be 1 to %d letters, digits or characters of _-./:, not %.40q", name, maxToolName, o.name)
 	case len(parameters) > 0 && parameters[0] != '{' && string(parameters) != "null":
-		return failure.Invalid(schema, "%s must be a JSON schema, an object", schema)
+		return fault.Invalid(schema, "%s must be a JSON schema, an object", schema)
 	}
 	return nil
 }
@@ -81,9 +82,9 @@ func fillTools(r *infer.Request, offers []offer, choice toolChoice, parallel *bo
 	}
 	switch {
 	case choice.forces() && len(offers) == 0:
-		return nil, failure.Invalid("tool_choice", "tool_choice asks for a call, but tools is empty")
+		return nil, fault.Invalid("tool_choice", "tool_choice asks for a call, but tools is empty")
 	case choice.name != "" && !names.offers(choice.name):
-		return nil, failure.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", httpio.Shorten(choice.name))
+		return nil, fault.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", httpio.Shorten(choice.name))
 	case len(offers) == 0 || choice.mode == infer.ToolChoiceNone:
 		return names, nil
 	}
@@ -109,7 +110,7 @@ func parseTools(raw json.RawMessage) ([]offer, error) {
 		return nil, nil
 	case '[':
 	default:
-		return nil, failure.Invalid("tools", "tools must be an array")
+		return nil, fault.Invalid("tools", "tools must be an array")
 	}
 	var list []json.RawMessage
 	if err := httpio.DecodeJSON(raw, "tools", &list); err != nil {
@@ -130,7 +131,7 @@ func parseTools(raw json.RawMessage) ([]offer, error) {
 }
 
 func tooManyTools(n int) error {
-	return failure.Invalid("tools", "there are %d tools: give at most %d", n, maxTools)
+	return fault.Invalid("tools", "there are %d tools: give at most %d", n, maxTools)
 }
 
 func parseTool(raw json.RawMessage, where string) (o offer, err error) {
@@ -144,17 +145,17 @@ func parseTool(raw json.RawMessage, where string) (o offer, err error) {
 	}
 	switch {
 	case t.Type == "function" && t.Function == nil:
-		return o, failure.Invalid(where+".function", "%s.function is missing", where)
+		return o, fault.Invalid(where+".function", "%s.function is missing", where)
 	case t.Type == "function":
 		o = t.Function.offer(where + ".function")
 		o.raw = raw
 		return o, nil
 	case t.Type == "custom" && t.Custom == nil:
-		return o, failure.Invalid(where+".custom", "%s.custom is missing", where)
+		return o, fault.Invalid(where+".custom", "%s.custom is missing", where)
 	case t.Type == "custom":
 		return t.Custom.offer(where + ".custom"), nil
 	}
-	return o, failure.Invalid(where+".type", "%s.type must be function or custom, not %q", where, httpio.Shorten(t.Type))
+	return o, fault.Invalid(where+".type", "%s.type must be function or custom, not %q", where, httpio.Shorten(t.Type))
 }
 
 // functionTool is a function, as the Responses API and functions of chat completions have it.
@@ -190,7 +191,7 @@ func (c toolChoice) allowed(offers []offer) (list []offer, err error) {
 		}
 	}
 	if len(list) < len(c.only) {
-		return nil, failure.Invalid("tool_choice", "tool_choice allows tools that are not among the tools")
+		return nil, fault.Invalid("tool_choice", "tool_choice allows tools that are not among the tools")
 	}
 	return list, nil
 }
@@ -225,7 +226,7 @@ func (f *choiceFields) tool() string {
 
 // parseToolChoice parses the field called param.
 func parseToolChoice(raw json.RawMessage, param string) (toolChoice, error) {
-	wrong := failure.Invalid(param, `%s must be "auto", "none", "required", {"type":"function","function":{"name":"…"}} or {"type":"allowed_tools","allowed_tools":{"mode":"…","tools":[…]}}`, param)
+	wrong := fault.Invalid(param, `%s must be "auto", "none", "required", {"type":"function","function":{"name":"…"}} or {"type":"allowed_tools","allowed_tools":{"mode":"…","tools":[…]}}`, param)
 	switch firstByte(raw) {
 	case 0, 'n':
 		return toolChoice{mode: infer.ToolChoiceAuto}, nil
@@ -281,7 +282,7 @@ func parseToolCalls(raw json.RawMessage, param string) (json.RawMessage, error) 
 		return nil, nil
 	case '[':
 	default:
-		return nil, failure.Invalid(param, "%s must be an array", param)
+		return nil, fault.Invalid(param, "%s must be an array", param)
 	}
 	var calls []struct {
 		oneCall
@@ -300,7 +301,7 @@ func parseToolCalls(raw json.RawMessage, param string) (json.RawMessage, error) 
 			list[i] = c.Custom.call(c.ID)
 		}
 		if list[i].Function.Name == "" {
-			return nil, failure.Invalid(where+".name", "%s.name is missing", where)
+			return nil, fault.Invalid(where+".name", "%s.name is missing", where)
 		}
 		if err := checkArguments(list[i].Function.Arguments, where+".arguments"); err != nil {
 			return nil, err
@@ -324,10 +325,10 @@ func checkArguments(arguments json.RawMessage, param string) error {
 			return err
 		}
 	default:
-		return failure.Invalid(param, "%s must be a string that holds a JSON object", param)
+		return fault.Invalid(param, "%s must be a string that holds a JSON object", param)
 	}
 	if httpio.CheckDepth([]byte(text)) != nil {
-		return failure.Invalid(param, "%s nests too deep", param)
+		return fault.Invalid(param, "%s nests too deep", param)
 	}
 	return nil
 }
@@ -369,4 +370,61 @@ func joinToolCalls(whole []toolCall, calls []reply.CallDelta) []toolCall {
 		}
 	}
 	return whole
+}
+
+// callIDs gives ids to calls without one, as clients of Ollama send them, and to their results in the order of the calls.
+// Some templates need them.
+type callIDs struct {
+	n    int
+	open []namedCall // calls without a result
+}
+
+type namedCall struct{ id, name string }
+
+// complete sets the ids that m lacks.
+func (c *callIDs) complete(m *chat.Message) error {
+	if m.Role == "tool" && m.ToolCallID == "" {
+		m.ToolCallID = c.resultOf(m.Name)
+	}
+	if len(m.ToolCalls) == 0 {
+		return nil
+	}
+	var calls []map[string]json.RawMessage
+	if err := httpio.DecodeJSON(m.ToolCalls, "tool_calls", &calls); err != nil {
+		return err
+	}
+	c.open = nil
+	completed := false
+	for _, call := range calls {
+		var id string
+		if json.Unmarshal(call["id"], &id) != nil || id == "" {
+			completed = true
+			c.n++
+			id = fmt.Sprintf("call%05d", c.n) // nine characters, which Mistral's templates require
+		}
+		var function struct{ Name string }
+		_ = json.Unmarshal(call["function"], &function) // it was checked
+		c.open = append(c.open, namedCall{id, function.Name})
+		call["id"], _ = json.Marshal(id)
+		call["type"] = json.RawMessage(`"function"`)
+	}
+	if completed {
+		m.ToolCalls = mustMarshal(calls)
+	}
+	return nil
+}
+
+// resultOf returns the id of the first call that has no result, of those of the function name if
+// there is one; empty: all have one.
+func (c *callIDs) resultOf(name string) string {
+	i := slices.IndexFunc(c.open, func(call namedCall) bool { return call.name == name })
+	if i < 0 {
+		i = 0
+	}
+	if i >= len(c.open) {
+		return ""
+	}
+	id := c.open[i].id
+	c.open = slices.Delete(c.open, i, i+1)
+	return id
 }

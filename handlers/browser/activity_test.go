@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -104,8 +103,9 @@ func TestTheActivityIsShownAsItChanges(t *testing.T) {
 	// Each token changes the text that has the link; a click on it counts anyway.
 	b.script("addEventListener('click', e => { if (e.target.closest('a')) { window.clicked = e.target.closest('a').pathname; e.preventDefault() } }, { capture: true })")
 	release := b.hold("#activity li:first-child a", 1)
+	told := b.received("activity")
 	own <- token
-	b.do(chromedp.Sleep(time.Second)) // so that the page knows of it
+	b.until(fmt.Sprintf("underWay.received.activity > %d", told))
 	release()
 	b.until("window.clicked === '/c/1'")
 	b.until("document.querySelector('li:first-child').innerText.includes('3 tokens')")

@@ -12,6 +12,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
@@ -29,7 +30,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := chats.Move(context.Background(), access.Local, id, "A folder"); err != nil {
+		if err := chats.List.Move(context.Background(), access.Local, id, "A folder"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,7 +83,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	look("a draft that does not fit")
 	b.fill("#message", "x")
 	b.say("")
-	engine.Next(t).Fail(&infer.Error{Code: infer.CodeDevice, Message: "it burns"})
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeDevice, Message: "it burns"})
 	b.until("document.querySelector('.answer:last-child .errbox')?.hidden === false")
 	look("a failure")
 
@@ -101,7 +102,7 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	engine.Set(func(s *infer.Status) { s.TemplateVars = []string{"enable_thinking"} })
 	b.open("/")
 	b.until("document.querySelector('#n-thinking').checkVisibility()")
-	b.click("#more summary")
+	b.unfold()
 	for _, key := range []string{"xtc_probability", "dynatemp_range", "dry_multiplier"} {
 		b.set(key, "0.50")
 	}

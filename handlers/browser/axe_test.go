@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 )
 
@@ -156,7 +157,7 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 	b.size(1440, 900, false)
 
 	b.say("Too long")
-	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
 	b.until("document.querySelector('.answer:last-child .errbox')?.hidden === false")
 	look("a failure")
 

@@ -81,7 +81,7 @@ func TestABlindComparison(t *testing.T) {
 			t.Errorf("answer B is of %q, want %q", got, better)
 		}
 		b.until("document.querySelector('.standings tbody tr')")
-		if got := strings.Join(strings.Fields(b.text(".standings tbody tr")), " "); got != better+" 1 0 0 100 % 21 to 100 %" {
+		if got := strings.Join(strings.Fields(b.text(".standings tbody tr")), " "); got != better+" 1 0 0 0 100 % 21 to 100 %" {
 			t.Errorf("the first row is %q", got)
 		}
 		b.look(source, "two answers with their names", "heading-order", "region")
@@ -91,11 +91,14 @@ func TestABlindComparison(t *testing.T) {
 		b.script("document.querySelector('[name=second]').value = 'precise'; document.querySelector('[name=second-model]').value = 'other'")
 		b.click("#blind [type=submit]")
 		var models []string
-		for range 2 {
+		for _, note := range []string{"Both are shown when both are written.", "They are written one after the other, because both models do not fit into memory at once. Both are shown when both are written."} {
 			a := engine.Next(t)
 			models = append(models, a.Request.Model)
+			if len(models) == 2 {
+				a.Send(infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 1, ForMemory: true}})
+			}
+			b.until("[...document.querySelectorAll('.pair .cell [data-note]')].every(n => n.innerText === '" + note + "')")
 			a.Write("by " + a.Request.Model)
-			b.until("[...document.querySelectorAll('.pair .cell [data-note]')].every(n => n.innerText === 'Both are shown when both are written.')")
 			if got := b.text(".pair"); strings.Contains(got, "by ") {
 				t.Errorf("while they are written the page shows %q", got)
 			}
@@ -112,11 +115,22 @@ func TestABlindComparison(t *testing.T) {
 		b.until("document.querySelector('[data-voted]').innerText.includes('Precise · other') && document.querySelector('[data-voted]').innerText.includes('Precise · guide')")
 		b.until("document.querySelectorAll('.standings tbody tr').length === 4")
 	})
+
+	run("the next question is for the same two, and both answers may be bad", func(t *testing.T) {
+		b.until("document.activeElement.matches('[data-next]')")
+		b.click("[data-next]")
+		b.until("document.activeElement.id === 'blind-text' && document.activeElement.value === '' && !document.querySelector('#pair').checkVisibility() && !document.querySelector('.vote').checkVisibility()")
+		b.fill("#blind-text", "Why?")
+		write(t, func(r infer.Request) string { return "by " + r.Model })
+		b.script("document.activeElement.blur()")
+		b.press("4", 52)
+		b.until("document.querySelector('[data-voted]').innerText.includes('Precise · other') && [...document.querySelectorAll('.standings td:nth-child(5)')].filter(cell => cell.innerText === '1').length === 2")
+	})
 	b.clean()
 
 	run("votes are exported and deleted", func(t *testing.T) {
 		file := handlerstest.Call(t, server, http.MethodGet, "/blind/export.json", "").Body
-		if !strings.Contains(file, `"format": "m40-llm-votes-1"`) || strings.Count(file, `"result"`) != 2 {
+		if !strings.Contains(file, `"format": "m40-llm-votes-1"`) || strings.Count(file, `"result"`) != 3 || !strings.Contains(file, `"result": "bad"`) {
 			t.Errorf("the file is %s", file)
 		}
 		b.click(".clear-votes summary")
@@ -135,7 +149,7 @@ func TestABlindComparison(t *testing.T) {
 			"an unknown field":    {"", `{"text":"x","seed":1}`, "unknown field"},
 			"a model's long name": {"", `{"text":"x","max_tokens":8,"first":{"preset":"precise","model":"` + strings.Repeat("m", 501) + `"},"second":{"preset":"balanced"}}`, "at most 500"},
 			"a second vote":       {"/vote", `{"vote":"a"}`, "you have voted on these answers"},
-			"another vote":        {"/vote", `{"vote":"both"}`, "it must be a, b or tie"},
+			"another vote":        {"/vote", `{"vote":"both"}`, "it must be a, b, tie or bad"},
 		} {
 			if got := handlerstest.Post(t, server, "/blind"+test.path, test.body, "Origin", server.URL); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, test.says) {
 				t.Errorf("%s: got %d %s, want %q", name, got.Status, got.Body, test.says)

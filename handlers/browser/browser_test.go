@@ -33,6 +33,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/markdown/markdowntest"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/record"
 	"m40-llm/store"
@@ -170,6 +171,7 @@ func (p *chromiumProcess) open(t testing.TB, server *httptest.Server) *browser {
 	command(b, cdplog.Enable, cdp.Empty{})
 	command(b, runtime.Enable, cdp.Empty{})
 	command(b, page.Enable, page.EnableParams{})
+	b.countUnderWay()
 	b.keepTimers(noticeTime)
 	command(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	b.size(1440, 900, false)
@@ -198,7 +200,7 @@ func (b *browser) watch(event any) {
 		if strings.HasSuffix(e.Entry.Text, "Close received after close") {
 			return // the websocket package answers the answer to its own farewell
 		}
-		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
+		b.troubles = append(b.troubles, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 	case *runtime.EventExceptionThrown:
 		b.troubles = append(b.troubles, "exception: "+e.ExceptionDetails.Exception.Description)
 	case *runtime.EventConsoleAPICalled:
@@ -324,7 +326,7 @@ func (b *browser) until(condition string) {
 			let waiting = true
 			const next = () => { if (waiting) { waiting = false; look() } }
 			requestAnimationFrame(next)
-			setTimeout(next, 20)
+			;(window.underWay?.uncounted ?? setTimeout)(next, 20)
 		}
 		look()
 	})`
@@ -410,7 +412,7 @@ func (b *browser) shot(name string) {
 	if *shots == "" {
 		return
 	}
-	b.do(chromedp.Sleep(300 * time.Millisecond))
+	b.settled()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)
@@ -536,7 +538,7 @@ func TestThePageInABrowser(t *testing.T) {
 
 	run("a failure says what happened and what to do", func(t *testing.T) {
 		b.say("Too long")
-		engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
+		engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 8822, ContextLength: 8192})
 		b.until("!document.querySelector('.answer:last-child .errbox').hidden")
 		for _, want := range []string{"This does not fit into the context", "8,822", "8,192", "630"} {
 			if got := b.text(".answer:last-child .errbox"); !strings.Contains(got, want) {
@@ -594,6 +596,20 @@ func (b *browser) click(selector string) {
 	b.do(chromedp.Click(selector))
 }
 
+// unfold opens all sections of the inspector.
+func (b *browser) unfold() {
+	b.t.Helper()
+	b.script("for (const fold of document.querySelectorAll('#inspector details')) fold.open = true")
+}
+
+// tokenMenu opens the menu of the row above tokens, and clicks an item of it.
+func (b *browser) tokenMenu(item string) {
+	b.t.Helper()
+	b.click("[data-more-tokens]")
+	b.until("document.querySelector('#token-menu').matches(':popover-open')")
+	b.click("#token-menu " + item)
+}
+
 // reconnect clicks Try now, unless the page has tried by itself before.
 func (b *browser) reconnect() {
 	b.t.Helper()
@@ -648,8 +664,12 @@ func TestVersionsInABrowser(t *testing.T) {
 		}
 		b.click(`.answer [data-version="-1"]`)
 		shows("What is rain? | Water. | And snow? | Ice.")
+		selected := b.sent("select")
 		b.key("]")
-		b.do(chromedp.Sleep(50 * time.Millisecond))
+		b.settled()
+		if n := b.sent("select") - selected; n != 0 {
+			t.Errorf("%d commands were sent to turn a message without versions", n)
+		}
 		if got := thread(); got != "What is rain? | Water. | And snow? | Ice." {
 			t.Errorf("a message without versions turned: %s", got)
 		}
@@ -1159,7 +1179,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := chats.Pin(context.Background(), access.Local, id, i == 0); err != nil {
+		if err := chats.List.Pin(context.Background(), access.Local, id, i == 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -1188,7 +1208,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	both("loading")
 	engine.Set(func(s *infer.Status) {
 		s.State = infer.StateFailed
-		s.Error = &infer.Error{Code: infer.CodeModelFile, Message: "models/llama.gguf ends after 1.2 GB, but its header promises 4.9 GB; download it again"}
+		s.Error = &fault.Error{Code: fault.CodeModelFile, Message: "models/llama.gguf ends after 1.2 GB, but its header promises 4.9 GB; download it again"}
 	})
 	b.until("document.querySelector('[data-engine=state_text]').innerText === 'failed'")
 	both("failed")
@@ -1209,7 +1229,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.until("document.querySelector('[data-wait]').innerText.startsWith('Loading')")
 	fits("answer-loading")
 	answer.Send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 737, Total: 1440, Cached: 737}})
-	time.Sleep(100 * time.Millisecond)
+	b.until("document.querySelector('[data-wait-amount]').innerText.startsWith('737')")
 	answer.Send(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1200, Total: 1440, Cached: 737}})
 	b.until("document.querySelector('[data-wait-amount]').innerText.startsWith('1,200')")
 	both("prefill")
@@ -1281,7 +1301,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.press("Escape", 27)
 	b.until("!document.querySelector('.editor')")
 	b.say("And now all of the letters, please.")
-	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
 	both("context")
 	b.do(chromedp.Click("[data-help].icon"))

@@ -20,9 +20,10 @@ func TestTheDraftIsCountedWhileItIsWritten(t *testing.T) {
 
 	run("the meter shows what the next prompt would take", func(t *testing.T) {
 		b.open("/")
+		b.unfold()
 		b.fill("#message", "one two three")
 		b.until("document.querySelector('[data-cost]').innerText === '3 tokens, 6 of 40 after this'")
-		b.until("document.querySelector('[data-context]').innerText === '6 / 40'")
+		b.until("document.querySelector('[data-context]').innerText === '6 of 40'")
 		b.fill("#message", "")
 		b.script(`const m = document.querySelector('#message'); m.value = ''; m.dispatchEvent(new Event('input'))`)
 		b.until("document.querySelector('[data-cost]').innerText === ''")

@@ -100,7 +100,7 @@ func TestSteeringTheGuideInABrowser(t *testing.T) {
 
 	run("the model calls a tool, a person gives the result, and the model goes on", func(t *testing.T) {
 		b.open("/")
-		b.script("document.querySelector('#more').open = true")
+		b.unfold()
 		b.set("temperature", "0")
 		b.fill("#n-tools", `[{"type": "function"`)
 		b.until("!document.querySelector('#e-tools').hidden")

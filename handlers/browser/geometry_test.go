@@ -10,6 +10,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/record"
 	"m40-llm/store"
@@ -18,7 +19,7 @@ import (
 // everyTurn makes a chat with each kind of turn that there is.
 func everyTurn(t testing.TB, chats *live.Service) string {
 	t.Helper()
-	failure, _ := json.Marshal(infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
+	failure, _ := json.Marshal(fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	made := func(change func(*store.Answer)) *store.Answer {
 		a := store.Answer{
 			Seed: 884213, Context: 8192,
@@ -285,7 +286,7 @@ func TestAShortExchangeTakesLittleRoom(t *testing.T) {
 	b.clean()
 }
 
-// TestATurnShowsAtFirstWhatIsWantedMost looks for what stands beside texts, and what comes
+// TestATurnShowsAtFirstWhatIsWantedMost looks for what stands alongside texts, and what comes
 // when it is asked for.
 func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
 	t.Parallel()
@@ -326,6 +327,7 @@ func TestATurnShowsAtFirstWhatIsWantedMost(t *testing.T) {
 		{"the rest is folded away", each(".made > dl"), "; ; ; "},
 		{"an end that is not the natural one has a chip", each(".why .chip"), "; stopped by you at token 214; ; length limit, 512 tokens"},
 		{"a device is named where it changed", each("[data-f=elsewhere]"), "; ; a CPU; "},
+		{"it does not lie over its author", "[...document.querySelectorAll('.you')].every(q => q.querySelector('.acts').getBoundingClientRect().top >= q.querySelector('.who b').getBoundingClientRect().bottom - 0.5)", "true"},
 		{"what is done with a question stands beside it", "[...document.querySelectorAll('.you')].every(q => q.querySelector('.acts').getBoundingClientRect().right <= q.querySelector('.prose').getBoundingClientRect().left && q.querySelector('.acts').getBoundingClientRect().bottom <= q.getBoundingClientRect().bottom)", "true"},
 	} {
 		if got := b.value(c.is); got != c.want {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"m40-llm/handlers/access"
-	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
-	"m40-llm/handlers/markdown"
-	"m40-llm/handlers/markdown/markdowntest"
-
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"m40-llm/handlers/access"
+	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
+	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/markdown/markdowntest"
 )
 
 // answersOf packs payloads into answers. One that leaves a block open ends its
@@ -61,9 +61,6 @@ func (b *browser) asked() []string {
 	return slices.Clone(b.requests)
 }
 
-// settle waits until what the page has set off, such as images that fail, has happened.
-var settle = chromedp.Sleep(300 * time.Millisecond)
-
 func TestNothingHostileRunsInABrowser(t *testing.T) {
 	t.Parallel()
 	engine := handlerstest.NewScript()
@@ -82,7 +79,7 @@ func TestNothingHostileRunsInABrowser(t *testing.T) {
 		}
 		hurt := func(when string) {
 			t.Helper()
-			b.do(settle)
+			b.settled()
 			if got := b.value(forbiddenInThePage); got != "" {
 				t.Errorf("%s the page has %.500s", when, got)
 			}
@@ -96,7 +93,7 @@ func TestNothingHostileRunsInABrowser(t *testing.T) {
 		}
 		hurt("while it is written")
 		chat := b.value("location.pathname")
-		shared, err := chats.Share(t.Context(), access.Local, strings.TrimPrefix(chat, "/c/"), live.NewShare{Live: true})
+		shared, err := chats.Links.Add(t.Context(), access.Local, strings.TrimPrefix(chat, "/c/"), links.Wanted{Live: true})
 		if err != nil {
 			t.Fatal(err)
 		}

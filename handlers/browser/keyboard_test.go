@@ -20,7 +20,7 @@ func (b *browser) shown(state string, phone bool) {
 		b.size(width, 844, width < 1000)
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
-			b.do(settle)
+			b.settled()
 			if wide := b.value("document.documentElement.scrollWidth - innerWidth"); wide != "0" && !strings.HasPrefix(wide, "-") {
 				b.t.Errorf("%s, %d px: the page is %s px too wide", state, width, wide)
 			}
@@ -62,12 +62,19 @@ func TestTwoPeopleWriteInOneChat(t *testing.T) {
 	owner.until("document.querySelector('[data-asks]').innerText.includes('Ada <b> asks to write in this chat.')")
 	owner.shown("notice", false)
 
-	owner.do(chromedp.Sleep(600 * 1e6)) // a click at once would be one on what stood there before
+	owner.settled() // a click at once would be one on what stood there before
 	owner.click("[data-asks] [data-set=writes]")
 	phone.until("!document.querySelector('#composer').hidden && document.querySelector('[data-own-name]').innerText === 'Ada <b>'")
 	owner.until("document.querySelector('#keyboard [data-writers]').innerText.includes('Ada <b> can write here')")
 	phone.write("#message", "And snow?")
 	owner.until("document.querySelector('#composer [data-typing]').innerText === 'Ada <b> is typing'")
+	phone.script("const data = new DataTransfer(); data.items.add(new File(['b'], 'beside.txt'))\n" +
+		"for (const kind of ['dragover', 'drop']) { const e = new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true })\n" +
+		"document.querySelector('#thread').dispatchEvent(e); globalThis[kind] = e.defaultPrevented }")
+	phone.until("dragover && drop && document.querySelector('#writeerror').innerText.includes('Only the owner of a shared chat can attach files.')")
+	phone.script("document.querySelector('#writeerror').hidden = true; const data = new DataTransfer(); data.items.add(new File(['b'], 'screen.png', { type: 'image/png' }))\n" +
+		"document.querySelector('#message').dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }))")
+	phone.until("document.querySelector('#writeerror').checkVisibility() && document.querySelector('#writeerror').innerText.includes('Only the owner of a shared chat can attach files.')")
 	owner.shown("typing-owner", false)
 	owner.size(1440, 900, false)
 	owner.write("#message", "Or ")
@@ -137,7 +144,7 @@ func TestAReaderWithoutScriptsAsksAndWritesByForms(t *testing.T) {
 	reader.do(chromedp.Click("[type=submit]"), chromedp.WaitReady("meta[http-equiv=refresh]"))
 	reader.shot("keyboard-noscript-asked")
 	owner.until("document.querySelector('[data-asker]').innerText === 'Ada'")
-	owner.do(chromedp.Sleep(600 * 1e6))
+	owner.settled()
 	owner.click("[data-asks] [data-set=writes]")
 	reader.do(chromedp.WaitReady("#message")) // the page looks again by itself
 	reader.write("#message", "And snow?")

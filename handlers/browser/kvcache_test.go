@@ -19,6 +19,7 @@ func TestPage_WarmAndColdChats(t *testing.T) {
 	b := openBrowser(t, server)
 	run := steps(t, b)
 	b.open("/")
+	b.unfold()
 	if b.value("String(document.querySelector('#kvcache').hidden)") != "true" {
 		t.Error("an empty page has a cache")
 	}
@@ -27,7 +28,6 @@ func TestPage_WarmAndColdChats(t *testing.T) {
 
 	run("a chat is warm after its answer", func(t *testing.T) {
 		b.until("document.querySelector('[data-warm]').innerText === 'warm'")
-		b.click("#kvcache summary")
 		b.until("/The next answer need not read the first \\d+ tokens of this chat again/.test(document.querySelector('#kvcache [data-about]').innerText)")
 		if got := b.text("#kvcache [data-size]"); !strings.HasSuffix(got, "MB") && !strings.HasSuffix(got, "kB") {
 			t.Errorf("its size is %q", got)

@@ -7,10 +7,13 @@ import (
 	"os"
 	"testing"
 
+	"m40-llm/handlers/document"
+
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	document.Serve()
 	if dir := os.Getenv("HANDLERS_HELPER"); dir != "" {
 		fmt.Fprintln(os.Stderr, playServer(dir))
 		os.Exit(1)

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 )
 
 // landscape returns a PNG file that one can tell from others on a screenshot.
@@ -84,6 +85,19 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 		b.shot("pictures-attached")
 	})
 
+	run("the detail says what it costs, and decides what the pictures do", func(t *testing.T) {
+		const dial = "document.querySelector('#detail').innerText.replace(/\\s+/g, ' ').trim()"
+		const chosen = "document.querySelector('#detail [aria-pressed=true]').dataset.detail"
+		b.until(dial + " === 'Detail Low 128 Medium 256 Full 512' && " + chosen + " === ''")
+		b.click("#detail [data-detail=low]")
+		b.until(chosen + " === 'low' && document.querySelector('#attached').innerText.includes('64 tokens') && /^1\\d\\d tokens, /.test(document.querySelector('[data-cost]').innerText)")
+		if got := b.value(dial); got != "Detail Low 128 Medium 256 Full 512" {
+			t.Errorf("the dial says %s", got)
+		}
+		b.look(axe(t), "pictures in low detail")
+		b.shot("pictures-detail")
+	})
+
 	run("one that is there already is not attached again, and one is removed", func(t *testing.T) {
 		handOver(b, "drop", "#thread", map[string][]byte{"again.png": hills})
 		b.until("!document.querySelector('#attached [aria-busy]')")
@@ -115,8 +129,8 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 	run("the message shows them, and the page what is read", func(t *testing.T) {
 		b.script("document.querySelector('#composer').requestSubmit()")
 		a := engine.Next(t)
-		if m := a.Request.Messages[0]; len(m.Pictures) != 2 || !bytes.Equal(m.Pictures[0], hills) || !bytes.Equal(m.Pictures[1], field) {
-			t.Errorf("the engine got %d pictures", len(m.Pictures))
+		if m := a.Request.Messages[0]; len(m.Pictures) != 2 || !bytes.Equal(m.Pictures[0], hills) || !bytes.Equal(m.Pictures[1], field) || m.DetailOf(0) != chat.Low || m.DetailOf(1) != chat.Low {
+			t.Errorf("the engine got %d pictures in the details %q", len(m.Pictures), m.Details)
 		}
 		a.Send(infer.Event{Type: infer.EventPictures, Pictures: &infer.Pictures{Done: 1, Total: 2}})
 		b.until("document.querySelector('.wait').checkVisibility() && document.querySelector('.wait').innerText.includes('Reading the pictures')")
@@ -144,8 +158,8 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 		b.fill(".editor textarea", "Which has less?")
 		b.click(".editor [type=submit]")
 		a := engine.Next(t)
-		if m := a.Request.Messages[0]; len(m.Pictures) != 2 {
-			t.Errorf("the engine got %d pictures", len(m.Pictures))
+		if m := a.Request.Messages[0]; len(m.Pictures) != 2 || m.DetailOf(0) != chat.Low || m.DetailOf(1) != chat.Low {
+			t.Errorf("the engine got %d pictures in the details %q", len(m.Pictures), m.Details)
 		}
 		a.Write("The second one.")
 		a.Finish()
@@ -160,14 +174,14 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 			b.until(thumbnails + " === 1")
 			for _, scheme := range []string{"light", "dark"} {
 				b.scheme(scheme)
-				b.do(settle)
+				b.settled()
 				b.shot(fmt.Sprintf("pictures-%d-%s", screen[0], scheme))
 			}
 			b.scheme("light")
 			if b.value("document.documentElement.scrollWidth > innerWidth") == "true" {
 				t.Error("the page scrolls sideways")
 			}
-			if b.value("[...document.querySelectorAll('#attached li, .sight, .pics li')].some(el => el.scrollWidth > el.clientWidth + 1)") == "true" {
+			if b.value("[...document.querySelectorAll('#attached li, .detail, .sight, .pics li')].some(el => el.scrollWidth > el.clientWidth + 1)") == "true" {
 				t.Error("a thumbnail is wider than its frame")
 			}
 			if camera, touch := b.value("document.querySelector('[data-camera]').checkVisibility()"), b.value("matchMedia('(pointer: coarse)').matches"); camera != touch {

@@ -117,7 +117,7 @@ func TestAChatInABrowserKeepsItsModelAndNamesTheSpeaker(t *testing.T) {
 			t.Errorf("the export is %s", text)
 		}
 	})
-	if model, err := chats.ChosenModel(context.Background(), access.Local); err != nil || model != longName {
+	if model, err := chats.Choice.Model(context.Background(), access.Local); err != nil || model != longName {
 		t.Errorf("the model chosen last is %q, %v", model, err)
 	}
 	b.clean()

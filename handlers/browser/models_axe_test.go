@@ -80,6 +80,7 @@ func TestEverybodyCanUseTheModels(t *testing.T) {
 		look(device + " new chat")
 		if device == "phone" {
 			b.click("[data-sheet-open]")
+			b.click("#inspector [data-here] summary")
 			b.click("#inspector [data-here] [data-picker]")
 		} else {
 			b.click(".top [data-picker]")

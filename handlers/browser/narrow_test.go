@@ -51,7 +51,7 @@ func TestNothingIsCutOnNarrowScreensAndTablets(t *testing.T) {
 		if width < 820 {
 			b.script("document.querySelector('[data-sheet-open]').click()")
 			b.until("document.body.dataset.open === 'sheet'")
-			b.script("document.querySelector('#more').open = true")
+			b.unfold()
 			look(t, "panel", width)
 			b.script("document.querySelector('[data-sheet-close]').click()")
 			b.until("document.body.dataset.open !== 'sheet'")
@@ -63,6 +63,9 @@ func TestNothingIsCutOnNarrowScreensAndTablets(t *testing.T) {
 		look(t, "models", width)
 		b.do(chromedp.Navigate(server.URL + "/models?show=" + longName))
 		look(t, "model", width)
+		b.do(chromedp.Navigate(server.URL + "/activity"))
+		b.until("document.readyState === 'complete' && document.querySelector('main')")
+		look(t, "activity", width)
 	}
 	b.clean()
 }

@@ -18,6 +18,7 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -43,6 +44,7 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			if size.width <= 760 {
 				b.click("[data-sheet-open]")
 			}
+			b.unfold()
 			want := b.value(sliderTops)
 			if strings.Count(want, ",") < 5 {
 				t.Fatalf("the sliders begin at %q", want)
@@ -104,7 +106,7 @@ func TestNothingAboveTheSlidersChangesItsHeight(t *testing.T) {
 			engine.Set(func(s *infer.Status) { s.Packing = infer.Packing{} })
 			b.until("document.querySelector('.notes [data-packing]').hidden")
 			engine.Set(func(s *infer.Status) {
-				s.State, s.Error = infer.StateFailed, &infer.Error{Code: infer.CodeModelFile, Message: "model \"a-model\" ends early: it has 12 of 4,920 MB; download it again"}
+				s.State, s.Error = infer.StateFailed, &fault.Error{Code: fault.CodeModelFile, Message: "model \"a-model\" ends early: it has 12 of 4,920 MB; download it again"}
 			})
 			at("failed", "failed")
 			b.shot("panel-9-failed-" + fmt.Sprint(size.width))
@@ -124,10 +126,10 @@ func TestScrollersKeepTheirWidthWhetherOrNotTheyScroll(t *testing.T) {
 	b.open("/")
 	width := "['#inspector', '.rail-list', '#scroll'].map(q => document.querySelector(q).clientWidth).join()"
 	b.size(1440, 2400, false)
-	b.do(settle)
+	b.settled()
 	tall := b.value(width)
 	b.size(1440, 500, false)
-	b.do(settle)
+	b.settled()
 	if low := b.value(width); low != tall {
 		t.Errorf("in a low window the panel, the list and the column are %s wide, in a tall one %s", low, tall)
 	}
@@ -199,20 +201,24 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 	})
 
 	run("the lock pins the seed of the last answer in view, which the field shows", func(t *testing.T) {
-		b.frames() // the page takes a scroll that comes with a new size for the size's
-		b.script(`document.querySelector('#scroll').scrollTop = 0`)
+		const lower = "const column = document.querySelector('#scroll'); column.style.maxHeight = column.clientHeight - 20 + 'px'; "
+		b.script("document.querySelector('#scroll').scrollTop = 1e6")
+		b.settled()
+		b.script(lower + "0") // before it is scrolled
+		b.settled()
+		b.script("document.querySelector('#scroll').scrollTop = 0")
 		b.until("document.querySelector('#n-seed').value === '8842'")
 		if got := b.value("document.querySelector('[data-pin]').ariaLabel"); got != "Pin 8842, the seed of the answer in view" {
 			t.Errorf("the lock is called %q", got)
 		}
-		b.script(`document.querySelector('#scroll').scrollTop = 1e6`)
+		b.script(lower + "column.scrollTop = 1e6") // and while it is
 		b.until("document.querySelector('#n-seed').value === '" + seed + "'")
 		b.script(`document.querySelector('#scroll').scrollTop = 0`)
 		b.until("document.querySelector('#n-seed').value === '8842'")
 		b.click("[data-pin]")
 		b.until("document.querySelector('[data-seed-note]').innerText === 'pinned'")
 		b.script(`document.querySelector('#scroll').scrollTop = 1e6`)
-		b.do(settle)
+		b.settled()
 		if got := b.value(panel); got != "0.20 90 8842 pinned" {
 			t.Errorf("after scrolling on the panel has %s", got)
 		}
@@ -255,7 +261,7 @@ func TestTheFirstScreenExplainsOnlyUntilThereIsAChat(t *testing.T) {
 	b.until("document.querySelector('#empty').innerText.includes('Loading guide') && document.querySelector('#empty').innerText.includes('3.2 GB of 4.9 GB')")
 
 	// The archive counts: who has one knows the page.
-	list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 9})
+	list, err := chats.List.Conversations(context.Background(), access.Local, store.Filter{Limit: 9})
 	if err != nil || len(list) != 1 {
 		t.Fatalf("there are %d chats: %v", len(list), err)
 	}
@@ -270,7 +276,7 @@ func TestALessonOpensWhatItIsAbout(t *testing.T) {
 	engine := handlerstest.NewScript()
 	server, _ := handlerstest.ServeStored(t, engine)
 	b := openBrowser(t, server)
-	for opens, focused := range map[string]string{"tokens": "textarea", "top_p": "top_p"} {
+	for opens, focused := range map[string]string{"tokens": "span", "top_p": "top_p"} {
 		b.open("/")
 		b.click("[data-lesson=" + opens + "]")
 		answer := engine.Next(t)
@@ -309,7 +315,7 @@ func TestExplanationsStandApart(t *testing.T) {
 		if c.width == 390 {
 			b.click("[data-sheet-open]")
 		}
-		b.script(`document.querySelector('#more').open = true`)
+		b.unfold()
 		for _, key := range []string{"xtc_probability", "dynatemp_range", "dry_multiplier"} {
 			b.set(key, "0.50")
 		}
@@ -431,7 +437,7 @@ func TestAMovedSliderKeepsTheUndoOfADeletedChat(t *testing.T) {
 	b.clean()
 }
 
-// TestATabletIsMadeForFingers measures what is pressed beside a chat on a tablet, and that
+// TestATabletIsMadeForFingers measures what is pressed alongside a chat on a tablet, and that
 // who speaks does not lie over what is said.
 func TestATabletIsMadeForFingers(t *testing.T) {
 	t.Parallel()
@@ -441,7 +447,7 @@ func TestATabletIsMadeForFingers(t *testing.T) {
 	b.size(820, 1180, true)
 	b.open("/")
 	b.ask(engine, "Hello", "Hi.")
-	b.script(`document.querySelector('#more').open = true`)
+	b.unfold()
 	b.until("document.querySelector('[data-param=xtc_probability]').checkVisibility()")
 	small := b.value(`[...document.querySelectorAll('#inspector :is(button, input, select, textarea, summary)')]
 		.filter(e => e.checkVisibility() && !e.matches('[type=checkbox]') && e.getBoundingClientRect().height < 44)
@@ -534,7 +540,7 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 	// The engine says the same when it refuses.
 	b.fill("#message", "short")
 	b.say("")
-	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 1027, ContextLength: 40})
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 1027, ContextLength: 40})
 	b.until("document.querySelector('.answer .errbox')?.hidden === false")
 	if got := b.text(".answer .errbox .sum"); !strings.HasSuffix(got, "987") {
 		t.Errorf("the sum is %q", got)
@@ -547,7 +553,7 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 		t.Error("without scripts the page says something else")
 	}
 	b.say("again")
-	engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext, Message: "too long", PromptTokens: 40, ContextLength: 40})
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 40, ContextLength: 40})
 	b.until("document.querySelectorAll('.answer .errbox:not([hidden])').length === 2")
 	if got := b.text(".answer:last-child .errbox"); strings.Contains(got, "too much") || !strings.Contains(got, "Shorten it, or start a new chat with a summary of this one.") {
 		t.Errorf("the second question is told %q", got)

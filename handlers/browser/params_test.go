@@ -9,9 +9,11 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"m40-llm/handlers"
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/presets"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 )
@@ -35,7 +37,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		if got := b.value("document.querySelector('#n-typical_p').checkVisibility()"); got != "false" {
 			t.Error("the seldom used settings are not folded away")
 		}
-		b.click("#more summary")
+		b.unfold()
 		for key, value := range map[string]string{
 			"temperature": "1.10", "top_k": "7", "top_p": "0.80", "min_p": "0.02", "repeat_penalty": "1.20", "max_tokens": "33", "seed": "8842",
 			"typical_p": "0.70", "repeat_last_n": "-1", "presence_penalty": "-0.50", "frequency_penalty": "0.25",
@@ -56,7 +58,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 		b.until("document.querySelectorAll('#p-stop li').length === 2")
 		b.fill("#p-stop li:nth-child(2) input", `"\\"`+"\u2028")
 		b.until("document.querySelector('[data-modified]').innerText === 'modified · 16'")
-		if got := b.text("[data-more-note]"); got != "10 modified" {
+		if got := b.text("[data-more-note]"); got != "9 modified" {
 			t.Errorf("the fold says %q", got)
 		}
 		for key, value := range map[string]string{"xtc_threshold": "0.20", "dynatemp_exponent": "1.50", "dry_base": "2.00", "dry_allowed_length": "3", "dry_penalty_last_n": "512"} {
@@ -138,12 +140,12 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 	})
 
 	run("mirostat takes the place of what cuts, and says so", func(t *testing.T) {
-		if got := b.value("document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
-			t.Error("what belongs to mirostat is shown while it is off")
+		if got := b.value("document.querySelector('[data-param=mirostat_tau]').matches('.idle')"); got != "true" {
+			t.Error("what belongs to mirostat is not grey while it is off")
 		}
 		b.click("#n-mirostat")
 		b.until("document.querySelector('#n-top_p').disabled && document.querySelector('#k-top_p').innerText === 'mirostat'")
-		if got := b.value("document.querySelector('#n-temperature').disabled || !document.querySelector('[data-param=mirostat_tau]').checkVisibility()"); got != "false" {
+		if got := b.value("document.querySelector('#n-temperature').disabled || document.querySelector('[data-param=mirostat_tau]').matches('.idle')"); got != "false" {
 			t.Error("temperature is taken for something that cuts, or mirostat has no target")
 		}
 		const grey = "[...document.querySelectorAll('.order .replaced')].map(row => row.dataset.stage + ' ' + row.querySelector('.keep').innerText + ' ' + [...row.querySelectorAll('input, button')].every(e => e.disabled)).join()"
@@ -201,7 +203,8 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
 	t.Parallel()
 	engine := handlerstest.NewScript()
-	server, chats := handlerstest.ServeStored(t, engine)
+	var named *presets.Service
+	server, _ := handlerstest.ServeStored(t, engine, func(c *handlers.Config) { named = c.Presets })
 	b := openBrowser(t, server)
 	b.open("/")
 	b.ask(engine, "Hello", "Hi.")
@@ -228,7 +231,7 @@ func TestThePanelFollowsAnotherPageThatChangesIt(t *testing.T) {
 	other.Until("the last change", func() bool { return other.Panel.Settings.TopK == 40 })
 	b.until("document.querySelector('#n-top_k').value === '40'")
 
-	made, err := chats.CreatePreset(t.Context(), access.Local, live.Preset{Name: "Made elsewhere", Settings: live.DefaultSettings()})
+	made, err := named.Create(t.Context(), access.Local, presets.Preset{Name: "Made elsewhere", Settings: setting.Default()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (p *photographer) take(b *browser, state string, phoneNext bool) {
 		b.size(screen.width, screen.height, screen.name == "phone")
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
-			b.do(settle)
+			b.settled()
 			shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 			if err != nil {
 				p.t.Fatal(err)
@@ -336,7 +336,7 @@ func TestPicturesOfStates(t *testing.T) {
 		b.size(1280, 800, false)
 		b.do(chromedp.Navigate(b.origin+states.Path+"/"+state), chromedp.WaitReady("main"))
 		b.until("'ready' in document.documentElement.dataset")
-		b.do(settle)
+		b.settled()
 		shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/dom"
@@ -53,8 +52,10 @@ func TestAClickOnAChatIsNotLostWhenTheListChanges(t *testing.T) {
 	b.open("/")
 	b.script(`addEventListener('click', e => { window.clicked = e.target.closest('[data-conv]')?.innerText.split('\n')[0]; e.preventDefault() }, { capture: true })`)
 	release := b.hold("#rail-list [data-conv] a", 1)
-	add("second")                                // above the first
-	b.do(chromedp.Sleep(500 * time.Millisecond)) // longer than the list waits before it is fetched
+	told := b.received("chats")
+	add("second") // above the first
+	b.until(fmt.Sprintf("underWay.received.chats > %d", told))
+	b.settled()
 	if n := b.value(`String(document.querySelectorAll('#rail-list [data-conv]').length)`); n != "1" {
 		t.Errorf("the list has %s rows while one is pressed, want the 1 that it had", n)
 	}
@@ -75,7 +76,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			if err := chats.Move(context.Background(), access.Local, id, "M40 build log"); err != nil {
+			if err := chats.List.Move(context.Background(), access.Local, id, "M40 build log"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -162,7 +163,7 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 	})
 
 	run("an exported chat is imported, and the page says what it was", func(t *testing.T) {
-		list, err := chats.Conversations(context.Background(), access.Local, store.Filter{Limit: 1})
+		list, err := chats.List.Conversations(context.Background(), access.Local, store.Filter{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,4 +208,39 @@ func TestFoldersAndImportsInABrowser(t *testing.T) {
 		b.do(chromedp.SetUploadFiles("#import-file", []string{filepath.Join(folder, "chat.json")}), chromedp.Click(".import form button"))
 		b.until("document.querySelector('.chat-head h1')?.innerText === 'From afar' && document.querySelector('.chat-head [data-chat-menu]').dataset.folder === ''")
 	})
+}
+
+func TestAnImportOfAnotherProgramSaysWhatItLeftOut(t *testing.T) {
+	t.Parallel()
+	server, _ := handlerstest.ServeStored(t, handlerstest.NewScript())
+	b := openBrowser(t, server)
+	file := filepath.Join(t.TempDir(), "conversations.json")
+	content := `[{"title":"Moss","current_node":"c","mapping":{"a":{"parent":null,"children":["b","c"],"message":{"author":{"role":"user"},"content":{"content_type":"text","parts":["What is moss?",{"picture":1}]}}},` +
+		`"b":{"parent":"a","children":[],"message":{"author":{"role":"assistant"},"content":{"content_type":"text","parts":["A plant."]}}},` +
+		`"c":{"parent":"a","children":[],"message":{"author":{"role":"assistant"},"content":{"content_type":"text","parts":["A *small* plant."]}}}}},{"title":"Empty","mapping":{}}]`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.open("/")
+	b.choose(file)
+	b.until("document.querySelector('#imported').open")
+	if got, want := b.value("[...document.querySelectorAll('#imported li')].map(li => li.innerText).join('|')"), "The chat “Empty” was left out: it has no messages.|Pictures and other files: 1."; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	b.look(axe(t), "what an import left out")
+	for _, size := range []int64{390, 820, 1440} {
+		b.size(size, 844, size < 500)
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.shot(fmt.Sprintf("imported-%d-%s", size, scheme))
+		}
+	}
+	b.click("#imported [data-close]")
+	b.click("#undo button")
+	b.until("document.querySelector('.answer .vers span')?.textContent === '2/2'")
+	b.shot("imported-chat")
+	if got := b.text(".answer"); strings.Contains(got, "edited by you") {
+		t.Errorf("the answer is shown as %q", got)
+	}
+	b.clean()
 }

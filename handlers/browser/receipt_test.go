@@ -7,7 +7,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 )
 
@@ -111,7 +111,7 @@ func TestReceiptsInABrowser(t *testing.T) {
 
 	run("one whose model is gone says so", func(t *testing.T) {
 		b.answerMenu("[data-replay]")
-		engine.Next(t).Fail(&infer.Error{Code: infer.CodeNotFound, Message: "there is no model \"guide\" here"})
+		engine.Next(t).Fail(&fault.Error{Code: fault.CodeNotFound, Message: "there is no model \"guide\" here"})
 		b.until(replayBox + ".innerText.includes('There is no such model')")
 	})
 	b.clean()

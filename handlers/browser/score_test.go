@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/hub"
@@ -84,7 +85,7 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 	})
 
 	run("the tokens of the prompt are coloured and open their candidates", func(t *testing.T) {
-		b.click("[data-score]")
+		b.tokenMenu("[data-score]")
 		b.until("document.querySelector('.toks.prompt .tok')")
 		want := scored(inspect.Other{})
 		if n := b.value("document.querySelectorAll('.toks.prompt .tok').length"); n != strconv.Itoa(want.Prompt) || len(want.Tokens) != want.Prompt {
@@ -121,7 +122,7 @@ func TestThePromptOfAnAnswerIsScoredAndComparedOnDemand(t *testing.T) {
 	})
 
 	run("a comparison colours prompt and answer by their divergence and leads to the worst", func(t *testing.T) {
-		b.click("[data-xray]")
+		b.tokenMenu("[data-xray]")
 		b.until("document.querySelector('#against')?.selectedOptions[0]?.value.trim() === 'changed'") // the other model
 		b.click(".scorebox form button")
 		b.until("document.querySelector('.klsum')?.hidden === false")
@@ -182,7 +183,7 @@ func TestScoringShowsItsProgressAndCanBeCancelled(t *testing.T) {
 	a.Finish()
 	b.until(idle)
 	b.click("[data-tokens]:not([hidden])")
-	b.click("[data-score]")
+	b.tokenMenu("[data-score]")
 	pass := engine.Next(t)
 	if r := pass.Request; !r.PromptLogProb || !r.Rows || r.MaxTokens != 0 || len(r.Tokens) != 31 || r.Against != "" {
 		t.Errorf("the engine was asked for %+v", r)
@@ -196,10 +197,10 @@ func TestScoringShowsItsProgressAndCanBeCancelled(t *testing.T) {
 	case <-time.After(handlerstest.Hang):
 		t.Fatal("the engine goes on")
 	}
-	b.click("[data-score]")
+	b.tokenMenu("[data-score]")
 	pass = engine.Next(t)
 	pass.Send(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "guide", Done: 1, Total: 2}})
 	b.until("document.querySelector('[data-pass]').innerText === 'Loading guide'")
-	pass.Fail(&infer.Error{Code: infer.CodeMemory, Message: "the model does not fit"})
-	b.until("document.querySelector('.judge').innerText.includes('does not fit')")
+	pass.Fail(&fault.Error{Code: fault.CodeMemory, Message: "the model does not fit"})
+	b.until("document.querySelector('.trouble').innerText.includes('does not fit')")
 }

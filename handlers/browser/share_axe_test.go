@@ -27,7 +27,7 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 		t.Helper()
 		for _, width := range []int64{390, 820, 1440} {
 			b.size(width, 900, width < 1000)
-			b.do(settle)
+			b.settled()
 			looked++
 			b.look(source, fmt.Sprintf("share %s %d", state, width), "heading-order", "region", "landmark-unique")
 			if wide := b.value("document.documentElement.scrollWidth - innerWidth"); wide != "0" && !strings.HasPrefix(wide, "-") {
@@ -87,11 +87,11 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	owner.click(".another summary")
 	look(owner, "the links of a chat without scripts")
 
-	list, err := chats.Shares(context.Background(), access.Local, id)
+	list, err := chats.Links.List(context.Background(), access.Local, id)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d links, %v", len(list), err)
 	}
-	if err := chats.EndShare(context.Background(), access.Local, id, list[0].ID); err != nil {
+	if err := chats.Links.End(context.Background(), access.Local, id, list[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	reader.until("document.querySelector('[data-status]').innerText === 'This link has ended'")

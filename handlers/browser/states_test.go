@@ -40,7 +40,7 @@ const (
 // serveStates starts a server that has the storybook too, whatever the build.
 func serveStates(t *testing.T) *httptest.Server {
 	t.Helper()
-	e := handlers.New(handlers.Config{Engine: &handlerstest.FakeEngine{}})
+	e := handlers.New(handlerstest.TestConfig(t, &handlerstest.FakeEngine{}))
 	book := echo.WrapHandler(states.Handler())
 	for _, path := range []string{states.Path, states.Path + "/:name"} {
 		if !slices.ContainsFunc(e.Routes(), func(r *echo.Route) bool { return r.Path == path }) {

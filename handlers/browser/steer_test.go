@@ -3,11 +3,8 @@ package browser
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"m40-llm/handlers/handlerstest"
-
-	"github.com/chromedp/chromedp"
 )
 
 // TestSteeringTheGuide looks into the answers of the built-in model and steers them, in one page.
@@ -26,12 +23,12 @@ func TestSteeringTheGuide(t *testing.T) {
 	b.until("document.querySelectorAll('.toks .tok').length > 20")
 
 	run("the token view says how much is stored, and sets the limits", func(t *testing.T) {
-		b.click(".kept summary")
-		b.until("document.querySelector('[data-kept-sum]').innerText.endsWith(' of 128 MB in all chats, for 30 days')")
-		b.script("const f = document.querySelector('.kept form'); f.days.value = 7; f.megabytes.value = 64; f.requestSubmit()")
-		b.until("document.querySelector('[data-kept-sum]').innerText.endsWith(' of 64 MB in all chats, for 7 days')")
+		b.tokenMenu(".stored summary")
+		b.until("document.querySelector('[data-stored]').innerText.endsWith(' of 128 MB in all chats, for 30 days')")
+		b.script("const f = document.querySelector('.stored form'); f.days.value = 7; f.megabytes.value = 64; f.requestSubmit()")
+		b.until("document.querySelector('[data-stored]').innerText.endsWith(' of 64 MB in all chats, for 7 days')")
 		b.look(source, "the limits of stored candidates", "heading-order", "region", "landmark-unique")
-		b.click(".kept summary")
+		b.press("Escape", 27)
 	})
 
 	run("the microscope shows what each sampler did, from stored candidates", func(t *testing.T) {
@@ -83,13 +80,10 @@ func TestSteeringTheGuide(t *testing.T) {
 		other := b.value("[...document.querySelectorAll('.token .alt:not(.chosen)')][0].dataset.id")
 		b.script("document.querySelector('.token .alt:not(.chosen)').click()")
 		b.until("document.querySelector('.turn:last-child .vers')?.innerText.includes('2/2') && " + idle)
-		b.until("!document.querySelector('.toks, .minimap')") // those of the version before
-		b.click(".turn:last-child [data-tokens]:not([hidden])")
-		b.until("document.querySelectorAll('.toks .tok').length > 7")
+		b.until("document.querySelectorAll('.toks .tok')[6]?.matches('.forked[aria-pressed=true]')") // the tokens stay, and the fork is selected
 		if after := b.value("[...document.querySelectorAll('.toks .tok')].slice(0, 6).map(t => t.textContent).join('|')"); after != before {
 			t.Errorf("the answer begins with %q, want %q", after, before)
 		}
-		b.script("document.querySelectorAll('.toks .tok')[6].click()")
 		b.until("document.querySelector('.token [data-facts]')?.innerText.includes('id " + other + " ')")
 		b.look(source, "a token of a branch", "heading-order", "region", "landmark-unique")
 	})
@@ -130,12 +124,13 @@ func TestSteeringTheGuide(t *testing.T) {
 		b.scheme("dark")
 		b.shot("branches-phone")
 		b.scheme("light")
+		pruned := b.sent("prune")
 		for nth := range int64(2) { // a double-click
 			b.hold(".tree [data-prune]:not([hidden])", 1+nth)()
 			b.until("document.querySelector('.tree .danger')")
 		}
-		b.do(chromedp.Sleep(300 * time.Millisecond))
-		if got := b.value("document.querySelectorAll('.tree .node').length"); got != "3" {
+		b.settled()
+		if got := b.value("document.querySelectorAll('.tree .node').length"); got != "3" || b.sent("prune") != pruned {
 			t.Errorf("after a double-click on the button that deletes, %s messages are left of 3", got)
 		}
 		b.press("Escape", 27)

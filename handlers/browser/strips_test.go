@@ -155,7 +155,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 			range.dispatchEvent(new Event('input'))
 			return document.querySelector('#k-top_k').innerText + '; ' + document.querySelector('#k-top_p').innerText
 		})()`)
-		if !strings.HasPrefix(got, "1 (") || !strings.HasSuffix(got, " %); keeps 1 of 1 (100 %)") {
+		if !strings.HasPrefix(got, "keeps 1 (") || !strings.HasSuffix(got, " %); keeps 1 of 1 (100 %)") {
 			t.Errorf("with a top-k of 1 the notes are %q", got)
 		}
 		if got := bars("top_k", "kept"); got != 1 {
@@ -169,7 +169,7 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 			range.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', altKey: true, cancelable: true, bubbles: true }))
 			return document.querySelector('#k-top_k').innerText
 		})()`)
-		if !strings.HasPrefix(got, "2 (") {
+		if !strings.HasPrefix(got, "keeps 2 (") {
 			t.Errorf("the note of top_k is %q", got)
 		}
 	})

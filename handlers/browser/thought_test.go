@@ -94,8 +94,8 @@ func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
 	b.shot("harmony-stopped")
 	b.click(".answer:last-child [data-continue]")
 	next = engine.Next(t)
-	if last := next.Request.Messages[3]; !next.Request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || len(next.Request.Begun) != 4 {
-		t.Errorf("the thought goes on behind %+v, %d", last, next.Request.Begun)
+	if last := next.Request.Messages[3]; !next.Request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || len(next.Request.ContinuedTokens) != 4 {
+		t.Errorf("the thought goes on behind %+v, %d", last, next.Request.ContinuedTokens)
 	}
 	b.until(thought + " === 'Thinking, 1 word'")
 	answer.ScriptedAnswer = next // it goes on where it was
@@ -103,5 +103,34 @@ func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
 	answer.Finish()
 	b.until(idle)
 	b.until(thought + " === 'Thinking, 2 words' && " + said + " === 'Bye.'")
+	b.clean()
+}
+
+func TestThinkingIsStoppedAndTheAnswerGoesOn(t *testing.T) {
+	t.Parallel()
+	engine := handlerstest.NewScript()
+	server, _ := handlerstest.ServeStored(t, engine)
+	b := openBrowser(t, server)
+	b.open("/")
+	b.say("Why?")
+	a := engine.Next(t)
+	if b.value("document.querySelector('[data-stop-thinking]').checkVisibility()") != "false" {
+		t.Error("thinking can be stopped before it begins")
+	}
+	a.Think("Hm, ", "so.")
+	b.until("document.querySelector('[data-stop-thinking]').checkVisibility()")
+	b.shot("stop-thinking")
+	b.click("[data-stop-thinking]")
+	a = engine.Next(t)
+	if r := a.Request; !r.Continue || r.ReasoningBudget == nil || *r.ReasoningBudget != 0 {
+		t.Errorf("the engine is asked to go on with the budget %v", r.ReasoningBudget)
+	}
+	a.Write("Because.")
+	b.until("!document.querySelector('[data-stop-thinking]').checkVisibility()")
+	a.Finish()
+	b.until(idle)
+	if got := b.value("document.querySelectorAll('.turn').length + document.querySelector('.answer .prose').innerText"); got != "2Thinking, 2 words\n\nBecause." {
+		t.Errorf("the chat has %q", got)
+	}
 	b.clean()
 }

@@ -147,7 +147,7 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 
 	run("a slider strikes out what it would have removed", func(t *testing.T) {
 		b.set("top_k", "1")
-		b.until("document.querySelector('.judge').innerText.includes('could not have been drawn')")
+		b.until("document.querySelector('.judged').innerText.includes('would be impossible')")
 		for i, c := range choices {
 			gone := b.value(fmt.Sprintf("document.querySelectorAll('.toks .tok')[%d].classList.contains('gone')", i))
 			if want := fmt.Sprint(c.Rank > 0); gone != want {
@@ -157,9 +157,9 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 		b.set("top_k", "40")
 		b.until("document.querySelectorAll('.tok.gone').length === 0")
 		b.set("repeat_penalty", "1.20")
-		b.until("document.querySelector('.judge').innerText.includes('answer again to see it')")
+		b.until("document.querySelector('.judged').innerText.includes('Only a new answer can show')")
 		b.set("repeat_penalty", "1.00")
-		b.until("!document.querySelector('.judge').innerText.includes('answer again to see it')")
+		b.until("!document.querySelector('.judged').innerText.includes('Only a new answer can show')")
 	})
 
 	run("the first time, hints are ticked off by what is done, and hidden for good", func(t *testing.T) {
@@ -182,9 +182,12 @@ func TestTokensOfAnAnswerHaveTheProbabilitiesOfTheModel(t *testing.T) {
 		b.until(idle)
 		b.script("document.querySelector('.turn:last-child [data-tokens]').click()")
 		b.until("document.querySelectorAll('.turn:last-child .toks .tok').length === 1103")
-		if got := b.text(".turn:last-child [data-sum]"); !strings.HasPrefix(got, "1,103 tokens, perplexity ") || !strings.HasSuffix(got, " 1,100 without stored probabilities") {
+		b.click("[data-more-tokens]")
+		b.until("document.querySelector('#token-menu').matches(':popover-open')")
+		if got := b.text("[data-sum]"); !strings.HasPrefix(got, "1,103 tokens, perplexity ") || !strings.HasSuffix(got, " 1,100 without stored probabilities") {
 			t.Errorf("the figures are %q", got)
 		}
+		b.press("Escape", 27)
 		b.script("document.querySelector('.turn:last-child [data-tokens]').click()")
 	})
 

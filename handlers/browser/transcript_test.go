@@ -238,7 +238,7 @@ func TestTheFirstMessageOfALongChatIsReached(t *testing.T) {
 	// until goes on in one way until a condition holds.
 	until := func(goes func(), condition string) {
 		b.t.Helper()
-		for deadline := time.Now().Add(handlerstest.Hang); b.value(condition) != "true"; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(handlerstest.Hang); b.value(condition) != "true"; b.frames() {
 			if time.Now().After(deadline) {
 				b.t.Fatalf("waited in vain for %s, the first message here is %q and the place %s", condition, b.value(first), b.value("document.querySelector('#scroll').scrollTop"))
 			}
@@ -281,7 +281,7 @@ func TestTheFirstMessageOfALongChatIsReached(t *testing.T) {
 			}
 			b.open(address)
 			b.until(turn(c.from) + " && document.querySelector('#scroll').scrollTop > 0")
-			b.click(".turn:nth-last-child(2) .who") // a person is in the transcript, not in the message field
+			b.click(".turn:nth-last-child(2) .prose") // a person is in the transcript, not in the message field
 			if c.first != nil {
 				c.first()
 			}
@@ -324,8 +324,8 @@ func TestASearchLeadsToTheMessageAndKeepsItsList(t *testing.T) {
 		b.fill("#search", "cafe sneez")
 		b.until(rows + " === 'Lighthouse'")
 		b.click(".conv")
-		b.until(inSight("keeper of the Café") + " && document.querySelectorAll('mark').length > 0")
-		if got := b.value("[...document.querySelectorAll('mark')].map(m => m.innerText).join()"); got != "Café,sneezed,sneeze" {
+		b.until(inSight("keeper of the Café") + " && document.querySelectorAll('#thread mark').length > 0")
+		if got := b.value("[...document.querySelectorAll('#thread mark')].map(m => m.innerText).join()"); got != "Café,sneezed,sneeze" {
 			t.Errorf("marked is %q", got)
 		}
 		if got := b.value(rows + " + ' ' + document.querySelector('#search').value + ' ' + document.querySelector('.conv[aria-current]')?.innerText.includes('keeper')"); got != "Lighthouse cafe sneez true" {

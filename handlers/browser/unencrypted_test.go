@@ -11,7 +11,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/handlerstest"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/people"
 	"m40-llm/store"
 )
@@ -38,7 +38,7 @@ func TestUnencrypted_InABrowser(t *testing.T) {
 	b.open("/")
 	b.ask(engine, "Why is the sky blue?", "Air scatters blue light more than red light.")
 	id := strings.TrimPrefix(b.value("location.pathname"), "/c/")
-	made, err := chats.Share(t.Context(), access.Local, id, live.NewShare{Live: true})
+	made, err := chats.Links.Add(t.Context(), access.Local, id, links.Wanted{Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}

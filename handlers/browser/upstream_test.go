@@ -104,6 +104,9 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 		if b.value("document.querySelector('[data-param=top_k] input[type=range]').disabled + ' ' + document.querySelector('[data-param=top_p] input[type=range]').disabled") != "true false" {
 			t.Error("the slider of top-k can be moved, or that of top-p cannot")
 		}
+		if got := b.value("document.querySelector('.output [data-lacking]').textContent"); !strings.HasSuffix(got, "has no JSON, JSON schema, GBNF.") || b.value("document.querySelector('[data-format=grammar]').disabled") != "true" {
+			t.Errorf("the output format says %q, or a grammar can be chosen", got)
+		}
 		why := b.text("[data-lacks-note]")
 		for _, part := range []string{"Grey settings have no effect at " + address.Host + ".", "The engine does not list this in /openapi.json: ", "Repeat penalty", "Top-k", "Order of the samplers", "cannot ban strings: Banned strings.", "need not give the same answer", "does not show the ids of tokens"} {
 			if !strings.Contains(why, part) {

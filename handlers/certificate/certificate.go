@@ -4,6 +4,7 @@ package certificate
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -37,7 +38,7 @@ const file = "certificate.pem"
 
 // Load reads a certificate and its key from PEM files.
 func Load(certFile, keyFile string) (tls.Certificate, error) {
-	c, err := tls.Certificate{}, errors.Join(checkRegular(certFile), checkRegular(keyFile))
+	c, err := tls.Certificate{}, cmp.Or(checkRegular(certFile), checkRegular(keyFile))
 	if err == nil {
 		c, err = tls.LoadX509KeyPair(certFile, keyFile)
 	}

@@ -11,12 +11,13 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 )
 
 // Generator is the part of an engine that a chat uses.
 type Generator interface {
-	// Generate streams one answer. It ends with the first error: an *infer.Error, or the
+	// Generate streams one answer. It ends with the first error: a *fault.Error, or the
 	// error of ctx if that was cancelled.
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 }
@@ -103,7 +104,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 			fmt.Fprintln(t.Err, chatHelp)
 			continue
 		case name != "":
-			fmt.Fprintf(t.Err, "there is no command /%s%s; /help lists them. Put \"\"\" around a message that begins with /\n", Line(name), didYouMean("/", Nearest(name, chatCommands)))
+			fmt.Fprintf(t.Err, "there is no command /%s%s; /help lists them. Put \"\"\" around a message that begins with /\n", Line(name), DidYouMean("/", Nearest(name, chatCommands)))
 			continue
 		case line == "":
 			continue
@@ -115,7 +116,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 			messages = append(asked, answer)
 		case errors.Is(err, errStopped):
 		case canContinue(err):
-			if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeContext && len(messages) > len(c.start()) {
+			if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeContext && len(messages) > len(c.start()) {
 				err = fmt.Errorf("%w; /clear starts a new chat", err)
 			}
 			t.Exit(err) // prints err; the failed message is not added to the chat
@@ -156,12 +157,12 @@ func readMessage(ctx context.Context, lines lineReader) (text string, quoted boo
 
 // canContinue reports whether the chat can continue after err: the next message may succeed.
 func canContinue(err error) bool {
-	var e *infer.Error
+	var e *fault.Error
 	if !errors.As(err, &e) {
 		return false
 	}
 	switch e.Code {
-	case infer.CodeContext, infer.CodeInvalid, infer.CodeTemplate, infer.CodeQueueFull, infer.CodeNotFinite:
+	case fault.CodeContext, fault.CodeInvalid, fault.CodeTemplate, fault.CodeQueueFull, fault.CodeNotFinite:
 		return true
 	}
 	return false
@@ -234,7 +235,7 @@ func (c *Chat) answer(ctx context.Context, messages []chat.Message) (chat.Messag
 	return out.answer(), err
 }
 
-// textOf returns the text that a model without a chat template continues: nothing stands between the
+// textOf returns the text that a model without a chat template continues: nothing is between the
 // messages, but an empty line after the system prompt.
 func textOf(messages []chat.Message) string {
 	var b strings.Builder
@@ -341,6 +342,9 @@ func (p *progress) show(e infer.Event) {
 		}
 	case infer.EventLoading:
 		line = fmt.Sprintf("loading %s: %d %%", Line(e.Loading.Model), percent(e.Loading.Done, e.Loading.Total))
+		if e.Loading.LeftS > 0 {
+			line += ", about " + units.Roughly(e.Loading.LeftS) + " left"
+		}
 		if e.Loading.KernelsTotal > 0 {
 			line = fmt.Sprintf("compiling kernels for %s: %d of %d", Line(e.Loading.Model), e.Loading.Kernels, e.Loading.KernelsTotal)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 )
 
@@ -177,7 +178,7 @@ func TestOnce(t *testing.T) {
 	})
 	t.Run("a failure is returned after the text so far", func(t *testing.T) {
 		term, out, _ := terminal("")
-		broken := &infer.Error{Code: infer.CodeDevice, Message: "the device failed"}
+		broken := &fault.Error{Code: fault.CodeDevice, Message: "the device failed"}
 		err := (&Chat{Engine: fails(broken), Terminal: term}).Once(context.Background(), "hi")
 		if !errors.Is(err, broken) || out() != "some\n" {
 			t.Errorf("got %v after %q", err, out())
@@ -227,7 +228,7 @@ func TestLoop(t *testing.T) {
 	}{
 		{"a question is asked with all that was said before", says("A"), "one\n\n  two \n", []string{"user: one", "assistant: A", "user: two"}},
 		{"a cleared chat starts anew", says("A"), "one\n/clear\ntwo\n", []string{"user: two"}},
-		{"a question that failed is not part of the chat", fails(&infer.Error{Code: infer.CodeContext, Message: "too long"}), "one\ntwo\n", []string{"user: two"}},
+		{"a question that failed is not part of the chat", fails(&fault.Error{Code: fault.CodeContext, Message: "too long"}), "one\ntwo\n", []string{"user: two"}},
 		{"/bye ends the chat", says("A"), "one\n/bye\ntwo\n", []string{"user: one"}},
 		{"/exit ends the chat as elsewhere", says("A"), "one\n/exit\ntwo\n", []string{"user: one"}},
 		{"an unknown command asks nothing", says("A"), "one\n/set\n", []string{"user: one"}},
@@ -253,7 +254,7 @@ func TestLoop(t *testing.T) {
 	}
 	t.Run("a failure that the next question would meet too ends the chat", func(t *testing.T) {
 		term, _, _ := terminal("one\ntwo\n")
-		broken := &infer.Error{Code: infer.CodeModelFile, Message: "broken file"}
+		broken := &fault.Error{Code: fault.CodeModelFile, Message: "broken file"}
 		engine := fails(broken)
 		if err := (&Chat{Engine: engine, Terminal: term}).Loop(context.Background()); !errors.Is(err, broken) || len(engine.asked) != 1 {
 			t.Errorf("got %v after %d questions", err, len(engine.asked))
@@ -266,7 +267,7 @@ func TestLoop(t *testing.T) {
 			answer := engine.generate
 			engine.generate = func(ctx context.Context, r infer.Request, yield func(infer.Event, error) bool) {
 				if len(r.Messages) > 1 || hints == 0 {
-					yield(infer.Event{}, &infer.Error{Code: infer.CodeContext, Message: "too long"})
+					yield(infer.Event{}, &fault.Error{Code: fault.CodeContext, Message: "too long"})
 					return
 				}
 				answer(ctx, r, yield)
@@ -368,6 +369,7 @@ func TestProgressSaysWhatIsWaitedFor(t *testing.T) {
 		{infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2}}, "waiting, number 2 in the queue"},
 		{infer.Event{Type: infer.EventQueued, Queued: &infer.Queued{Position: 2, WaitS: 120}}, "waiting, number 2 in the queue, about 2 min"},
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2}}, "loading m: 50 %"},
+		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, LeftS: 4}}, "loading m: 50 %, about 4 s left"},
 		{infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 2, Total: 2, Kernels: 3, KernelsTotal: 14}}, "compiling kernels for m: 3 of 14"},
 		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 4}}, "reading the prompt: 25 %"},
 		{infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{}}, "reading the prompt"},

@@ -113,7 +113,7 @@ func (f *Flags) Shared(other *Flags) (args []string) {
 	return args
 }
 
-// Parse sets the flags from args, where they may stand anywhere, and the others from the
+// Parse sets the flags from args, where they may be anywhere, and the others from the
 // environment and the configuration file. It returns the arguments that are not flags; more than maxRest are an error.
 func (f *Flags) Parse(t *Terminal, args []string, maxRest int) (rest []string, err error) {
 	if t.Describe != nil {
@@ -153,7 +153,11 @@ func (f *Flags) explain(t *Terminal, err error) error {
 	}
 	message := twoDashes.Replace(strings.TrimSuffix(err.Error(), parseError))
 	if name, unknown := strings.CutPrefix(message, noFlag); unknown {
-		message += didYouMean("--", Nearest(name, f.names()))
+		if name == "model" && strings.Contains(f.args, "MODEL") { // as other commands call it
+			message += fmt.Sprintf(": its place is m40-llm %s %s", f.command, f.args)
+		} else {
+			message += DidYouMean("--", Nearest(name, f.names()))
+		}
 	}
 	return Usagef("%s; see m40-llm %s -h", message, f.command)
 }

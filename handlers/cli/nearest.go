@@ -6,7 +6,8 @@ import (
 )
 
 // Nearest returns up to three of names that word may be a misspelling of, the most similar
-// first: they begin with word, or it with them, or they differ from it in up to a third of its letters.
+// first: they begin with word, or it with them, or they differ from it in up to a third of its letters; not in the first letter and
+// another one.
 func Nearest(word string, names []string) []string {
 	const most = 3
 	type near struct {
@@ -21,7 +22,7 @@ func Nearest(word string, names []string) []string {
 		switch {
 		case len(word) >= 3 && strings.HasPrefix(lower, word) || len(lower) >= 3 && strings.HasPrefix(word, lower):
 			d = 1
-		case d > max(1, (len([]rune(word))+1)/3):
+		case d > max(1, (len([]rune(word))+1)/3), d > 1 && !strings.HasPrefix(lower, word[:min(1, len(word))]):
 			continue
 		}
 		found = append(found, near{name, d})
@@ -58,8 +59,8 @@ func distance(a, b []rune) int {
 	return rows[len(a)][len(b)]
 }
 
-// didYouMean returns a hint that suggests names, each after prefix; "" if there are none.
-func didYouMean(prefix string, names []string) string {
+// DidYouMean returns a hint that suggests names, each after prefix; "" if there are none.
+func DidYouMean(prefix string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

@@ -15,6 +15,7 @@ func TestNearest(t *testing.T) {
 	names := []string{"guide", "qwen2.5-0.5b-instruct-q8_0", "mistral-7b", "mistral-7b-instruct"}
 	for word, want := range map[string][]string{
 		"guyde":      {"guide"},
+		"gyidr":      {"guide"}, // two of five letters
 		"Guide":      {"guide"},
 		"qwen2.5":    {"qwen2.5-0.5b-instruct-q8_0"},
 		"mistrall7b": {"mistral-7b"},

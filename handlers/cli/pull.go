@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 )
 
@@ -47,7 +48,7 @@ func Pull(ctx context.Context, t *Terminal, from Downloader, name string, force 
 		}
 	default:
 	}
-	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeInvalid {
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeInvalid {
 		return Usagef("%s", e.Message)
 	}
 	if err != nil {

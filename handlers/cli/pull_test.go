@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/placement"
 )
 
@@ -127,7 +128,7 @@ note: Q8_0 is chosen
 		}
 	})
 	t.Run("a wrong name is wrong usage", func(t *testing.T) {
-		d := &fakeDownloader{resolved: &infer.Error{Code: infer.CodeInvalid, Message: "no name"}}
+		d := &fakeDownloader{resolved: &fault.Error{Code: fault.CodeInvalid, Message: "no name"}}
 		term, _, _ := terminalOf("")
 		var usage *UsageError
 		if err := Pull(t.Context(), term, d, "x", false); !errors.As(err, &usage) || usage.Message != "no name" {

@@ -107,7 +107,7 @@ func isLoopback(host string) bool {
 // ollamaPort is the port at which Ollama's clients look for it.
 const ollamaPort = "11434"
 
-// OllamaAddr returns the address to listen on for Ollama's clients, beside addr: its host with
+// OllamaAddr returns the address to listen on for Ollama's clients, in addition to addr: its host with
 // Ollama's port.
 func OllamaAddr(addr string) (string, error) {
 	host, port, err := net.SplitHostPort(addr)

@@ -40,7 +40,11 @@ func Show(w io.Writer, d infer.ModelDetails, asJSON bool) error {
 		row("memory", d.Fit.String())
 		row("runs on", d.Fit.On)
 	}
-	row("pictures", d.Companion)
+	pictures := d.Companion
+	if d.Companion != "" && d.Fit != nil && d.Fit.Pictures != "" {
+		pictures += ", encoded on " + d.Fit.Pictures
+	}
+	row("pictures", pictures)
 	row("license", d.License)
 	template := "none"
 	if d.Template != nil {

@@ -15,7 +15,7 @@ type wrapper struct {
 	width int // columns of the terminal
 
 	column int
-	word   strings.Builder // the word that ends at column, on one line of the terminal; "" behind a space
+	word   strings.Builder // the word that ends at column, on one line of the terminal; "" after a space
 	line   strings.Builder // the beginning of the line, to recognise the fence of a code block
 	inCode bool
 }
@@ -34,7 +34,7 @@ func (w *wrapper) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// add appends to out what shows r behind the text so far.
+// add appends to out what shows r after the text so far.
 func (w *wrapper) add(out *strings.Builder, r rune) {
 	if r == '\n' {
 		if strings.HasPrefix(strings.TrimLeft(w.line.String(), " "), fence) {
@@ -51,7 +51,7 @@ func (w *wrapper) add(out *strings.Builder, r rune) {
 	if r == '\t' {
 		columns = 8 - w.column%8
 	}
-	// The last column stays empty, because behind it terminals differ in where the cursor is.
+	// The last column stays empty, because after it terminals differ in where the cursor is.
 	full := !w.inCode && w.column+columns >= w.width
 	switch {
 	case unicode.IsSpace(r) && full:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 
 	"m40-llm/handlers/cli"
+	"m40-llm/handlers/document"
 )
 
 const version = "0.1.0"
@@ -24,6 +26,7 @@ const guideName = "guide"
 
 // Main executes the command line of this process and returns its exit code.
 func Main() int {
+	document.Serve()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	t := &cli.Terminal{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Getenv, Signals: signals, EndOnSignal: func() { signal.Stop(signals) }}
@@ -105,7 +108,7 @@ func run(ctx context.Context, t *cli.Terminal, args []string) int {
 	}
 	execute, ok := commands[name]
 	if !ok {
-		return t.Exit(cli.Usagef("there is no command %q; see m40-llm -h", name))
+		return t.Exit(cli.Usagef("there is no command %q%s; see m40-llm -h", name, cli.DidYouMean("", cli.Nearest(name, slices.Sorted(maps.Keys(flagsOf()))))))
 	}
 	t.Commands = flagsOf
 	if t.EndOnSignal != nil && !readsSignals[name] {

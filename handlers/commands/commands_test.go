@@ -121,6 +121,9 @@ func TestCommands(t *testing.T) {
 		want result // out and errs: parts that must be there, or nothing at all
 	}{
 		{"an unknown command is wrong usage", nil, "", "fetch mistral", result{2, "", `there is no command "fetch"; see m40-llm -h`}},
+		{"an unknown command that is like another one names that", nil, "", "lst", result{2, "", `there is no command "lst" (did you mean list?); see m40-llm -h`}},
+		{"help of a misspelt command names the one that is meant", nil, "", "help tokenise", result{2, "", `there is no command "tokenise" (did you mean tokenize?); see m40-llm -h`}},
+		{"a model as a flag is told its place", nil, "", "run --model guide hi", result{2, "", "there is no flag --model: its place is m40-llm run [MODEL] [PROMPT]; see m40-llm run -h"}},
 		{"an unknown flag is wrong usage", nil, "", "list --jsn", result{2, "", "m40-llm list -h"}},
 		{"help is asked for in either way", nil, "", "help", result{0, "tokenize   print the token ids", ""}},
 		{"help of a command is asked for in either way", nil, "", "help bench", result{0, "usage: m40-llm bench", ""}},

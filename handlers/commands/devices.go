@@ -168,8 +168,12 @@ func openBest(f *gguf.File, o cpu.Options, log *slog.Logger) (device.Device, err
 	return openCPUBecause(o, err)
 }
 
-// runs returns an error if dev lacks kernels for the weights or the operations of the model in f.
+// runs returns an error if dev lacks kernels for the weights or the operations of the model, or of the companion, in f.
 func runs(f *gguf.File, dev device.Device) error {
+	if name, err := f.Str("general.architecture"); err == nil && name == model.Companion {
+		_, err := model.TowerBytesIn(f, dev)
+		return err
+	}
 	if _, err := model.DeviceBytes(f, dev); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -69,6 +70,28 @@ func TestAutoTakesTheGPUOrSaysWhyNot(t *testing.T) {
 }
 
 // Who names the GPU gets it or one line that says why not, and never the CPU.
+func TestAutoTakesTheGPUForACompanionFile(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	for _, name := range []string{"gemma3", "gemma4", "llava", "mistral3", "qwen25vl", "qwen3vl", "smolvlm"} {
+		t.Run(name, func(t *testing.T) {
+			f, err := gguf.Open(fixtures.Path(t, "images", name, "mmproj.gguf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var log bytes.Buffer
+			d, err := openBest(f, cpu.Options{Threads: 1}, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if d.Info().Kind != "cuda" || log.Len() > 0 {
+				t.Errorf("got the device %s, logged %q", d.Info().Kind, log.String())
+			}
+		})
+	}
+}
+
 func TestWhoAsksForTheGPUByNameIsToldWhyItCannotBe(t *testing.T) {
 	emulation, faults := emutest.Emulation(t), emutest.NewFaults(t)
 	crashing := filepath.Join(t.TempDir(), "libcuda-crashing.so")

@@ -13,7 +13,7 @@ import (
 	"m40-llm/store"
 )
 
-// exportedStore has a person, Anna, with one of everything, and words of the owner beside it.
+// exportedStore has a person, Anna, with one of everything, and words of the owner next to it.
 func exportedStore(t *testing.T, path string) (anna store.Person) {
 	t.Helper()
 	db, err := store.Open(t.Context(), store.Options{Path: path})

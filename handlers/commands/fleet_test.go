@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"m40-llm/cudakern/emutest"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
 )
@@ -75,7 +77,18 @@ func workerOf(t *testing.T, model string) int {
 }
 
 func TestModels_ThreeAnswerManyClientsAtOnceAsAlone(t *testing.T) {
-	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "llama")
+	t.Run("on the CPU", func(t *testing.T) { threeAnswer(t) })
+	if fixtures.Torture() { // takes the emulation minutes
+		t.Run("on an emulated GPU", func(t *testing.T) {
+			t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+			threeAnswer(t, "--device", "cuda")
+		})
+	}
+}
+
+// threeAnswer asks three models on the devices of flags 200 times, by four clients.
+func threeAnswer(t *testing.T, flags ...string) {
+	server := startServer(t, t.TempDir(), append(flags, "--models", threeModels(t), "--model", "llama")...)
 	const seeds, tokens = 5, 8
 	names := []string{"llama", "phi", "bert"}
 	alone := map[string]string{}
@@ -124,13 +137,138 @@ func TestModels_ThreeAnswerManyClientsAtOnceAsAlone(t *testing.T) {
 			t.Errorf("the cache of %s has %d bytes, and %d are planned", s.Model.Name, s.Cache.Used, planned)
 		}
 	}
-	eventually(t, "the models are within the memory of their device", func() bool {
+	eventually(t, "the models are within the memory of their devices", func() bool {
 		devices := server.status().Devices
-		return len(devices) == 1 && devices[0].Taken > 0 && devices[0].Taken <= devices[0].Total
+		return len(devices) > 0 && devices[0].Taken > 0 && !slices.ContainsFunc(devices, func(d infer.Memory) bool { return d.Taken > d.Total })
 	})
 	var ps struct{ Models []struct{ Name string } }
 	if server.get("/api/ps", &ps); len(ps.Models) != len(names) {
 		t.Errorf("/api/ps lists %v, want %d models", ps.Models, len(names))
+	}
+}
+
+func TestModels_ThreeAnswerAtOnceOnAnEmulatedGPUAsAlone(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	models := threeModels(t)
+	if err := os.Remove(filepath.Join(models, "phi.gguf")); err != nil {
+		t.Fatal(err)
+	}
+	ranker, err := os.ReadFile(fixtures.Path(t, "rerank", "bert_cross_encoder", "f32.gguf"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(models, "ranker.gguf"), ranker, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := startServer(t, t.TempDir(), "--models", models, "--model", "llama", "--device", "cuda", "--parallel", "2")
+	ask := func(model string, seed int) (string, error) {
+		if model != "ranker" {
+			return server.result(model, seed, 4)
+		}
+		status, body := server.post("/v1/rerank", fmt.Sprintf(`{"model":"ranker","query":"which %d?","documents":["one text","another line"]}`, seed))
+		var list struct{ Results json.RawMessage }
+		if err := json.Unmarshal([]byte(body), &list); err != nil || status != http.StatusOK {
+			return "", fmt.Errorf("status %d, %v: %s", status, err, body)
+		}
+		return string(list.Results), nil
+	}
+	names := []string{"llama", "bert", "ranker"}
+	const seeds = 2
+	alone := map[string]string{}
+	for _, model := range names {
+		for seed := range seeds {
+			if alone[fmt.Sprint(model, seed)], err = ask(model, seed); err != nil {
+				t.Fatal(model, err)
+			}
+		}
+	}
+	var asked sync.WaitGroup
+	for _, model := range names {
+		for seed := range seeds {
+			asked.Go(func() {
+				if got, err := ask(model, seed); err != nil || got != alone[fmt.Sprint(model, seed)] {
+					t.Errorf("%s with seed %d gives %.200s, %v; alone %.200s", model, seed, got, err, alone[fmt.Sprint(model, seed)])
+				}
+			})
+		}
+	}
+	asked.Wait()
+	eventually(t, "three models are on the GPU, within its memory", func() bool {
+		s := server.status()
+		on := 0
+		for _, one := range s.Models {
+			if one.Device.Kind == "cuda" && len(one.Memory) == 1 {
+				on++
+			}
+		}
+		return on == len(names) && s.Evictions == 0 && len(s.Devices) == 2 && s.Devices[0].Taken > 0 && s.Devices[0].Taken <= s.Devices[0].Total
+	})
+}
+
+// divergences returns the divergence of each token of a prompt by two models, and the names of those that were unloaded meanwhile.
+func (s *testServer) divergences(t *testing.T, model, against string) (kl []float64, unloaded []string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"model":%q,"against":%q,"tokens":[5,9,14,20,31,42,7],"prompt_logprob":true,"max_tokens":0}`, model, against)
+	response, err := http.Post(s.url+"/v1/generate", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		var e struct {
+			infer.Event
+			Error *struct{ Message string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil || e.Error != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		if e.Loading != nil && e.Loading.InPlaceOf != "" && !slices.Contains(unloaded, e.Loading.InPlaceOf) {
+			unloaded = append(unloaded, e.Loading.InPlaceOf)
+		}
+		if e.Token != nil && e.Token.Compared != nil {
+			kl = append(kl, e.Token.Compared.KL)
+		}
+	}
+	return kl, unloaded
+}
+
+func TestModels_AreComparedWithoutALoadWhereBothFit(t *testing.T) {
+	models := threeModels(t)
+	half, err := os.ReadFile(fixtures.Path(t, "logits", "llama", "f16.gguf"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(models, "half.gguf"), half, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := startServer(t, t.TempDir(), "--models", models, "--model", "llama", "--models-max", "1")
+	want, unloaded := alone.divergences(t, "llama", "half")
+	if len(want) != 6 || want[5] <= 0 {
+		t.Fatalf("the divergences are %v, want 6 above 0", want)
+	}
+	if !slices.Equal(unloaded, []string{"llama"}) || alone.status().Evictions != 1 {
+		t.Errorf("with one model at a time %v are unloaded, in %d evictions; want llama", unloaded, alone.status().Evictions)
+	}
+	alone.stop()
+	both := startServer(t, t.TempDir(), "--models", models, "--model", "llama")
+	if _, err := both.result("bert", 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	var workers []int
+	for range 3 {
+		if got, unloaded := both.divergences(t, "llama", "half"); !slices.Equal(got, want) || unloaded != nil {
+			t.Errorf("beside each other: %v, and %v are unloaded; want %v and none", got, unloaded, want)
+		}
+		now := workersOf(t, os.Getpid())
+		slices.Sort(now)
+		if workers != nil && !slices.Equal(now, workers) {
+			t.Errorf("workers %v, want %v still", now, workers)
+		}
+		workers = now
+	}
+	if s := both.status(); len(s.Models) != 3 || s.Evictions != 0 {
+		t.Errorf("%d models are loaded after %d evictions, want 3 and none", len(s.Models), s.Evictions)
 	}
 }
 
@@ -172,6 +310,57 @@ func TestModels_TheEndOfAWorkerLeavesTheOthersAlone(t *testing.T) {
 	if now := workerOf(t, "phi"); now != other {
 		t.Errorf("phi has worker %d, want %d still", now, other)
 	}
+}
+
+func TestModels_MemoryThatIsRefusedToALoadUnloadsTheIdleModelUsedLeastRecently(t *testing.T) {
+	refuse := filepath.Join(t.TempDir(), "refuse")
+	t.Setenv(refuseVariable, refuse)
+	server := startServer(t, t.TempDir(), "--models", threeModels(t), "--model", "llama", "--device", "test")
+	for _, model := range []string{"llama", "phi"} {
+		if _, err := server.result(model, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	phi := workerOf(t, "phi")
+	if err := os.WriteFile(refuse, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.result("bert", 1, 0); err != nil {
+		t.Fatalf("the load that memory is refused to once: %v", err)
+	}
+	if _, err := os.Stat(refuse); err == nil {
+		t.Error("no memory was refused")
+	}
+	var s infer.Status
+	defer func() { // for who reads that it waits in vain
+		if t.Failed() {
+			t.Logf("the status is %+v", s)
+		}
+	}()
+	eventually(t, "the status of bert says that llama was unloaded for it", func() bool {
+		s = server.status()
+		one := s.Of("bert")
+		return one != nil && strings.Contains(one.Notice, "memory ran out while the model was loaded, so llama was unloaded") && s.Of("llama") == nil && s.Evictions == 1
+	})
+	if got := workerOf(t, "phi"); got != phi {
+		t.Errorf("phi has worker %d, want %d still", got, phi)
+	}
+	if err := os.WriteFile(refuse, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, model := range []string{"phi", "bert"} { // none of them can be unloaded
+		if status, body := server.post("/v1/models/pin", fmt.Sprintf(`{"model":%q}`, model)); status != http.StatusOK {
+			t.Fatal(body)
+		}
+	}
+	if _, err := server.result("llama", 1, 1); err != nil {
+		t.Fatalf("a load that is tried with less memory: %v", err)
+	}
+	eventually(t, "the status of llama says that memory ran out", func() bool {
+		s = server.status()
+		one := s.Of("llama")
+		return one != nil && strings.Contains(one.Device.Notice, "ran out while the model was loaded") && len(s.Models) == 3
+	})
 }
 
 func TestModels_ThatDoNotFitAreRefusedWithFigures(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/hub"
 	"m40-llm/store"
 )
@@ -67,8 +68,8 @@ func modelUsedLast(ctx context.Context, catalog *hub.Hub, db *store.Store, logge
 	}
 	model := last.Name
 	path, err := pathOf(catalog, model)
-	known, _ := errors.AsType[*infer.Error](err)
-	missing := known != nil && known.Code == infer.CodeNotFound
+	known, _ := errors.AsType[*fault.Error](err)
+	missing := known != nil && known.Code == fault.CodeNotFound
 	if last.Path != "" && (missing || err == nil && path != last.Path) {
 		if name, gone := catalog.AllowPath(last.Path); gone == nil { // it was a file outside of the models folder
 			model = last.Path

@@ -12,6 +12,7 @@ import (
 
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/readtext"
 )
@@ -66,7 +67,7 @@ func runModel(ctx context.Context, t *cli.Terminal, args []string) error {
 		return conversation.Loop(ctx)
 	}
 	err = conversation.Once(ctx, prompt)
-	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeInvalid {
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeInvalid {
 		return cli.Usagef("%s; see m40-llm run -h", e.Message)
 	}
 	return err

@@ -22,6 +22,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/cli"
 	"m40-llm/handlers/compare"
+	"m40-llm/handlers/document"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
@@ -29,12 +30,15 @@ import (
 	"m40-llm/handlers/metrics"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/presets"
 	"m40-llm/handlers/share"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/fleet"
+	"m40-llm/infer/hub"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/suggest"
+	"m40-llm/infer/worker"
 	"m40-llm/store"
 )
 
@@ -48,6 +52,7 @@ type serveFlags struct {
 	addr, model, worker, apiKey *string
 	parallel                    *int
 	open, lan, tls, ollama      *bool
+	imageURLs                   *bool
 	keepAlive, memory           *string
 	modelsMax                   *int
 	certFile, keyFile           *string
@@ -70,6 +75,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
+		imageURLs:   f.Bool("image-urls", "fetch pictures that requests of the API name by their https addresses, from public hosts alone; without this flag pictures must be in the request"),
 		ollama:      f.Bool("ollama", "also listen on port 11434, where Ollama's clients look for it"),
 		tls:         f.Bool("tls", "encrypt connections with a self-signed certificate, which is kept in --data"),
 		certFile:    f.String("tls-cert", "", "FILE", "encrypt connections with the certificate and its chain in this PEM file"),
@@ -141,16 +147,22 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		return err
 	}
 	fmt.Fprintf(t.Err, "m40-llm: configuration:\n  %s\n", strings.Join(flags.all.Effective(), "\n  "))
+	program, err := worker.Program()
+	if err != nil {
+		return err
+	}
 	config := handlers.Config{
 		Engine:      s.engine,
 		Activity:    s.activity,
 		Live:        s.chats,
+		Presets:     s.presets,
 		Compare:     s.compare,
 		Guests:      s.guests,
 		Models:      s.models,
 		Metrics:     s.metrics,
 		Logger:      logger,
 		Version:     version,
+		Documents:   document.NewReader(program),
 		Asks:        flags.asks(),
 		People:      s.people,
 		Alone:       !*flags.lan,
@@ -161,6 +173,9 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 
 		TrustedProxies: proxies,
 		BasePath:       *flags.basePath,
+	}
+	if *flags.imageURLs {
+		config.FetchPicture = hub.NewFetcher(version).Fetch
 	}
 	if *flags.ollama {
 		config.OllamaPort = listeners[1].Addr().(*net.TCPAddr).Port
@@ -296,6 +311,7 @@ type services struct {
 	models   *models.Service
 	people   *people.Service
 	chats    *live.Service
+	presets  *presets.Service
 	compare  *compare.Service
 	guests   *guest.Service
 	activity *activity.Service
@@ -344,7 +360,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
-	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(live.WithPublicPrompts(s.db, s.engine.Generate))))}
+	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(presets.WithPublicPrompts(s.db, s.engine.Generate))))}
 	catalog.SetMachine(machine)
 	if listing.Puller, err = newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false); err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
@@ -372,7 +388,8 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.models = models.New(listing)
 	chatting.FirstModel, chatting.Sight = s.models.First, s.models.Sight
 	s.chats = live.New(s.engine, chatting)
-	s.compare, s.guests = compare.New(s.chats, s.db), guest.New(s.chats, guest.Options{})
+	s.presets = presets.New(s.chats, s.db)
+	s.compare, s.guests = compare.New(s.chats, s.presets, s.db), guest.New(s.chats, guest.Options{})
 	return s, nil
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"m40-llm/handlers/cli"
-	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/hub"
 	"m40-llm/infer/readtext"
@@ -20,7 +20,7 @@ import (
 // and no weights.
 func openFile(catalog *hub.Hub, arg string) (*gguf.File, error) {
 	f, _, err := catalog.Open(arg)
-	if e, ok := errors.AsType[*infer.Error](err); ok && e.Code == infer.CodeNotFound {
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeNotFound {
 		if _, statErr := os.Stat(arg); statErr == nil {
 			return gguf.Open(arg)
 		}
@@ -114,7 +114,7 @@ func modelTemplate(catalog *hub.Hub, model string) (parsed *chat.Template, bos, 
 	defer file.Close()
 	source, err := file.Str("tokenizer.chat_template")
 	if details, detailsErr := catalog.Details(model); detailsErr == nil && details.Template != nil {
-		source, err = details.Template.Source, nil // perhaps that of a file beside the model
+		source, err = details.Template.Source, nil // perhaps that of a file next to the model
 	}
 	if err != nil {
 		return nil, "", "", fmt.Errorf("model %q has no chat template: %w", model, err)

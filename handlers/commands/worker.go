@@ -20,6 +20,8 @@ import (
 	"m40-llm/handlers"
 	"m40-llm/handlers/cli"
 	"m40-llm/infer"
+	"m40-llm/infer/cpu"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/fleet"
 	"m40-llm/infer/hub"
@@ -62,8 +64,8 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 	var leases lease.Table
 	f, err := fleet.New(fleet.Options{
 		Find: catalog.Find,
-		Start: func(model string, memory int64, setup *infer.Setup) (fleet.Engine, error) {
-			o, err := flags.workerOptions(data, model, memory, setup)
+		Start: func(model string, p fleet.Plan) (fleet.Engine, error) {
+			o, err := flags.workerOptions(data, model, p)
 			if err != nil {
 				return nil, err
 			}
@@ -71,6 +73,7 @@ func openEngine(t *cli.Terminal, flags serveFlags, catalog *hub.Hub, logger *slo
 			return worker.Start(o)
 		},
 		Machine: func() placement.Machine { return flags.hostMachine(*flags.parallel) },
+		Main:    cpu.TotalMemory(),
 		Model:   options.Model,
 		Most:    *flags.modelsMax,
 		Memory:  memory,
@@ -112,8 +115,8 @@ func (flags serveFlags) engineOptions(t *cli.Terminal, catalog *hub.Hub, logger 
 	return options, nil
 }
 
-// workerOptions returns the options of a worker that loads a model in at most memory bytes of main memory; 0: in what is free.
-func (flags serveFlags) workerOptions(data, model string, memory int64, setup *infer.Setup) (worker.Options, error) {
+// workerOptions returns the options of a worker that loads a model as p says.
+func (flags serveFlags) workerOptions(data, model string, p fleet.Plan) (worker.Options, error) {
 	kind, err := flags.kind(*flags.parallel)
 	if err != nil {
 		return worker.Options{}, err
@@ -121,15 +124,15 @@ func (flags serveFlags) workerOptions(data, model string, memory int64, setup *i
 	accepted, _ := workerFlags()
 	args := append([]string{"worker", fmt.Sprintf("--control=%d", worker.ControlFD), "--data=" + data}, flags.all.Shared(accepted)...)
 	o := worker.Options{
-		Args:     append(args, "--model="+*flags.model, "--load="+model, fmt.Sprintf("--main-memory=%d", memory), fmt.Sprintf("--leases=%d", worker.LeasesFD)),
+		Args:     append(args, "--model="+*flags.model, "--load="+model, fmt.Sprintf("--main-memory=%d", p.Memory), fmt.Sprintf("--whole-plan=%t", p.Whole), fmt.Sprintf("--leases=%d", worker.LeasesFD)),
 		Model:    model,
 		LoadFlag: "load",
 		SetupArgs: func(s infer.Setup) []string {
 			return []string{fmt.Sprintf("--ctx=%d", s.ContextLength), "--kv=" + s.CacheType, fmt.Sprintf("--threads=%d", s.Threads), "--draft=" + cmp.Or(s.Draft, engine.DraftAuto)}
 		},
 	}
-	if setup != nil {
-		o.Args = append(o.Args, o.SetupArgs(*setup)...)
+	if p.Setup != nil {
+		o.Args = append(o.Args, o.SetupArgs(*p.Setup)...)
 	}
 	if kind.gpu {
 		o.Fallback = &worker.Fallback{Args: []string{"--device=cpu"}, Kind: "cpu", Device: "the GPU", Name: "the CPU"}
@@ -188,6 +191,7 @@ type workerSettings struct {
 	parallel, control *int
 	leases            *int
 	memory            *int64
+	whole             *bool
 }
 
 // What a worker does instead of running models, by its argument: check whether --device can be used, or print the read
@@ -206,6 +210,7 @@ func workerFlags() (*cli.Flags, workerSettings) {
 		parallel:    f.Int("parallel", defaultParallel, "answers that are generated at once; further ones wait"),
 		keepAlive:   keepAliveFlag(f),
 		memory:      f.Int64("main-memory", 0, "bytes of main memory that the model may take; 0: what is free"),
+		whole:       f.Bool("whole-plan", "fail where memory is refused that is planned, instead of trying with less"),
 		leases:      f.Int("leases", 0, "file descriptor of the socket by which it takes turns at devices; 0: it has them alone"),
 		control:     f.Int("control", 0, "file descriptor of the socket to the server"),
 	}
@@ -245,7 +250,7 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	if options.KeepAlive, err = keepAlive(*flags.keepAlive); err != nil {
 		return err
 	}
-	options.MemoryLimit = *flags.memory
+	options.MemoryLimit, options.WholePlan, options.GPUs = *flags.memory, *flags.whole, flags.gpus
 	if *flags.leases > 0 {
 		if options.Leases, err = lease.Open(*flags.leases); err != nil {
 			return err
@@ -272,6 +277,22 @@ func runWorker(_ context.Context, t *cli.Terminal, args []string) error {
 	time.AfterFunc(time.Second, func() { os.Exit(cli.ExitOK) })
 	server.Close()
 	return engine.Close()
+}
+
+// gpus lists the GPUs that models may be on.
+func (flags workerSettings) gpus() (list []infer.Memory) {
+	kind, err := flags.kind(*flags.parallel)
+	if err != nil || !kind.gpu || cuda.Installed() != nil {
+		return nil
+	}
+	gpus, err := cuda.List(kind.among...)
+	if err != nil {
+		return nil // the model is on another device, and its notice says why
+	}
+	for _, gpu := range gpus {
+		list = append(list, infer.Memory{Device: gpu.Name, Kind: gpu.Kind, Total: gpu.Memory})
+	}
+	return list
 }
 
 // checkDevice returns an error if the device that --device names cannot be used.

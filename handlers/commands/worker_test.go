@@ -32,6 +32,7 @@ import (
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -76,6 +77,16 @@ func (d testDevice) Info() device.Info {
 	info := d.Device.Info()
 	info.Kind, info.Name = "cuda", "test device"
 	return info
+}
+
+// refuseVariable names a file: while it is there, the next upload of a test device removes it, and is refused memory.
+const refuseVariable = "M40_LLM_TEST_REFUSE"
+
+func (d testDevice) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	if name := os.Getenv(refuseVariable); name != "" && os.Remove(name) == nil {
+		return device.Tensor{}, fmt.Errorf("%w: %w", device.ErrFailed, device.ErrMemory)
+	}
+	return d.Device.Upload(t, rows, cols, data)
 }
 
 func (d testDevice) Compile(p *device.Program) (device.Executable, error) {
@@ -138,7 +149,7 @@ func workersOf(t *testing.T, pid int) (found []int) {
 	return found
 }
 
-// fieldsOf returns the fields of a stat file of /proc behind the name of the program: first the state, then the parent.
+// fieldsOf returns the fields of a stat file of /proc after the name of the program: first the state, then the parent.
 func fieldsOf(stat []byte) []string {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 }
@@ -272,7 +283,7 @@ type storedChat struct {
 		Role   string
 		State  string
 		Text   string
-		Answer *struct{ Error *infer.Error }
+		Answer *struct{ Error *fault.Error }
 	}
 }
 
@@ -292,7 +303,7 @@ type testChat struct {
 	text    string // of the answer that is written, or was last
 	tokens  int
 	state   string
-	errCode string
+	errCode fault.Code
 }
 
 func (s *testServer) chat() *testChat {
@@ -399,7 +410,7 @@ func (c *testChat) until(what string, condition func() bool) {
 func (c *testChat) see(a *testAnswer) {
 	c.state = a.State
 	if a.Error != nil {
-		c.errCode = a.Error.Code
+		c.errCode = fault.Code(a.Error.Code)
 	}
 }
 
@@ -445,7 +456,7 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 				}
 				for _, c := range chats {
 					c.finish()
-					if c.state != "failed" || c.errCode != string(infer.CodeLost) {
+					if c.state != "failed" || c.errCode != fault.CodeLost {
 						t.Fatalf("the answer ended as %q with %q after %d tokens", c.state, c.errCode, c.tokens)
 					}
 				}
@@ -456,7 +467,7 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 				for _, c := range chats {
 					kept := server.stored(c.id).Messages
 					last := kept[len(kept)-1]
-					if c.text == "" || last.Text != c.text || last.State != "failed" || last.Answer.Error == nil || last.Answer.Error.Code != infer.CodeLost {
+					if c.text == "" || last.Text != c.text || last.State != "failed" || last.Answer.Error == nil || last.Answer.Error.Code != fault.CodeLost {
 						t.Errorf("of %q there is kept: %+v", c.text, last)
 					}
 				}
@@ -498,13 +509,13 @@ func TestWorker_ItsEndLosesNoWord(t *testing.T) {
 }
 
 // ask posts three tokens, and returns the status, the error and the text of the answer.
-func (s *testServer) ask(token int32) (status int, failure infer.Error, text string) {
+func (s *testServer) ask(token int32) (status int, failure fault.Error, text string) {
 	s.t.Helper()
 	status, body := s.post("/v1/generate", fmt.Sprintf(`{"tokens":[5,%d,%d,%d],"max_tokens":4,"ignore_eos":true,"params":{"temperature":0}}`, token, token, token))
 	for line := range strings.Lines(body) {
 		var event struct {
 			infer.Event
-			Error *infer.Error
+			Error *fault.Error
 		}
 		if err := json.Unmarshal([]byte(line), &event); err != nil {
 			s.t.Fatalf("%v: %s", err, line)
@@ -527,7 +538,7 @@ func TestWorker_AnInputThatCrashesItIsRefused(t *testing.T) {
 	server := startServer(t, t.TempDir(), "--device", "test")
 	_, _, want := server.ask(9)
 	for crash := range 3 {
-		if _, failure, _ := server.ask(crashToken); failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "SIGSEGV") {
+		if _, failure, _ := server.ask(crashToken); failure.Code != fault.CodeLost || !strings.Contains(failure.Message, "SIGSEGV") {
 			t.Fatalf("crash %d ends the answer with %+v", crash+1, failure)
 		}
 		if _, failure, text := server.ask(9); failure.Code != "" || text != want {
@@ -536,7 +547,7 @@ func TestWorker_AnInputThatCrashesItIsRefused(t *testing.T) {
 	}
 	worker := server.worker()
 	status, failure, _ := server.ask(crashToken)
-	if status != http.StatusInternalServerError || failure.Code != infer.CodeCrashes || !strings.Contains(failure.Message, "three times") {
+	if status != http.StatusInternalServerError || failure.Code != fault.CodeCrashes || !strings.Contains(failure.Message, "three times") {
 		t.Errorf("the fourth time: status %d, %+v", status, failure)
 	}
 	if now := server.worker(); now != worker {
@@ -577,7 +588,7 @@ func TestWorker_AGPUThatFails(t *testing.T) {
 				}
 				faults.FailAt(6+phase, code)
 				for _, c := range chats {
-					if c.finish(); c.state != "failed" || c.errCode != string(infer.CodeDevice) && c.errCode != string(infer.CodeLost) {
+					if c.finish(); c.state != "failed" || c.errCode != fault.CodeDevice && c.errCode != fault.CodeLost {
 						t.Errorf("an answer ended as %q with %q", c.state, c.errCode)
 					}
 					kept := server.stored(c.id).Messages
@@ -626,7 +637,7 @@ func TestWorker_TakesItsResidentKernelWithIt(t *testing.T) {
 		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if c.finish(); c.state != "failed" || c.errCode != string(infer.CodeLost) {
+		if c.finish(); c.state != "failed" || c.errCode != fault.CodeLost {
 			t.Errorf("the answer ended as %q with %q", c.state, c.errCode)
 		}
 		if _, failure, text := server.ask(9); failure.Code != "" || text == "" || text != want {
@@ -672,7 +683,7 @@ func TestWorker_WhoWaitsIsNotLost(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond) // they reach the worker; one that is late asks the next
 	syscall.Kill(suspended, syscall.SIGKILL)
-	if running.finish(); running.state != "failed" || running.errCode != string(infer.CodeLost) {
+	if running.finish(); running.state != "failed" || running.errCode != fault.CodeLost {
 		t.Errorf("the running answer ended as %q with %q", running.state, running.errCode)
 	}
 	waiting.Wait()
@@ -686,7 +697,7 @@ func TestWorker_AKernelThatHangs(t *testing.T) {
 	}
 	server := startServer(t, t.TempDir(), "--device", "test")
 	_, _, want := server.ask(9)
-	ended := make(chan infer.Error, 1)
+	ended := make(chan fault.Error, 1)
 	go func() {
 		_, failure, _ := server.ask(hangToken)
 		ended <- failure
@@ -694,7 +705,7 @@ func TestWorker_AKernelThatHangs(t *testing.T) {
 	eventually(t, "the status says that a step is slow", func() bool {
 		return strings.Contains(server.status().Trouble, "tokens is taking unusually long; the engine is restarted")
 	})
-	if failure := <-ended; failure.Code != infer.CodeLost || !strings.Contains(failure.Message, "tokens did not end within") {
+	if failure := <-ended; failure.Code != fault.CodeLost || !strings.Contains(failure.Message, "tokens did not end within") {
 		t.Errorf("the answer ends with %+v", failure)
 	}
 	if _, failure, text := server.ask(9); failure.Code != "" || text != want {
@@ -713,7 +724,7 @@ func TestWorker_TheCPUTakesOver(t *testing.T) {
 	}
 	eventually(t, "the GPU is used", gpuReady)
 	first := server.worker()
-	if status, failure, _ := server.ask(failToken); failure.Code != infer.CodeDevice {
+	if status, failure, _ := server.ask(failToken); failure.Code != fault.CodeDevice {
 		t.Errorf("a failure of the device: status %d, %+v", status, failure)
 	}
 	second := server.worker(first)
@@ -721,7 +732,7 @@ func TestWorker_TheCPUTakesOver(t *testing.T) {
 		t.Errorf("after one failure there is the answer %q, %+v", text, failure)
 	}
 	eventually(t, "the GPU is used again", gpuReady)
-	if _, failure, _ := server.ask(crashToken); failure.Code != infer.CodeLost {
+	if _, failure, _ := server.ask(crashToken); failure.Code != fault.CodeLost {
 		t.Errorf("a crash: %+v", failure)
 	}
 	server.worker(second)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/presets"
 	"m40-llm/store"
 )
 
@@ -22,15 +23,16 @@ type Votes interface {
 // Service holds the contact sheets and blind pairs of a server.
 type Service struct {
 	chats   *live.Service
+	presets *presets.Service
 	votes   Votes // nil: no vote is stored
 	writing sync.WaitGroup
 	sheets  groups[*Sheet]
 	pairs   groups[*Pair]
 }
 
-// New returns a Service for questions of chats; nil votes: no vote is stored. It ends with chats.
-func New(chats *live.Service, votes Votes) *Service {
-	s := &Service{chats: chats, votes: votes}
+// New returns a Service for questions of chats, answered with settings of presets; nil votes: no vote is stored. It ends with chats.
+func New(chats *live.Service, presets *presets.Service, votes Votes) *Service {
+	s := &Service{chats: chats, presets: presets, votes: votes}
 	chats.AddHooks(live.Hooks{
 		ChatDeleted:   func(chat string) { s.end(func(g *group) bool { return g.chat == chat }) },
 		PersonRemoved: func(owner string) { s.end(func(g *group) bool { return g.owner == owner }) },

@@ -8,7 +8,7 @@ import (
 
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // group is several answers to one question that are written at the same time and are in no chat. It is in
@@ -106,7 +106,7 @@ func (g *group) stop(cell int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if cell >= len(g.cells) {
-		return infer.Invalid("cell", "cell is %d, but there are %d", cell, len(g.cells))
+		return fault.Invalid("cell", "cell is %d, but there are %d", cell, len(g.cells))
 	}
 	for i, c := range g.cells {
 		if cell < 0 || cell == i {
@@ -166,18 +166,18 @@ type Cell struct {
 	Reasoning string
 	Same      int   // leading tokens that are those of the first cell too
 	SameText  int   // bytes of Text that these have
-	Differs   bool  // what comes behind them differs: another token, or an end. false: it is not known yet, or there is no difference
-	Kept      int64 // message of the chat that it became; 0: none
+	Differs   bool  // what comes after them differs: another token, or an end. false: it is not known yet, or there is no difference
+	Message   int64 // message of the chat that it became; 0: none
 }
 
 // cell returns what readers get of cell i; the caller has mu.
 func (g *group) cell(i int) Cell {
 	c := g.cells[i]
 	text, reasoning := c.Text()
-	shown := Cell{Index: i, Answer: c.Answer(), Text: text, Reasoning: reasoning, Same: c.same, Differs: c.differs, Kept: c.Kept()}
+	shown := Cell{Index: i, Answer: c.Answer(), Text: text, Reasoning: reasoning, Same: c.same, Differs: c.differs, Message: c.Message()}
 	if c.same > 0 {
 		shown.SameText = c.ends[c.same-1]
-		if c.same == len(c.IDs()) { // the end of its text came behind the last token
+		if c.same == len(c.IDs()) { // the end of its text came after the last token
 			first, _ := g.cells[0].Text()
 			shown.SameText = min(len(text), len(commonText(text, first)))
 		}

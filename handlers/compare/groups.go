@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/handlers/owned"
+	"m40-llm/infer/fault"
 )
 
 // groups are the groups of one kind by owner: everybody has one at a time.
@@ -18,7 +18,7 @@ type groups[T interface{ base() *group }] struct {
 const maxGroups = 16
 
 // errTooManyGroups is returned while the groups of others fill the memory for them.
-var errTooManyGroups = infer.Errorf(infer.CodeQueueFull, "%d others are comparing answers, and more do not fit; try again when one of them has ended", maxGroups)
+var errTooManyGroups = fault.Errorf(fault.CodeQueueFull, "%d others are comparing answers, and more do not fit; try again when one of them has ended", maxGroups)
 
 func (g *group) base() *group { return g }
 
@@ -29,11 +29,11 @@ func put[T interface{ base() *group }](s *Service, l *groups[T], t T, command st
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.chats.Context().Err() != nil {
-		return live.ErrClosed
+		return owned.ErrClosed
 	}
 	old, replaces := l.byOwner[g.owner]
 	if replaces && old.base().busy() {
-		return &live.Conflict{Command: command, State: live.WritingGroup}
+		return &owned.Conflict{Command: command, State: owned.WritingGroup}
 	}
 	if l.byOwner == nil {
 		l.byOwner = map[string]T{}

@@ -8,6 +8,7 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
 	"m40-llm/store"
 )
 
@@ -17,6 +18,7 @@ type Standing struct {
 	Won   int     `json:"won"`
 	Lost  int     `json:"lost"`
 	Tied  int     `json:"tied"`
+	Bad   int     `json:"bad"`   // votes that neither answer was good
 	Share float64 `json:"share"` // of the decided votes that it won; 0 if there are none
 	Low   float64 `json:"low"`   // Wilson interval of Share at 95 %
 	High  float64 `json:"high"`
@@ -24,7 +26,7 @@ type Standing struct {
 
 // Leaderboard returns how the contestants of who fare, the best first, and the votes.
 func (s *Service) Leaderboard(ctx context.Context, who live.Principal) ([]Standing, []store.Vote, error) {
-	if err := live.Authorize(who, access.ActionRead, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
+	if err := owned.Authorize(who, access.ActionRead, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
 		return nil, nil, err
 	}
 	if s.votes == nil {
@@ -32,21 +34,21 @@ func (s *Service) Leaderboard(ctx context.Context, who live.Principal) ([]Standi
 	}
 	votes, err := s.votes.Votes(ctx, who.Owner)
 	if err != nil {
-		return nil, nil, live.StoreError(err)
+		return nil, nil, owned.StoreError(err)
 	}
 	return standings(votes), votes, nil
 }
 
 // ResetVotes deletes the votes of who.
 func (s *Service) ResetVotes(ctx context.Context, who live.Principal) error {
-	if err := live.Authorize(who, access.ActionChange, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
+	if err := owned.Authorize(who, access.ActionChange, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
 		return err
 	}
 	if s.votes == nil {
 		return nil
 	}
 	if err := s.votes.DeleteVotes(ctx, who.Owner); err != nil {
-		return live.StoreError(err)
+		return owned.StoreError(err)
 	}
 	return nil
 }
@@ -69,6 +71,9 @@ func standings(votes []store.Vote) []Standing {
 		case store.VoteSecond:
 			first.Lost++
 			second.Won++
+		case store.VoteBad:
+			first.Bad++
+			second.Bad++
 		default:
 			first.Tied++
 			second.Tied++

@@ -13,12 +13,12 @@ func TestTheLeaderboardCountsVotes(t *testing.T) {
 	}
 	got := standings([]store.Vote{
 		vote("a", "b", store.VoteFirst), vote("b", "a", store.VoteSecond), vote("a", "b", store.VoteSecond),
-		vote("a", "b", store.VoteTie), vote("c", "b", store.VoteTie),
+		vote("a", "b", store.VoteTie), vote("c", "b", store.VoteTie), vote("a", "c", store.VoteBad),
 	})
-	want := []Standing{{Name: "a", Won: 2, Lost: 1, Tied: 1}, {Name: "b", Won: 1, Lost: 2, Tied: 2}, {Name: "c", Tied: 1}}
+	want := []Standing{{Name: "a", Won: 2, Lost: 1, Tied: 1, Bad: 1}, {Name: "b", Won: 1, Lost: 2, Tied: 2}, {Name: "c", Tied: 1, Bad: 1}}
 	for i, w := range want {
 		g := got[i]
-		if g.Name != w.Name || g.Won != w.Won || g.Lost != w.Lost || g.Tied != w.Tied {
+		if g.Name != w.Name || g.Won != w.Won || g.Lost != w.Lost || g.Tied != w.Tied || g.Bad != w.Bad {
 			t.Errorf("row %d is %+v, want %+v", i, g, w)
 		}
 	}

@@ -5,8 +5,11 @@ import (
 	"strings"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/choice"
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -45,6 +48,7 @@ const (
 	SideA   Side = "a"
 	SideB   Side = "b"
 	SideTie Side = "tie"
+	SideBad Side = "bad" // neither is good
 )
 
 // Read returns a reader of the two answers.
@@ -63,10 +67,10 @@ func (p *Pair) Names() (a, b string, vote Side) {
 	return p.names[0], p.names[1], p.vote
 }
 
-// StartPair begins to write a pair. It takes the place of the last one of who, and fails with a *live.Conflict
+// StartPair begins to write a pair. It takes the place of the last one of who, and fails with a *owned.Conflict
 // while that is being written.
 func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) error {
-	if err := live.Authorize(who, access.ActionAsk, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
+	if err := owned.Authorize(who, access.ActionAsk, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
 		return err
 	}
 	if err := n.validate(); err != nil {
@@ -74,12 +78,12 @@ func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) 
 	}
 	draw := s.chats.DrawSeed()
 	p := &Pair{group: group{owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
-	var settings [2]live.Settings
+	var settings [2]setting.Settings
 	var systems [2]string
 	contestants := [2]Contestant{n.First, n.Second}
 	for i := range contestants {
 		contestant := &contestants[i]
-		preset, err := s.chats.Preset(ctx, who, contestant.Preset)
+		preset, err := s.presets.Get(ctx, who, contestant.Preset)
 		if err != nil {
 			return err
 		}
@@ -91,7 +95,7 @@ func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) 
 		settings[i].MaxTokens, settings[i].Seed = n.MaxTokens, draw
 	}
 	if p.names[0] == p.names[1] {
-		return infer.Invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
+		return fault.Invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
 	}
 	for place := range 2 {
 		i := place
@@ -112,7 +116,7 @@ func (n NewPair) validate() error {
 		return err
 	}
 	if n.MaxTokens < 1 || n.MaxTokens > MaxPairTokens {
-		return infer.Invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
+		return fault.Invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
 	}
 	return nil
 }
@@ -120,7 +124,7 @@ func (n NewPair) validate() error {
 // contestantModel returns the model that writes a contestant's answer; empty: the same one for both, whichever
 // is loaded.
 func (s *Service) contestantModel(c Contestant, n NewPair) (string, error) {
-	if err := live.CheckModel(c.Model); err != nil {
+	if err := choice.Check(c.Model); err != nil {
 		return "", err
 	}
 	if c.Model != "" || n.First.Model == n.Second.Model {
@@ -128,21 +132,21 @@ func (s *Service) contestantModel(c Contestant, n NewPair) (string, error) {
 	}
 	model := s.chats.LoadedModel()
 	if model == "" {
-		return "", infer.Invalid("model", "no model is loaded; choose one by its name")
+		return "", fault.Invalid("model", "no model is loaded; choose one by its name")
 	}
 	return model, nil
 }
 
 // Pair returns the pair that who has; nil if there is none.
 func (s *Service) Pair(who live.Principal) (*Pair, error) {
-	if err := live.Authorize(who, access.ActionRead, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
+	if err := owned.Authorize(who, access.ActionRead, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
 		return nil, err
 	}
 	p, _ := s.pairs.of(who.Owner)
 	return p, nil
 }
 
-var errNoPair = infer.Invalid("", "there are no two answers to vote on any more; write them again")
+var errNoPair = fault.Invalid("", "there are no two answers to vote on any more; write them again")
 
 // StopPair ends the answers of the pair of who.
 func (s *Service) StopPair(who live.Principal) error {
@@ -175,7 +179,7 @@ func (s *Service) Vote(ctx context.Context, who live.Principal, side Side) (*Pai
 	err = s.votes.AddVote(ctx, who.Owner, store.Vote{First: p.names[0], Second: p.names[1], Result: result})
 	if err != nil {
 		p.unchoose()
-		return nil, live.StoreError(err)
+		return nil, owned.StoreError(err)
 	}
 	return p, nil
 }
@@ -185,22 +189,24 @@ func (p *Pair) choose(side Side) (store.VoteResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case side != SideA && side != SideB && side != SideTie:
-		return "", infer.Invalid("vote", "vote is %q, but it must be a, b or tie", shortened(string(side)))
+	case side != SideA && side != SideB && side != SideTie && side != SideBad:
+		return "", fault.Invalid("vote", "vote is %q, but it must be a, b, tie or bad", shortened(string(side)))
 	case p.running():
-		return "", infer.Invalid("vote", "an answer is still being written: wait until both have ended")
+		return "", fault.Invalid("vote", "an answer is still being written: wait until both have ended")
 	case p.vote != "":
-		return "", infer.Invalid("vote", "you have voted on these answers; write others to vote again")
+		return "", fault.Invalid("vote", "you have voted on these answers; write others to vote again")
 	}
 	for _, c := range p.cells {
 		if c.isEmpty() {
-			return "", infer.Invalid("vote", "one of the answers has no text: write them again")
+			return "", fault.Invalid("vote", "one of the answers has no text: write them again")
 		}
 	}
 	p.vote = side
 	switch {
 	case side == SideTie:
 		return store.VoteTie, nil
+	case side == SideBad:
+		return store.VoteBad, nil
 	case (side == SideA) != p.swapped:
 		return store.VoteFirst, nil
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -53,7 +54,7 @@ type Sheet struct {
 	Prompt   string         // text of the question
 	Columns  [][]SheetValue // what the answers of each column have in common
 	Rows     [][]SheetValue
-	Panel    live.Settings // of the chat
+	Panel    setting.Settings // of the chat
 }
 
 // Chat names the chat whose question is answered.
@@ -63,7 +64,7 @@ func (s *Sheet) Chat() string { return s.chat }
 func (s *Sheet) Read() *CellReader { return s.read() }
 
 // StartSheet begins to write a contact sheet. It takes the place of the last one of who, and fails with a
-// *live.Conflict while that is being written.
+// *owned.Conflict while that is being written.
 func (s *Service) StartSheet(ctx context.Context, who live.Principal, chat string, n NewSheet) (*Sheet, error) {
 	c, err := s.chats.Chat(ctx, who, chat)
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *Service) StartSheet(ctx context.Context, who live.Principal, chat strin
 // newSheet returns a sheet for a question of c that is not written yet.
 func newSheet(c *live.Chat, who live.Principal, n NewSheet) (*Sheet, error) {
 	s := &Sheet{group: group{owner: who.Owner, chat: c.ID()}, Question: n.Question}
-	text, attempts, err := c.Attempts(who, n.Question, func(panel live.Settings) (list []live.Settings, err error) {
+	text, attempts, err := c.Attempts(who, n.Question, func(panel setting.Settings) (list []setting.Settings, err error) {
 		s.Panel = panel
 		if s.Columns, s.Rows, err = n.places(); err != nil {
 			return nil, err
@@ -101,7 +102,7 @@ func newSheet(c *live.Chat, who live.Principal, n NewSheet) (*Sheet, error) {
 	return s, err
 }
 
-func (v SheetValue) set(s *live.Settings) {
+func (v SheetValue) set(s *setting.Settings) {
 	if v.Key == SeedKey {
 		s.Seed = int64(v.Value)
 		return
@@ -125,7 +126,7 @@ func (n NewSheet) places() (columns, rows [][]SheetValue, err error) {
 		return nil, nil, err
 	}
 	if n.Down.Key != "" && n.Down.Key == n.Across.Key {
-		return nil, nil, infer.Invalid("down", "the sheet has %s across and down; choose another setting for one of them", n.Down.Key)
+		return nil, nil, fault.Invalid("down", "the sheet has %s across and down; choose another setting for one of them", n.Down.Key)
 	}
 	if n.Across.Key == "" {
 		across, seeds = seeds, [][]SheetValue{nil}
@@ -142,13 +143,13 @@ func (n NewSheet) places() (columns, rows [][]SheetValue, err error) {
 func (n NewSheet) checkSize(cells int) error {
 	switch {
 	case cells < 2:
-		return infer.Invalid("seeds", "the sheet has one answer: give several seeds, or several values of a setting")
+		return fault.Invalid("seeds", "the sheet has one answer: give several seeds, or several values of a setting")
 	case cells > MaxCells:
-		return infer.Invalid("seeds", "the sheet has %d answers, and at most %d fit: give fewer values or seeds", cells, MaxCells)
+		return fault.Invalid("seeds", "the sheet has %d answers, and at most %d fit: give fewer values or seeds", cells, MaxCells)
 	case n.MaxTokens < 1:
-		return infer.Invalid("max_tokens", "max_tokens is %d, but an answer of a sheet has a limit of at least 1 token", n.MaxTokens)
+		return fault.Invalid("max_tokens", "max_tokens is %d, but an answer of a sheet has a limit of at least 1 token", n.MaxTokens)
 	case n.MaxTokens > MaxSheetTokens/cells:
-		return infer.Invalid("max_tokens", "%d answers of up to %d tokens do not fit: a sheet has at most %d tokens, so set max_tokens to %d or less", cells, n.MaxTokens, MaxSheetTokens, MaxSheetTokens/cells)
+		return fault.Invalid("max_tokens", "%d answers of up to %d tokens do not fit: a sheet has at most %d tokens, so set max_tokens to %d or less", cells, n.MaxTokens, MaxSheetTokens, MaxSheetTokens/cells)
 	}
 	return nil
 }
@@ -164,13 +165,13 @@ func (a Axis) values(param string) ([][]SheetValue, error) {
 // values returns the values that text has for a setting. An error names param.
 func values(key, param, text string) (list [][]SheetValue, err error) {
 	if len(text) > maxAxisText {
-		return nil, infer.Invalid(param, "the values have %d bytes, and at most %d are read", len(text), maxAxisText)
+		return nil, fault.Invalid(param, "the values have %d bytes, and at most %d are read", len(text), maxAxisText)
 	}
 	at := slices.IndexFunc(sample.Numbers(), func(n sample.Number) bool { return n.Name == key })
-	number := sample.Number{Max: live.MaxSeed, Whole: true}
+	number := sample.Number{Max: setting.MaxSeed, Whole: true}
 	if key != SeedKey {
 		if at < 0 {
-			return nil, infer.Invalid(param, "%q is no setting that a sheet can vary", shortened(key))
+			return nil, fault.Invalid(param, "%q is no setting that a sheet can vary", shortened(key))
 		}
 		number = sample.Numbers()[at]
 	}
@@ -178,18 +179,18 @@ func values(key, param, text string) (list [][]SheetValue, err error) {
 		v, err := strconv.ParseFloat(strings.TrimSuffix(word, ","), 64)
 		switch {
 		case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
-			return nil, infer.Invalid(param, "%q is no number: write the values with spaces between them, and decimals with a point", shortened(word))
+			return nil, fault.Invalid(param, "%q is no number: write the values with spaces between them, and decimals with a point", shortened(word))
 		case number.Whole && v != math.Trunc(v):
-			return nil, infer.Invalid(param, "%s is %v, but it must be a whole number", key, v)
+			return nil, fault.Invalid(param, "%s is %v, but it must be a whole number", key, v)
 		case v < number.Min || v > number.Max:
-			return nil, infer.Invalid(param, "%s is %v, but it must be from %v to %v", key, v, number.Min, number.Max)
+			return nil, fault.Invalid(param, "%s is %v, but it must be from %v to %v", key, v, number.Min, number.Max)
 		case slices.ContainsFunc(list, func(place []SheetValue) bool { return place[0].Value == v }):
-			return nil, infer.Invalid(param, "%s has the value %v twice", key, v)
+			return nil, fault.Invalid(param, "%s has the value %v twice", key, v)
 		}
 		list = append(list, []SheetValue{{key, v}})
 	}
 	if len(list) == 0 {
-		return nil, infer.Invalid(param, "%s has no values: write some with spaces between them", key)
+		return nil, fault.Invalid(param, "%s has no values: write some with spaces between them", key)
 	}
 	return list, nil
 }
@@ -215,7 +216,7 @@ func (s *Service) Sheet(ctx context.Context, who live.Principal, chat string) (*
 	return sheet, nil
 }
 
-var errNoSheet = infer.Invalid("", "this chat has no contact sheet any more; make it again")
+var errNoSheet = fault.Invalid("", "this chat has no contact sheet any more; make it again")
 
 // StopSheet ends an answer of the contact sheet of a chat, or all of them if cell is negative.
 func (s *Service) StopSheet(ctx context.Context, who live.Principal, chat string, cell int) error {
@@ -255,14 +256,14 @@ func (s *Sheet) finished(cell int) (*live.Attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cell < 0 || cell >= len(s.cells) {
-		return nil, infer.Invalid("cell", "cell is %d, but there are %d", cell, len(s.cells))
+		return nil, fault.Invalid("cell", "cell is %d, but there are %d", cell, len(s.cells))
 	}
 	c := s.cells[cell]
 	switch {
 	case c.Running():
-		return nil, infer.Invalid("cell", "this answer is still being written: stop it, or wait until it has ended")
+		return nil, fault.Invalid("cell", "this answer is still being written: stop it, or wait until it has ended")
 	case c.isEmpty():
-		return nil, infer.Invalid("cell", "this answer has no text")
+		return nil, fault.Invalid("cell", "this answer has no text")
 	}
 	return c.Attempt, nil
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // Body is OpenAI's shape of a failure, with llama-server's two numbers.
@@ -28,7 +28,7 @@ func (f Failure) Body() Body {
 	b := Body{Fields{Message: f.Message, Type: f.Type, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}}
 	switch f.Code {
 	case "":
-	case string(infer.CodeLoading):
+	case fault.CodeLoading:
 		b.Error.Code = f.Status // as llama-server has it
 	default:
 		b.Error.Code = f.Code
@@ -46,7 +46,7 @@ type OllamaBody struct {
 
 // Ollama returns f as Ollama's clients expect it.
 func (f Failure) Ollama() OllamaBody {
-	if f.Code == string(infer.CodeContext) {
+	if f.Code == fault.CodeContext {
 		f.Message = tooLongForOllama.of(f)
 	}
 	return OllamaBody{f.Message}
@@ -54,7 +54,7 @@ func (f Failure) Ollama() OllamaBody {
 
 // Llama returns f as llama-server's clients expect it.
 func (f Failure) Llama() Body {
-	if f.Code == string(infer.CodeContext) {
+	if f.Code == fault.CodeContext {
 		f.Type = "exceed_context_size_error"
 		f.Message = tooLongForLlama.of(f)
 	}
@@ -86,7 +86,7 @@ var anthropicTypes = map[int]string{
 
 // Anthropic returns f as Anthropic's clients expect it.
 func (f Failure) Anthropic() AnthropicBody {
-	if f.Code == string(infer.CodeContext) {
+	if f.Code == fault.CodeContext {
 		f.Message = tooLongForAnthropic.of(f)
 	}
 	other := "api_error"

@@ -25,7 +25,7 @@ var (
 	}
 )
 
-// of returns the message of f, whose code is infer.CodeContext.
+// of returns the message of f, whose code is fault.CodeContext.
 func (t tooLong) of(f Failure) string {
 	if f.PromptTokens == 0 || f.ContextLength == 0 {
 		return fmt.Sprintf(t.vague, f.reason)

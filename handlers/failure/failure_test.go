@@ -13,7 +13,8 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/handlers/owned"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -21,19 +22,19 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		err     error
-		code    string
+		code    fault.Code
 		status  int
 		message string // for programs
 		title   string
 		text    string // for people
 	}{
-		{"an answer is running", &live.Conflict{Command: "edit", State: string(live.Writing)}, "conflict", 409,
+		{"an answer is running", &owned.Conflict{Command: "edit", State: string(live.Writing)}, "conflict", 409,
 			"cannot edit while an answer is being written; stop it first", "Not while an answer is being written", "Cannot edit while an answer is being written; stop it first."},
-		{"no answer is running", &live.Conflict{Command: "stop", State: live.Idle}, "conflict", 409,
+		{"no answer is running", &owned.Conflict{Command: "stop", State: owned.Idle}, "conflict", 409,
 			"cannot stop: no answer is being written", "No answer is being written", "Cannot stop: no answer is being written."},
-		{"a chat is gone", live.ErrNotFound, "chat_not_found", 404,
+		{"a chat is gone", owned.ErrNotFound, "chat_not_found", 404,
 			"there is no such chat on this server", "This chat is gone", "It was deleted, or it was a temporary chat, which is kept until the server stops."},
-		{"the server stops", live.ErrClosed, "closed", 503,
+		{"the server stops", owned.ErrClosed, "closed", 503,
 			"the server is shutting down", "The server is stopping", "The server is shutting down."},
 		{"the disk is full", fmt.Errorf("save: %w", &store.SpaceError{Path: "/secret"}), "disk_full", 507,
 			"nothing was changed: the disk of the data folder is full; free some space and try again", "The disk is full", "Nothing was changed. Free some space on the disk of the data folder and try again."},
@@ -45,14 +46,14 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 			`Nothing was changed: the file "/data/chats.db" was removed or replaced while the server runs, so nothing new is stored; stop the server, which tries to save what it has again.`},
 		{"no further chat fits", live.ErrFull, "too_many_chats", 503,
 			"too many chats are being answered at once; wait for one to end", "Too many chats at once", "Too many chats are being answered at once; wait for one to end."},
-		{"a name is taken", &live.TakenError{Kind: "preset", Name: "x"}, "name_taken", 409,
+		{"a name is taken", &owned.TakenError{Kind: "preset", Name: "x"}, "name_taken", 409,
 			"there is a preset “x” already", "This name is taken", "There is a preset “x” already."},
-		{"a prompt is too long", &infer.Error{Code: infer.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
+		{"a prompt is too long", &fault.Error{Code: fault.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
 			"This model's maximum context length is 8 tokens, but the prompt is too long: it has 9 tokens; shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
 			"This does not fit into the context", "Nothing was cut. Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."},
-		{"the device failed", &infer.Error{Code: infer.CodeDevice, Message: "secret"}, "device", 500,
+		{"the device failed", &fault.Error{Code: fault.CodeDevice, Message: "secret"}, "device", 500,
 			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},
-		{"an engine that is newer than the table", &infer.Error{Code: "new", Message: "secret"}, "new", 500,
+		{"an engine that is newer than the table", &fault.Error{Code: "new", Message: "secret"}, "new", 500,
 			"the engine failed on this request; the server's log says more", "The answer failed", "The engine failed on this request; the server's log says more."},
 		{"something inside failed", io.ErrUnexpectedEOF, "internal", 500,
 			"internal error; the server's log says more", "The answer failed", "Internal error; the server's log says more."},
@@ -71,7 +72,7 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 }
 
 func TestOnlyTheServerWhoseEngineItIsGetsTheWholeError(t *testing.T) {
-	for _, err := range []error{&infer.Error{Code: infer.CodeDevice, Message: "secret"}, errors.New("secret")} {
+	for _, err := range []error{&fault.Error{Code: fault.CodeDevice, Message: "secret"}, errors.New("secret")} {
 		if shown := failure.Shown(err); strings.Contains(shown.Message, "secret") {
 			t.Errorf("shown: %+v", shown)
 		}
@@ -79,7 +80,7 @@ func TestOnlyTheServerWhoseEngineItIsGetsTheWholeError(t *testing.T) {
 			t.Errorf("whole: %+v", whole)
 		}
 	}
-	if whole := failure.Whole(context.Canceled); whole.Code != infer.CodeClosed {
+	if whole := failure.Whole(context.Canceled); whole.Code != fault.CodeClosed {
 		t.Errorf("a request that was cancelled has the code %q", whole.Code)
 	}
 }

@@ -1,12 +1,14 @@
 package gate
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/labstack/echo/v4"
 )
@@ -51,20 +53,57 @@ func (g *Gate) limitBody(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// chargedBody charges each byte that is read of a body to the request's account.
+// chargedBody charges what is read of a body, and what a JSON body will take when it is decoded, to the request's account.
 type chargedBody struct {
 	io.ReadCloser
 	account *account
 	sent    io.Reader // the body as it is sent, compressed or not
+	json    jsonSize
 }
 
 func (b *chargedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if refused := b.account.charge(int64(n) * BodyCost); refused != nil {
+	if refused := b.account.charge(int64(n)*BodyCost + b.json.add(p[:n])); refused != nil {
 		_, _ = io.CopyN(io.Discard, b.sent, discardLimit)
 		return 0, refused
 	}
 	return n, err
+}
+
+// jsonSize computes what the values of a JSON text that comes in pieces take apart from their texts.
+type jsonSize struct {
+	began    bool // something other than white space has come
+	other    bool // it was no array or object: nothing is counted
+	inString bool
+	escaped  bool // in a string, after a backslash
+}
+
+// add returns the bytes that the values take that begin in the next piece.
+func (j *jsonSize) add(piece []byte) (cost int64) {
+	for i := 0; i < len(piece) && !j.other; i++ {
+		c := piece[i]
+		switch {
+		case j.escaped:
+			j.escaped = false
+		case j.inString:
+			end := bytes.IndexAny(piece[i:], `"\`)
+			if end < 0 {
+				return cost
+			}
+			i += end
+			j.escaped, j.inString = piece[i] == '\\', piece[i] == '\\'
+		case c == '{':
+			cost += objectCost
+		case c == ',':
+			cost += elementCost
+		case c == '"':
+			j.inString = true
+		}
+		if !j.began && c > ' ' && c < utf8.RuneSelf { // not a byte order mark
+			j.began, j.other = true, c != '{' && c != '['
+		}
+	}
+	return cost
 }
 
 // timedBody gives its client timeout for each read. It removes the deadline after the whole

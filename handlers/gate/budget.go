@@ -7,15 +7,22 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 )
 
 // Memory that a request in progress needs, in bytes for each byte that was sent. These are
 // measured upper bounds.
 const (
-	BodyCost = 4   // a body, and what is decoded from it
+	BodyCost = 4   // a body, and the texts that are decoded from it
 	TextCost = 12  // a text that is being split into tokens
 	FormCost = 256 // a grammar or schema, and the automaton compiled from it
+)
+
+// Memory that the values of a JSON body need apart from their texts, in bytes: a message of 31 bytes takes 700.
+const (
+	objectCost  = 768
+	elementCost = 32
 )
 
 // budget bounds the memory of all requests in progress, including those that wait for the
@@ -26,6 +33,7 @@ type budget struct {
 
 	mu    sync.Mutex
 	used  int64
+	first *account  // of the requests in progress that were charged the one that was first; nil: none
 	left  int64     // what free returned
 	asked time.Time // when that was
 	since int64     // bytes that were charged after that
@@ -89,8 +97,8 @@ func accountOf(c echo.Context) *account {
 func Charge(c echo.Context, n int64) error { return accountOf(c).charge(n) }
 
 // charge reserves n bytes. It returns an error if other requests have left less than that.
-// Small requests are bounded by the fixed limit alone. The only request in progress may reserve more than that part,
-// but not more than half of the free memory at once: its body has a limit of its own.
+// Small requests are bounded by the fixed limit alone. The first of the requests in progress may reserve more than that
+// part, so that one of them ends, but not more than half of the free memory: its body has a limit of its own.
 func (a *account) charge(n int64) error {
 	if a == nil {
 		return nil
@@ -98,11 +106,14 @@ func (a *account) charge(n int64) error {
 	b := a.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.first == nil {
+		b.first = a
+	}
 	total := b.total()
-	alone := a.charged == b.used && (b.left == 0 || n <= b.left/2)
+	ahead := b.first == a && (b.left == 0 || a.charged+n <= b.left/2)
 	small := a.charged+n <= smallRequest && b.used+n <= b.most
-	if b.used+n > total && !alone && !small {
-		return failure.New(failure.TooLargeForNow,
+	if b.used+n > total && !ahead && !small {
+		return fault.Errorf(fault.CodeTooLargeForNow,
 			"the requests in progress use %s of %s, which leaves too little memory for this one; try again in %d seconds",
 			units.ByteSize(b.used), units.ByteSize(total), failure.RetryAfter)
 	}
@@ -117,4 +128,7 @@ func (a *account) close() {
 	defer a.budget.mu.Unlock()
 	a.budget.used -= a.charged
 	a.charged = 0
+	if a.budget.first == a {
+		a.budget.first = nil
+	}
 }

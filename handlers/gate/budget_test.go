@@ -73,6 +73,63 @@ func TestBudget_FollowsTheMemoryThatIsLeft(t *testing.T) {
 	}
 }
 
+func TestBudget_OfRequestsThatComeInPiecesTheFirstGoesOn(t *testing.T) {
+	const mib = 1 << 20
+	b := &budget{most: 512 * mib, free: func() int64 { return 400 * mib }}
+	accounts := make([]*account, 24)
+	refused := map[int]bool{}
+	for range 40 { // pieces of 4 MiB
+		for i := range accounts {
+			if accounts[i] == nil {
+				accounts[i] = &account{budget: b}
+			}
+			if !refused[i] && accounts[i].charge(4*mib) != nil {
+				refused[i] = true
+				accounts[i].close()
+			}
+		}
+	}
+	if refused[0] || len(refused) == 0 {
+		t.Errorf("%d of 24 were refused, the first %v", len(refused), refused[0])
+	}
+	for i := range accounts {
+		accounts[i].close()
+	}
+	alone := &account{budget: b}
+	for range 49 {
+		if err := alone.charge(4 * mib); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if alone.charge(8*mib) == nil {
+		t.Error("a request alone may use more than half of the memory in pieces")
+	}
+}
+
+func TestJSONSize(t *testing.T) {
+	for _, c := range []struct {
+		name, text        string
+		objects, elements int64
+	}{
+		{"objects and elements", ` {"a": [{}, {"b": 1}], "c": [1,2,3]}`, 3, 4},
+		{"what stands in strings is text", `{"a": "{,{,\"{,\\", "b": "\\\"{,"}`, 1, 1},
+		{"a text that is no JSON", "a={,{,", 0, 0},
+		{"an object behind a byte order mark", "\ufeff{}", 1, 0},
+		{"nothing", " \n", 0, 0},
+	} {
+		for piece := 1; piece <= len(c.text); piece++ {
+			var j jsonSize
+			var got int64
+			for at := 0; at < len(c.text); at += piece {
+				got += j.add([]byte(c.text[at:min(len(c.text), at+piece)]))
+			}
+			if want := c.objects*objectCost + c.elements*elementCost; got != want {
+				t.Errorf("%s in pieces of %d: got %d, want %d", c.name, piece, got, want)
+			}
+		}
+	}
+}
+
 func TestBudget_MemoryThatBecomesShortCountsAtOnce(t *testing.T) {
 	free := int64(1 << 30)
 	b := &budget{most: 512 << 20, free: func() int64 { return free }}

@@ -28,9 +28,9 @@ const minCompressed = 1400
 
 // compress compresses pages and JSON with gzip. It does not compress what another site made
 // the browser request, because of BREACH: if a response holds a text of the attacker's
-// choice beside private text, its compressed length reveals how much the two have in common.
+// choice next to private text, its compressed length reveals how much the two have in common.
 // No response holds a token or a key, but the page of a search holds the titles of chats
-// beside the text searched for. Other sites can only navigate to pages; checkOrigin refuses
+// next to the text searched for. Other sites can only navigate to pages; checkOrigin refuses
 // their other requests.
 func (g *Gate) compress(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {

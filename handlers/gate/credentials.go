@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/people"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -41,7 +42,7 @@ func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 	for _, value := range bearers {
 		scheme, key, _ := strings.Cut(value, " ")
 		if !strings.EqualFold(scheme, "Bearer") {
-			return given, failure.New(failure.InvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
+			return given, fault.Errorf(fault.CodeInvalidKey, "send the API key as \"Authorization: Bearer KEY\"")
 		}
 		keys = append(keys, strings.TrimSpace(key))
 	}
@@ -52,7 +53,7 @@ func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 		cookies = append(cookies, cookie.Value)
 	}
 	if len(keys)+len(cookies) > 1 {
-		return given, failure.New(failure.SeveralCredentials, "the request has several credentials: send one API key, as Authorization or X-Api-Key, or one cookie")
+		return given, fault.Errorf(fault.CodeSeveralCredentials, "the request has several credentials: send one API key, as Authorization or X-Api-Key, or one cookie")
 	}
 	switch {
 	case len(keys) == 1:
@@ -61,10 +62,10 @@ func (g *Gate) credentialOf(c echo.Context) (given credential, err error) {
 		given.cookie = cookies[0]
 		return given, nil
 	default:
-		return given, failure.New(failure.MissingKey, "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
+		return given, fault.Errorf(fault.CodeMissingKey, "this server asks for an API key: send it as \"Authorization: Bearer KEY\", or log in at /login")
 	}
 	if given.key == "" {
-		return given, failure.New(failure.InvalidKey, "the API key is empty")
+		return given, fault.Errorf(fault.CodeInvalidKey, "the API key is empty")
 	}
 	return given, nil
 }
@@ -101,7 +102,7 @@ func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 // some clients cannot be configured to send none.
 func (g *Gate) known(c echo.Context) (people.Known, error) {
 	known, err := g.shown(c)
-	if err != nil && g.fromOwner(c) && failure.Describe(err).Code != failure.SeveralCredentials {
+	if err != nil && g.fromOwner(c) && failure.Describe(err).Code != fault.CodeSeveralCredentials {
 		return people.Known{Principal: access.Local}, nil
 	}
 	return known, err

@@ -11,7 +11,7 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -106,7 +106,7 @@ func setRetryHeaders(c echo.Context, f failure.Failure) {
 
 // EngineErrorBody is the JSON body of an engine's error.
 type EngineErrorBody struct {
-	Error infer.Error `json:"error"`
+	Error fault.Error `json:"error"`
 }
 
 // EngineError returns err as an engine's error, without the details that are for the log
@@ -121,7 +121,7 @@ func (g *Gate) EngineError(err error) EngineErrorBody {
 // AnswerEngineError responds with err itself, for clients that expect an engine's error. It
 // returns err if that is not an engine's error.
 func (g *Gate) AnswerEngineError(c echo.Context, err error) error {
-	if _, ok := errors.AsType[*infer.Error](err); !ok {
+	if _, ok := errors.AsType[*fault.Error](err); !ok {
 		return err
 	}
 	f := g.Failed(c, err)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 )
 
 // The checks in this file run before routing, so that they also protect paths without a
@@ -185,7 +185,7 @@ func (g *Gate) checkHost(next echo.HandlerFunc) echo.HandlerFunc {
 			own, ok = "", true
 		}
 		if !ok || r.URL.Host != "" || r.URL.Scheme != "" {
-			return failure.New(failure.HostNotAllowed,
+			return fault.Errorf(fault.CodeHostNotAllowed,
 				"this server does not answer to the host %q; --allow-host adds names", r.Host)
 		}
 		c.Set(originKey, own)
@@ -223,7 +223,7 @@ func (g *Gate) checkOrigin(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func forbidden(format string, args ...any) error {
-	return failure.New(failure.OriginNotAllowed, format, args...)
+	return fault.Errorf(fault.CodeOriginNotAllowed, format, args...)
 }
 
 // sameOrigin reports whether an Origin header is the server's own origin. "null" never is.
@@ -269,7 +269,7 @@ func CheckWebSocket(c echo.Context) error {
 	}
 	if !isWebSocket(r) {
 		c.Response().Header().Set("Upgrade", "websocket")
-		return failure.New(failure.WebSocketOnly, "this address answers websockets only")
+		return fault.Errorf(fault.CodeWebSocketOnly, "this address answers websockets only")
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 )
 
 // Limits against decompression bombs. A decompressed body has the limit of an uncompressed
@@ -30,7 +30,7 @@ func isGzip(r *http.Request) (bool, error) {
 	case "gzip", "x-gzip":
 		return true, nil
 	}
-	return false, failure.New(failure.UnsupportedEncoding,
+	return false, fault.Errorf(fault.CodeUnsupportedEncoding,
 		"Content-Encoding %q is not supported; send the body with gzip or uncompressed", httpio.Shorten(encodings))
 }
 
@@ -64,14 +64,14 @@ func (b *inflatedBody) Read(p []byte) (n int, err error) {
 	case b.total > b.limit:
 		n, err = 0, &http.MaxBytesError{Limit: b.limit}
 	case b.total > minCheckedInflation && b.total > maxInflation*b.source.read:
-		n, err = 0, failure.New(failure.BodyTooLarge,
+		n, err = 0, fault.Errorf(fault.CodeBodyTooLarge,
 			"the decompressed body is more than %d times as large as the compressed one; send it uncompressed", maxInflation)
 	case b.source.err != nil && b.source.err != io.EOF:
 		err = b.source.err // the compressed body did not arrive whole
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = failure.New(failure.InvalidEncoding, "the gzip body is truncated")
+		err = fault.Errorf(fault.CodeInvalidEncoding, "the gzip body is truncated")
 	case err != nil && err != io.EOF:
-		err = failure.New(failure.InvalidEncoding, "the body is not valid gzip, as its Content-Encoding says: %v", err)
+		err = fault.Errorf(fault.CodeInvalidEncoding, "the body is not valid gzip, as its Content-Encoding says: %v", err)
 	}
 	b.err = err
 	return n, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 )
 
 // MaxHeader is the largest header of a request, in bytes.
@@ -124,7 +125,7 @@ func sendRefusal(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	f := failure.Describe(failure.New(failure.TooManyConnections,
+	f := failure.Describe(fault.Errorf(fault.CodeTooManyConnections,
 		"too many connections are open; close some of yours, or try again in %d seconds", failure.RetryAfter))
 	body, err := json.Marshal(f.Body())
 	if err != nil {

@@ -77,9 +77,9 @@ func OwnAddress(c echo.Context) string {
 // mountedWriter adds a base path to the addresses in a response.
 type mountedWriter struct {
 	http.ResponseWriter
-	base  string
-	begun bool
-	html  *strings.Replacer // of a page; else nil
+	base    string
+	started bool
+	html    *strings.Replacer // of a page; else nil
 }
 
 // addresses are the beginnings of what an address in the HTML of a page begins with. Texts of people and models cannot
@@ -87,8 +87,8 @@ type mountedWriter struct {
 var addresses = []string{` href="/`, ` action="/`, ` formaction="/`, ` src="/`, ` content="0; url=/`, ` data-follow="/`, ` data-write="/`}
 
 func (w *mountedWriter) WriteHeader(status int) {
-	if status >= http.StatusOK && !w.begun {
-		w.begun = true
+	if status >= http.StatusOK && !w.started {
+		w.started = true
 		w.mountHeader()
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -120,7 +120,7 @@ func (w *mountedWriter) mountHeader() {
 
 // Write writes p, which ends where no address does: pages are written whole, and those that grow by whole elements.
 func (w *mountedWriter) Write(p []byte) (int, error) {
-	if !w.begun {
+	if !w.started {
 		w.WriteHeader(http.StatusOK)
 	}
 	if w.html == nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 )
 
 // apiPrefixes are the first path elements of the API's routes and of routes of other servers
@@ -80,14 +80,14 @@ func (g *Gate) explainRoute(c echo.Context, err error) error {
 	case g.trusted || AsksForPage(r):
 	case errors.Is(err, echo.ErrMethodNotAllowed):
 		methods := strings.TrimPrefix(c.Response().Header().Get(echo.HeaderAllow), "OPTIONS, ")
-		return failure.New(failure.MethodNotAllowed, "%s supports %s, not %s", path, methods, r.Method)
+		return fault.Errorf(fault.CodeMethodNotAllowed, "%s supports %s, not %s", path, methods, r.Method)
 	case errors.Is(err, echo.ErrNotFound):
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(path, "/v1"), "/"), "/")
 		hint, known := unsupported[name]
 		if known {
 			hint = ": " + hint
 		}
-		return failure.New(failure.UnknownURL, "the route %s %s does not exist%s; the routes are %s", r.Method, path, hint, g.programRoutes())
+		return fault.Errorf(fault.CodeUnknownURL, "the route %s %s does not exist%s; the routes are %s", r.Method, path, hint, g.programRoutes())
 	}
 	return err
 }

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -46,7 +48,7 @@ func (s *Service) Follow(ctx context.Context, who live.Principal, before int64) 
 	f := &Following{chats: s.chats, chat: c, who: who, share: &share}
 	shown, err := f.begin(ctx, before)
 	if err != nil {
-		return nil, nil, live.NotShared(err)
+		return nil, nil, links.NotShared(err)
 	}
 	return f, shown, nil
 }
@@ -134,7 +136,7 @@ func (f *Following) visible(m live.Message) live.Message {
 	}
 	a := m.Answer
 	m.Answer = &live.Answer{
-		State: a.State, Rewritten: a.Rewritten, Error: a.Error, Progress: a.Progress, Blocks: a.Blocks, Thinking: a.Thinking, Settings: live.DefaultSettings(),
+		State: a.State, Rewritten: a.Rewritten, Error: a.Error, Progress: a.Progress, Blocks: a.Blocks, Thinking: a.Thinking, Settings: setting.Default(),
 		Answer: store.Answer{Context: a.Context, Edited: a.Edited, Call: a.Call, Answer: record.Answer{
 			End: a.End, Usage: a.Usage, Timings: a.Timings, Receipt: record.Receipt{Model: a.Receipt.Model},
 		}},
@@ -165,7 +167,7 @@ func (f *Following) Take() (list []live.Event, err error) {
 		shown, err := f.restart()
 		return append(list, live.Event{Type: live.EventBranch, Messages: shown, More: len(shown) < len(f.branch)}), err
 	}
-	return list, live.NotShared(err)
+	return list, links.NotShared(err)
 }
 
 // Snapshot returns the events since the last call of Take or Snapshot, as Take does, and the chat as
@@ -173,7 +175,7 @@ func (f *Following) Take() (list []live.Event, err error) {
 func (f *Following) Snapshot(ctx context.Context) (list []live.Event, shown *SharedChat, err error) {
 	if f.sub == nil {
 		shown, err = f.begin(ctx, 0)
-		return nil, shown, live.NotShared(err)
+		return nil, shown, links.NotShared(err)
 	}
 	missing := f.chat.Look(f.who, func(b live.Branch, about store.Metadata) {
 		var events []live.Event
@@ -189,7 +191,7 @@ func (f *Following) Snapshot(ctx context.Context) (list []live.Event, shown *Sha
 	if missing != nil {
 		err = missing
 	}
-	return list, shown, live.NotShared(err)
+	return list, shown, links.NotShared(err)
 }
 
 // followAll returns what a reader gets of events. again says that what follows them is only told by
@@ -269,7 +271,7 @@ func (f *Following) restart() ([]live.Message, error) {
 	f.sub.Close()
 	shown, err := f.begin(f.chats.Context(), 0)
 	if err != nil {
-		return nil, live.NotShared(err)
+		return nil, links.NotShared(err)
 	}
 	return shown.Messages, nil
 }

@@ -19,7 +19,10 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/handlerstest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
@@ -57,7 +60,7 @@ func newVisited(t testing.TB, guests guest.Options) *visited {
 }
 
 func question(text string) live.Question {
-	return live.Question{Text: text, Settings: live.DefaultSettings()}
+	return live.Question{Text: text, Settings: setting.Default()}
 }
 
 // start begins a chat whose answer is still to be written.
@@ -97,7 +100,7 @@ type follower struct {
 
 func follow(t *testing.T, s *visited, token string) *follower {
 	t.Helper()
-	who, err := s.Follower(context.Background(), token)
+	who, err := s.Links.Follower(context.Background(), token)
 	must(t, err)
 	f, shown, err := s.guests.Follow(context.Background(), who, 0)
 	must(t, err)
@@ -204,9 +207,9 @@ func TestALinkShowsTheSystemPromptAndSettingsIfItSaysSo(t *testing.T) {
 	s.settle(c)
 	for _, system := range []bool{false, true} {
 		for _, settings := range []bool{false, true} {
-			share, err := s.Share(context.Background(), me, c.ID(), live.NewShare{Live: true, System: system, Settings: settings})
+			share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true, System: system, Settings: settings})
 			must(t, err)
-			who, err := s.Follower(context.Background(), share.Token)
+			who, err := s.Links.Follower(context.Background(), share.Token)
 			must(t, err)
 			f, shown, err := s.guests.Follow(context.Background(), who, 0)
 			must(t, err)
@@ -223,15 +226,15 @@ func TestALinkEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		life time.Duration // 0: longer than a test takes
-		end  func(t *testing.T, s *visited, c *live.Chat, share live.Share)
+		end  func(t *testing.T, s *visited, c *live.Chat, share links.Link)
 	}{
-		{"when its owner ends it", 0, func(t *testing.T, s *visited, c *live.Chat, share live.Share) {
-			must(t, s.EndShare(context.Background(), me, c.ID(), share.ID))
+		{"when its owner ends it", 0, func(t *testing.T, s *visited, c *live.Chat, share links.Link) {
+			must(t, s.Links.End(context.Background(), me, c.ID(), share.ID))
 		}},
-		{"when its chat goes to the trash", 0, func(t *testing.T, s *visited, c *live.Chat, _ live.Share) {
+		{"when its chat goes to the trash", 0, func(t *testing.T, s *visited, c *live.Chat, _ links.Link) {
 			must(t, s.Delete(context.Background(), me, c.ID()))
 		}},
-		{"when its time is over", 3 * time.Second, func(_ *testing.T, _ *visited, _ *live.Chat, share live.Share) {
+		{"when its time is over", 3 * time.Second, func(_ *testing.T, _ *visited, _ *live.Chat, share links.Link) {
 			time.Sleep(time.Until(share.Expires) + 10*time.Millisecond)
 		}},
 	} {
@@ -241,15 +244,15 @@ func TestALinkEnds(t *testing.T) {
 			a.Write("Because.")
 			a.Finish()
 			s.settle(c)
-			share, err := s.Share(context.Background(), me, c.ID(), live.NewShare{Live: true, Life: tc.life})
+			share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true, Life: tc.life})
 			must(t, err)
 			f := follow(t, s, share.Token)
-			who, err := s.Follower(context.Background(), share.Token)
+			who, err := s.Links.Follower(context.Background(), share.Token)
 			must(t, err)
-			seat, err := s.Seat(context.Background(), who)
+			seat, err := s.Links.Seat(context.Background(), who)
 			must(t, err)
 			defer seat.Close()
-			changed := s.SharesChanged()
+			changed := s.Links.Changed()
 			tc.end(t, s, c, share)
 			for ended := false; !ended; {
 				select {
@@ -257,13 +260,13 @@ func TestALinkEnds(t *testing.T) {
 					ended = true
 				case <-f.Ready():
 					_, err := f.Take()
-					ended = errors.Is(err, live.ErrNotShared)
+					ended = errors.Is(err, links.ErrNotShared)
 				}
 			}
-			if _, err := s.Follower(context.Background(), share.Token); !errors.Is(err, live.ErrNotShared) {
+			if _, err := s.Links.Follower(context.Background(), share.Token); !errors.Is(err, links.ErrNotShared) {
 				t.Errorf("the link still works: %v", err)
 			}
-			if any, _, err := s.Shared(context.Background()); any || err != nil {
+			if any, _, err := s.Links.Any(context.Background()); any || err != nil {
 				t.Errorf("something is still shared: %v", err)
 			}
 			if tc.life == 0 {
@@ -274,15 +277,15 @@ func TestALinkEnds(t *testing.T) {
 }
 
 // writing shares a chat with one answer, gives the keyboard to Ada, and returns her principal.
-func writing(t *testing.T, s *visited, n live.NewShare) (c *live.Chat, link live.Share, ada live.Principal) {
+func writing(t *testing.T, s *visited, n links.Wanted) (c *live.Chat, link links.Link, ada live.Principal) {
 	t.Helper()
 	c, a := s.start(t, "Why?")
 	a.Write("Because.")
 	a.Finish()
 	s.settle(c)
-	link, err := s.Share(context.Background(), me, c.ID(), n)
+	link, err := s.Links.Add(context.Background(), me, c.ID(), n)
 	must(t, err)
-	who, err := s.Follower(context.Background(), link.Token)
+	who, err := s.Links.Follower(context.Background(), link.Token)
 	must(t, err)
 	secret, err := s.guests.AskToWrite(context.Background(), who, "Ada", "")
 	must(t, err)
@@ -293,7 +296,7 @@ func writing(t *testing.T, s *visited, n live.NewShare) (c *live.Chat, link live
 func TestAWriterWritesAndNothingElse(t *testing.T) {
 	ctx := context.Background()
 	s := newVisited(t, guest.Options{})
-	c, _, ada := writing(t, s, live.NewShare{Live: true})
+	c, _, ada := writing(t, s, links.Wanted{Live: true})
 	_, err := c.SetPanel(ctx, me, live.Panel{Settings: question("").Settings}, "Be brief.")
 	must(t, err)
 	must(t, s.guests.Write(ctx, ada, "And snow?"))
@@ -325,25 +328,25 @@ func TestAWriterWritesAndNothingElse(t *testing.T) {
 		"open":       second(s.Chat(ctx, ada, c.ID())),
 		"send":       c.Send(ctx, ada, question("x")),
 		"edit":       c.Edit(ctx, ada, list[0].ID, question("x")),
-		"regenerate": c.Regenerate(ctx, ada, last.ID, "", live.DefaultSettings()),
+		"regenerate": c.Regenerate(ctx, ada, last.ID, "", setting.Default()),
 		"rewrite":    c.Rewrite(ctx, ada, last.ID, "x", ""),
-		"continue":   c.Continue(ctx, ada, last.ID, live.DefaultSettings()),
-		"past end":   c.ContinuePastEnd(ctx, ada, last.ID, live.DefaultSettings()),
-		"rewind":     c.Rewind(ctx, ada, last.ID, 0, live.Next{}, live.DefaultSettings()),
+		"continue":   c.Continue(ctx, ada, last.ID, setting.Default()),
+		"past end":   c.ContinuePastEnd(ctx, ada, last.ID, setting.Default()),
+		"rewind":     c.Rewind(ctx, ada, last.ID, 0, live.Next{}, setting.Default()),
 		"select":     c.Select(ctx, ada, list[0].ID, 0),
 		"stop":       c.Stop(ctx, ada, 0),
-		"panel":      second(c.SetPanel(ctx, ada, live.Panel{Settings: live.DefaultSettings()}, "")),
+		"panel":      second(c.SetPanel(ctx, ada, live.Panel{Settings: setting.Default()}, "")),
 		"fork":       second(s.Fork(ctx, ada, c, last.ID)),
-		"share":      second(s.Share(ctx, ada, c.ID(), live.NewShare{})),
+		"share":      second(s.Links.Add(ctx, ada, c.ID(), links.Wanted{})),
 		"writers":    s.guests.SetWriter(ada, c, ada.Writer, guest.WriterWrites),
-		"keyboard":   func() error { _, _, err := s.guests.Keyboard(t.Context(), ada, c); return err }(),
+		"keyboard":   func() error { _, _, err := s.guests.WriteAccess(t.Context(), ada, c); return err }(),
 		"requests":   s.guests.AcceptRequests(ctx, ada, c.ID(), ada.Share.ID, true),
 		"type":       s.guests.OwnerTypes(ada, c),
 		"rename":     s.Rename(ctx, ada, c.ID(), "x"),
 		"model":      s.SetModel(ctx, ada, c.ID(), "x"),
 		"delete":     s.Delete(ctx, ada, c.ID()),
 	} {
-		if !errors.Is(err, live.ErrNotFound) {
+		if !errors.Is(err, owned.ErrNotFound) {
 			t.Errorf("%s by a writer: %v", name, err)
 		}
 	}
@@ -366,36 +369,36 @@ func TestTheKeyboardIsGone(t *testing.T) {
 	ctx := context.Background()
 	for _, tc := range []struct {
 		name string
-		end  func(t *testing.T, s *visited, c *live.Chat, link live.Share, ada live.Principal)
+		end  func(t *testing.T, s *visited, c *live.Chat, link links.Link, ada live.Principal)
 		want error
 	}{
-		{"when the owner takes it back", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, ada live.Principal) {
+		{"when the owner takes it back", func(t *testing.T, s *visited, c *live.Chat, _ links.Link, ada live.Principal) {
 			must(t, s.guests.SetWriter(me, c, ada.Writer, guest.WriterEnded))
 		}, guest.ErrNoKeyboard},
-		{"when the link ends", func(t *testing.T, s *visited, c *live.Chat, link live.Share, _ live.Principal) {
-			must(t, s.EndShare(ctx, me, c.ID(), link.ID))
+		{"when the link ends", func(t *testing.T, s *visited, c *live.Chat, link links.Link, _ live.Principal) {
+			must(t, s.Links.End(ctx, me, c.ID(), link.ID))
 		}, guest.ErrNoKeyboard},
-		{"when the chat goes to the trash", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, _ live.Principal) {
+		{"when the chat goes to the trash", func(t *testing.T, s *visited, c *live.Chat, _ links.Link, _ live.Principal) {
 			must(t, s.Delete(ctx, me, c.ID()))
 		}, guest.ErrNoKeyboard},
-		{"when the chat comes from the trash", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, _ live.Principal) {
+		{"when the chat comes from the trash", func(t *testing.T, s *visited, c *live.Chat, _ links.Link, _ live.Principal) {
 			must(t, s.Delete(ctx, me, c.ID()))
 			must(t, s.Restore(ctx, me, c.ID()))
 		}, guest.ErrNoKeyboard},
-		{"when nothing is written for long", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, _ live.Principal) {
+		{"when nothing is written for long", func(t *testing.T, s *visited, c *live.Chat, _ links.Link, _ live.Principal) {
 			for writers := 1; writers > 0; {
-				held, changed, err := s.guests.Keyboard(t.Context(), me, c)
+				held, changed, err := s.guests.WriteAccess(t.Context(), me, c)
 				must(t, err)
 				if writers = len(held.Writers); writers > 0 {
 					<-changed
 				}
 			}
 		}, guest.ErrNoKeyboard},
-		{"when its owner is removed", func(_ *testing.T, s *visited, _ *live.Chat, _ live.Share, _ live.Principal) { s.Forget(me.Owner) }, guest.ErrNoKeyboard},
-		{"with another link to the chat", func(t *testing.T, s *visited, c *live.Chat, _ live.Share, ada live.Principal) {
-			other, err := s.Share(ctx, me, c.ID(), live.NewShare{Live: true})
+		{"when its owner is removed", func(_ *testing.T, s *visited, _ *live.Chat, _ links.Link, _ live.Principal) { s.Forget(me.Owner) }, guest.ErrNoKeyboard},
+		{"with another link to the chat", func(t *testing.T, s *visited, c *live.Chat, _ links.Link, ada live.Principal) {
+			other, err := s.Links.Add(ctx, me, c.ID(), links.Wanted{Live: true})
 			must(t, err)
-			who, err := s.Follower(ctx, other.Token)
+			who, err := s.Links.Follower(ctx, other.Token)
 			must(t, err)
 			*ada.Share = *who.Share
 		}, guest.ErrNoKeyboard},
@@ -406,7 +409,7 @@ func TestTheKeyboardIsGone(t *testing.T) {
 				options.Idle = 2 * time.Second
 			}
 			s := newVisited(t, options)
-			c, link, ada := writing(t, s, live.NewShare{Live: true})
+			c, link, ada := writing(t, s, links.Wanted{Live: true})
 			tc.end(t, s, c, link, ada)
 			for name, err := range map[string]error{"write": s.guests.Write(ctx, ada, "x"), "stop": s.guests.StopOwn(ctx, ada), "type": s.guests.Typing(ada)} {
 				if !errors.Is(err, tc.want) {
@@ -427,16 +430,16 @@ func TestAWriterDoesNotWriteWhereTheLinkShowsNothing(t *testing.T) {
 	s.engine.Next(t).Finish()
 	s.settle(c)
 	list := snapshotOf(c).Messages
-	link, err := s.Share(ctx, me, c.ID(), live.NewShare{Live: true, First: list[2].ID})
+	link, err := s.Links.Add(ctx, me, c.ID(), links.Wanted{Live: true, First: list[2].ID})
 	must(t, err)
-	frozen, err := s.Share(ctx, me, c.ID(), live.NewShare{})
+	frozen, err := s.Links.Add(ctx, me, c.ID(), links.Wanted{})
 	must(t, err)
-	still, err := s.Follower(ctx, frozen.Token)
+	still, err := s.Links.Follower(ctx, frozen.Token)
 	must(t, err)
 	if _, err := s.guests.AskToWrite(ctx, still, "Ada", ""); err != guest.ErrNoRequests {
 		t.Errorf("asking by a link to the chat as it was: %v", err)
 	}
-	who, err := s.Follower(ctx, link.Token)
+	who, err := s.Links.Follower(ctx, link.Token)
 	must(t, err)
 	secret, err := s.guests.AskToWrite(ctx, who, "Ada", "")
 	must(t, err)
@@ -457,20 +460,20 @@ func TestAWriterDoesNotWriteWhereTheLinkShowsNothing(t *testing.T) {
 func TestNoMoreRequestsOnALink(t *testing.T) {
 	ctx := context.Background()
 	s := newVisited(t, guest.Options{})
-	c, link, ada := writing(t, s, live.NewShare{Live: true})
-	who, err := s.Follower(ctx, link.Token)
+	c, link, ada := writing(t, s, links.Wanted{Live: true})
+	who, err := s.Links.Follower(ctx, link.Token)
 	must(t, err)
 	secret, err := s.guests.AskToWrite(ctx, who, "Ben", "")
 	must(t, err)
 	ben := s.guests.Asker(who, secret)
 	must(t, s.guests.AcceptRequests(ctx, me, c.ID(), link.ID, false))
-	if r, _ := s.guests.ReaderKeyboard(who, ben); r.State != guest.WriterRefused || r.Accepts {
+	if r, _ := s.guests.ReaderAccess(who, ben); r.State != guest.WriterRefused || r.Accepts {
 		t.Errorf("who asked sees %+v", r)
 	}
-	if r, _ := s.guests.ReaderKeyboard(who, ada.Writer); r.State != guest.WriterWrites {
+	if r, _ := s.guests.ReaderAccess(who, ada.Writer); r.State != guest.WriterWrites {
 		t.Errorf("who writes sees %+v", r)
 	}
-	stored, err := s.Follower(ctx, link.Token)
+	stored, err := s.Links.Follower(ctx, link.Token)
 	must(t, err)
 	for name, who := range map[string]live.Principal{"who had the link before": who, "who gets it now": stored} {
 		if _, err := s.guests.AskToWrite(ctx, who, "Cem", ""); err != guest.ErrNoRequests {
@@ -506,7 +509,7 @@ type sharedChat struct {
 }
 
 type testLink struct {
-	live.Share
+	links.Link
 	frozen []int64  // messages of a link to the chat as it is
 	texts  []string // of these
 }
@@ -514,7 +517,7 @@ type testLink struct {
 type testFollower struct {
 	*follower
 	link *testLink
-	seat *live.Seat
+	seat *links.Seat
 }
 
 const (
@@ -651,13 +654,13 @@ func (p *sharedChat) share() {
 	if len(p.links) >= maxLinks {
 		return
 	}
-	n := live.NewShare{Live: rapid.Bool().Draw(p.T, "live"), System: rapid.Bool().Draw(p.T, "system"), Settings: rapid.Bool().Draw(p.T, "settings")}
+	n := links.Wanted{Live: rapid.Bool().Draw(p.T, "live"), System: rapid.Bool().Draw(p.T, "system"), Settings: rapid.Bool().Draw(p.T, "settings")}
 	if m, ok := p.message(""); ok && rapid.Bool().Draw(p.T, "part") {
 		n.First = m.ID
 	}
-	made, err := p.s.Share(context.Background(), me, p.c.ID(), n)
+	made, err := p.s.Links.Add(context.Background(), me, p.c.ID(), n)
 	p.must(err)
-	link := &testLink{Share: made}
+	link := &testLink{Link: made}
 	if !n.Live {
 		for _, m := range from(p.branch(), n.First) {
 			link.frozen = append(link.frozen, m.ID)
@@ -678,9 +681,9 @@ func (p *sharedChat) followLink(link *testLink) {
 	if len(p.followers) >= maxReading {
 		return
 	}
-	who, err := p.s.Follower(context.Background(), link.Token)
+	who, err := p.s.Links.Follower(context.Background(), link.Token)
 	p.must(err)
-	seat, err := p.s.Seat(context.Background(), who)
+	seat, err := p.s.Links.Seat(context.Background(), who)
 	p.must(err)
 	following, shown, err := p.s.guests.Follow(context.Background(), who, 0)
 	p.must(err)
@@ -713,12 +716,12 @@ func (p *sharedChat) endLink() {
 		return
 	}
 	link := rapid.SampledFrom(p.links).Draw(p.T, "link")
-	p.must(p.s.EndShare(context.Background(), me, p.c.ID(), link.ID))
+	p.must(p.s.Links.End(context.Background(), me, p.c.ID(), link.ID))
 	p.ended(link)
 }
 
 func (p *sharedChat) ended(link *testLink) {
-	if _, err := p.s.Follower(context.Background(), link.Token); !errors.Is(err, live.ErrNotShared) {
+	if _, err := p.s.Links.Follower(context.Background(), link.Token); !errors.Is(err, links.ErrNotShared) {
 		p.Fatalf("a link that has ended still leads somewhere: %v", err)
 	}
 	p.followers = slices.DeleteFunc(p.followers, func(f *testFollower) bool {
@@ -742,7 +745,7 @@ func (p *sharedChat) throwAway() {
 		return
 	}
 	for _, link := range p.links { // those that are restored with the chat are another test's
-		p.must(p.s.EndShare(context.Background(), me, p.c.ID(), link.ID))
+		p.must(p.s.Links.End(context.Background(), me, p.c.ID(), link.ID))
 	}
 	p.must(p.s.Delete(context.Background(), me, p.c.ID()))
 	for len(p.links) > 0 {

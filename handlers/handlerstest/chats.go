@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/disk"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/engine"
 	"m40-llm/infer/kvfile"
 	"m40-llm/store"
@@ -16,7 +18,7 @@ import (
 // Asked stores a chat of a person with one question that has no answer, and returns both.
 func Asked(t *testing.T, chats *live.Service, who access.Principal, text string) (*live.Chat, int64) {
 	t.Helper()
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	settings.TopK, settings.TopP, settings.MinP = 0, 1, 0 // nothing is removed: at high temperatures an answer hardly ever ends by itself
 	c, err := chats.Start(t.Context(), who, live.Question{Text: text, Settings: settings, Unanswered: true}, false)
 	if err != nil {
@@ -82,7 +84,7 @@ func (h *Home) Restart() {
 // Ask asks in a chat, which is new if id is empty, and returns the chat and the answer.
 func (h *Home) Ask(id, question string) (*live.Chat, live.Answer, string) {
 	h.t.Helper()
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	settings.Seed, settings.MaxTokens = 5, 60
 	q := live.Question{Text: question, Settings: settings}
 	c, err := h.Chats.Chat(h.t.Context(), access.Local, id)
@@ -116,7 +118,7 @@ func (h *Home) Ask(id, question string) (*live.Chat, live.Answer, string) {
 }
 
 // Cache returns what is known of the file with the KV cache of a chat.
-func (h *Home) Cache(c *live.Chat) live.KVCache {
+func (h *Home) Cache(c *live.Chat) disk.KVCache {
 	h.t.Helper()
 	k, err := c.KVCache(access.Local)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"mime"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"m40-llm/handlers"
+	"m40-llm/handlers/live"
 	"m40-llm/infer/readtext"
 )
 
@@ -34,7 +36,9 @@ var described = sync.OnceValues(func() (*description, error) {
 	r := httptest.NewRequest(http.MethodGet, "http://localhost/openapi.json", nil)
 	r.URL.Scheme, r.URL.Host = "", ""
 	w := httptest.NewRecorder()
-	handlers.New(TestConfig(&FakeEngine{})).ServeHTTP(w, r)
+	chats := live.New(&FakeEngine{}, live.Options{})
+	defer chats.Close()
+	handlers.New(handlers.Config{Engine: &FakeEngine{}, Live: chats, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
 	compiler := jsonschema.NewCompiler()
 	text := w.Body.String()
 	var document map[string]any

@@ -161,13 +161,9 @@ func DoneEvent(reason infer.FinishReason) infer.Event {
 // Server serves the real routes over engine.
 func Server(t testing.TB, engine handlers.Engine, change ...func(*handlers.Config)) *httptest.Server {
 	t.Helper()
-	cfg := TestConfig(engine)
+	cfg := TestConfig(t, engine)
 	for _, f := range change {
 		f(&cfg)
-	}
-	if cfg.Live == nil {
-		cfg.Live = live.New(cfg.Engine, live.Options{Log: cfg.Logger})
-		t.Cleanup(cfg.Live.Close)
 	}
 	s := httptest.NewUnstartedServer(nil)
 	s.Config = handlers.NewServer(handlers.New(cfg), cfg.Logger)
@@ -177,8 +173,11 @@ func Server(t testing.TB, engine handlers.Engine, change ...func(*handlers.Confi
 }
 
 // TestConfig returns the configuration of Server, which asks for no key and stores nothing.
-func TestConfig(engine handlers.Engine) handlers.Config {
-	return handlers.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler), Version: "test"}
+func TestConfig(t testing.TB, engine handlers.Engine) handlers.Config {
+	log := slog.New(slog.DiscardHandler)
+	chats := live.New(engine, live.Options{Log: log})
+	t.Cleanup(chats.Close)
+	return handlers.Config{Engine: engine, Live: chats, Logger: log, Version: "test"}
 }
 
 // Lock has all routes ask for a key, which is the owner's.

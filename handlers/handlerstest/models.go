@@ -18,6 +18,7 @@ import (
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/presets"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
@@ -95,7 +96,8 @@ func ServeModels(t testing.TB, dir string, registry *hubtest.Registry, change ..
 		Suggest: func() ([]suggest.Suggestion, error) {
 			return suggest.For(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: s.Memory.Load()}}})
 		}})
-	cfg := handlers.Config{Engine: engine, Live: chats, Compare: compare.New(chats, kept), Models: onDisk, Logger: log}
+	named := presets.New(chats, kept)
+	cfg := handlers.Config{Engine: engine, Live: chats, Presets: named, Compare: compare.New(chats, named, kept), Models: onDisk, Logger: log}
 	for _, f := range change {
 		f(&cfg)
 	}

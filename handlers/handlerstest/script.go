@@ -17,6 +17,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/compare"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/presets"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
 	"m40-llm/infer/record"
@@ -84,13 +85,24 @@ func (s *Script) Tokenize(_ context.Context, _, text string, _, _ bool) ([]int32
 // PictureTokens is how many tokens of a prompt of a Script stand for a picture.
 const PictureTokens = 256
 
+// pictureDetails is how many there are in each detail.
+var pictureDetails = infer.PictureTokens{Low: 64, Medium: 128, Full: PictureTokens}
+
 // Render counts the words of messages, three tokens around each, and those of pictures.
 func (s *Script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	var view infer.Rendered
 	for _, m := range r.Messages {
 		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
-		for range m.Pictures {
-			view.Tokens, view.Pictures = append(view.Tokens, make([]int32, PictureTokens)...), append(view.Pictures, PictureTokens)
+		for i := range m.Pictures {
+			n := PictureTokens
+			switch m.DetailOf(i) {
+			case "low":
+				n = pictureDetails.Low
+			case "medium":
+				n = pictureDetails.Medium
+			}
+			view.Tokens, view.Pictures = append(view.Tokens, make([]int32, n)...), append(view.Pictures, n)
+			view.Details = append(view.Details, pictureDetails)
 		}
 	}
 	return view, nil
@@ -286,7 +298,10 @@ func ServeStored(t testing.TB, engine handlers.Engine, change ...func(*handlers.
 	}
 	t.Cleanup(func() { _ = kept.Close() })
 	chats := live.New(engine, live.Options{Log: slog.New(slog.DiscardHandler), Store: kept})
-	server := ServeChats(t, engine, chats, append([]func(*handlers.Config){func(c *handlers.Config) { c.Compare = compare.New(chats, kept) }}, change...)...)
+	server := ServeChats(t, engine, chats, append([]func(*handlers.Config){func(c *handlers.Config) {
+		c.Presets = presets.New(chats, kept)
+		c.Compare = compare.New(chats, c.Presets, kept)
+	}}, change...)...)
 	t.Cleanup(chats.Close)
 	return server, chats
 }

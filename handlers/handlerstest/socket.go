@@ -17,22 +17,22 @@ import (
 
 // SocketClient is a page without a screen.
 type SocketClient struct {
-	t        testing.TB
-	Conn     *websocket.Conn
-	Ref      int64
-	Chat     string
-	Seq      int64
-	Title    string
-	Branch   []int64          // ids of the messages shown
-	Messages map[int64]string // texts of questions
-	Versions map[int64]stream.Versions
-	Answers  map[int64]*ShownAnswer
-	Engine   map[string]any
-	Resumed  int // how often no snapshot was needed
-	replay   *stream.Replay
-	Panel    stream.Event // the last that told of one
-	Keyboard *stream.Keyboard
-	Authors  map[string]string // of questions, by their text
+	t           testing.TB
+	Conn        *websocket.Conn
+	Ref         int64
+	Chat        string
+	Seq         int64
+	Title       string
+	Branch      []int64          // ids of the messages shown
+	Messages    map[int64]string // texts of questions
+	Versions    map[int64]stream.Versions
+	Answers     map[int64]*ShownAnswer
+	Engine      map[string]any
+	Resumed     int // how often no snapshot was needed
+	replay      *stream.Replay
+	Panel       stream.Event        // the last that told of one
+	WriteAccess *stream.WriteAccess `json:"keyboard"`
+	Authors     map[string]string   // of questions, by their text
 }
 
 // ShownAnswer is an answer as a page has it.
@@ -53,8 +53,8 @@ type Frame struct {
 	Engine map[string]any
 	Events []stream.Event
 
-	Keyboard *stream.Keyboard
-	HTML     string // of activity
+	WriteAccess *stream.WriteAccess `json:"keyboard"`
+	HTML        string              // of activity
 
 	Before   int64
 	Messages []stream.Message
@@ -123,7 +123,7 @@ func (c *SocketClient) Read() (Frame, error) {
 	case "resumed":
 		c.Resumed++
 	case "keyboard":
-		c.Keyboard = f.Keyboard
+		c.WriteAccess = f.WriteAccess
 	}
 	for _, e := range f.Events {
 		c.apply(e)

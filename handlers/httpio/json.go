@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/readtext"
 
 	"github.com/labstack/echo/v4"
@@ -103,12 +103,12 @@ func readBody(c echo.Context, decode func(data []byte) error) error {
 	data, err := io.ReadAll(c.Request().Body)
 	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return failure.Invalid("", "the body ended before its Content-Length")
+			return fault.Invalid("", "the body ended before its Content-Length")
 		}
 		return err
 	}
 	if data, err = readtext.Clean(data); err != nil {
-		return failure.Invalid("", "the body cannot be used: %v", err)
+		return fault.Invalid("", "the body cannot be used: %v", err)
 	}
 	if err := checkObject(data); err != nil {
 		return err
@@ -122,7 +122,7 @@ func checkObject(data []byte) error {
 		return err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return failure.Invalid("", "the body must be a JSON object")
+		return fault.Invalid("", "the body must be a JSON object")
 	}
 	if !json.Valid(data) {
 		var v any
@@ -154,14 +154,14 @@ func explainJSON(data []byte, param string, err error) error {
 		if at := int(syntax.Offset) - 1; at >= 0 && at < len(data) && (data[at] == 'N' || data[at] == 'I') {
 			message += "; JSON has finite numbers only"
 		}
-		return failure.Invalid(field, "%s", message)
+		return fault.Invalid(field, "%s", message)
 	case errors.As(err, &typ):
 		field := joinPath(param, pathAt(data, int(typ.Offset)-1))
 		want := kindName(typ.Type)
 		want = rangeOf(field, typ, want)
-		return failure.Invalid(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
+		return fault.Invalid(field, "%s must be %s, not %s", field, want, valueName(typ.Value))
 	default:
-		return failure.Invalid(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return fault.Invalid(param, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 }
 
@@ -231,7 +231,7 @@ func CheckDepth(data []byte) error {
 		case '{', '[':
 			if depth++; depth > maxDepth {
 				field := pathAt(data, i)
-				return failure.Invalid(Shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, Shorten(field))
+				return fault.Invalid(Shorten(field), "the body nests deeper than %d arrays and objects, in %s", maxDepth, Shorten(field))
 			}
 		case '}', ']':
 			depth--
@@ -314,7 +314,7 @@ func (r Range) String() string { return fmt.Sprintf("a whole number from %d to %
 
 func (r Range) Check(param string, value int) error {
 	if value < r.Min || value > r.Max {
-		return failure.Invalid(param, "%s must be %s, not %d", param, r, value)
+		return fault.Invalid(param, "%s must be %s, not %d", param, r, value)
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ type Service struct {
 	chats  *live.Service
 	engine live.Engine
 	rows   rowsCache
-	scored rowsCache // rows of prompts that were scored, by the answer behind them
+	scored rowsCache // rows of prompts that were scored, by the answer after them
+	looks  looks
 }
 
 // New returns a Service for the answers of chats.
@@ -23,6 +24,7 @@ func New(chats *live.Service) *Service {
 	chats.AddHooks(live.Hooks{DropCaches: func(chat string) {
 		s.rows.forget(chat)
 		s.scored.forget(chat)
+		s.looks.forget(chat)
 	}})
 	return s
 }

@@ -8,11 +8,14 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
 
-// Verdict says what other settings would have made of an answer, each token judged behind those that
+// Verdict says what other settings would have made of an answer, each token judged after those that
 // came before it. Before and After have an element for each token, unless Unknown says why there is none.
 type Verdict struct {
 	Before   []float64 `json:"before"`   // probability of the token when it was drawn; -1: not known
@@ -22,13 +25,13 @@ type Verdict struct {
 }
 
 const (
-	mirostatNeedsModel = "What Mirostat would have done depends on the tokens that it would have drawn, which only the model can tell: answer again to see it."
-	otherPrompt        = "What other penalties or DRY would have done depends on the tokens of the prompt, and the prompt cannot be made again as it was: answer again to see it."
+	mirostatNeedsModel = "Only a new answer can show what Mirostat would do."
+	otherPrompt        = "Only a new answer can show what penalties would do: its prompt has changed since."
 )
 
 // Judge says what settings would have made of an answer, from the stored rows of its tokens, without the model.
-func (s *Service) Judge(ctx context.Context, who live.Principal, c *live.Chat, answer int64, settings live.Settings) (*Verdict, error) {
-	if err := live.Authorize(who, access.ActionRead, c.Object()); err != nil {
+func (s *Service) Judge(ctx context.Context, who live.Principal, c *live.Chat, answer int64, settings setting.Settings) (*Verdict, error) {
+	if err := owned.Authorize(who, access.ActionRead, c.Object()); err != nil {
 		return nil, err
 	}
 	if err := settings.Validate(); err != nil {
@@ -38,6 +41,7 @@ func (s *Service) Judge(ctx context.Context, who live.Principal, c *live.Chat, a
 	if err != nil {
 		return nil, err
 	}
+	settings.LogitBias = settings.BiasFor(a.Model)
 	if settings.Mirostat != 0 || a.Settings.Mirostat != 0 {
 		return &Verdict{Unknown: mirostatNeedsModel}, nil
 	}
@@ -68,7 +72,7 @@ func (s *Service) Judge(ctx context.Context, who live.Principal, c *live.Chat, a
 type judge struct {
 	answer  *live.StoredAnswer
 	chain   *sample.Chain
-	changed bool    // the chain begins behind the stages that change logits, as the answer's settings did that
+	changed bool    // the chain begins after the stages that change logits, as the answer's settings did that
 	history []int32 // of prompt and answer; nil: no stage depends on it
 }
 
@@ -90,11 +94,11 @@ func (s *Service) judgeOf(ctx context.Context, who live.Principal, c *live.Chat,
 	j := &judge{answer: a}
 	var words sample.Vocabulary = anyVocabulary{}
 	if p.NeedsHistory() {
-		prompt, _, err := s.promptTokens(ctx, who, c, answer, a)
+		_, prompt, err := s.prompt(ctx, who, c, answer, a)
 		if prompt == nil || err != nil {
 			return nil, err
 		}
-		j.history = append(prompt, a.IDs...)
+		j.history = append(slices.Clip(prompt.Tokens), a.IDs...)
 		if words, err = s.vocabulary(ctx, a, j.history); err != nil {
 			return nil, err
 		}
@@ -150,21 +154,22 @@ func masked(r store.TokenRow) bool {
 	return err != nil || wrong != nil || model.Count != changed.Count
 }
 
-// promptTokens returns the tokens before an answer; nil if they are not those any more that it was
-// written behind. pictures: some of them stand for pictures.
-func (s *Service) promptTokens(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer) (tokens []int32, pictures bool, err error) {
-	request, err := c.Recipe(ctx, who, answer)
+// prompt returns the request of an answer, for tokens after it that are neither parsed nor constrained, and its prompt, which is nil if
+// that is not the one any more that the answer was written after.
+func (s *Service) prompt(ctx context.Context, who live.Principal, c *live.Chat, answer int64, a *live.StoredAnswer) (infer.Request, *infer.Rendered, error) {
+	r, err := c.Recipe(ctx, who, answer)
 	if err != nil {
-		return nil, false, err
+		return r, nil, err
 	}
-	rendered, err := s.engine.Render(ctx, request)
-	if err != nil {
-		return nil, false, err
+	rendered, err := s.engine.Render(ctx, r)
+	if err != nil || len(rendered.Tokens) != a.Prompt {
+		return r, nil, err
 	}
-	if len(rendered.Tokens) != a.Prompt {
-		return nil, false, nil
+	r.ParseReply, r.Grammar, r.JSONSchema, r.Stop, r.BannedStrings, r.BannedEnds, r.IgnoreEOS = false, "", nil, nil, nil, nil, true
+	if r.ForcesCall() {
+		r.ToolChoice = ""
 	}
-	return slices.Clip(rendered.Tokens), len(rendered.Pictures) > 0, nil
+	return r, &rendered, nil
 }
 
 // vocabulary returns as much of a model's as the stored rows of an answer, and samplers that look at the

@@ -8,7 +8,9 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -43,7 +45,6 @@ const (
 	rowMissing     = "The candidates of this token are not stored: they are too old, or the answer was written before they were stored."
 	rowTooShort    = "The stored candidates do not suffice: these settings need the logits of other tokens too."
 	promptDiffers  = "The prompt cannot be made again as it was, since the model, its template or the date is another now."
-	promptSees     = "The prompt has pictures, which its tokens do not say, so the model is not asked again for one token."
 	mirostatUnseen = "Mirostat depends on all tokens before this one, and the candidates of some of them do not suffice."
 	drawnOtherwise = "The seed draws another token here. A person chose this one, or a banned text was taken back, or the model or the device is another now."
 )
@@ -55,7 +56,7 @@ func (s *Service) Microscope(ctx context.Context, who live.Principal, c *live.Ch
 	if ask {
 		action = access.ActionAsk
 	}
-	if err := live.Authorize(who, action, c.Object()); err != nil {
+	if err := owned.Authorize(who, action, c.Object()); err != nil {
 		return nil, err
 	}
 	a, err := s.storedTokens(ctx, who, c, answer)
@@ -63,7 +64,7 @@ func (s *Service) Microscope(ctx context.Context, who live.Principal, c *live.Ch
 		return nil, err
 	}
 	if at < 0 || at >= len(a.IDs) {
-		return nil, infer.Invalid("index", "the answer has no token %d: it has %d", at, len(a.IDs))
+		return nil, fault.Invalid("index", "the answer has no token %d: it has %d", at, len(a.IDs))
 	}
 	m := &Microscope{Params: a.Settings.Params, IDs: followed(a, at)}
 	if ask {
@@ -157,7 +158,7 @@ func (j *judge) traced(i int) (in sample.Input, err error) {
 
 // askMicroscope computes one step of the model.
 func (s *Service) askMicroscope(ctx context.Context, who live.Principal, c *live.Chat, m *Microscope, answer int64, a *live.StoredAnswer, at int) error {
-	prompt, pictures, err := s.promptTokens(ctx, who, c, answer, a)
+	r, prompt, err := s.prompt(ctx, who, c, answer, a)
 	if err != nil {
 		return err
 	}
@@ -168,11 +169,7 @@ func (s *Service) askMicroscope(ctx context.Context, who live.Principal, c *live
 		}
 		return nil
 	}
-	if pictures {
-		m.Reason = promptSees
-		return nil
-	}
-	r := infer.Request{Model: a.Model, Client: who.Owner, CacheScope: who.Owner, Tokens: append(prompt, a.IDs[:at]...), Params: a.Settings.Params, MaxTokens: 1, Follow: m.IDs, IgnoreEOS: true}
+	r.Answered, r.Params, r.MaxTokens, r.Follow = a.IDs[:at], a.Settings.Params, 1, m.IDs
 	ctx = activity.With(ctx, activity.Origin{Person: who.Owner, Chat: c.ID(), Replay: true})
 	return s.chats.Contain(func() error {
 		for e, err := range s.engine.Generate(ctx, r) {

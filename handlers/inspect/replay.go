@@ -10,6 +10,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // replay is one that runs.
@@ -17,7 +18,7 @@ type replay struct {
 	*live.ReplayRun
 	state     live.Replay
 	request   infer.Request
-	cut       bool      // the answer was ended from outside, and what comes behind it is no difference
+	cut       bool      // the answer was ended from outside, and what comes after it is no difference
 	differs   bool      // is known; the receipt, which may say why, is still to come
 	published time.Time // when the last event of it was
 }
@@ -25,7 +26,7 @@ type replay struct {
 // replayPause is the least time between two events of a replay that runs.
 const replayPause = 100 * time.Millisecond
 
-// Replay begins to write an answer of the branch of a chat once more, beside the chat. Chat.Stop ends
+// Replay begins to write an answer of the branch of a chat once more, alongside the chat. Chat.Stop ends
 // it; until then it keeps other answers from being written.
 func (s *Service) Replay(ctx context.Context, who live.Principal, c *live.Chat, answer int64) error {
 	return c.Replay(ctx, who, answer, func(run *live.ReplayRun) live.Replay {
@@ -44,7 +45,7 @@ func again(run *live.ReplayRun) infer.Request {
 	}
 	r.MaxTokens = len(run.Tokens)
 	if run.Made.EndedByModel() && run.Made.StopString == "" {
-		r.MaxTokens++ // a model that goes on behind its end token shows it with one token more
+		r.MaxTokens++ // a model that goes on after its end token shows it with one token more
 	}
 	return r
 }
@@ -106,7 +107,7 @@ func (s *Service) rewrite(r *replay) (receipt *infer.Done, err error) {
 	return receipt, err
 }
 
-// differ notes that behind the first equal tokens the engine wrote is; empty: it ended.
+// differ notes that after the first equal tokens the engine wrote is; empty: it ended.
 func (s *Service) differ(ctx context.Context, r *replay, equal int, is string) error {
 	was := ""
 	if equal < len(r.Tokens) {
@@ -139,7 +140,7 @@ func (s *Service) finish(r *replay, receipt *infer.Done, err error) {
 	if r.differs {
 		state.State = live.ReplayDiffers
 	}
-	switch known := (*infer.Error)(nil); {
+	switch known := (*fault.Error)(nil); {
 	case state.State == live.ReplayDiffers && receipt == nil && !errors.Is(err, context.Canceled):
 		// It is known what differs, if not why.
 	case errors.Is(err, context.Canceled), errors.Is(err, activity.ErrStopped):
@@ -148,9 +149,9 @@ func (s *Service) finish(r *replay, receipt *infer.Done, err error) {
 		state.State, state.Error = live.ReplayFailed, known
 	case err != nil:
 		s.chats.Log().Error("a replay failed", "error", err)
-		state.State, state.Error = live.ReplayFailed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
+		state.State, state.Error = live.ReplayFailed, &fault.Error{Code: fault.CodeInternal, Message: "the engine failed; the server's log says why"}
 	case receipt == nil:
-		state.State, state.Error = live.ReplayFailed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
+		state.State, state.Error = live.ReplayFailed, &fault.Error{Code: fault.CodeInternal, Message: "the engine ended the answer without saying why"}
 	case state.State == live.ReplayRunning:
 		state.State = live.ReplayEqual
 	}

@@ -16,7 +16,10 @@ import (
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
@@ -111,7 +114,7 @@ func (l *looking) ask(t testing.TB, q live.Question) (*live.Chat, *handlerstest.
 }
 
 func question(text string) live.Question {
-	return live.Question{Text: text, Settings: live.DefaultSettings()}
+	return live.Question{Text: text, Settings: setting.Default()}
 }
 
 // answered has a stored chat whose answer has the tokens 0, 1 and 2.
@@ -136,7 +139,7 @@ func TestAnAnswerOfAnotherDoesNotExist(t *testing.T) {
 		for name, do := range map[string]func() error{
 			"tokens":        func() error { _, _, err := l.Tokens(ctx, who, c, answer, 0, 1, 1); return err },
 			"least certain": func() error { _, _, err := l.LeastCertain(ctx, who, c, answer); return err },
-			"judge":         func() error { _, err := l.Judge(ctx, who, c, answer, live.DefaultSettings()); return err },
+			"judge":         func() error { _, err := l.Judge(ctx, who, c, answer, setting.Default()); return err },
 			"microscope":    func() error { _, err := l.Microscope(ctx, who, c, answer, 0, false); return err },
 			"one step":      func() error { _, err := l.Microscope(ctx, who, c, answer, 0, true); return err },
 			"score": func() error {
@@ -146,7 +149,7 @@ func TestAnAnswerOfAnotherDoesNotExist(t *testing.T) {
 			"scored token": func() error { _, _, err := l.ScoredToken(ctx, who, c, answer, 0, 1); return err },
 			"replay":       func() error { return l.Replay(ctx, who, c, answer) },
 		} {
-			if err := do(); !errors.Is(err, live.ErrNotFound) {
+			if err := do(); !errors.Is(err, owned.ErrNotFound) {
 				t.Errorf("%s as %+v: %v", name, who, err)
 			}
 		}
@@ -158,13 +161,13 @@ func TestReplay_AsksForTheSameAndAddsNothing(t *testing.T) {
 	before := snapshot(t, c).Messages
 	_, first, err := l.chats.Tree(context.Background(), me, c.ID())
 	must(t, err)
-	_, err = c.SetPanel(context.Background(), me, live.Panel{Settings: live.DefaultSettings()}, "another")
+	_, err = c.SetPanel(context.Background(), me, live.Panel{Settings: setting.Default()}, "another")
 	must(t, err)
 	must(t, l.Replay(context.Background(), me, c, 0))
 	a := l.engine.Next(t)
 	want := infer.Request{
 		Client: store.OwnerID, CacheScope: store.OwnerID,
-		Model: "guide", Messages: a.Request.Messages, Params: live.DefaultSettings().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
+		Model: "guide", Messages: a.Request.Messages, Params: setting.Default().Params, MaxTokens: 4, Stop: []string{"#"}, ParseReply: true,
 	}
 	want.Params.TopK, want.Params.Seed = 7, 42
 	if !reflect.DeepEqual(a.Request, want) || len(a.Request.Messages) != 2 || a.Request.Messages[0].Content != "Be brief." || a.Request.Messages[1].Content != "one" {
@@ -245,7 +248,7 @@ func TestReplay_OfAStoppedAnswerComparesWhatThereIs(t *testing.T) {
 	}
 }
 
-// What a limit of two tokens would make of them, tokens behind them may have taken back.
+// What a limit of two tokens would make of them, tokens after them may have taken back.
 func TestReplay_OfAStoppedAnswerWithBannedStringsLooksNoFurtherThanItsEnd(t *testing.T) {
 	l := newLooking(t)
 	q := question("one")
@@ -275,12 +278,12 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 	a.Send(infer.Event{}) // the token is compared by then
 	for name, do := range map[string]func() error{
 		"send":         func() error { return c.Send(context.Background(), me, question("x")) },
-		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", live.DefaultSettings()) },
+		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", setting.Default()) },
 		"replay":       func() error { return l.Replay(context.Background(), me, c, 0) },
 		"edit":         func() error { return c.Rewrite(context.Background(), me, 0, "x", "") },
 	} {
-		var conflict *live.Conflict
-		if err := do(); !errors.As(err, &conflict) || conflict.State != live.Replaying || !strings.Contains(err.Error(), "replayed") {
+		var conflict *owned.Conflict
+		if err := do(); !errors.As(err, &conflict) || conflict.State != owned.Replaying || !strings.Contains(err.Error(), "replayed") {
 			t.Errorf("%s during a replay: %v", name, err)
 		}
 	}
@@ -288,8 +291,8 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 	if got := replayed(t, c); got.State != live.ReplayStopped || got.Equal != 1 {
 		t.Errorf("the replay is %+v", got)
 	}
-	var conflict *live.Conflict
-	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != live.Idle {
+	var conflict *owned.Conflict
+	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != owned.Idle {
 		t.Errorf("stopped twice: %v", err)
 	}
 	must(t, c.Send(context.Background(), me, question("two")))
@@ -310,7 +313,7 @@ func TestReplay_CanBeStoppedAndKeepsOthersOut(t *testing.T) {
 func TestReplay_FailuresAreTheEngines(t *testing.T) {
 	l, c := answered(t)
 	must(t, l.Replay(context.Background(), me, c, 0))
-	gone := &infer.Error{Code: infer.CodeNotFound, Message: "no such model"}
+	gone := &fault.Error{Code: fault.CodeNotFound, Message: "no such model"}
 	l.engine.Next(t).Fail(gone)
 	if got := replayed(t, c); got.State != live.ReplayFailed || got.Error != gone {
 		t.Errorf("the replay is %+v", got)
@@ -320,14 +323,14 @@ func TestReplay_FailuresAreTheEngines(t *testing.T) {
 func TestReplay_RefusesWhatHasNoReceipt(t *testing.T) {
 	l, c := answered(t)
 	must(t, c.Rewrite(context.Background(), me, 0, "by hand", ""))
-	var wrong *infer.Error
+	var wrong *fault.Error
 	for name, answer := range map[string]int64{"an answer by hand": 0, "a question": 1, "nothing": 99} {
 		if err := l.Replay(context.Background(), me, c, answer); !errors.As(err, &wrong) || wrong.Param != "answer" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	must(t, c.Send(context.Background(), me, question("two")))
-	l.engine.Next(t).Fail(&infer.Error{Code: infer.CodeContext})
+	l.engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext})
 	last(t, c)
 	if err := l.Replay(context.Background(), me, c, 0); !errors.As(err, &wrong) || wrong.Param != "answer" {
 		t.Errorf("an answer without tokens: %v", err)
@@ -360,11 +363,11 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	last(t, c)
 	goOn := func(c *live.Chat, begun []int32, thought, said string) *handlerstest.ScriptedAnswer {
 		t.Helper()
-		must(t, c.Continue(context.Background(), me, 0, live.DefaultSettings()))
+		must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 		a := l.engine.Next(t)
 		last := a.Request.Messages[len(a.Request.Messages)-1]
-		if !a.Request.Continue || !slices.Equal(a.Request.Begun, begun) || last.ReasoningContent != thought || last.Content != said {
-			t.Errorf("continued with the tokens %d of %+v, want %d of %q and %q", a.Request.Begun, last, begun, thought, said)
+		if !a.Request.Continue || !slices.Equal(a.Request.ContinuedTokens, begun) || last.ReasoningContent != thought || last.Content != said {
+			t.Errorf("continued with the tokens %d of %+v, want %d of %q and %q", a.Request.ContinuedTokens, last, begun, thought, said)
 		}
 		return a
 	}
@@ -385,7 +388,7 @@ func TestContinue_HandsOverTheTokensOfTheAnswer(t *testing.T) {
 	must(t, err)
 	must(t, l.Replay(context.Background(), me, c, 0))
 	a = l.engine.Next(t)
-	if last := a.Request.Messages[1]; !a.Request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || a.Request.Begun != nil {
+	if last := a.Request.Messages[1]; !a.Request.Continue || last.ReasoningContent != "Hm" || last.Content != "" || a.Request.ContinuedTokens != nil {
 		t.Errorf("replayed behind %+v", a.Request)
 	}
 	tokens(a, 3)

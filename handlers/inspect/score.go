@@ -2,11 +2,15 @@ package inspect
 
 import (
 	"context"
+	"slices"
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/choice"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/perplexity"
 	"m40-llm/store"
 )
@@ -34,25 +38,26 @@ const (
 // the tokens. Nothing is stored: the rows of the prompt are cached until the chat leaves the memory, or
 // others take their place.
 func (s *Service) Score(ctx context.Context, who live.Principal, c *live.Chat, answer int64, other Other, each func(infer.Event)) (*Scored, error) {
-	if err := live.Authorize(who, access.ActionAsk, c.Object()); err != nil {
+	if err := owned.Authorize(who, access.ActionAsk, c.Object()); err != nil {
 		return nil, err
 	}
-	if err := live.CheckModel(other.Model); err != nil {
+	if err := choice.Check(other.Model); err != nil {
 		return nil, err
 	}
 	a, err := s.storedTokens(ctx, who, c, answer)
 	if err != nil {
 		return nil, err
 	}
-	ids, pictures, err := s.promptTokens(ctx, who, c, answer, a)
+	_, prompt, err := s.prompt(ctx, who, c, answer, a)
 	if err != nil {
 		return nil, err
 	}
-	if ids == nil {
-		return nil, infer.Invalid("answer", "%s", promptDiffers)
+	if prompt == nil {
+		return nil, fault.Invalid("answer", "%s", promptDiffers)
 	}
-	if pictures {
-		return nil, infer.Invalid("answer", "%s", "prompts with pictures cannot be scored: their tokens do not say what the pictures show")
+	ids := slices.Clip(prompt.Tokens)
+	if len(prompt.Pictures) > 0 {
+		return nil, fault.Invalid("answer", "%s", "prompts with pictures cannot be scored: their tokens do not say what the pictures show")
 	}
 	scored := &Scored{Prompt: len(ids)}
 	if other.Device != "" && other.Model == "" {
@@ -62,7 +67,7 @@ func (s *Service) Score(ctx context.Context, who live.Principal, c *live.Chat, a
 		ids = append(ids, a.IDs...)
 	}
 	if len(ids) > cachedTokens {
-		return nil, infer.Invalid("answer", longScore, len(ids), cachedTokens)
+		return nil, fault.Invalid("answer", longScore, len(ids), cachedTokens)
 	}
 	r := infer.Request{Model: a.Model, Client: who.Owner, CacheScope: who.Owner, Tokens: ids, Rows: true, Against: other.Model, AgainstDevice: other.Device}
 	ctx = activity.With(ctx, activity.Origin{Person: who.Owner, Chat: c.ID(), Replay: true})
@@ -84,15 +89,15 @@ func (s *Service) Score(ctx context.Context, who live.Principal, c *live.Chat, a
 // ScoredToken returns token at of the prompt of an answer, with the top likeliest tokens in its place,
 // and how many tokens the prompt has.
 func (s *Service) ScoredToken(ctx context.Context, who live.Principal, c *live.Chat, answer int64, at, top int) (*Token, int, error) {
-	if err := live.Authorize(who, access.ActionRead, c.Object()); err != nil {
+	if err := owned.Authorize(who, access.ActionRead, c.Object()); err != nil {
 		return nil, 0, err
 	}
 	a := s.scored.Find(live.AnswerKey{Chat: c.ID(), Answer: answer})
 	if a == nil {
-		return nil, 0, infer.Invalid("answer", notScored)
+		return nil, 0, fault.Invalid("answer", notScored)
 	}
 	if at < 0 || at >= len(a.IDs) {
-		return nil, 0, infer.Invalid("index", "the prompt has no token %d: it has %d", at, len(a.IDs))
+		return nil, 0, fault.Invalid("index", "the prompt has no token %d: it has %d", at, len(a.IDs))
 	}
 	list, err := s.describe(ctx, a, at, at+1, top)
 	if err != nil {

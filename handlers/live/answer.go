@@ -11,8 +11,13 @@ import (
 	"time"
 
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/attached"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/repetition"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -41,7 +46,7 @@ type run struct {
 	writer    int64         // whose message it answers; 0: the owner's
 	stopped   bool
 	settled   bool // the engine has reported how it ended
-	repeats   *repetition
+	repeats   *repetition.Finder
 	pace      record.Pace
 	arguments strings.Builder // of the call with which the answer ends
 	warned    bool            // the answer was paused for the repetition that it is in, or was continued in it
@@ -59,14 +64,14 @@ func (r *run) stop() {
 
 // conflict is the error of a command that does not fit while the answer is written.
 func (r *run) conflict(command string) error {
-	return &Conflict{Command: command, State: string(r.turn.Answer.State), Answer: r.turn.ID}
+	return &owned.Conflict{Command: command, State: string(r.turn.Answer.State), Answer: r.turn.ID}
 }
 
 // newRun returns a run that begins now to write t, or to write on in it. cancel ends it.
 func (s *Service) newRun(t *turn, publish func(Event), cancel context.CancelFunc) *run {
 	now := s.opt.Now()
-	r := &run{service: s, publish: publish, turn: t, base: *t.Answer, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: newRepetition(t.ids)}
-	r.warned = r.repeats.repeated() > 0
+	r := &run{service: s, publish: publish, turn: t, base: *t.Answer, cancel: cancel, done: make(chan struct{}), started: now, since: now, repeats: repetition.New(t.ids)}
+	r.warned = r.repeats.Repeated() > 0
 	if t.Answer.Pace != nil {
 		r.pace = t.Answer.Pace.Clone()
 	}
@@ -74,7 +79,7 @@ func (s *Service) newRun(t *turn, publish func(Event), cancel context.CancelFunc
 }
 
 // newAnswer returns an answer that is not written yet.
-func (c *Chat) newAnswer(system string, s Settings) *turn {
+func (c *Chat) newAnswer(system string, s setting.Settings) *turn {
 	if s.Seed < 0 {
 		s.Seed = c.service.opt.Seed()
 	}
@@ -91,6 +96,7 @@ func (c *Chat) newAnswer(system string, s Settings) *turn {
 			a.Receipt.Device = remote.Upstream.Servers[0]
 		}
 	}
+	a.Settings.LogitBias = s.BiasFor(a.Receipt.Model)
 	return &turn{Message: Message{Role: RoleModel, Answer: a}}
 }
 
@@ -99,9 +105,12 @@ func (c *Chat) begin(t *turn) {
 	svc, a := c.service, t.Answer
 	request := c.request(c.branch[:len(c.branch)-1], t.request(), a.System)
 	if request.Continue && a.Prefix+a.ReasoningPrefix == 0 {
-		request.Begun = t.ids[:len(t.ids):len(t.ids)]
+		request.ContinuedTokens = t.ids[:len(t.ids):len(t.ids)]
 	}
-	a.Settings.ask(&request)
+	a.Settings.Apply(&request)
+	if request.ReasoningBudget != nil { // the tokens that are there have used a part of it
+		request.ReasoningBudget = new(max(0, *request.ReasoningBudget-len(t.ids)))
+	}
 	request.Rows, request.KVFile = true, c.kvFile()
 	for _, end := range a.Receipt.BannedEnds {
 		if end >= len(t.ids) {
@@ -127,21 +136,21 @@ func (c *Chat) begin(t *turn) {
 }
 
 // request asks for what follows turns, and the beginning of an answer that is there
-// already. It has hashes in place of pictures: see loadPictures. In a raw chat that is one text: nothing stands between the turns.
-func (c *Chat) request(turns []*turn, begun chat.Message, system string) infer.Request {
+// already. It has hashes in place of pictures: see loadPictures. In a raw chat that is one text: nothing is between the turns.
+func (c *Chat) request(turns []*turn, continued chat.Message, system string) infer.Request {
 	if c.metadata.Raw {
 		var text strings.Builder
 		for _, t := range turns {
 			text.WriteString(t.Text)
 			text.WriteString(t.text.String())
 		}
-		text.WriteString(begun.Content)
+		text.WriteString(continued.Content)
 		return infer.Request{Model: c.metadata.Model, Client: c.owner, CacheScope: c.owner, Prompt: text.String()}
 	}
 	r := infer.Request{Model: c.metadata.Model, Client: c.owner, CacheScope: c.owner, Messages: history(turns, system), ParseReply: true}
-	if begun.Content+begun.ReasoningContent != "" {
+	if continued.Content+continued.ReasoningContent != "" {
 		r.Continue = true
-		r.Messages = append(r.Messages, begun)
+		r.Messages = append(r.Messages, continued)
 	}
 	return r
 }
@@ -175,7 +184,7 @@ func history(turns []*turn, system string) []chat.Message {
 		}
 		last := i == len(turns)-1
 		if last || turns[i+1].length() > 0 || withResult(turns, i+1) != nil {
-			out = append(out, chat.Message{Role: "user", Content: withMarks(t.Text, len(t.Pictures)), Pictures: hashesOf(t.Pictures)})
+			out = append(out, attached.Message(t.Text, t.Pictures))
 		}
 	}
 	return out
@@ -206,7 +215,7 @@ func (s *Service) Contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.opt.Log.Error("an answer panicked", "panic", p, "stack", string(debug.Stack()))
-			err = &infer.Error{Code: infer.CodeInternal, Message: "the engine failed inside; the server's log says where"}
+			err = &fault.Error{Code: fault.CodeInternal, Message: "the engine failed inside; the server's log says where"}
 		}
 	}()
 	return f()
@@ -275,8 +284,8 @@ func (r *run) addToken(t *infer.Token) {
 // checkRepetition records whether the answer repeats itself, and pauses it if the settings say so.
 func (r *run) checkRepetition(id int32) {
 	a := r.turn.Answer
-	r.repeats.add(id)
-	a.Repeated = r.repeats.repeated()
+	r.repeats.Add(id)
+	a.Repeated = r.repeats.Repeated()
 	switch {
 	case a.Repeated == 0:
 		r.warned = false
@@ -316,7 +325,7 @@ func (r *run) write(text, reasoning string) {
 	a := t.Answer
 	if reasoning != "" {
 		if !a.Thinking && t.reasoning.Len() > 0 {
-			reasoning = "\n\n" + reasoning // the model reasons again, behind its text
+			reasoning = "\n\n" + reasoning // the model reasons again, after its text
 		}
 		a.Thinking = true
 		t.reasoning.WriteString(reasoning)
@@ -337,8 +346,8 @@ func (r *run) write(text, reasoning string) {
 	r.publish(grown)
 	whole := t.text.String()
 	for {
-		begin := t.split.start
-		end := t.split.next(whole)
+		begin := t.split.Open()
+		end := t.split.Next(whole)
 		if end == 0 {
 			return
 		}
@@ -388,7 +397,7 @@ func (c *Chat) finish(r *run, err error) {
 	}
 	if err := end.Check(); err != nil {
 		t.strip(r.base)
-		state, failure = Failed, &infer.Error{Code: infer.CodeInternal, Message: fmt.Sprintf("the engine made what cannot be stored: %v; the text is kept as far as it can be", err)}
+		state, failure = Failed, &fault.Error{Code: fault.CodeInternal, Message: fmt.Sprintf("the engine made what cannot be stored: %v; the text is kept as far as it can be", err)}
 		end = t.end(state, failure)
 	}
 	c.answer.unsaved = &ending{t.ID, end}
@@ -408,8 +417,8 @@ func (c *Chat) finish(r *run, err error) {
 }
 
 // verdict says how an answer has ended.
-func (r *run) verdict(err error) (AnswerState, *infer.Error) {
-	known, isKnown := errors.AsType[*infer.Error](err)
+func (r *run) verdict(err error) (AnswerState, *fault.Error) {
+	known, isKnown := errors.AsType[*fault.Error](err)
 	switch {
 	case r.settled:
 		return Done, nil
@@ -423,9 +432,9 @@ func (r *run) verdict(err error) (AnswerState, *infer.Error) {
 		return Failed, known
 	case err != nil:
 		r.service.opt.Log.Error("an answer failed", "error", err)
-		return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine failed; the server's log says why"}
+		return Failed, &fault.Error{Code: fault.CodeInternal, Message: "the engine failed; the server's log says why"}
 	}
-	return Failed, &infer.Error{Code: infer.CodeInternal, Message: "the engine ended the answer without saying why"}
+	return Failed, &fault.Error{Code: fault.CodeInternal, Message: "the engine ended the answer without saying why"}
 }
 
 // settleEnding stores the end of the last answer, if that is still to be done.
@@ -443,12 +452,12 @@ func (c *Chat) settleEnding() error {
 		c.answer.unsaved = nil
 		return nil
 	}
-	return StoreError(err)
+	return owned.StoreError(err)
 }
 
 // changed notifies those who show the list of chats that it has changed.
 func (c *Chat) changed() {
 	if !c.temporary {
-		c.service.notify(c.owner)
+		c.service.List.Notify(c.owner)
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"sync"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/store"
 )
 
-// Attempt is an answer to a question that is written beside the chats, to be compared with others. It is
+// Attempt is an answer to a question that is written alongside the chats, to be compared with others. It is
 // in memory only; Chat.Keep makes a message of it. The engine gets the request that a chat would send.
 // All methods but Begin, Write and Abandon are for who has the lock that was given to Begin.
 type Attempt struct {
@@ -23,12 +25,12 @@ type Attempt struct {
 	lock    sync.Locker
 	changed func()
 	writes  bool  // Write was called
-	kept    int64 // message that it became; 0: none
+	message int64 // that it became; 0: none
 }
 
 // Attempts returns an answer to a question of the branch for each of the settings that choose returns of
-// those of the panel, and the text of the question. Their writing is not begun.
-func (c *Chat) Attempts(who Principal, question int64, choose func(panel Settings) ([]Settings, error)) (text string, list []*Attempt, err error) {
+// those of the panel, and the text of the question. They are not being written yet.
+func (c *Chat) Attempts(who Principal, question int64, choose func(panel setting.Settings) ([]setting.Settings, error)) (text string, list []*Attempt, err error) {
 	if err := c.may(who, access.ActionAsk); err != nil {
 		return "", nil, err
 	}
@@ -53,9 +55,9 @@ func (c *Chat) Attempts(who Principal, question int64, choose func(panel Setting
 }
 
 // Attempt returns an answer to a question that is in no chat, by a model, or by the loaded one if model is
-// empty; sibling is its place among those that are compared. Its writing is not begun.
-func (s *Service) Attempt(who Principal, text, model, system string, settings Settings, sibling int) (*Attempt, error) {
-	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
+// empty; sibling is its place among those that are compared. It is not being written yet.
+func (s *Service) Attempt(who Principal, text, model, system string, settings setting.Settings, sibling int) (*Attempt, error) {
+	if err := owned.May(who, access.ActionAsk, access.KindChat); err != nil {
 		return nil, err
 	}
 	c := s.newChat(who.Owner, "", true) // never listed: it makes the request as every chat does
@@ -64,10 +66,10 @@ func (s *Service) Attempt(who Principal, text, model, system string, settings Se
 	return c.attempt(c.request([]*turn{question}, chat.Message{}, system), 0, system, settings, sibling), nil
 }
 
-func (c *Chat) attempt(request infer.Request, question int64, system string, s Settings, sibling int) *Attempt {
+func (c *Chat) attempt(request infer.Request, question int64, system string, s setting.Settings, sibling int) *Attempt {
 	t := c.newAnswer(system, s)
 	t.Parent = question
-	t.Answer.Settings.ask(&request)
+	t.Answer.Settings.Apply(&request)
 	request.Rows, request.Sibling = true, sibling
 	return &Attempt{turn: t, owner: c.owner, chat: c.id, request: request, run: &run{service: c.service}}
 }
@@ -141,14 +143,14 @@ func (a *Attempt) Text() (text, reasoning string) {
 // IDs returns the tokens so far, which nobody may change.
 func (a *Attempt) IDs() []int32 { return a.turn.ids }
 
-// Kept returns the message that the answer became; 0: none.
-func (a *Attempt) Kept() int64 { return a.kept }
+// Message returns the message that the answer became; 0: none.
+func (a *Attempt) Message() int64 { return a.message }
 
 // finished returns what is stored of an answer that has ended, and the message that it became, if it did.
 func (a *Attempt) finished() (store.Finish, int64) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
-	return a.turn.end(a.turn.Answer.State, a.turn.Answer.Error), a.kept
+	return a.turn.end(a.turn.Answer.State, a.turn.Answer.Error), a.message
 }
 
 // Keep makes an attempt that has ended a version of the answer to its question, and shows it. It returns
@@ -171,14 +173,14 @@ func (c *Chat) Keep(ctx context.Context, who Principal, a *Attempt) (message int
 	}
 	var branch []store.Message
 	err = c.commit(ctx, func(ctx context.Context) error {
-		begun := store.NewAnswer{Parent: question, Text: answer.Text, Reasoning: answer.Reasoning, Answer: answer.Answer}
-		added, err := c.messages.AddAnswer(ctx, c.owner, c.id, begun)
+		record := store.NewAnswer{Parent: question, Text: answer.Text, Reasoning: answer.Reasoning, Answer: answer.Answer}
+		added, err := c.messages.AddAnswer(ctx, c.owner, c.id, record)
 		if err != nil {
 			return c.absent(err, "question")
 		}
 		message = added.ID
 		if _, err := c.messages.FinishAnswer(ctx, c.owner, c.id, message, answer); err != nil {
-			return StoreError(err)
+			return owned.StoreError(err)
 		}
 		branch, err = c.messages.Branch(ctx, c.owner, c.id)
 		return err
@@ -187,7 +189,7 @@ func (c *Chat) Keep(ctx context.Context, who Principal, a *Attempt) (message int
 		return 0, err
 	}
 	a.lock.Lock()
-	a.kept = message
+	a.message = message
 	a.changed()
 	a.lock.Unlock()
 	c.show(branch)
@@ -197,7 +199,7 @@ func (c *Chat) Keep(ctx context.Context, who Principal, a *Attempt) (message int
 
 // Question returns a question of the branch, or with id 0 the last one, and the settings of the panel and
 // the title of the chat.
-func (c *Chat) Question(who Principal, id int64) (m Message, panel Settings, title string, err error) {
+func (c *Chat) Question(who Principal, id int64) (m Message, panel setting.Settings, title string, err error) {
 	if err := c.may(who, access.ActionRead); err != nil {
 		return m, panel, "", err
 	}

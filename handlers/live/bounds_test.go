@@ -1,11 +1,13 @@
 package live
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"m40-llm/handlers/setting"
+	"m40-llm/store"
 )
 
 // versions publishes n changes between two versions of a message, each with a text of its own.
@@ -65,6 +67,25 @@ func TestReaders_WhatIsRememberedIsBoundedByBytes(t *testing.T) {
 	}
 }
 
+func TestEvents_AnswersCountWithAllTheirTexts(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	for name, answer := range map[string]*Answer{
+		"a system prompt":      {Answer: store.Answer{System: large}},
+		"definitions of tools": {Settings: setting.Settings{Tools: large}},
+		"a call":               {Answer: store.Answer{Call: &store.Call{Arguments: large}}},
+		"stored settings":      {Answer: store.Answer{Settings: json.RawMessage(large)}},
+		"a stop string":        {Settings: setting.Settings{Stop: []string{"a", large}}},
+	} {
+		r := &readers{subs: map[*Subscription]bool{}, most: 2048}
+		for range 100 {
+			r.publish(Event{Type: EventBranch, Messages: []Message{{ID: 1, Answer: answer}}})
+		}
+		if len(r.recent) != 3 {
+			t.Errorf("of 100 versions with %s of 1 MiB, %d are remembered", name, len(r.recent))
+		}
+	}
+}
+
 func TestSubscription_ASingleLargeEventReachesItsReader(t *testing.T) {
 	sub := &Subscription{ready: make(chan struct{}, 1), maxEvents: 256, maxBytes: 1000}
 	large := Event{First: 1, Seq: 1, Type: EventMessage, Message: &Message{Text: strings.Repeat("x", 5000)}}
@@ -76,44 +97,5 @@ func TestSubscription_ASingleLargeEventReachesItsReader(t *testing.T) {
 	}
 	if sub.put(large); sub.put(Event{First: 2, Seq: 2, Type: EventTitle}) {
 		t.Error("a second event fits behind one that is too large")
-	}
-}
-
-// slowDisk is a store whose disk is asked for its space and does not answer at first.
-type slowDisk struct {
-	Store
-	asked  chan struct{}
-	answer chan int64
-}
-
-func (d slowDisk) Free() (int64, bool, error) { d.asked <- struct{}{}; return <-d.answer, true, nil }
-func (d slowDisk) Present() error             { return nil }
-
-func TestSpace_ADiskThatDoesNotAnswerHoldsUpOnePage(t *testing.T) {
-	disk := slowDisk{asked: make(chan struct{}, 9), answer: make(chan int64, 1)}
-	now := time.Now()
-	s := &Service{opt: Options{Store: disk, Now: func() time.Time { return now }}}
-	disk.answer <- 7
-	if got := s.Space(); got.Free != 7 {
-		t.Fatalf("got %+v", got)
-	}
-	<-disk.asked
-	now = now.Add(spaceAge)
-	looked := make(chan Space)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { looked <- s.Space(); cancel() }()
-	<-disk.asked
-	for range 3 { // further pages
-		if got := s.Space(); got.Free != 7 {
-			t.Errorf("another page gets %+v", got)
-		}
-	}
-	disk.answer <- 9
-	if got := <-looked; got.Free != 9 || s.Space().Free != 9 {
-		t.Errorf("the page that looked gets %+v", got)
-	}
-	<-ctx.Done()
-	if len(disk.asked) > 0 {
-		t.Error("others asked the disk too")
 	}
 }

@@ -3,7 +3,9 @@ package live
 import (
 	"strings"
 
+	"m40-llm/handlers/markdown/blocks"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -22,7 +24,7 @@ type turn struct {
 	Message
 	text      strings.Builder // of an answer; a question's text is in Message
 	reasoning strings.Builder // of an answer
-	split     splitter
+	split     blocks.Splitter
 	ids       []int32 // tokens of an answer
 	rows      tokenRows
 	saved     int // bytes of both that are stored
@@ -61,8 +63,8 @@ func (t *turn) setText(m chat.Message) {
 
 // reopen finds the blocks of an answer that is about to grow again.
 func (t *turn) reopen() {
-	t.split, t.Answer.Blocks = splitter{}, 0
-	for end := t.split.next(t.text.String()); end != 0; end = t.split.next(t.text.String()) {
+	t.split, t.Answer.Blocks = blocks.Splitter{}, 0
+	for end := t.split.Next(t.text.String()); end != 0; end = t.split.Next(t.text.String()) {
 		t.Answer.Blocks = end
 	}
 	t.Answer.Thinking = t.text.Len() == 0 && t.reasoning.Len() > 0
@@ -93,7 +95,7 @@ func (b branch) leaf() int64 {
 	return b[len(b)-1].ID
 }
 
-// find returns where a message of a role stands; any role if role is empty. Results of calls count as
+// find returns where a message of a role is; any role if role is empty. Results of calls count as
 // questions. Of answers, 0 means the last. Its error names param.
 func (b branch) find(param string, id int64, role Role) (int, error) {
 	for at := len(b) - 1; at >= 0; at-- {
@@ -105,7 +107,7 @@ func (b branch) find(param string, id int64, role Role) (int, error) {
 		return at, nil
 	}
 	what := map[Role]string{RoleUser: "question", RoleModel: "answer", "": "message"}[role]
-	return 0, invalid(param, "the branch that is shown has no %s %d", what, id)
+	return 0, fault.Invalid(param, "the branch that is shown has no %s %d", what, id)
 }
 
 // upTo returns how many messages there are up to the one called id, with it; 0 if it is none of them.
@@ -133,7 +135,7 @@ func (b branch) checkRoom(more int) error {
 		total += len(t.Text) + t.length()
 	}
 	if total > maxText || len(b)+2 > maxMessages {
-		return invalid("text", "this chat holds %d messages and %d KiB of text, and its limits are %d and %d KiB; start a new chat",
+		return fault.Invalid("text", "this chat holds %d messages and %d KiB of text, and its limits are %d and %d KiB; start a new chat",
 			len(b), total>>10, maxMessages, maxText>>10)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
 
@@ -34,7 +36,7 @@ func (s *Service) newChat(owner, id string, temporary bool) *Chat {
 	now := s.opt.Now()
 	c := &Chat{
 		service: s, messages: s.opt.Store, id: id, owner: owner, temporary: temporary, chatLock: newChatLock(),
-		used: now, metadata: store.Metadata{ID: id}, panel: Panel{Settings: DefaultSettings()},
+		used: now, metadata: store.Metadata{ID: id}, panel: Panel{Settings: setting.Default()},
 		readers: readers{subs: map[*Subscription]bool{}, most: s.opt.History,
 			// A chat is loaded many times. None makes a million events a second, so none
 			// reaches the numbers of the next.
@@ -155,5 +157,5 @@ func (c *Chat) drop() <-chan struct{} {
 // end ends every subscription.
 func (c *Chat) end() {
 	c.dropped = true
-	c.readers.end(ErrGone)
+	c.readers.end(owned.ErrGone)
 }

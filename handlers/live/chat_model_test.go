@@ -1,12 +1,17 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"m40-llm/handlers/choice"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -16,7 +21,7 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := openStore(t, storePath(t))
 			s, engine := newService(t, Options{Store: db})
-			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: "first"}}, temporary)
+			c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: setting.Default(), Opening: store.Opening{Model: "first"}}, temporary)
 			must(t, err)
 			asks := func(want string) {
 				t.Helper()
@@ -40,9 +45,9 @@ func TestAChatKeepsTheModelThatItWasGiven(t *testing.T) {
 			}
 			must(t, c.Send(context.Background(), me, question("two")))
 			asks("second")
-			must(t, c.Regenerate(context.Background(), me, 0, "", DefaultSettings()))
+			must(t, c.Regenerate(context.Background(), me, 0, "", setting.Default()))
 			asks("second")
-			must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+			must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 			asks("second")
 			fork, err := s.Fork(context.Background(), me, c, lastMessage(t, c).ID)
 			must(t, err)
@@ -85,8 +90,8 @@ func TestAChatKeepsTheModelOfItsFirstAnswerWhenAnotherIsLoaded(t *testing.T) {
 			engine.load("second") // for another chat
 			for what, ask := range map[string]func() error{
 				"a question":                   func() error { return c.Send(context.Background(), me, question("two")) },
-				"another version of an answer": func() error { return c.Regenerate(context.Background(), me, 0, "", DefaultSettings()) },
-				"the rest of an answer":        func() error { return c.Continue(context.Background(), me, 0, DefaultSettings()) },
+				"another version of an answer": func() error { return c.Regenerate(context.Background(), me, 0, "", setting.Default()) },
+				"the rest of an answer":        func() error { return c.Continue(context.Background(), me, 0, setting.Default()) },
 			} {
 				must(t, ask())
 				if got := asked(); got != "first" {
@@ -141,7 +146,7 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	s, engine := newService(t, Options{Store: db})
 	chosen := func(want string) {
 		t.Helper()
-		if got, err := s.ChosenModel(context.Background(), me); err != nil || got != want {
+		if got, err := s.Choice.Model(context.Background(), me); err != nil || got != want {
 			t.Errorf("the model chosen last is %q (%v), want %q", got, err, want)
 		}
 	}
@@ -150,7 +155,7 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 	chosen("") // nobody has chosen the one that was loaded
 	must(t, s.SetModel(context.Background(), me, c.ID(), "first"))
 	chosen("first")
-	_, err := s.Start(context.Background(), me, Question{Text: "two", Settings: DefaultSettings(), Opening: store.Opening{Model: "second"}}, true)
+	_, err := s.Start(context.Background(), me, Question{Text: "two", Settings: setting.Default(), Opening: store.Opening{Model: "second"}}, true)
 	must(t, err)
 	chosen("second")
 	s.Close()
@@ -160,41 +165,68 @@ func TestTheModelThatAPersonChoseLastIsRemembered(t *testing.T) {
 
 func TestAModelThatChatsBeginWithAnywayIsNoChoice(t *testing.T) {
 	first := "flag"
-	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), FirstModel: func(context.Context) string { return first }})
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), FirstModel: func(_ context.Context, chosen string) string { return cmp.Or(chosen, first) }})
 	for _, step := range []struct{ model, want string }{
 		{"flag", "flag"}, {"flag", "later flag"}, // nobody has chosen it
 		{"other", "other"}, {"later flag", "later flag"}, {"other", "other"}, // somebody has chosen each
 	} {
-		c, err := s.Start(t.Context(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: step.model}}, false)
+		c, err := s.Start(t.Context(), me, Question{Text: "one", Settings: setting.Default(), Opening: store.Opening{Model: step.model}}, false)
 		must(t, err)
 		(<-engine.asked).finish()
 		settle(c)
 		if step.want == "later flag" {
 			first = "later flag"
 		}
-		if got, err := s.ChosenModel(t.Context(), me); err != nil || got != step.want {
+		if got, err := s.Choice.Model(t.Context(), me); err != nil || got != step.want {
 			t.Errorf("after a chat with %q new ones begin with %q (%v), want %q", step.model, got, err, step.want)
 		}
 	}
+}
+
+func TestAModelThatStandsInForTheChosenOneIsNoChoice(t *testing.T) {
+	away := false
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t)), FirstModel: func(_ context.Context, chosen string) string {
+		if away || chosen == "" {
+			return "here"
+		}
+		return chosen
+	}})
+	begin := func(model, want string) {
+		t.Helper()
+		c, err := s.Start(t.Context(), me, Question{Text: "one", Settings: setting.Default(), Opening: store.Opening{Model: model}}, false)
+		must(t, err)
+		(<-engine.asked).finish()
+		settle(c)
+		if got, err := s.Choice.Model(t.Context(), me); err != nil || got != want {
+			t.Errorf("after a chat with %q, %q is chosen (%v), want %q", model, got, err, want)
+		}
+	}
+	begin("far", "far")
+	away = true // its server is down
+	begin("here", "far")
+	begin("other", "other") // which the page does not begin with
+	away = false
+	begin("far", "far")
+	begin("here", "here")
 }
 
 func TestAModelThatIsChosenIsChecked(t *testing.T) {
 	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
 	c, a := start(t, s, engine, "one")
 	a.finish()
-	for name, model := range map[string]string{"too long": strings.Repeat("m", maxModel+1), "no text": "\xff"} {
-		if e, ok := errors.AsType[*infer.Error](s.SetModel(context.Background(), me, c.ID(), model)); !ok || e.Param != "model" {
+	for name, model := range map[string]string{"too long": strings.Repeat("m", choice.MaxModel+1), "no text": "\xff"} {
+		if e, ok := errors.AsType[*fault.Error](s.SetModel(context.Background(), me, c.ID(), model)); !ok || e.Param != "model" {
 			t.Errorf("a name that is %s was taken", name)
 		}
 	}
-	if err := s.SetModel(context.Background(), me, "nowhere", "m"); !errors.Is(err, ErrNotFound) {
+	if err := s.SetModel(context.Background(), me, "nowhere", "m"); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("for a chat that is not there: %v", err)
 	}
 }
 
 func TestAnAnswerOfAModelThatIsStillToBeLoadedSaysSo(t *testing.T) {
 	s, engine := newService(t, Options{})
-	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: DefaultSettings(), Opening: store.Opening{Model: "other"}}, false)
+	c, err := s.Start(context.Background(), me, Question{Text: "one", Settings: setting.Default(), Opening: store.Opening{Model: "other"}}, false)
 	must(t, err)
 	a := <-engine.asked
 	if m := lastMessage(t, c); m.Answer.Receipt.Model != "other" || m.Answer.Context != 0 {

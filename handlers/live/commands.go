@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/attached"
+	"m40-llm/handlers/chatlist"
+	"m40-llm/handlers/choice"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -19,8 +22,8 @@ import (
 type Question struct {
 	Text     string
 	System   string
-	Settings Settings
-	Pictures []string // hashes of those that were uploaded, or that messages of the branch have
+	Settings setting.Settings
+	Pictures []string // names, as attached.ParseName reads them, of those that were uploaded, or that messages of the branch have
 
 	// Of the chat that begins with it.
 	store.Opening        // without Model: the one that is loaded now
@@ -36,37 +39,13 @@ func (q Question) validate() error {
 	if err := checkPictured(q.Text, q.Pictures); err != nil {
 		return err
 	}
-	if err := CheckModel(q.Model); err != nil {
+	if err := choice.Check(q.Model); err != nil {
 		return err
 	}
 	return Panel{q.Settings, q.Preset}.validate(q.System)
 }
 
-// attached is the beginning of a file in a message.
-var attached = regexp.MustCompile("(?m)^File ([^\n]{1,200}):\n`{3}")
-
-// title returns the title of a chat that begins with a message: the message without its files, or the
-// name of the first if there is nothing else.
-func title(text string) string {
-	const max = 80
-	if at := attached.FindStringSubmatchIndex(text); at != nil {
-		name := text[at[2]:at[3]]
-		if text = text[:at[0]]; strings.TrimSpace(text) == "" {
-			text = name
-		}
-	}
-	text = strings.Join(strings.Fields(text), " ")
-	if utf8.RuneCountInString(text) <= max {
-		return text
-	}
-	cut := string([]rune(text)[:max])
-	if i := strings.LastIndexByte(cut, ' '); i > max/2 {
-		cut = cut[:i]
-	}
-	return cut + "…"
-}
-
-// The commands. Each fails with a *Conflict while an answer runs, with an *infer.Error
+// The commands. Each fails with an *owned.Conflict while an answer runs, with a *fault.Error
 // if what it is given is wrong, and with an error of the store if that could not store
 // the change, which then is not made. What they return without error is stored.
 
@@ -107,7 +86,7 @@ func (c *Chat) Send(ctx context.Context, who Principal, q Question) error {
 
 // SendWithPanel is Send with the settings of the panel, as they are when the command begins, in place of those of q.
 func (c *Chat) SendWithPanel(ctx context.Context, who Principal, q Question) error {
-	q.Settings = DefaultSettings()
+	q.Settings = setting.Default()
 	return c.send(ctx, who, q, true)
 }
 
@@ -167,8 +146,8 @@ func (c *Chat) Edit(ctx context.Context, who Principal, question int64, q Questi
 
 // Regenerate begins another version of an answer of the branch; 0 means the last one,
 // or the answer to the last question if that has none.
-func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, system string, s Settings) error {
-	if err := checkUTF8("system", system); err != nil {
+func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, system string, s setting.Settings) error {
+	if err := fault.CheckUTF8("system", system); err != nil {
 		return err
 	}
 	if err := s.Validate(); err != nil {
@@ -180,7 +159,7 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 	}
 	defer done()
 	if len(c.branch) == 0 {
-		return invalid("", "there is no question to answer again")
+		return fault.Invalid("", "there is no question to answer again")
 	}
 	question := c.branch[len(c.branch)-1]
 	if answer != 0 || question.Role == RoleModel {
@@ -189,7 +168,7 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 			return err
 		}
 		if at == 0 {
-			return invalid("answer", "message %d answers no question", c.branch[at].ID)
+			return fault.Invalid("answer", "message %d answers no question", c.branch[at].ID)
 		}
 		question = c.branch[at-1]
 	}
@@ -197,7 +176,7 @@ func (c *Chat) Regenerate(ctx context.Context, who Principal, answer int64, syst
 }
 
 // answerAgain begins a version of the answer to a question of the branch.
-func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s Settings) error {
+func (c *Chat) answerAgain(ctx context.Context, question *turn, system string, s setting.Settings) error {
 	if err := c.checkSight(ctx, c.branch[:c.branch.upTo(question.ID)], nil, c.metadata.Model); err != nil {
 		return err
 	}
@@ -214,7 +193,7 @@ func (c *Chat) addAnswer(ctx context.Context, t *turn, parent int64, panel Panel
 		return err
 	})
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
 	c.setPanel(panel, system)
 	c.place(t, added)
@@ -241,7 +220,7 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 		return err
 	})
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
 	c.add(fromStore(added))
 	return nil
@@ -249,17 +228,45 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 
 // Continue writes on in the last answer of the branch. With a negative seed the answer
 // keeps its own, and goes on as if it had not ended.
-func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s Settings) error {
-	return c.continueAnswer(ctx, who, answer, s, false)
+func (c *Chat) Continue(ctx context.Context, who Principal, answer int64, s setting.Settings) error {
+	return c.continueAnswer(ctx, who, answer, s, continuation{})
 }
 
 // ContinuePastEnd is Continue for an answer that the model or a stop string ended: no end token may come
 // where the answer ended, or it is without that stop string.
-func (c *Chat) ContinuePastEnd(ctx context.Context, who Principal, answer int64, s Settings) error {
-	return c.continueAnswer(ctx, who, answer, s, true)
+func (c *Chat) ContinuePastEnd(ctx context.Context, who Principal, answer int64, s setting.Settings) error {
+	return c.continueAnswer(ctx, who, answer, s, continuation{pastEnd: true})
 }
 
-func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, s Settings, pastEnd bool) error {
+// StopThinking ends the reasoning of an answer that is being written: the answer goes on after the marker that closes it, as
+// with a budget of the tokens that it has.
+func (c *Chat) StopThinking(ctx context.Context, who Principal, answer int64) error {
+	if err := c.may(who, access.ActionAsk); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	r := c.answer.run
+	if r == nil || answer != 0 && r.turn.ID != answer || r.turn.reasoning.Len() == 0 || r.turn.text.Len() > 0 {
+		c.mu.Unlock()
+		return fault.Invalid("answer", "no answer of this chat is thinking now")
+	}
+	answer = r.turn.ID
+	s := r.turn.Answer.Settings
+	c.mu.Unlock()
+	s.LogitBias = nil // it is made of the biases again
+	if err := c.stopAnswer(ctx, who, answer); err != nil {
+		return err
+	}
+	return c.continueAnswer(ctx, who, answer, s, continuation{thought: true})
+}
+
+// continuation is how an answer is continued.
+type continuation struct {
+	pastEnd bool // where the model or a stop string ended it
+	thought bool // without further reasoning, with its own settings instead of the panel's
+}
+
+func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, s setting.Settings, how continuation) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -269,17 +276,20 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 	}
 	defer done()
 	if at != len(c.branch)-1 {
-		return invalid("answer", "message %d is not the last one: only the last answer can be continued", c.branch[at].ID)
+		return fault.Invalid("answer", "message %d is not the last one: only the last answer can be continued", c.branch[at].ID)
 	}
 	old := c.branch[at]
 	if old.Answer.Call != nil {
-		return invalid("answer", "message %d ends with a call of %q: give its result, or answer again", old.ID, old.Answer.Call.Name)
+		return fault.Invalid("answer", "message %d ends with a call of %q: give its result, or answer again", old.ID, old.Answer.Call.Name)
 	}
 	tokens, err := c.tokens(ctx, old)
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
 	panel := Panel{s, c.panel.Preset}
+	if how.thought {
+		panel, s.ThinkingBudget = c.panel, max(1, len(tokens))
+	}
 	change := c.panelChange(panel, c.metadata.System)
 	if s.Seed < 0 && !old.Answer.Rewritten {
 		s.Seed = old.Answer.Settings.Seed
@@ -299,23 +309,23 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 		a.LogProb, a.Scored = old.Answer.LogProb, old.Answer.Scored
 		a.Receipt.BannedEnds = old.Answer.Receipt.BannedEnds
 	}
-	begun := old.request()
-	if pastEnd {
-		if begun, err = c.passEnd(ctx, at, a, tokens); err != nil {
+	continued := old.request()
+	if how.pastEnd {
+		if continued, err = c.passEnd(ctx, at, a, tokens); err != nil {
 			return err
 		}
 	}
-	record := store.NewAnswer{Text: begun.Content, Reasoning: begun.ReasoningContent, Answer: t.record(), Change: change}
+	record := store.NewAnswer{Text: continued.Content, Reasoning: continued.ReasoningContent, Answer: t.record(), Change: change}
 	record.Tokens = tokens
 	err = c.commit(ctx, func(ctx context.Context) error {
 		return c.messages.ContinueAnswer(ctx, c.owner, c.id, old.ID, record)
 	})
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
 	c.setPanel(panel, c.metadata.System)
 	old.Answer, old.ids = a, tokens
-	old.setText(begun)
+	old.setText(continued)
 	old.reopen()
 	m := old.message()
 	c.publish(Event{Type: EventMessage, ID: old.ID, Message: &m})
@@ -328,7 +338,7 @@ func (c *Chat) continueAnswer(ctx context.Context, who Principal, answer int64, 
 func (c *Chat) passEnd(ctx context.Context, at int, a *Answer, tokens []int32) (chat.Message, error) {
 	t := c.branch[at]
 	if !t.Answer.EndedByModel() {
-		return chat.Message{}, invalid("past_end", "message %d was not ended by the model or a stop string: it is continued without past_end", t.ID)
+		return chat.Message{}, fault.Invalid("past_end", "message %d was not ended by the model or a stop string: it is continued without past_end", t.ID)
 	}
 	if t.Answer.StopString == "" {
 		a.Receipt.BannedEnds = append(slices.Clone(a.Receipt.BannedEnds), len(tokens))
@@ -372,7 +382,7 @@ func (c *Chat) Select(ctx context.Context, who Principal, message int64, version
 			return c.absent(err, "message")
 		}
 		if stored, err = c.messages.Branch(ctx, c.owner, c.id); err != nil {
-			return StoreError(err)
+			return owned.StoreError(err)
 		}
 		return nil
 	})
@@ -420,7 +430,7 @@ func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
 	}
 	r := c.answer.run
 	if r == nil {
-		return &Conflict{Command: "stop", State: Idle}
+		return &owned.Conflict{Command: "stop", State: owned.Idle}
 	}
 	if answer != 0 && r.turn.ID != answer {
 		return r.conflict("stop")
@@ -433,13 +443,13 @@ func (c *Chat) Stop(_ context.Context, who Principal, answer int64) error {
 func (c *Chat) free(command string) error {
 	switch {
 	case c.dropped:
-		return ErrNotFound
+		return owned.ErrNotFound
 	case c.service.ctx.Err() != nil:
-		return ErrClosed
+		return owned.ErrClosed
 	case c.answer.run != nil:
 		return c.answer.run.conflict(command)
 	case c.replays.running != nil:
-		return &Conflict{Command: command, State: Replaying, Answer: c.replays.running.state.Answer}
+		return &owned.Conflict{Command: command, State: owned.Replaying, Answer: c.replays.running.state.Answer}
 	}
 	return c.settleEnding()
 }
@@ -463,7 +473,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	panel := Panel{q.Settings, c.panel.Preset}
 	first := c.metadata
 	if !c.started {
-		first.Title, first.Opening, first.System, first.Settings = cmp.Or(title(q.Text), "Picture"), q.Opening, q.System, panel.record()
+		first.Title, first.Opening, first.System, first.Settings = cmp.Or(chatlist.TitleOf(q.Text), "Picture"), q.Opening, q.System, panel.record()
 		first.Model = cmp.Or(q.Model, c.service.LoadedModel())
 		c.metadata.Opening, panel.Preset = first.Opening, q.Preset
 	}
@@ -489,9 +499,9 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 		return err
 	})
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
-	c.service.uploads.sent(c.owner, pictures)
+	c.service.Uploads.Sent(c.owner, pictures)
 	if !q.Unanswered || !started { // else the panel is not stored with it
 		c.setPanel(panel, q.System)
 	}
@@ -508,7 +518,7 @@ func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
 	return nil
 }
 
-// add puts a message behind its parent, in place of what stood there.
+// add puts a message after its parent, in place of what stood there.
 func (c *Chat) add(t *turn) {
 	n := c.branch.upTo(t.Parent)
 	c.branch = append(c.branch[:n:n], t)
@@ -529,7 +539,7 @@ func CheckQuestion(text string) error {
 		return err
 	}
 	if len(text) > maxText {
-		return invalid("text", "the text has %d KiB, and at most %d fit", len(text)>>10, maxText>>10)
+		return fault.Invalid("text", "the text has %d KiB, and at most %d fit", len(text)>>10, maxText>>10)
 	}
 	return nil
 }
@@ -537,47 +547,26 @@ func CheckQuestion(text string) error {
 // CheckText returns an error if text cannot be a message: it is empty, or no text.
 func CheckText(text string) error {
 	if strings.TrimSpace(text) == "" {
-		return invalid("text", "the message is empty")
+		return fault.Invalid("text", "the message is empty")
 	}
-	return checkUTF8("text", text)
+	return fault.CheckUTF8("text", text)
 }
 
 // checkPictured is CheckText for a question with pictures, which may have no text.
 func checkPictured(text string, pictures []string) error {
-	if err := checkPictures(pictures); err != nil {
+	if err := attached.CheckNumber(pictures); err != nil {
 		return err
 	}
 	if len(pictures) > 0 {
-		return checkUTF8("text", text)
+		return fault.CheckUTF8("text", text)
 	}
 	return CheckText(text)
-}
-
-func checkUTF8(name, text string) error {
-	if !utf8.ValidString(text) {
-		return invalid(name, "%s is not valid UTF-8", name)
-	}
-	return nil
 }
 
 // absent is StoreError for a message that a command named.
 func (c *Chat) absent(err error, param string) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return invalid(param, "this chat has no such message")
+		return fault.Invalid(param, "this chat has no such message")
 	}
-	return StoreError(err)
-}
-
-// StoreError says in this package's words what the store said.
-func StoreError(err error) error {
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return ErrNotFound
-	case errors.Is(err, store.ErrClosed):
-		return ErrClosed
-	}
-	if wrong, ok := errors.AsType[*store.InvalidError](err); ok {
-		return invalid(wrong.Field, "%s", wrong.Error())
-	}
-	return fmt.Errorf("failed to store the change: %w", err)
+	return owned.StoreError(err)
 }

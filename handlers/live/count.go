@@ -5,8 +5,12 @@ import (
 	"context"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/attached"
+	"m40-llm/handlers/choice"
+	"m40-llm/handlers/owned"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
@@ -21,10 +25,11 @@ type Draft struct {
 
 // Count is how many tokens the prompt of a question would have.
 type Count struct {
-	Tokens   int   // of the whole prompt
-	Draft    int   // of them, those of the draft
-	Pictures []int // of them, those of each picture of the draft
-	Context  int   // positions that the engine can use, one at least for the answer; 0: not known
+	Tokens   int                   // of the whole prompt
+	Draft    int                   // of them, those of the draft
+	Pictures []int                 // of them, those of each picture of the draft
+	Details  []infer.PictureTokens // how many each of these would have in each detail; nil: the engine does not say
+	Context  int                   // positions that the engine can use, one at least for the answer; 0: not known
 }
 
 // counted is a prompt of which all but the draft was counted.
@@ -38,13 +43,13 @@ type counted struct {
 // Count counts the prompt that a draft would make in the chat called id; in a new chat
 // if id is empty.
 func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) (Count, error) {
-	if err := may(who, access.ActionAsk, access.KindChat); err != nil {
+	if err := owned.May(who, access.ActionAsk, access.KindChat); err != nil {
 		return Count{}, err
 	}
 	if err := checkPictured(d.Text, d.Pictures); err != nil {
 		return Count{}, err
 	}
-	if err := checkUTF8("system", d.System); err != nil {
+	if err := fault.CheckUTF8("system", d.System); err != nil {
 		return Count{}, err
 	}
 	if id != "" {
@@ -54,7 +59,7 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 		}
 		return c.count(ctx, d)
 	}
-	if err := CheckModel(d.Model); err != nil {
+	if err := choice.Check(d.Model); err != nil {
 		return Count{}, err
 	}
 	c := s.newChat(who.Owner, "", true)
@@ -65,7 +70,7 @@ func (s *Service) Count(ctx context.Context, who Principal, id string, d Draft) 
 // count renders the prompt, and remembers what stood before the draft: to render a long
 // chat at each pause of a typist would cost more than it tells. Near the end of the
 // context, where a token decides, it is rendered again, as the draft's first token may
-// melt into what stands before it.
+// melt into what precedes it.
 func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	engine := c.service.engine
 	request, key, err := c.draft(d)
@@ -93,6 +98,7 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	}
 	n.Tokens = len(rendered.Tokens)
 	n.Pictures = rendered.Pictures[max(0, len(rendered.Pictures)-len(d.Pictures)):]
+	n.Details = rendered.Details[max(0, len(rendered.Details)-len(d.Pictures)):]
 	for _, tokens := range n.Pictures {
 		n.Draft += tokens
 	}
@@ -119,11 +125,11 @@ func (c *Chat) draft(d Draft) (infer.Request, counted, error) {
 	turns := append(c.branch[:len(c.branch):len(c.branch)], &turn{Message: Message{Role: RoleUser, Text: d.Text, Pictures: pictures}})
 	r := c.request(turns, chat.Message{}, d.System)
 	r.Params, r.MaxTokens = sample.DefaultParams(), -1
-	outline(&r, turns)
+	r.Messages = attached.Outline(r.Messages, branch(turns).pictures())
 	return r, key, nil
 }
 
-// countedBefore returns how many tokens stand before a draft; 0 if that is not known.
+// countedBefore returns how many tokens precede a draft; 0 if that is not known.
 func (c *Chat) countedBefore(key counted) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/infer"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -26,7 +28,7 @@ func TestCount_IsThatOfThePromptAndRendersALongChatOnce(t *testing.T) {
 	if got, want := count("", "one two"), (Count{Tokens: 5 + 5, Draft: 2, Context: 100}); !reflect.DeepEqual(got, want) {
 		t.Errorf("in a new chat: got %+v, want %+v", got, want)
 	}
-	c, err := s.Start(context.Background(), me, Question{Text: "a b", System: "be brief", Settings: DefaultSettings()}, true)
+	c, err := s.Start(context.Background(), me, Question{Text: "a b", System: "be brief", Settings: setting.Default()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +78,11 @@ func TestCount_RefusesWhatCannotBeSent(t *testing.T) {
 		"a system prompt like that": {"", Draft{Text: "x", System: "\xff"}},
 		"a model like that":         {"", Draft{Text: "x", Opening: store.Opening{Model: "\xff"}}},
 	} {
-		if _, err := s.Count(context.Background(), me, c.chat, c.draft); !errors.As(err, new(*infer.Error)) {
+		if _, err := s.Count(context.Background(), me, c.chat, c.draft); !errors.As(err, new(*fault.Error)) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	if _, err := s.Count(context.Background(), me, "nowhere", Draft{Text: "x"}); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Count(context.Background(), me, "nowhere", Draft{Text: "x"}); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 }

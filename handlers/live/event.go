@@ -3,7 +3,10 @@ package live
 import (
 	"time"
 
+	"m40-llm/handlers/markdown/blocks"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -49,12 +52,12 @@ type Message struct {
 	Answer    *Answer         // answers only
 }
 
-// Answer is what is known about an answer beside its text: what is stored of it, and what
+// Answer is what is known about an answer apart from its text: what is stored of it, and what
 // it does now. The engine's own figures replace ours at the end, but Timings.First.
 type Answer struct {
 	store.Answer
-	Settings  Settings     // Seed is the one in use, never -1
-	Error     *infer.Error // while Failed
+	Settings  setting.Settings // Seed is the one in use, never -1
+	Error     *fault.Error     // while Failed
 	State     AnswerState
 	Rewritten bool      // a person wrote it; nothing else is known
 	Progress  *Progress // while waiting
@@ -127,7 +130,33 @@ func (e *Event) size() int {
 	return size
 }
 
-func (m *Message) size() int { return len(m.Text) + len(m.Reasoning) + 256 }
+// FinishedBlocks are those of the text of an answer that is being written.
+func (m *Message) FinishedBlocks() []string {
+	finished := blocks.Split(m.Text[:m.Answer.Blocks])
+	if last := len(finished) - 1; finished[last] == "" {
+		finished = finished[:last]
+	} // else only the line after it shows that it has ended
+	return finished
+}
+
+// size is what a message counts: its texts, and those with which an answer was made, of which each version has its own.
+func (m *Message) size() int {
+	size := len(m.Text) + len(m.Reasoning) + len(m.Author) + 256*(1+len(m.Pictures))
+	a := m.Answer
+	if a == nil {
+		return size
+	}
+	size += len(a.System) + len(a.Answer.Settings) + len(a.Answer.Error) + len(a.Settings.Tools) + len(a.Settings.OutputFormat.Schema) + len(a.Settings.OutputFormat.Grammar) + 4*len(a.Tokens)
+	for _, texts := range [][]string{a.Settings.Stop, a.Settings.BannedStrings} {
+		for _, text := range texts {
+			size += len(text)
+		}
+	}
+	if a.Call != nil {
+		size += len(a.Call.Arguments)
+	}
+	return size
+}
 
 // merge appends next to e if one event can stand for both, and reports whether it did.
 func (e *Event) merge(next *Event) bool {
@@ -161,5 +190,5 @@ type Snapshot struct {
 	Temporary      bool
 	Messages       []Message // at most a page
 	More           bool      // there are messages before these
-	Later          bool      // there are messages behind these
+	Later          bool      // there are messages after these
 }

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"m40-llm/handlers/chatlist"
+	"m40-llm/handlers/owned"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -33,7 +36,7 @@ func (c *Chat) branchTo(message int64) (n store.Metadata, wanted map[int64]bool,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
-		return n, nil, ErrNotFound
+		return n, nil, owned.ErrNotFound
 	}
 	at, err := c.branch.find("message", message, "")
 	if err != nil {
@@ -57,11 +60,11 @@ func (c *Chat) copyAll(ctx context.Context) (string, error) {
 	var err error
 	switch r := c.answer.run; {
 	case c.dropped:
-		err = ErrNotFound
+		err = owned.ErrNotFound
 	case r != nil:
 		err = r.conflict("copy this chat")
 	case len(c.branch) == 0:
-		err = invalid("chat", "a chat without a message cannot be copied")
+		err = fault.Invalid("chat", "a chat without a message cannot be copied")
 	}
 	n, leaf := c.metadata.Fork(), c.branch.leaf()
 	n.Settings = c.panel.record()
@@ -90,8 +93,8 @@ func copyTitle(title string) string {
 	if n > 1 {
 		suffix = fmt.Sprintf(" (copy %d)", n)
 	}
-	if runes := []rune(base); len(runes)+len(suffix) > maxTitle {
-		base = string(runes[:maxTitle-len(suffix)])
+	if runes := []rune(base); len(runes)+len(suffix) > chatlist.MaxTitle {
+		base = string(runes[:chatlist.MaxTitle-len(suffix)])
 	}
 	return base + suffix
 }

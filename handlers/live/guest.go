@@ -4,46 +4,61 @@ import (
 	"context"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/links"
+	"m40-llm/handlers/owned"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
-// What a guest does in a chat: whoever has a link to it. Package guest has the rest.
+// What packages links and guest need of a chat.
 
-// MayFollow authorizes who to read what its link shows.
-func MayFollow(who Principal) error {
-	if who.Share == nil {
-		return ErrNotShared
+// MayShare authorizes who to share a chat, and reports whether that is stored.
+func (s *Service) MayShare(ctx context.Context, who Principal, chat string) (stored bool, err error) {
+	c, err := s.Chat(ctx, who, chat)
+	if err != nil {
+		return false, err
 	}
-	return NotShared(Authorize(who, access.ActionFollow, access.Object{Kind: access.KindChat, Owner: who.Share.Owner, ID: who.Share.Conversation}))
+	return !c.temporary, c.may(who, access.ActionShare)
 }
 
-// NotShared returns what a guest learns of an error: of a chat that is gone, what it learns of a wrong link.
-func NotShared(err error) error {
-	if err == ErrNotFound || err == ErrGone {
-		return ErrNotShared
+// ShareEnd checks which messages a link shall show, and returns the last; 0 if it follows the
+// chat.
+func (s *Service) ShareEnd(ctx context.Context, who Principal, chat string, w links.Wanted) (last int64, err error) {
+	c, err := s.Chat(ctx, who, chat)
+	if err != nil {
+		return 0, err
 	}
-	return err
+	if err := c.may(who, access.ActionShare); err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.First != 0 {
+		if _, err := c.branch.find("first", w.First, ""); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case w.Live:
+		return 0, nil
+	case c.answer.run != nil:
+		return 0, &owned.Conflict{Command: "share the chat as it is", State: string(c.answer.run.turn.Answer.State), Answer: c.answer.run.turn.ID}
+	case len(c.branch) == 0:
+		return 0, fault.Invalid("", "this chat has no message yet")
+	}
+	return c.branch.leaf(), nil
 }
 
 // Linked returns the chat that who has a link to.
 func (s *Service) Linked(ctx context.Context, who Principal) (*Chat, error) {
-	if err := MayFollow(who); err != nil {
+	if err := links.MayFollow(who); err != nil {
 		return nil, err
 	}
 	c, err := s.load(ctx, who.Share.Owner, who.Share.Conversation)
 	if err != nil {
-		return nil, NotShared(err)
+		return nil, links.NotShared(err)
 	}
 	return c, nil
-}
-
-// LinkWorks returns nil if who's link has not ended meanwhile.
-func (s *Service) LinkWorks(ctx context.Context, who Principal) error {
-	_, err := s.opt.Store.SharedBy(ctx, who.Link())
-	if err != nil {
-		return NotShared(StoreError(err))
-	}
-	return nil
 }
 
 // Branch are the messages of a branch, the oldest first.
@@ -69,13 +84,13 @@ func (b Branch) Pictures(i int) (list []string) {
 // LinkedBranch returns what who's link shows at most, if that does not follow the chat: the branch up to the
 // last message of then, without what that was continued with since.
 func (s *Service) LinkedBranch(ctx context.Context, who Principal) (Branch, error) {
-	if err := MayFollow(who); err != nil {
+	if err := links.MayFollow(who); err != nil {
 		return Branch{}, err
 	}
 	link := who.Share
 	stored, err := s.opt.Store.BranchTo(ctx, link.Owner, link.Conversation, link.Last)
 	if err != nil {
-		return Branch{}, StoreError(err)
+		return Branch{}, owned.StoreError(err)
 	}
 	cut(&stored[len(stored)-1], link)
 	return Branch{storedBranch(stored)}, nil
@@ -118,7 +133,7 @@ func (c *Chat) look(who Principal, look func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
-		return ErrNotFound
+		return owned.ErrNotFound
 	}
 	look()
 	return nil
@@ -132,7 +147,7 @@ func (c *Chat) LinkedPicture(ctx context.Context, who Principal, hash string) (s
 	return c.picture(ctx, hash)
 }
 
-// SendAs is Send for a guest who has the keyboard, with the settings of the panel. name is stored with the
+// SendAs is Send for a guest who has write access, with the settings of the panel. name is stored with the
 // message; the model does not get it. still is called when no other command runs: its error refuses the
 // message.
 func (c *Chat) SendAs(ctx context.Context, who Principal, name, text string, still func() error) error {
@@ -148,7 +163,7 @@ func (c *Chat) SendAs(ctx context.Context, who Principal, name, text string, sti
 		return err
 	}
 	if first := who.Share.First; first != 0 && c.branch.upTo(first) == 0 {
-		return invalid("", "the chat shows another version now, in which the shared messages do not occur; write when it shows them again")
+		return fault.Invalid("", "the chat shows another version now, in which the shared messages do not occur; write when it shows them again")
 	}
 	q := Question{Text: text, System: c.metadata.System, Settings: c.panel.Settings, author: name}
 	if err := c.ask(ctx, c.branch.leaf(), q); err != nil {
@@ -168,7 +183,7 @@ func (c *Chat) StopAs(who Principal, other error) error {
 	defer c.mu.Unlock()
 	switch r := c.answer.run; {
 	case r == nil:
-		return &Conflict{Command: "stop", State: Idle}
+		return &owned.Conflict{Command: "stop", State: owned.Idle}
 	case r.writer != who.Writer:
 		return other
 	default:

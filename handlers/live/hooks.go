@@ -6,11 +6,9 @@ import "slices"
 // Service calls them when that ends; nil: nothing is called. None of them may wait for a
 // command of a chat, or call one of its methods.
 type Hooks struct {
-	DropCaches    func(chat string) // it left the memory, or messages of it were deleted
-	Sent          func(chat string) // its owner has sent a message; the chat is locked
-	ChatDeleted   func(chat string) // it went to the trash, or was a temporary one and is gone
-	LinkEnded     func(share int64)
-	ReadBy        func(chat string)  // it got or lost a link, or a reader of one
+	DropCaches    func(chat string)  // it left the memory, or messages of it were deleted
+	Sent          func(chat string)  // its owner has sent a message; the chat is locked
+	ChatDeleted   func(chat string)  // it went to the trash, or was a temporary one and is gone
 	PersonRemoved func(owner string) // whose chats have ended
 	Tick          func()             // some time has passed; it is called where chats are stored
 	Closed        func()             // the server is shutting down: Context has ended; the answers are waited for afterwards

@@ -15,8 +15,11 @@ import (
 	"go.uber.org/goleak"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
@@ -34,9 +37,8 @@ func TestMain(m *testing.M) {
 // chat has applied it, so tests need no waiting.
 type script struct {
 	asked    chan *answer
-	rendered atomic.Int64                      // how often Render was called
-	resident atomic.Pointer[string]            // model; default: test
-	suggests atomic.Pointer[sample.Suggestion] // of the model's file
+	rendered atomic.Int64           // how often Render was called
+	resident atomic.Pointer[string] // model; default: test
 }
 
 type answer struct {
@@ -62,7 +64,7 @@ func newScript() *script {
 func (s *script) load(model string) { s.resident.Store(&model) }
 
 func (s *script) Status() infer.Status {
-	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: *s.resident.Load(), Sampling: s.suggests.Load()}, ContextLength: 100}
+	return infer.Status{State: infer.StateReady, Model: infer.ModelInfo{Name: *s.resident.Load()}, ContextLength: 100}
 }
 
 // Detokenize names the tokens.
@@ -90,8 +92,8 @@ func (s *script) Render(_ context.Context, r infer.Request) (infer.Rendered, err
 	for _, m := range r.Messages {
 		view.Tokens = append(view.Tokens, make([]int32, 3+len(strings.Fields(m.Content)))...)
 	}
-	if len(r.Begun) > 0 {
-		view.Begun = &chat.Message{Content: spellIDs(r.Begun)}
+	if len(r.ContinuedTokens) > 0 {
+		view.Continued = &chat.Message{Content: spellIDs(r.ContinuedTokens)}
 	}
 	return view, nil
 }
@@ -173,7 +175,7 @@ func newService(t testing.TB, opt Options) (*Service, *script) {
 	return s, engine
 }
 
-func question(text string) Question { return Question{Text: text, Settings: DefaultSettings()} }
+func question(text string) Question { return Question{Text: text, Settings: setting.Default()} }
 
 func start(t testing.TB, s *Service, engine *script, text string) (*Chat, *answer) {
 	t.Helper()
@@ -220,7 +222,7 @@ func TestAnAnswerKeepsItsFigures(t *testing.T) {
 	if got.State != Done || got.Usage.PromptTokens != 5 || got.Usage.CompletionTokens != 2 || got.Timings.Decode != 100*time.Millisecond || got.Timings.First != want.First {
 		t.Errorf("at the end the answer is %+v, without the engine's figures", got)
 	}
-	if p := a.request.Params; p.Seed != 8842 || p.Temperature != DefaultSettings().Temperature {
+	if p := a.request.Params; p.Seed != 8842 || p.Temperature != setting.Default().Temperature {
 		t.Errorf("the engine was asked with %+v", p)
 	}
 }
@@ -235,7 +237,7 @@ func TestAContinuedAnswerCountsItsBeginningOnce(t *testing.T) {
 	a.write("One", " two")
 	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 	a = <-engine.asked
 	prefill(7 + 2)
 	a.write(" three")
@@ -252,7 +254,7 @@ func TestAContinuedAnswerCountsItsBeginningOnce(t *testing.T) {
 func TestTheEngineGetsTheConversation(t *testing.T) {
 	s, engine := newService(t, Options{})
 	c, a := start(t, s, engine, "one")
-	a.do(infer.Event{}, &infer.Error{Code: infer.CodeContext, Message: "too long"})
+	a.do(infer.Event{}, &fault.Error{Code: fault.CodeContext, Message: "too long"})
 	settle(c)
 	q := question("two")
 	q.System = "Be brief."
@@ -265,7 +267,7 @@ func TestTheEngineGetsTheConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(c)
-	if err := c.Regenerate(context.Background(), me, 0, "Be brief.", DefaultSettings()); err != nil {
+	if err := c.Regenerate(context.Background(), me, 0, "Be brief.", setting.Default()); err != nil {
 		t.Fatal(err)
 	}
 	a = <-engine.asked
@@ -294,24 +296,24 @@ func TestCommandsThatDoNotFitAreRefused(t *testing.T) {
 	c, a := start(t, s, engine, "one")
 	for name, command := range map[string]func() error{
 		"send":         func() error { return c.Send(context.Background(), me, question("two")) },
-		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", DefaultSettings()) },
+		"answer again": func() error { return c.Regenerate(context.Background(), me, 0, "", setting.Default()) },
 		"edit":         func() error { return c.Edit(context.Background(), me, 1, question("two")) },
 		"rewrite":      func() error { return c.Rewrite(context.Background(), me, 2, "two", "") },
-		"continue":     func() error { return c.Continue(context.Background(), me, 2, DefaultSettings()) },
+		"continue":     func() error { return c.Continue(context.Background(), me, 2, setting.Default()) },
 		"select":       func() error { return c.Select(context.Background(), me, 2, 1) },
 	} {
-		var conflict *Conflict
+		var conflict *owned.Conflict
 		if err := command(); !errors.As(err, &conflict) || conflict.State != "waiting" || conflict.Answer != 2 {
 			t.Errorf("%s while an answer waits returned %v", name, err)
 		}
 	}
-	var conflict *Conflict
+	var conflict *owned.Conflict
 	if err := c.Stop(context.Background(), me, 7); !errors.As(err, &conflict) {
 		t.Errorf("to stop another answer returned %v", err)
 	}
 	a.finish()
 	settle(c)
-	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != Idle {
+	if err := c.Stop(context.Background(), me, 0); !errors.As(err, &conflict) || conflict.State != owned.Idle {
 		t.Errorf("to stop nothing returned %v", err)
 	}
 }
@@ -333,15 +335,15 @@ func TestQuestionsAreChecked(t *testing.T) {
 		{"a repeat penalty of zero", "repeat_penalty", func(q *Question) { q.Settings.RepeatPenalty = 0 }},
 		{"no tokens at all", "max_tokens", func(q *Question) { q.Settings.MaxTokens = 0 }},
 		{"a negative number of tokens", "max_tokens", func(q *Question) { q.Settings.MaxTokens = -2 }},
-		{"a seed that browsers cannot hold", "seed", func(q *Question) { q.Settings.Seed = MaxSeed + 1 }},
+		{"a seed that browsers cannot hold", "seed", func(q *Question) { q.Settings.Seed = setting.MaxSeed + 1 }},
 		{"a seed below -1", "seed", func(q *Question) { q.Settings.Seed = -2 }},
 	} {
 		t.Run(c.name+" is refused and names its field", func(t *testing.T) {
 			q := question("fine")
 			c.change(&q)
 			_, err := s.Start(context.Background(), me, q, false)
-			var invalid *infer.Error
-			if !errors.As(err, &invalid) || invalid.Code != infer.CodeInvalid || invalid.Param != c.param {
+			var invalid *fault.Error
+			if !errors.As(err, &invalid) || invalid.Code != fault.CodeInvalid || invalid.Param != c.param {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -366,15 +368,15 @@ func TestTheLongestIdleChatGoesFirst(t *testing.T) {
 	settle(idle)
 	running, _ := start(t, s, engine, "running")
 	next, a := start(t, s, engine, "next")
-	if _, err := s.Chat(context.Background(), me, idle.ID()); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Chat(context.Background(), me, idle.ID()); !errors.Is(err, owned.ErrNotFound) {
 		t.Error("the idle chat is still there")
 	}
-	if err := idle.Send(context.Background(), me, question("more")); !errors.Is(err, ErrNotFound) {
+	if err := idle.Send(context.Background(), me, question("more")); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("a dropped chat answered %v to a question", err)
 	}
 	last, _ := start(t, s, engine, "last") // next runs, so the one that is read goes
 	<-sub.Ready()
-	if _, err := sub.Take(); !errors.Is(err, ErrGone) {
+	if _, err := sub.Take(); !errors.Is(err, owned.ErrGone) {
 		t.Errorf("the reader of the dropped chat got %v", err)
 	}
 	for _, c := range []*Chat{running, next, last} {
@@ -437,10 +439,10 @@ func TestCloseKeepsTheTextAndRefusesMore(t *testing.T) {
 	if m := lastMessage(t, c); m.Text != "some text" || m.Answer.State != Interrupted {
 		t.Errorf("after Close the answer is %q, %s", m.Text, m.Answer.State)
 	}
-	if err := c.Send(context.Background(), me, question("more")); !errors.Is(err, ErrClosed) {
+	if err := c.Send(context.Background(), me, question("more")); !errors.Is(err, owned.ErrClosed) {
 		t.Errorf("after Close a question got %v", err)
 	}
-	if _, err := s.Start(context.Background(), me, question("more"), false); !errors.Is(err, ErrClosed) {
+	if _, err := s.Start(context.Background(), me, question("more"), false); !errors.Is(err, owned.ErrClosed) {
 		t.Errorf("after Close a new chat got %v", err)
 	}
 }
@@ -459,24 +461,8 @@ func TestAPanicEndsOneAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(c)
-	if m := lastMessage(t, c); m.Answer.State != Failed || m.Answer.Error.Code != infer.CodeInternal {
+	if m := lastMessage(t, c); m.Answer.State != Failed || m.Answer.Error.Code != fault.CodeInternal {
 		t.Errorf("the answer is %+v", m.Answer)
-	}
-}
-
-func TestTitle(t *testing.T) {
-	for _, c := range []struct{ text, want string }{
-		{"Hello", "Hello"},
-		{"  a\n b ", "a b"},
-		{strings.Repeat("word ", 30), strings.TrimSpace(strings.Repeat("word ", 15)) + " word…"},
-		{strings.Repeat("ü", 100), strings.Repeat("ü", 80) + "…"},
-		{"What is it?\n\nFile add.go:\n```go\nfunc add()\n```", "What is it?"},
-		{"File add.go:\n````go\n```\n````\n\nFile b.go:\n```go\n```", "add.go"},
-		{"File it under letters:\nplease", "File it under letters: please"},
-	} {
-		if got := title(c.text); got != c.want {
-			t.Errorf("title of %q is %q, want %q", c.text, got, c.want)
-		}
 	}
 }
 

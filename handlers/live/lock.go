@@ -10,13 +10,13 @@ import (
 //   - The command slot belongs to one command, or the end of one answer, from its first look at the chat
 //     until its commit has ended. Who waits for it waits for this chat alone; package store
 //     says what a commit waits for.
-//   - mu guards the fields of Chat that stand behind the lock. It is held for a few
+//   - mu guards the fields of Chat that follow the lock. It is held for a few
 //     instructions, never while the store or the engine works: commit releases it. Meanwhile the
 //     text of a running answer may grow and readers may come and go, but what commands change
 //     stays as it is, for the command has the slot.
 //
 // Service.loading is taken before both; no other lock of a Service is taken with mu but that of
-// a Subscription, of the Service's changes, hooks and uploads, and of the keyboards of package guest.
+// a Subscription, of the Service's changes, hooks and uploads, and of the writers of package guest.
 type chatLock struct {
 	slot     chan struct{} // holds a value while it is taken
 	mu       sync.Mutex

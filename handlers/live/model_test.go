@@ -11,7 +11,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -197,8 +200,8 @@ func checkReaders(t *testing.T, db Store) {
 		var running *answer
 		// check says whether a command was carried out, as it should be if it fits.
 		check := func(err error, fits bool) bool {
-			var conflict *Conflict
-			var invalid *infer.Error
+			var conflict *owned.Conflict
+			var invalid *fault.Error
 			switch {
 			case running != nil && !errors.As(err, &conflict):
 				t.Fatalf("while an answer was written a command returned %v", err)
@@ -251,7 +254,7 @@ func checkReaders(t *testing.T, db Store) {
 				if !c.started {
 					return
 				}
-				p := Panel{Settings: DefaultSettings()}
+				p := Panel{Settings: setting.Default()}
 				p.TopK = rapid.IntRange(1, 9).Draw(t, "top-k")
 				if _, err := c.SetPanel(context.Background(), me, p, word.Draw(t, "system prompt")); err != nil {
 					t.Fatal(err)
@@ -264,7 +267,7 @@ func checkReaders(t *testing.T, db Store) {
 				if rapid.Bool().Draw(t, "the last") {
 					id, fits = 0, len(c.branch) > 0
 				}
-				if check(c.Regenerate(context.Background(), me, id, "", DefaultSettings()), fits) {
+				if check(c.Regenerate(context.Background(), me, id, "", setting.Default()), fits) {
 					running = <-engine.asked
 				}
 			},
@@ -281,7 +284,7 @@ func checkReaders(t *testing.T, db Store) {
 			"continue": func(t *rapid.T) {
 				m := pick(t)
 				before := m.text.String()
-				if check(c.Continue(context.Background(), me, m.ID, DefaultSettings()), m.Role == RoleModel && m.ID == c.branch.leaf()) {
+				if check(c.Continue(context.Background(), me, m.ID, setting.Default()), m.Role == RoleModel && m.ID == c.branch.leaf()) {
 					running = <-engine.asked
 					asked := running.request
 					last := asked.Messages[len(asked.Messages)-1]
@@ -302,7 +305,7 @@ func checkReaders(t *testing.T, db Store) {
 			"fork": func(t *rapid.T) {
 				m := pick(t)
 				id, err := s.Fork(context.Background(), me, c, m.ID)
-				var conflict *Conflict
+				var conflict *owned.Conflict
 				switch {
 				case m.Role == "" && err == nil, m.Role != "" && err != nil && (running == nil || !errors.As(err, &conflict)):
 					t.Fatalf("a fork returned %v", err)
@@ -340,12 +343,12 @@ func checkReaders(t *testing.T, db Store) {
 			},
 			"fail": func(*rapid.T) {
 				if running != nil {
-					running.do(infer.Event{}, &infer.Error{Code: infer.CodeDevice, Message: "gone"})
+					running.do(infer.Event{}, &fault.Error{Code: fault.CodeDevice, Message: "gone"})
 					end()
 				}
 			},
 			"stop": func(t *rapid.T) {
-				var conflict *Conflict
+				var conflict *owned.Conflict
 				if err := c.Stop(context.Background(), me, 0); (err == nil) != (running != nil) || err != nil && !errors.As(err, &conflict) {
 					t.Fatalf("stop returned %v", err)
 				}

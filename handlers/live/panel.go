@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
 // Panel is what the next answer of a chat begins with, as a person left it. Each
 // answer has settings of its own, which no change of the panel touches.
 type Panel struct {
-	Settings
+	setting.Settings
 	Preset string `json:"preset,omitempty"` // id of the preset that the settings are compared with; it may be gone
 }
 
@@ -20,12 +23,12 @@ const maxPresetID = 64
 
 func (p Panel) validate(system string) error {
 	if len(p.Preset) > maxPresetID {
-		return invalid("preset", "preset has %d bytes, and at most %d are stored", len(p.Preset), maxPresetID)
+		return fault.Invalid("preset", "preset has %d bytes, and at most %d are stored", len(p.Preset), maxPresetID)
 	}
-	if err := checkUTF8("preset", p.Preset); err != nil {
+	if err := fault.CheckUTF8("preset", p.Preset); err != nil {
 		return err
 	}
-	if err := checkUTF8("system", system); err != nil {
+	if err := fault.CheckUTF8("system", system); err != nil {
 		return err
 	}
 	return p.Settings.Validate()
@@ -51,13 +54,38 @@ func (c *Chat) SetPanel(ctx context.Context, who Principal, p Panel, system stri
 	return c.storePanel(ctx, p, system)
 }
 
+// UsePanel is SetPanel with the values of a preset: the seed stays, and so does a system prompt, unless
+// brought says that the preset of the panel before had it.
+func (c *Chat) UsePanel(ctx context.Context, who Principal, p Panel, system string, brought func(ctx context.Context, preset, system string) bool) error {
+	if err := c.may(who, access.ActionChange); err != nil {
+		return err
+	}
+	defer c.mustExclude()()
+	p.Seed = c.panel.Seed
+	if now := c.metadata.System; now != "" {
+		last, replace := c.panel.Preset, false
+		_ = c.commit(ctx, func(ctx context.Context) error { // without mu: the store may be slow
+			replace = brought(ctx, last, now)
+			return nil
+		})
+		if !replace {
+			system = now
+		}
+	}
+	if err := p.validate(system); err != nil {
+		return err
+	}
+	_, err := c.storePanel(ctx, p, system)
+	return err
+}
+
 // storePanel is SetPanel for who has the slot and mu.
 func (c *Chat) storePanel(ctx context.Context, p Panel, system string) (seq int64, err error) {
 	switch {
 	case c.dropped:
-		return 0, ErrNotFound
+		return 0, owned.ErrNotFound
 	case c.service.ctx.Err() != nil:
-		return 0, ErrClosed
+		return 0, owned.ErrClosed
 	}
 	if change := c.panelChange(p, system); change != nil && c.started {
 		err := c.commit(ctx, func(ctx context.Context) error {
@@ -65,7 +93,7 @@ func (c *Chat) storePanel(ctx context.Context, p Panel, system string) (seq int6
 			return err
 		})
 		if err != nil {
-			return 0, StoreError(err)
+			return 0, owned.StoreError(err)
 		}
 	}
 	c.setPanel(p, system)
@@ -99,14 +127,14 @@ func (c *Chat) setPanel(p Panel, system string) {
 // what its last answer was made with.
 func (c *Chat) loadPanel() {
 	stored := c.metadata
-	c.panel = Panel{Settings: DefaultSettings()}
+	c.panel = Panel{Settings: setting.Default()}
 	for _, t := range c.branch {
 		if t.Answer != nil && !t.Answer.Rewritten {
 			c.panel.Settings, c.metadata.System = t.Answer.Settings, t.Answer.System
 			c.panel.Seed = -1
 		}
 	}
-	p := Panel{Settings: DefaultSettings()}
+	p := Panel{Settings: setting.Default()}
 	if len(stored.Settings) == 0 || string(stored.Settings) == "null" || json.Unmarshal(stored.Settings, &p) != nil || p.validate(stored.System) != nil {
 		return
 	}

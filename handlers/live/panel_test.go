@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
 
@@ -24,7 +26,7 @@ func TestPanel_ReadersAreToldOfAChangeAndOnlyTheLastIsKeptForThoseWhoComeBack(t 
 	since := snapshotOf(c).Seq
 	open, _, err := c.Subscribe(context.Background(), me, since)
 	must(t, err)
-	p := Panel{Settings: DefaultSettings(), Preset: "7"}
+	p := Panel{Settings: setting.Default(), Preset: "7"}
 	p.TopK = 3
 	first := keep(t, c, p, "Be brief.")
 	if again := keep(t, c, p, "Be brief."); first != since+1 || again != first {
@@ -62,7 +64,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	must(t, err)
 	a := <-engine.asked
 	other, b := start(t, s, engine, "two")
-	changed := Panel{Settings: DefaultSettings(), Preset: "12"}
+	changed := Panel{Settings: setting.Default(), Preset: "12"}
 	changed.Temperature, changed.Stop = 1.5, []string{"\n"}
 	keep(t, c, changed, "Be long.") // while the answer is written
 	a.finish()
@@ -78,7 +80,7 @@ func TestPanel_EachChatKeepsItsOwnAndAnswersKeepTheirs(t *testing.T) {
 	must(t, db.Close())
 
 	s, engine = newService(t, Options{Store: openStore(t, path)})
-	for id, want := range map[string]Panel{c.ID(): changed, fork: changed, other.ID(): {Settings: DefaultSettings()}} {
+	for id, want := range map[string]Panel{c.ID(): changed, fork: changed, other.ID(): {Settings: setting.Default()}} {
 		c, err := s.Chat(context.Background(), me, id)
 		must(t, err)
 		if got := snapshotOf(c).Panel; !reflect.DeepEqual(got, want) {
@@ -104,13 +106,13 @@ func TestPanel_OfATemporaryChatIsNotStored(t *testing.T) {
 	must(t, err)
 	(<-engine.asked).finish()
 	settle(c)
-	p := Panel{Settings: DefaultSettings()}
+	p := Panel{Settings: setting.Default()}
 	p.TopK = 3
 	keep(t, c, p, "x")
 	if got := snapshotOf(c); got.Panel.TopK != 3 || got.System != "x" {
 		t.Errorf("the panel is %+v", got.Panel)
 	}
-	if list, err := s.Conversations(context.Background(), me, store.Filter{}); err != nil || len(list) != 0 {
+	if list, err := s.List.Conversations(context.Background(), me, store.Filter{}); err != nil || len(list) != 0 {
 		t.Errorf("stored are %+v, %v", list, err)
 	}
 }
@@ -126,7 +128,7 @@ func TestPanel_OfAnOlderChatIsThatOfItsLastAnswer(t *testing.T) {
 	must(t, err)
 	c, err := s.Chat(context.Background(), me, id)
 	must(t, err)
-	want := Panel{Settings: DefaultSettings()}
+	want := Panel{Settings: setting.Default()}
 	want.TopK = 9
 	if got := snapshotOf(c); !reflect.DeepEqual(got.Panel, want) || got.System != "Old." {
 		t.Errorf("the panel is %+v, %q; want %+v", got.Panel, got.System, want)
@@ -143,14 +145,14 @@ func TestPanel_RefusesWhatNoAnswerCouldBeMadeWith(t *testing.T) {
 		"a system prompt as bytes":  func(_ *Panel, system *string) { *system = "\xff" },
 		"a preset as long as a day": func(p *Panel, _ *string) { p.Preset = string(make([]byte, maxPresetID+1)) },
 	} {
-		p, system := Panel{Settings: DefaultSettings()}, ""
+		p, system := Panel{Settings: setting.Default()}, ""
 		change(&p, &system)
 		if _, err := c.SetPanel(context.Background(), me, p, system); err == nil {
 			t.Errorf("%s is stored", name)
 		}
 	}
 	must(t, s.Delete(context.Background(), me, c.ID()))
-	if _, err := c.SetPanel(context.Background(), me, Panel{Settings: DefaultSettings()}, ""); err != ErrNotFound {
+	if _, err := c.SetPanel(context.Background(), me, Panel{Settings: setting.Default()}, ""); err != owned.ErrNotFound {
 		t.Errorf("the panel of a deleted chat: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
 
@@ -42,14 +43,14 @@ func TestARawChatIsOneText(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(c)
-	if err := c.Continue(context.Background(), me, 0, DefaultSettings()); err != nil {
+	if err := c.Continue(context.Background(), me, 0, setting.Default()); err != nil {
 		t.Fatal(err)
 	}
 	a = asked("Once upon\n a time, there was a fox")
 	a.write(".")
 	a.finish()
 	settle(c)
-	if err := c.Regenerate(context.Background(), me, 0, "", DefaultSettings()); err != nil {
+	if err := c.Regenerate(context.Background(), me, 0, "", setting.Default()); err != nil {
 		t.Fatal(err)
 	}
 	a = asked("Once upon\n a time, there was ")

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/owned"
 )
 
 // readers are the subscriptions to a chat, and the last events for those that come back.
@@ -124,7 +125,7 @@ func (c *Chat) Snapshot(ctx context.Context, who Principal, message int64) (*Sna
 	snapshot := c.snapshot(message)
 	c.mu.Unlock()
 	if gone {
-		return nil, ErrNotFound
+		return nil, owned.ErrNotFound
 	}
 	c.nameOrigin(ctx, snapshot)
 	return snapshot, nil
@@ -145,7 +146,7 @@ func (c *Chat) register(since, message int64) (*Subscription, *Snapshot, error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dropped {
-		return nil, nil, ErrNotFound
+		return nil, nil, owned.ErrNotFound
 	}
 	sub := c.subscription()
 	if c.readers.add(sub, since) {
@@ -189,7 +190,7 @@ func (c *Chat) Older(_ context.Context, who Principal, before int64) (list []Mes
 	return list, more, err
 }
 
-// Newer returns the messages of the branch behind one of them, at most a page, and
+// Newer returns the messages of the branch after one of them, at most a page, and
 // whether there are more.
 func (c *Chat) Newer(_ context.Context, who Principal, after int64) (list []Message, more bool, err error) {
 	err = c.read(who, "after", after, func(at int) {

@@ -2,9 +2,14 @@ package live
 
 import (
 	"context"
+	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 )
 
 func TestTheReasoningIsABlockThatEndsWhereTheTextGoesOn(t *testing.T) {
@@ -69,7 +74,7 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	a.write("First")
 	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 	a = <-engine.asked
 	last := a.request.Messages[len(a.request.Messages)-1]
 	if !a.request.Continue || last.ReasoningContent != "It ends with </think>, so." || last.Content != "First" {
@@ -89,7 +94,7 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	a.think("Hm")
 	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 	a = <-engine.asked
 	if got := a.request.Messages[3]; got.ReasoningContent != "Hm" || got.Content != "" {
 		t.Errorf("the reasoning goes on behind %+v", got)
@@ -103,5 +108,31 @@ func TestTheEngineGetsTheReasoningApartFromTheText(t *testing.T) {
 	settle(c)
 	if got := lastMessage(t, c); got.Reasoning != "Hm, yes." || got.Text != "<think> is a tag" {
 		t.Errorf("it is stored as %q and %q", got.Reasoning, got.Text)
+	}
+}
+
+func TestAnAnswerGoesOnWithoutThoughtsThatAreStopped(t *testing.T) {
+	s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
+	c, a := start(t, s, engine, "Why?")
+	a.think("Hm", ", so.")
+	before := c.panel
+	must(t, c.StopThinking(context.Background(), me, 0))
+	a = <-engine.asked
+	last := a.request.Messages[len(a.request.Messages)-1]
+	if r := a.request; !r.Continue || r.ReasoningBudget == nil || *r.ReasoningBudget != 0 || last.ReasoningContent != "Hm, so." || last.Content != "" {
+		t.Errorf("the engine is asked to go on with %+v behind %+v", r, last)
+	}
+	if now := c.panel; !reflect.DeepEqual(now, before) {
+		t.Errorf("the panel changed from %+v to %+v", before, now)
+	}
+	a.write("Because.")
+	var wrong *fault.Error
+	if err := c.StopThinking(context.Background(), me, 0); !errors.As(err, &wrong) || wrong.Param != "answer" {
+		t.Errorf("an answer that does not think any more: %v", err)
+	}
+	a.finish()
+	settle(c)
+	if m := lastMessage(t, c); m.Reasoning != "Hm, so." || m.Text != "Because." || m.Answer.Settings.ThinkingBudget != 2 {
+		t.Errorf("at the end it is %+v, %+v", m, m.Answer)
 	}
 }

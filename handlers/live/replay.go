@@ -5,7 +5,9 @@ import (
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/owned"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // ReplayState is what happens to a replay.
@@ -30,7 +32,7 @@ type Replay struct {
 	Was     string       `json:"was"`   // what follows them, if it differs: a token, or nothing where the answer ends
 	Is      string       `json:"is"`
 	Changes []Change     `json:"changes,omitempty"`
-	Error   *infer.Error `json:"-"` // while failed
+	Error   *fault.Error `json:"-"` // while failed
 }
 
 // Change is a part of the receipt that is another one now.
@@ -52,7 +54,7 @@ type ReplayRun struct {
 	done    chan struct{} // closed when it has ended
 }
 
-// Replay begins to write an answer of the branch once more, beside the chat: run does so and returns how
+// Replay begins to write an answer of the branch once more, alongside the chat: run does so and returns how
 // that ended. Stop ends it; until then it keeps other answers from being written.
 func (c *Chat) Replay(ctx context.Context, who Principal, answer int64, run func(*ReplayRun) Replay) error {
 	at, done, err := c.commandOn(ctx, who, access.ActionAsk, "replay an answer", "answer", answer, RoleModel)
@@ -62,14 +64,14 @@ func (c *Chat) Replay(ctx context.Context, who Principal, answer int64, run func
 	defer done()
 	t := c.branch[at]
 	if t.Answer.Rewritten {
-		return invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
+		return fault.Invalid("answer", "a person wrote message %d: it has no receipt to be replayed from", t.ID)
 	}
 	tokens, err := c.tokens(ctx, t)
 	if err != nil {
-		return StoreError(err)
+		return owned.StoreError(err)
 	}
 	if len(tokens) == 0 {
-		return invalid("answer", "message %d has no tokens that could be compared", t.ID)
+		return fault.Invalid("answer", "message %d has no tokens that could be compared", t.ID)
 	}
 	running, cancel := context.WithCancel(activity.With(c.service.ctx, activity.Origin{Person: c.owner, Chat: c.id, Replay: true}))
 	r := &ReplayRun{
@@ -134,14 +136,14 @@ func (r *replays) state() *Replay {
 	return r.last
 }
 
-// recipe asks for answer number at of the branch with what its receipt says, behind the
+// recipe asks for answer number at of the branch with what its receipt says, after the
 // beginning that a person wrote.
 func (c *Chat) recipe(at int) infer.Request {
 	t := c.branch[at]
 	a := t.Answer
 	r := c.request(c.branch[:at], t.continued(), a.System)
 	r.Model = a.Receipt.Model
-	a.Settings.ask(&r)
+	a.Settings.Apply(&r)
 	if a.Receipt.HasParams() && a.Receipt.Params.Validate() == nil {
 		r.Params = a.Receipt.Params
 	}
@@ -171,7 +173,7 @@ func (c *Chat) lockedRecipe(answer int64) (infer.Request, error) {
 		return infer.Request{}, err
 	}
 	if t := c.branch[at]; t.Answer.Rewritten {
-		return infer.Request{}, invalid("answer", "a person wrote message %d: no request made it", t.ID)
+		return infer.Request{}, fault.Invalid("answer", "a person wrote message %d: no request made it", t.ID)
 	}
 	return c.recipe(at), nil
 }

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/attached"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -21,7 +24,7 @@ type Next struct {
 // tokens returns the tokens that a model has for n.
 func (n Next) tokens(ctx context.Context, engine Engine, model string) ([]int32, error) {
 	if n.Token != nil && n.Text != "" {
-		return nil, invalid("token", "give a token or a text, not both")
+		return nil, fault.Invalid("token", "give a token or a text, not both")
 	}
 	if n.Token != nil {
 		return []int32{*n.Token}, nil
@@ -29,11 +32,11 @@ func (n Next) tokens(ctx context.Context, engine Engine, model string) ([]int32,
 	if n.Text == "" {
 		return nil, nil
 	}
-	if err := checkUTF8("text", n.Text); err != nil {
+	if err := fault.CheckUTF8("text", n.Text); err != nil {
 		return nil, err
 	}
 	if len(n.Text) > maxNext {
-		return nil, invalid("text", "the text has %d bytes, and at most %d can be put in place of a token; edit the answer instead", len(n.Text), maxNext)
+		return nil, fault.Invalid("text", "the text has %d bytes, and at most %d can be put in place of a token; edit the answer instead", len(n.Text), maxNext)
 	}
 	ids, err := engine.Tokenize(ctx, model, n.Text, false, false)
 	if err != nil {
@@ -41,7 +44,7 @@ func (n Next) tokens(ctx context.Context, engine Engine, model string) ([]int32,
 	}
 	pieces, err := engine.Pieces(ctx, model, ids)
 	if err == nil && strings.Join(pieces, "") != n.Text {
-		err = invalid("text", "the tokenizer of this model encodes %q as %q: begin the text as its tokens do, or edit the answer instead", n.Text, strings.Join(pieces, ""))
+		err = fault.Invalid("text", "the tokenizer of this model encodes %q as %q: begin the text as its tokens do, or edit the answer instead", n.Text, strings.Join(pieces, ""))
 	}
 	return ids, err
 }
@@ -52,7 +55,7 @@ const maxNext = 1024
 // Rewind adds a version of an answer of the branch that has its first tokens and then next, and goes on
 // from there with other settings. If the answer is being written, it is stopped first. With a negative
 // seed the version has that of the answer.
-func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int, next Next, s Settings) error {
+func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int, next Next, s setting.Settings) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	defer done()
 	old := c.branch[at]
 	if keep < 0 || keep >= len(stored.IDs) {
-		return invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.IDs))
+		return fault.Invalid("keep", "keep is %d, but message %d has %d tokens, of which some must go", keep, old.ID, len(stored.IDs))
 	}
 	if s.Seed < 0 {
 		s.Seed = old.Answer.Settings.Seed
@@ -83,14 +86,14 @@ func (c *Chat) Rewind(ctx context.Context, who Principal, answer int64, keep int
 	panel.Seed = c.panel.Seed
 	t := c.newAnswer(old.Answer.System, s)
 	if len(added) > 0 && t.Answer.Receipt.Model != stored.Model {
-		return invalid("token", "message %d was written by %s, and the next answer is written by %s: choose that model to go on with another of its tokens", old.ID, stored.Model, t.Answer.Receipt.Model)
+		return fault.Invalid("token", "message %d was written by %s, and the next answer is written by %s: choose that model to go on with another of its tokens", old.ID, stored.Model, t.Answer.Receipt.Model)
 	}
 	t.ids = append(slices.Clone(stored.IDs[:keep]), added...)
-	begun, err := c.spell(ctx, at, t.ids, added, stored.IDs[keep:], s)
+	continued, err := c.spell(ctx, at, t.ids, added, stored.IDs[keep:], s)
 	if err != nil {
 		return err
 	}
-	t.inherit(old, begun)
+	t.inherit(old, continued)
 	if len(t.ids) > 0 {
 		t.inheritRows(stored.Rows, len(added))
 	}
@@ -135,8 +138,8 @@ func (c *Chat) stopAnswer(ctx context.Context, who Principal, answer int64) erro
 	}
 }
 
-// inherit makes t, which has the first tokens of old, go on from them: begun is what they spell.
-func (t *turn) inherit(old *turn, begun chat.Message) {
+// inherit makes t, which has the first tokens of old, go on from them: continued is what they spell.
+func (t *turn) inherit(old *turn, continued chat.Message) {
 	a, was := t.Answer, old.Answer
 	a.Prefix, a.ReasoningPrefix, a.Edited = was.Prefix, was.ReasoningPrefix, was.Edited
 	a.Usage, a.Timings = was.Usage, was.Timings
@@ -153,8 +156,8 @@ func (t *turn) inherit(old *turn, begun chat.Message) {
 			a.Receipt.BannedEnds = append(a.Receipt.BannedEnds, end)
 		}
 	}
-	t.text.WriteString(begun.Content)
-	t.reasoning.WriteString(begun.ReasoningContent)
+	t.text.WriteString(continued.Content)
+	t.reasoning.WriteString(continued.ReasoningContent)
 	if a.Receipt.Model != was.Receipt.Model { // they are no tokens of this model
 		t.ids, a.Prefix, a.ReasoningPrefix, a.Receipt.BannedEnds = nil, t.text.Len(), t.reasoning.Len(), nil
 	}
@@ -163,7 +166,7 @@ func (t *turn) inherit(old *turn, begun chat.Message) {
 
 // spell returns what the first tokens of answer number at of the branch spell, with the beginning that
 // a person wrote; the last of them may be added ones. rest are the answer's other tokens.
-func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s Settings) (begun chat.Message, err error) {
+func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s setting.Settings) (continued chat.Message, err error) {
 	t := c.branch[at]
 	model := t.Answer.Receipt.Model
 	if !c.metadata.Raw && t.Answer.Prefix+t.Answer.ReasoningPrefix == 0 {
@@ -171,22 +174,22 @@ func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s 
 			return answerMessage("", ""), nil
 		}
 		r := c.request(c.branch[:at], t.request(), t.Answer.System)
-		r.Model, r.Begun = model, first
-		s.ask(&r)
-		outline(&r, c.branch[:at])
+		r.Model, r.ContinuedTokens = model, first
+		s.Apply(&r)
+		r.Messages = attached.Outline(r.Messages, c.branch[:at].pictures())
 		var spelled *chat.Message
 		err = c.commit(ctx, func(ctx context.Context) error {
 			view, err := c.service.engine.Render(ctx, r)
-			spelled = view.Begun
+			spelled = view.Continued
 			return err
 		})
 		if err == nil && spelled == nil && len(added) > 0 {
-			err = invalid("token", "nothing can follow this token: it ends an answer, or completes a stop string")
+			err = fault.Invalid("token", "nothing can follow this token: it ends an answer, or completes a stop string")
 		} else if err == nil && spelled == nil {
-			err = invalid("keep", "the first %d tokens of message %d cannot be read by the model any more", len(first), t.ID)
+			err = fault.Invalid("keep", "the first %d tokens of message %d cannot be read by the model any more", len(first), t.ID)
 		}
 		if err != nil {
-			return begun, err
+			return continued, err
 		}
 		return *spelled, nil
 	}
@@ -198,18 +201,18 @@ func (c *Chat) spell(ctx context.Context, at int, first, added, rest []int32, s 
 		return err
 	})
 	if err != nil {
-		return begun, err
+		return continued, err
 	}
 	// What a person began is not among the tokens: the text of the others is cut off.
-	begun = t.request()
-	text := &begun.Content
+	continued = t.request()
+	text := &continued.Content
 	if *text == "" {
-		text = &begun.ReasoningContent
+		text = &continued.ReasoningContent
 	}
 	kept, ok := strings.CutSuffix(*text, strings.Join(pieces, ""))
 	if !ok {
-		return begun, invalid("keep", "the last %d tokens of message %d are not the end of its text; edit the answer instead", len(rest), t.ID)
+		return continued, fault.Invalid("keep", "the last %d tokens of message %d are not the end of its text; edit the answer instead", len(rest), t.ID)
 	}
 	*text = kept + strings.ToValidUTF8(strings.Join(more, ""), "")
-	return begun, nil
+	return continued, nil
 }

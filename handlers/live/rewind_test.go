@@ -7,7 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 )
@@ -48,15 +50,15 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 		a := <-engine.asked
 		a.writeIDs(count(1, 100)...)
 		first := lastMessage(t, c)
-		settings := DefaultSettings()
+		settings := setting.Default()
 		settings.DryMultiplier = 0.8
 		rewound := make(chan error, 1)
 		go func() { rewound <- c.Rewind(context.Background(), me, first.ID, 60, Next{}, settings) }() // it runs
 		b := <-engine.asked
 		must(t, <-rewound)
 		r := b.request
-		if last := r.Messages[len(r.Messages)-1]; !slices.Equal(r.Begun, count(1, 60)) || last.Content != spellIDs(count(1, 60)) || !r.Continue {
-			t.Fatalf("the engine continues %q in the tokens %d", last.Content, r.Begun)
+		if last := r.Messages[len(r.Messages)-1]; !slices.Equal(r.ContinuedTokens, count(1, 60)) || last.Content != spellIDs(count(1, 60)) || !r.Continue {
+			t.Fatalf("the engine continues %q in the tokens %d", last.Content, r.ContinuedTokens)
 		}
 		if r.Params.DryMultiplier != 0.8 || r.Params.Seed != a.request.Params.Seed {
 			t.Errorf("the engine continues with DRY %g and seed %d, want 0.8 and %d", r.Params.DryMultiplier, r.Params.Seed, a.request.Params.Seed)
@@ -91,7 +93,7 @@ func TestRewindGoesOnBehindTheFirstTokensInAnotherVersion(t *testing.T) {
 			t.Errorf("the version before is %q, %s", old.Text, old.Answer.State)
 		}
 		for _, keep := range []int{-1, 100, 1 << 40} {
-			var wrong *infer.Error
+			var wrong *fault.Error
 			if err := c.Rewind(context.Background(), me, first.ID, keep, Next{}, settings); !errors.As(err, &wrong) || wrong.Param != "keep" {
 				t.Errorf("keeping %d tokens of 100 gives %v", keep, err)
 			}
@@ -111,26 +113,26 @@ func TestAnAnswerGoesOnPastItsEnd(t *testing.T) {
 	past := func() *answer {
 		t.Helper()
 		settle(c)
-		must(t, c.ContinuePastEnd(context.Background(), me, 0, DefaultSettings()))
+		must(t, c.ContinuePastEnd(context.Background(), me, 0, setting.Default()))
 		return <-engine.asked
 	}
 	a.writeIDs(1, 2, 3)
 	a.endAt("")
 	a = past()
-	if r := a.request; !slices.Equal(r.Begun, count(1, 3)) || !slices.Equal(r.BannedEnds, []int{0}) {
-		t.Fatalf("the engine continues %d with the ends %d banned", r.Begun, r.BannedEnds)
+	if r := a.request; !slices.Equal(r.ContinuedTokens, count(1, 3)) || !slices.Equal(r.BannedEnds, []int{0}) {
+		t.Fatalf("the engine continues %d with the ends %d banned", r.ContinuedTokens, r.BannedEnds)
 	}
 	a.writeIDs(4, 5)
 	a.endAt("")
 	a = past()
-	if r := a.request; !slices.Equal(r.Begun, count(1, 5)) || !slices.Equal(r.BannedEnds, []int{0}) {
-		t.Fatalf("the second time the engine continues %d with the ends %d banned", r.Begun, r.BannedEnds)
+	if r := a.request; !slices.Equal(r.ContinuedTokens, count(1, 5)) || !slices.Equal(r.BannedEnds, []int{0}) {
+		t.Fatalf("the second time the engine continues %d with the ends %d banned", r.ContinuedTokens, r.BannedEnds)
 	}
 	a.writeIDs(6)
 	must(t, c.Stop(context.Background(), me, 0))
 	settle(c)
-	var wrong *infer.Error
-	if err := c.ContinuePastEnd(context.Background(), me, 0, DefaultSettings()); !errors.As(err, &wrong) || wrong.Param != "past_end" {
+	var wrong *fault.Error
+	if err := c.ContinuePastEnd(context.Background(), me, 0, setting.Default()); !errors.As(err, &wrong) || wrong.Param != "past_end" {
 		t.Errorf("an answer that a person stopped goes on past its end: %v", err)
 	}
 	s.unloadAll()
@@ -155,7 +157,7 @@ func TestAnAnswerGoesOnWithoutTheStopStringThatEndedIt(t *testing.T) {
 	settle(c)
 	must(t, c.ContinuePastEnd(context.Background(), me, 0, q.Settings))
 	a = <-engine.asked
-	if r := a.request; !slices.Equal(r.Stop, []string{"never"}) || !slices.Equal(r.Begun, count(1, 3)) || r.Messages[1].Content != "<1><2><3>" || len(r.BannedEnds) > 0 {
+	if r := a.request; !slices.Equal(r.Stop, []string{"never"}) || !slices.Equal(r.ContinuedTokens, count(1, 3)) || r.Messages[1].Content != "<1><2><3>" || len(r.BannedEnds) > 0 {
 		t.Errorf("the engine continues %q with the stop strings %q", r.Messages[1].Content, r.Stop)
 	}
 	a.writeIDs(4)
@@ -195,16 +197,19 @@ func TestAnAnswerInALoopIsPausedWhereThatIsAsked(t *testing.T) {
 		}
 		settle(c)
 		m := lastMessage(t, c)
-		if m.Answer.State != Stopped || m.Answer.Reason != infer.FinishRepetition || m.Answer.Repeated != minRepeated || m.Answer.Usage.CompletionTokens != minRepeated+12 {
+		if m.Answer.State != Stopped || m.Answer.Reason != infer.FinishRepetition || m.Answer.Repeated != repeatedTokens || m.Answer.Usage.CompletionTokens != repeatedTokens+12 {
 			t.Fatalf("it ended as %s, %q, at %d with %d tokens repeated", m.Answer.State, m.Answer.Reason, m.Answer.Usage.CompletionTokens, m.Answer.Repeated)
 		}
 		must(t, c.Continue(context.Background(), me, 0, q.Settings))
 		a = <-engine.asked
 		a.writeIDs(1, 2, 3)
-		if m := lastMessage(t, c); m.Answer.State != Writing || m.Answer.Repeated != minRepeated+3 {
+		if m := lastMessage(t, c); m.Answer.State != Writing || m.Answer.Repeated != repeatedTokens+3 {
 			t.Errorf("a person lets it go on, and it is %s with %d tokens repeated", m.Answer.State, m.Answer.Repeated)
 		}
 		a.finish()
 		settle(c)
 	}
 }
+
+// repeatedTokens is how many tokens package repetition wants to see again before it calls an answer repetitive.
+const repeatedTokens = 96

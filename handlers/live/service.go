@@ -19,27 +19,31 @@ package live
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/attached"
+	"m40-llm/handlers/chatlist"
+	"m40-llm/handlers/choice"
+	"m40-llm/handlers/disk"
+	"m40-llm/handlers/links"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/temporary"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/kvfile"
-	"m40-llm/infer/picture"
 	"m40-llm/store"
 )
 
 // Engine is what chats need of the inference engine.
 type Engine interface {
-	// Generate streams one answer. A failure is an *infer.Error, or the
+	// Generate streams one answer. A failure is a *fault.Error, or the
 	// context's own error after a cancel; nothing follows it.
 	Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error]
 	// Status is a snapshot; it never waits for the engine.
@@ -55,44 +59,9 @@ type Engine interface {
 	Render(ctx context.Context, r infer.Request) (infer.Rendered, error)
 }
 
-// ErrNotFound says that there is no chat of this name: it never was, it is in the
-// trash, or it was a temporary one that is gone.
-var ErrNotFound = errors.New("there is no such chat on this server")
-
-// ErrClosed says that the server is shutting down.
-var ErrClosed = errors.New("the server is shutting down")
-
 // ErrFull says that no further chat fits, because all are writing, or that too many are that
 // nobody reads.
-var ErrFull = errors.New("too many chats are being answered at once; wait for one to end")
-
-// Conflict says that a command does not fit what the chat is doing.
-type Conflict struct {
-	Command string
-	State   string // Idle, Replaying, WritingGroup, or the state of the running answer
-	Answer  int64  // the running answer, if one runs
-}
-
-// What a chat can be doing beside the states of an answer.
-const (
-	Idle         = "idle"
-	Replaying    = "replaying"
-	WritingGroup = "comparing" // a contact sheet, or a blind pair, of the person is being written
-)
-
-func (c *Conflict) Error() string {
-	switch {
-	case c.State == Idle:
-		return fmt.Sprintf("cannot %s: no answer is being written", c.Command)
-	case c.State == WritingGroup:
-		return fmt.Sprintf("cannot %s while another one of yours is being written; stop that first", c.Command)
-	case c.Command == "stop":
-		return "cannot stop: that answer has ended, and another is being written"
-	case c.State == Replaying:
-		return fmt.Sprintf("cannot %s while an answer is being replayed; stop that first", c.Command)
-	}
-	return fmt.Sprintf("cannot %s while an answer is being written; stop it first", c.Command)
-}
+var ErrFull = fault.New(fault.CodeTooManyChats, "too many chats are being answered at once; wait for one to end")
 
 // Options are the limits and sources of a Service. The zero value of each field
 // means the default.
@@ -114,46 +83,38 @@ type Options struct {
 	// Sight returns an error, for people, if a model is known to read no pictures; default: none is.
 	Sight func(ctx context.Context, model string) error
 
-	FirstModel func(context.Context) string // returns the model of the chats of people who have chosen none, or an empty name for the loaded one; default: that
+	// FirstModel returns the model that the chats of a person begin with who has chosen one, or none if that is empty; an empty
+	// name stands for the loaded one. Default: the chosen one.
+	FirstModel func(ctx context.Context, chosen string) string
 }
 
 // Service holds the chats of a server.
 type Service struct {
+	List    *chatlist.Service // the stored chats of a person
+	Links   *links.Service    // to chats
+	Disk    *disk.Service     // what the chats take there
+	Choice  *choice.Service   // of models
+	Uploads *attached.Uploads // pictures of questions that are not sent yet
+
 	engine    Engine
 	opt       Options
-	temporary temporaries
+	temporary *temporary.Chats
 	ctx       context.Context
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup // answers
 	saver     saver
-	shares    shares
-
 	importing chan struct{} // holds a value for each chat that is imported or copied
-	space     space
-	uploads   uploads
-	kvLimit   atomic.Int64 // megabytes that the KV caches of all chats may take
 
 	// loading has a lock for each chat that is held from looking it up in the store until
 	// it is in chats, and while it is deleted, so that a chat is in memory once, and a deleted
 	// one is not. It comes before the lock of the chat. While the store works only this and the
 	// command slot of one chat are taken: no chat waits for a lock of another.
-	loading locks
+	loading owned.Locks
 
 	mu     sync.Mutex // of these alone; no other lock is taken with it
 	chats  map[string]*Chat
 	hooks  []Hooks
 	closed bool
-
-	chosenMu sync.Mutex
-	chosen   map[string]chosen // model that was chosen last since the start, by owner
-
-	renames renames
-
-	presetsMu sync.Mutex
-	deleted   []deletedPreset // the last ones, for a while
-
-	changesMu sync.Mutex
-	changes   map[string]chan struct{} // by owner
 }
 
 // New returns a Service that answers with engine.
@@ -198,16 +159,18 @@ func New(engine Engine, opt Options) *Service {
 		ctx:       ctx,
 		cancel:    cancel,
 		chats:     map[string]*Chat{},
-		uploads:   uploads{decoding: picture.NewBudget(int64(picture.DefaultLimits.Memory))},
 		importing: make(chan struct{}, imports),
-		chosen:    map[string]chosen{},
-		changes:   map[string]chan struct{}{},
-		shares:    shares{tokens: map[int64]string{}, followers: map[*Seat]bool{}, changed: make(chan struct{})},
 	}
+	s.temporary = temporary.New(opt.Now, opt.Log)
+	s.Uploads = attached.NewUploads(opt.Now)
+	s.Choice = choice.New(opt.Store, opt.FirstModel, opt.Log)
+	s.List = chatlist.New(opt.Store)
+	s.Links = links.New(opt.Store, s, s.List.Notify, opt.Now)
+	s.Disk = disk.New(ctx, opt.Store, opt.KVFiles, opt.Now, opt.Log)
 	if opt.Store != nil {
 		s.saver.start(s)
 	}
-	if err := errors.Join(s.readKVLimit(ctx), s.PruneKVCaches(ctx)); err != nil {
+	if err := s.PruneKVCaches(ctx); err != nil {
 		opt.Log.Warn("failed to tidy up the stored KV caches of chats", "error", err)
 	}
 	return s
@@ -220,12 +183,12 @@ func (s *Service) Status() infer.Status { return s.engine.Status() }
 // every chat is temporary. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
 func (s *Service) Create(ctx context.Context, who Principal, temporary bool) (*Chat, error) {
-	if err := may(who, access.ActionChange, access.KindChat); err != nil {
+	if err := owned.May(who, access.ActionChange, access.KindChat); err != nil {
 		return nil, err
 	}
 	c := s.newChat(who.Owner, store.NewID(), temporary || s.opt.Store == nil)
 	if c.temporary {
-		db, err := s.temporary.open(ctx, &s.opt)
+		db, err := s.temporary.Open(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +218,7 @@ func (s *Service) tryAdd(c *Chat) (full bool, err error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return false, ErrClosed
+		return false, owned.ErrClosed
 	case len(s.chats) >= s.opt.MaxChats:
 		return true, nil
 	}
@@ -292,7 +255,7 @@ func (s *Service) forget(c *Chat) {
 
 // forgetTemporary erases a temporary chat.
 func (s *Service) forgetTemporary(owner, id string) {
-	if err := s.temporary.forget(owner, id); err != nil {
+	if err := s.temporary.Erase(owner, id); err != nil {
 		s.opt.Log.Warn("a temporary chat is not erased before the server stops", "chat", id, "error", err)
 	}
 }
@@ -313,9 +276,7 @@ func (s *Service) Start(ctx context.Context, who Principal, q Question, temporar
 		s.remove(c)
 		return nil, err
 	}
-	if q.Model != "" && s.isChoice(ctx, who, q.Model) {
-		s.choose(ctx, who, q.Model)
-	}
+	s.Choice.Began(ctx, who, q.Model)
 	return c, nil
 }
 
@@ -340,9 +301,9 @@ func (s *Service) PageSize() int { return s.opt.Page }
 // DrawSeed draws a seed.
 func (s *Service) DrawSeed() int64 { return s.opt.Seed() }
 
-// Chat returns the chat called id, or ErrNotFound.
+// Chat returns the chat called id, or owned.ErrNotFound.
 func (s *Service) Chat(ctx context.Context, who Principal, id string) (*Chat, error) {
-	if err := may(who, access.ActionRead, access.KindChat); err != nil {
+	if err := owned.May(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
 	c, err := s.load(ctx, who.Owner, id)
@@ -357,24 +318,24 @@ func (s *Service) load(ctx context.Context, owner, id string) (*Chat, error) {
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
-	defer s.loading.lock(id)()
+	defer s.loading.Lock(id)()
 	if c := s.loaded(id); c != nil {
 		return c, nil
 	}
 	c := s.newChat(owner, id, false)
-	if db := s.temporary.has(ctx, owner, id); db != nil {
+	if db := s.temporary.Has(ctx, owner, id); db != nil {
 		c.messages, c.temporary = db, true // a fork of a temporary chat begins there
 	} else if s.opt.Store == nil {
 		if s.ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, owned.ErrClosed
 		}
-		return nil, ErrNotFound
+		return nil, owned.ErrNotFound
 	}
 	if err := c.load(ctx); err != nil {
 		if s.ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, owned.ErrClosed
 		}
-		return nil, StoreError(err)
+		return nil, owned.StoreError(err)
 	}
 	return c, s.add(c)
 }
@@ -386,25 +347,6 @@ func (s *Service) loaded(id string) *Chat {
 		return nil
 	}
 	return c
-}
-
-// Changes is closed when the list of chats of who changes next.
-func (s *Service) Changes(who Principal) <-chan struct{} {
-	s.changesMu.Lock()
-	defer s.changesMu.Unlock()
-	if s.changes[who.Owner] == nil {
-		s.changes[who.Owner] = make(chan struct{})
-	}
-	return s.changes[who.Owner]
-}
-
-func (s *Service) notify(owner string) {
-	s.changesMu.Lock()
-	defer s.changesMu.Unlock()
-	if changed := s.changes[owner]; changed != nil {
-		close(changed)
-		delete(s.changes, owner)
-	}
 }
 
 // longestIdle prefers chats that nobody looks at.
@@ -445,6 +387,11 @@ func (s *Service) unload() {
 	}
 }
 
+// PruneKVCaches deletes the KV caches of chats that do not exist, or are in the trash, and those beyond the limit.
+func (s *Service) PruneKVCaches(ctx context.Context) error {
+	return s.Disk.Prune(ctx, func(chat string) bool { return s.find(chat) != nil })
+}
+
 // inMemory returns the chats that are loaded.
 func (s *Service) inMemory() []*Chat {
 	s.mu.Lock()
@@ -465,7 +412,7 @@ func (s *Service) Close() {
 	}
 	s.wg.Wait()
 	s.saver.stop()
-	if err := s.temporary.close(); err != nil {
+	if err := s.temporary.Close(); err != nil {
 		s.opt.Log.Warn("failed to close the store of temporary chats", "error", err)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"m40-llm/handlers/links"
+	"m40-llm/handlers/owned"
 )
 
 func TestShare_RefusesWhatCannotBeShared(t *testing.T) {
@@ -17,29 +20,29 @@ func TestShare_RefusesWhatCannotBeShared(t *testing.T) {
 		name string
 		who  Principal
 		chat string
-		n    NewShare
+		n    links.Wanted
 		want string
 	}{
-		{"a temporary chat", me, temporary.ID(), NewShare{Live: true}, "a temporary chat is never stored"},
-		{"a chat as it is, while it is being answered", me, c.ID(), NewShare{}, "cannot share the chat as it is while an answer is being written"},
-		{"from a message that it does not have", me, c.ID(), NewShare{Live: true, First: 99}, "no message 99"},
-		{"a chat of somebody else", Principal{Owner: "other"}, c.ID(), NewShare{Live: true}, ErrNotFound.Error()},
-		{"on behalf of nobody", Principal{}, c.ID(), NewShare{Live: true}, ErrNotFound.Error()},
+		{"a temporary chat", me, temporary.ID(), links.Wanted{Live: true}, "a temporary chat is never stored"},
+		{"a chat as it is, while it is being answered", me, c.ID(), links.Wanted{}, "cannot share the chat as it is while an answer is being written"},
+		{"from a message that it does not have", me, c.ID(), links.Wanted{Live: true, First: 99}, "no message 99"},
+		{"a chat of somebody else", Principal{Owner: "other"}, c.ID(), links.Wanted{Live: true}, owned.ErrNotFound.Error()},
+		{"on behalf of nobody", Principal{}, c.ID(), links.Wanted{Live: true}, owned.ErrNotFound.Error()},
 	} {
-		if _, err := s.Share(context.Background(), tc.who, tc.chat, tc.n); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := s.Links.Add(context.Background(), tc.who, tc.chat, tc.n); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}
 	}
-	share, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true})
+	share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true})
 	must(t, err)
-	if err := s.EndShare(context.Background(), Principal{Owner: "other"}, c.ID(), share.ID); !errors.Is(err, ErrNotFound) {
+	if err := s.Links.End(context.Background(), Principal{Owner: "other"}, c.ID(), share.ID); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("somebody else ended a link: %v", err)
 	}
-	for range maxShares - 1 {
-		_, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true})
+	for range 19 {
+		_, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true})
 		must(t, err)
 	}
-	if _, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true}); err == nil || !strings.Contains(err.Error(), "20 links already") {
+	if _, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true}); err == nil || !strings.Contains(err.Error(), "20 links already") {
 		t.Errorf("a link too many: %v", err)
 	}
 	a.finish()
@@ -56,12 +59,12 @@ func TestAFollowerMayDoNothingElse(t *testing.T) {
 	other, b := start(t, s, engine, "What else?")
 	b.finish()
 	settle(other)
-	share, err := s.Share(context.Background(), me, c.ID(), NewShare{Live: true})
+	share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true})
 	must(t, err)
 	ctx := context.Background()
-	who, err := s.Follower(ctx, share.Token)
+	who, err := s.Links.Follower(ctx, share.Token)
 	must(t, err)
-	if _, err := s.Follower(ctx, share.Token[:20]); !errors.Is(err, ErrNotShared) {
+	if _, err := s.Links.Follower(ctx, share.Token[:20]); !errors.Is(err, links.ErrNotShared) {
 		t.Errorf("a part of a link: %v", err)
 	}
 	question := question("Mine?")
@@ -73,22 +76,21 @@ func TestAFollowerMayDoNothingElse(t *testing.T) {
 		"ask":                 func() error { return c.Send(ctx, who, question) },
 		"begin a chat":        func() error { _, err := s.Start(ctx, who, question, false); return err },
 		"stop":                func() error { return c.Stop(ctx, who, 0) },
-		"list the chats":      func() error { _, err := s.Folders(ctx, who); return err },
-		"list the presets":    func() error { _, err := s.Presets(ctx, who); return err },
-		"list the links":      func() error { _, err := s.Shares(ctx, who, c.ID()); return err },
-		"share on":            func() error { _, err := s.Share(ctx, who, c.ID(), NewShare{Live: true}); return err },
-		"end the link":        func() error { return s.EndShare(ctx, who, c.ID(), share.ID) },
+		"list the chats":      func() error { _, err := s.List.Folders(ctx, who); return err },
+		"list the links":      func() error { _, err := s.Links.List(ctx, who, c.ID()); return err },
+		"share on":            func() error { _, err := s.Links.Add(ctx, who, c.ID(), links.Wanted{Live: true}); return err },
+		"end the link":        func() error { return s.Links.End(ctx, who, c.ID(), share.ID) },
 		"delete the chat":     func() error { return s.Delete(ctx, who, c.ID()) },
 		"read another chat":   func() error { _, err := s.Chat(ctx, who, other.ID()); return err },
 	} {
-		if err := do(); !errors.Is(err, ErrNotFound) {
+		if err := do(); !errors.Is(err, owned.ErrNotFound) {
 			t.Errorf("a follower may %s: %v", name, err)
 		}
 	}
-	if _, err := s.Linked(ctx, me); !errors.Is(err, ErrNotShared) {
+	if _, err := s.Linked(ctx, me); !errors.Is(err, links.ErrNotShared) {
 		t.Errorf("who has no link follows: %v", err)
 	}
-	if _, err := s.Seat(ctx, me); !errors.Is(err, ErrNotShared) {
+	if _, err := s.Links.Seat(ctx, me); !errors.Is(err, links.ErrNotShared) {
 		t.Errorf("who has no link takes a seat: %v", err)
 	}
 }

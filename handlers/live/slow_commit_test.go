@@ -77,7 +77,7 @@ func TestAChatWhoseCommitTakesLongHoldsUpNoOther(t *testing.T) {
 		t.Errorf("before its question is stored the slow chat ends with %q", m.Text)
 	}
 	must(t, s.SetModel(ctx, me, second.ID(), "other"))
-	if model, err := s.ChosenModel(ctx, me); err != nil || model != "other" {
+	if model, err := s.Choice.Model(ctx, me); err != nil || model != "other" {
 		t.Errorf("the model chosen last is %q, %v", model, err)
 	}
 	must(t, s.Rename(ctx, me, first.ID(), "Slow"))
@@ -166,8 +166,8 @@ func TestBusyWriter_Measure(t *testing.T) {
 				}
 				must(t, second(s.Chat(ctx, me, stored.ID())))
 			})
-			measure("the list of chats", func() { must(t, second(s.Conversations(ctx, me, store.Filter{}))) })
-			measure("a search", func() { must(t, second(s.Search(ctx, me, store.Query{Text: "streaming"}))) })
+			measure("the list of chats", func() { must(t, second(s.List.Conversations(ctx, me, store.Filter{}))) })
+			measure("a search", func() { must(t, second(s.List.Search(ctx, me, store.Query{Text: "streaming"}))) })
 		}
 		<-free
 		must(t, tx.Rollback())

@@ -7,7 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"m40-llm/infer"
+	"m40-llm/handlers/chatlist"
+	"m40-llm/handlers/choice"
+	"m40-llm/handlers/disk"
+	"m40-llm/handlers/links"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -22,6 +27,7 @@ type messages interface {
 	AddAnswer(ctx context.Context, owner, conversation string, a store.NewAnswer) (store.Message, error)
 	ContinueAnswer(ctx context.Context, owner, conversation string, message int64, a store.NewAnswer) error
 	FinishAnswer(ctx context.Context, owner, conversation string, message int64, f store.Finish) (store.Message, error)
+	DeleteMessage(ctx context.Context, owner, conversation string, message int64) error
 	DeleteBranch(ctx context.Context, owner, conversation string, message int64) error
 	Select(ctx context.Context, owner, conversation string, message int64) (leaf int64, err error)
 	Sibling(ctx context.Context, owner, conversation string, message int64, version int) (id int64, err error)
@@ -35,41 +41,15 @@ type messages interface {
 	Import(ctx context.Context, owner string, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64)) (store.Conversation, error)
 }
 
-// presets is where a person's presets are stored.
-type presets interface {
-	Presets(ctx context.Context, owner string) ([]store.Preset, error)
-	Preset(ctx context.Context, owner string, id int64) (store.Preset, error)
-	CreatePreset(ctx context.Context, owner string, p store.Preset) (store.Preset, error)
-	UpdatePreset(ctx context.Context, owner string, p store.Preset) (store.Preset, error)
-	RenamePreset(ctx context.Context, owner string, id int64, name string) error
-	DeletePreset(ctx context.Context, owner string, id int64) error
-	RestorePreset(ctx context.Context, owner string, p store.Preset) error
-	ImportPresets(ctx context.Context, owner string, list []store.Preset) ([]store.Preset, error)
-}
-
-// Store is where chats and presets are stored: *store.Store.
+// Store is where chats are stored: *store.Store.
 type Store interface {
 	messages
-	presets
+	chatlist.Store
+	links.Store
+	disk.Store
 	SaveProgress(ctx context.Context, batch []store.Progress) (ended []int64, err error)
-	Conversations(ctx context.Context, owner string, f store.Filter) ([]store.Conversation, error)
-	Folders(ctx context.Context, owner string) ([]store.Folder, error)
-	RenameFolder(ctx context.Context, owner, name, to string) error
-	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
-	AddShare(ctx context.Context, owner string, share store.Share, token store.TokenHash) (store.Share, error)
-	SharedAs(ctx context.Context, token store.TokenHash) (store.Share, error)
-	SharedBy(ctx context.Context, id int64) (store.Share, error)
-	Shares(ctx context.Context) ([]store.Share, error)
-	EndShare(ctx context.Context, owner string, id int64) error
-	AcceptRequests(ctx context.Context, owner string, id int64, accept bool) error
 	BranchTo(ctx context.Context, owner, conversation string, last int64) ([]store.Message, error)
-	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
-	SetSetting(ctx context.Context, owner, name string, value json.RawMessage) error
-	RowLimits(ctx context.Context) (limits store.RowLimits, used int64, err error)
-	SetRowLimits(ctx context.Context, limits store.RowLimits) error
-	Present() error
-	Free() (bytes int64, enough bool, err error)
-	ConversationIDs(ctx context.Context) ([]string, error)
+	choice.Store
 	DeleteConversation(ctx context.Context, owner, id string) error
 	RestoreConversation(ctx context.Context, owner, id string) error
 }
@@ -102,7 +82,7 @@ func fromStore(m store.Message) *turn {
 		t.Answer = &Answer{State: Done, Rewritten: true}
 		return t
 	}
-	a := &Answer{Answer: *m.Answer, Settings: DefaultSettings(), State: AnswerState(m.State)}
+	a := &Answer{Answer: *m.Answer, Settings: setting.Default(), State: AnswerState(m.State)}
 	t.Answer = a
 	// Both were written by record; what another program put there is left out.
 	_ = json.Unmarshal(m.Answer.Settings, &a.Settings)
@@ -116,13 +96,13 @@ func fromStore(m store.Message) *turn {
 }
 
 // end returns how an answer ended, for the store.
-func (t *turn) end(state AnswerState, failure *infer.Error) store.Finish {
+func (t *turn) end(state AnswerState, failure *fault.Error) store.Finish {
 	made := t.record()
 	made.Error, _ = json.Marshal(failure) // cannot fail
 	return store.Finish{State: store.State(state), Text: t.text.String(), Reasoning: t.reasoning.String(), Rows: t.rows.unsaved(1), Answer: made}
 }
 
-// dropFigures leaves of an answer its text and call, why it ended, its numbers of tokens and its times, beside what it had
+// dropFigures leaves of an answer its text and call, why it ended, its numbers of tokens and its times, in addition to what it had
 // before it was continued.
 func (t *turn) dropFigures(base Answer) {
 	made := t.Answer.Answer

@@ -18,7 +18,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/store"
 )
@@ -84,7 +87,7 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 	must(t, c.Regenerate(context.Background(), me, 0, "Be brief.", q.Settings))
 	a = <-engine.asked
 	a.write("second")
-	a.do(infer.Event{}, &infer.Error{Code: infer.CodeDevice, Message: "gone"})
+	a.do(infer.Event{}, &fault.Error{Code: fault.CodeDevice, Message: "gone"})
 	settle(c)
 	answer := snapshotOf(c).Messages[1].ID
 	must(t, c.Rewrite(context.Background(), me, answer, "third, by hand", ""))
@@ -108,12 +111,12 @@ func TestAStoredChatIsTheSameAfterARestart(t *testing.T) {
 		t.Errorf("title %q, system prompt %q", snapshot.Title, snapshot.System)
 	}
 	must(t, c.Select(context.Background(), me, before[1].ID, 2))
-	if m := lastMessage(t, c); m.Text != "second" || m.Answer.State != Failed || m.Answer.Error.Code != infer.CodeDevice || m.Versions != 3 {
+	if m := lastMessage(t, c); m.Text != "second" || m.Answer.State != Failed || m.Answer.Error.Code != fault.CodeDevice || m.Versions != 3 {
 		t.Errorf("the second version is %+v", m)
 	}
 	must(t, c.Select(context.Background(), me, before[1].ID, 3))
 	last := before[len(before)-1].ID
-	must(t, c.Continue(context.Background(), me, last, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, last, setting.Default()))
 	a = <-engine.asked
 	if r := a.request; !r.Continue || r.Messages[len(r.Messages)-1].Content != "to be stopped" || r.Messages[0].Content != "Be brief." || r.Params.Seed != 5 {
 		t.Errorf("to continue the engine was asked %+v", r)
@@ -178,7 +181,7 @@ func TestAChatThatIsUnloadedLosesNothing(t *testing.T) {
 	if s.find(c.ID()) != nil {
 		t.Fatal("an idle chat was not unloaded")
 	}
-	if err := c.Send(context.Background(), me, question("to the unloaded one")); !errors.Is(err, ErrNotFound) {
+	if err := c.Send(context.Background(), me, question("to the unloaded one")); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("a chat that is not in memory took a question: %v", err)
 	}
 	back, err := s.Chat(context.Background(), me, c.ID())
@@ -213,7 +216,7 @@ func TestATemporaryChatNeverReachesTheStore(t *testing.T) {
 		t.Errorf("the store has %+v and %+v (%v, %v)", found, list, err, listErr)
 	}
 	must(t, s.Delete(context.Background(), me, c.ID()))
-	if _, err := s.Chat(context.Background(), me, c.ID()); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Chat(context.Background(), me, c.ID()); !errors.Is(err, owned.ErrNotFound) {
 		t.Errorf("after it was deleted the chat is there: %v", err)
 	}
 }
@@ -224,21 +227,21 @@ func TestDeletingStopsTheAnswerAndKeepsItsText(t *testing.T) {
 	a.write("half an ")
 	sub, _, err := c.Subscribe(context.Background(), me, 0)
 	must(t, err)
-	changes := s.Changes(me)
+	changes := s.List.Changes(me)
 	must(t, s.Delete(context.Background(), me, c.ID()))
 	<-changes
-	if _, err := sub.Take(); !errors.Is(err, ErrGone) {
+	if _, err := sub.Take(); !errors.Is(err, owned.ErrGone) {
 		t.Errorf("the reader got %v", err)
 	}
 	for name, err := range map[string]error{
 		"open":    func() error { _, err := s.Chat(context.Background(), me, c.ID()); return err }(),
 		"send":    c.Send(context.Background(), me, question("more")),
 		"rename":  s.Rename(context.Background(), me, c.ID(), "x"),
-		"pin":     s.Pin(context.Background(), me, c.ID(), true),
+		"pin":     s.List.Pin(context.Background(), me, c.ID(), true),
 		"delete":  s.Delete(context.Background(), me, c.ID()),
 		"nothing": s.Restore(context.Background(), me, "nowhere"),
 	} {
-		if !errors.Is(err, ErrNotFound) {
+		if !errors.Is(err, owned.ErrNotFound) {
 			t.Errorf("%s on a deleted chat returned %v", name, err)
 		}
 	}
@@ -463,7 +466,7 @@ func checkAfterKill(t *testing.T, path string, kill int, asked map[string]string
 		c, err := s.Chat(context.Background(), me, id)
 		must(t, err)
 		before := lastMessage(t, c).Text
-		must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+		must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 		a := <-engine.asked
 		a.write("more")
 		a.finish()
@@ -482,7 +485,7 @@ func TestAContinuedAnswerKeepsItsBlocks(t *testing.T) {
 	a.write("first\n\n", "second\n\n", "open")
 	a.finish()
 	settle(c)
-	must(t, c.Continue(context.Background(), me, 0, DefaultSettings()))
+	must(t, c.Continue(context.Background(), me, 0, setting.Default()))
 	a = <-engine.asked
 	if m := lastMessage(t, c); m.Answer.Blocks != len("first\n\nsecond\n\n") || m.Answer.State != Waiting {
 		t.Errorf("continued, %d bytes are finished blocks: %+v", m.Answer.Blocks, m.Answer)
@@ -502,7 +505,7 @@ func TestSelectSendsOnlyWhatDiffers(t *testing.T) {
 	c, a := start(t, s, engine, "one")
 	a.finish()
 	settle(c)
-	must(t, c.Regenerate(context.Background(), me, 0, "", DefaultSettings()))
+	must(t, c.Regenerate(context.Background(), me, 0, "", setting.Default()))
 	(<-engine.asked).finish()
 	settle(c)
 	sub, _, err := c.Subscribe(context.Background(), me, 0)
@@ -518,7 +521,7 @@ func TestSelectSendsOnlyWhatDiffers(t *testing.T) {
 
 func TestWhatOtherProgramsStored(t *testing.T) {
 	m := fromStore(store.Message{ID: 2, Role: store.RoleAssistant, State: store.Running, Text: "x", Answer: &store.Answer{Seed: 9}}).message()
-	if m.Answer.State != Interrupted || m.Answer.Settings.Seed != 9 || m.Answer.Settings.TopK != DefaultSettings().TopK {
+	if m.Answer.State != Interrupted || m.Answer.Settings.Seed != 9 || m.Answer.Settings.TopK != setting.Default().TopK {
 		t.Errorf("an answer that nobody runs, without settings, is %+v", m.Answer)
 	}
 }

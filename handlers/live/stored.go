@@ -6,6 +6,9 @@ import (
 	"math"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 )
@@ -13,7 +16,7 @@ import (
 // StoredAnswer is what is stored of the tokens of an answer. Nobody changes it.
 type StoredAnswer struct {
 	Model    string
-	Settings Settings
+	Settings setting.Settings
 	Prompt   int // tokens before the first one
 	IDs      []int32
 	Rows     []store.TokenRow // of each token; an empty one where it is not stored
@@ -50,7 +53,7 @@ func (c *Chat) StoredTokens(ctx context.Context, who Principal, answer int64, ca
 	ended, tokens := !t.Answer.State.Running(), t.Answer.Usage.CompletionTokens
 	c.mu.Unlock()
 	if rewritten {
-		return nil, invalid("answer", "a person wrote message %d: it has no tokens", id)
+		return nil, fault.Invalid("answer", "a person wrote message %d: it has no tokens", id)
 	}
 	key := AnswerKey{c.id, id, tokens}
 	if ended && cache != nil {
@@ -60,12 +63,12 @@ func (c *Chat) StoredTokens(ctx context.Context, who Principal, answer int64, ca
 	}
 	if a.IDs == nil {
 		if a.IDs, err = c.messages.Tokens(ctx, c.owner, c.id, id); err != nil {
-			return nil, StoreError(err)
+			return nil, owned.StoreError(err)
 		}
 	}
 	chunks, err := c.messages.TokenRows(ctx, c.owner, c.id, id)
 	if err != nil {
-		return nil, StoreError(err)
+		return nil, owned.StoreError(err)
 	}
 	a.Rows = make([]store.TokenRow, len(a.IDs))
 	for _, chunk := range append(chunks, unsaved) {

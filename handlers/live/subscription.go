@@ -9,9 +9,6 @@ import (
 // it subscribes again from the last event it has.
 var ErrSlow = errors.New("reader fell too far behind")
 
-// ErrGone ends a subscription to a chat that was dropped.
-var ErrGone = errors.New("chat was dropped")
-
 // Subscription is one reader's bounded queue of events. The writer never waits
 // for it.
 type Subscription struct {
@@ -30,7 +27,7 @@ type Subscription struct {
 func (s *Subscription) Ready() <-chan struct{} { return s.ready }
 
 // Take returns the events that came since the last call. Its error, ErrSlow or
-// ErrGone, ends the subscription.
+// owned.ErrGone, ends the subscription.
 func (s *Subscription) Take() ([]Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

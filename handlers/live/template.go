@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 
+	"m40-llm/handlers/owned"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 )
@@ -18,7 +19,7 @@ var sampleConversation = []chat.Message{
 // PreviewTemplate returns the prompt that a chat template makes of the chat called id, for the next answer of model; of
 // a short conversation if id is empty. An empty template is the model's own.
 func (s *Service) PreviewTemplate(ctx context.Context, who Principal, id, model, template string) (infer.Rendered, error) {
-	if err := mayManageModels(who); err != nil {
+	if err := owned.MayManageModels(who); err != nil {
 		return infer.Rendered{}, err
 	}
 	messages := sampleConversation

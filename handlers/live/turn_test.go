@@ -6,8 +6,11 @@ import (
 	"errors"
 	"testing"
 
+	"m40-llm/handlers/setting"
 	"m40-llm/store"
 )
+
+var background = context.Background()
 
 // What uses the panel uses it as it is when its turn comes: the command before may change it.
 func TestCommandsUseThePanelThatTheCommandBeforeLeft(t *testing.T) {
@@ -17,7 +20,9 @@ func TestCommandsUseThePanelThatTheCommandBeforeLeft(t *testing.T) {
 		check func(c *Chat) bool
 	}{
 		"a preset keeps the seed and the system prompt": {
-			func(s *Service, c *Chat) error { return s.UsePreset(background, me, c.ID(), "precise") }, false,
+			func(s *Service, c *Chat) error {
+				return c.UsePanel(background, me, Panel{Settings: setting.Default(), Preset: "precise"}, "", func(context.Context, string, string) bool { return false })
+			}, false,
 			func(c *Chat) bool {
 				return c.panel.Seed == 77 && c.panel.Preset == "precise" && c.metadata.System == "Set before."
 			},
@@ -38,13 +43,13 @@ func TestCommandsUseThePanelThatTheCommandBeforeLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, engine := newService(t, Options{Store: openStore(t, storePath(t))})
-			c, err := s.Start(background, me, Question{Text: "one", Settings: DefaultSettings(), Unanswered: true}, false)
+			c, err := s.Start(background, me, Question{Text: "one", Settings: setting.Default(), Unanswered: true}, false)
 			must(t, err)
 			done := c.mustExclude()
 			result, begun := make(chan error, 1), make(chan struct{})
 			go func() { close(begun); result <- tc.do(s, c) }()
 			<-begun
-			before := Panel{Settings: DefaultSettings()}
+			before := Panel{Settings: setting.Default()}
 			before.TopK, before.Seed = 7, 77
 			_, err = c.storePanel(background, before, "Set before.")
 			must(t, err)
@@ -96,14 +101,14 @@ func TestAModelWhoseChoiceWasNotStoredCanBeChosenAgain(t *testing.T) {
 	a.finish()
 	settle(c)
 	must(t, s.SetModel(background, me, c.ID(), "first"))
-	if got, err := s.ChosenModel(background, me); got != "first" || err != nil {
+	if got, err := s.Choice.Model(background, me); got != "first" || err != nil {
 		t.Errorf("until the server stops it is %q (%v)", got, err)
 	}
 	db.broken = nil
 	must(t, s.SetModel(background, me, c.ID(), "first"))
 	s.Close()
 	s, _ = newService(t, Options{Store: db})
-	if got, err := s.ChosenModel(background, me); got != "first" || err != nil {
+	if got, err := s.Choice.Model(background, me); got != "first" || err != nil {
 		t.Errorf("after a restart it is %q (%v)", got, err)
 	}
 }

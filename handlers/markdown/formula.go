@@ -14,7 +14,7 @@ import (
 	"m40-llm/handlers/markdown/mathml"
 )
 
-// Formulas stand between \( and \), \[ and \], $ and $, or $$ and $$, or are an environment such as \begin{align} to
+// Formulas are between \( and \), \[ and \], $ and $, or $$ and $$, or are an environment such as \begin{align} to
 // \end{align}. To Markdown their backslashes and underscores would be marks. One that package mathml cannot convert is
 // shown as the model wrote it.
 
@@ -26,7 +26,7 @@ var kindFormula = ast.NewNodeKind("Formula")
 // formula is a formula within a line, or on lines of its own.
 type formula struct {
 	ast.BaseInline
-	source []byte // with what stands around it
+	source []byte // with what is around it
 	marks  marks
 	own    bool // on lines of its own
 }
@@ -34,7 +34,7 @@ type formula struct {
 func (*formula) Kind() ast.NodeKind              { return kindFormula }
 func (f *formula) Dump(source []byte, level int) { ast.DumpHelper(f, source, level, nil, nil) }
 
-// marks are what stands around a formula.
+// marks are what is around a formula.
 type marks struct {
 	open, shut []byte // nil: there is no formula
 	part       bool   // of the formula, as those of an environment
@@ -52,8 +52,8 @@ func marksOf(text []byte) marks {
 			return m
 		}
 	}
-	if begun := beginsEnvironment.FindSubmatch(text); begun != nil && mathml.IsEnvironment(string(begun[1])) {
-		return marks{begun[0], []byte(`\end{` + string(begun[1]) + `}`), true}
+	if environment := beginsEnvironment.FindSubmatch(text); environment != nil && mathml.IsEnvironment(string(environment[1])) {
+		return marks{environment[0], []byte(`\end{` + string(environment[1]) + `}`), true}
 	}
 	return marks{}
 }
@@ -70,7 +70,7 @@ func (inlineFormulas) Parse(_ ast.Node, block text.Reader, _ parser.Context) ast
 	if m.shut == nil || dollar && !opensDollar(line, block.PrecendingCharacter()) {
 		return nil
 	}
-	begun, at := block.Position()
+	from, at := block.Position()
 	var source []byte
 	for from := len(m.open); len(source) < maxFormula; from = 0 {
 		line, _ := block.PeekLine()
@@ -92,7 +92,7 @@ func (inlineFormulas) Parse(_ ast.Node, block text.Reader, _ parser.Context) ast
 		source = append(source, line...)
 		block.AdvanceLine()
 	}
-	block.SetPosition(begun, at)
+	block.SetPosition(from, at)
 	return nil
 }
 
@@ -102,13 +102,13 @@ func opensDollar(line []byte, before rune) bool {
 	return len(line) > 1 && !unicode.IsSpace(next) && !unicode.IsLetter(before) && !unicode.IsDigit(before) && before != '\\'
 }
 
-// price matches what stands between the dollars of two prices: a number, and then a word with others behind it, or what
+// price matches what is between the dollars of two prices: a number, and then a word with others after it, or what
 // makes another currency of the second dollar.
 var price = regexp.MustCompile(`^[0-9].*([\s,;]\pL{2,}[,;]?\s|[\s/–-](US|CA|AU|NZ|HK|SG|NT|MX|A|C|R|S)$)`)
 
 var textCommand = regexp.MustCompile(`\\[a-zA-Z]+\{[^{}]*\}`)
 
-// isPrice reports whether what stands between two dollars is more likely the text between two prices.
+// isPrice reports whether what is between two dollars is more likely the text between two prices.
 func isPrice(between []byte) bool { return price.Match(textCommand.ReplaceAll(between, []byte("x"))) }
 
 // findClosing returns where a formula ends; -1 if not in this line.
@@ -169,7 +169,7 @@ func (blockFormulas) Open(_ ast.Node, reader text.Reader, context parser.Context
 	}
 	after, _, _ := bytes.Cut(rest[end+len(m.shut):], []byte("\n"))
 	if len(bytes.TrimSpace(after)) > 0 {
-		return nil, parser.NoChildren // there is text behind it: it is within a paragraph
+		return nil, parser.NoChildren // there is text after it: it is within a paragraph
 	}
 	block := &formulaBlock{marks: m, done: !bytes.Contains(rest[:end], []byte("\n"))}
 	block.Lines().Append(segment.WithStart(segment.Start + at))

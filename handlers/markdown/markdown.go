@@ -25,6 +25,7 @@ import (
 	"github.com/yuin/goldmark/util"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/markdown/blocks"
 	"m40-llm/web"
 )
 
@@ -45,7 +46,7 @@ var converter = sync.OnceValue(func() goldmark.Markdown {
 			extension.TaskList,
 			extension.NewLinkify(extension.WithLinkifyAllowedProtocols([]string{"http:", "https:"})),
 		),
-		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(inlineFormulas{}, 0), util.Prioritized(stars{}, 100)), parser.WithBlockParsers(util.Prioritized(blockFormulas{}, 0))),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(inlineFormulas{}, 0), util.Prioritized(emphasis, 100), util.Prioritized(strikethrough, 100)), parser.WithBlockParsers(util.Prioritized(blockFormulas{}, 0))),
 		goldmark.WithRendererOptions(gmhtml.WithHardWraps(), renderer.WithNodeRenderers(util.Prioritized(plainNodes{}, 0))),
 	)
 })
@@ -95,7 +96,7 @@ func Answer(reasoning, source string) string {
 		out.WriteString(Text(source))
 		return out.String()
 	}
-	for _, block := range live.SplitBlocks(source) {
+	for _, block := range blocks.Split(source) {
 		out.WriteString(Text(block))
 	}
 	return out.String()
@@ -138,7 +139,7 @@ func Reasoning(reasoning string) string {
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "<details class=\"thought\"><summary>Thinking, %s %s</summary>\n", web.Thousands(n), unit)
-	for _, block := range live.SplitBlocks(reasoning) {
+	for _, block := range blocks.Split(reasoning) {
 		out.WriteString(toHTML(block))
 	}
 	out.WriteString("</details>\n")

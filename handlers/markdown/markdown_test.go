@@ -74,6 +74,7 @@ func TestMarkdownIsRendered(t *testing.T) {
 		{"an environment that is none of formulas", "\\begin{itemize}\n*a*\n\\end{itemize}", "<p>\\begin{itemize}<br>\n<em>a</em><br>\n\\end{itemize}</p>\n"},
 		{"an environment that has not ended", "\\begin{align}\n*a*", "<p>\\begin{align}<br>\n<em>a</em></p>\n"},
 		{"bold beside Chinese punctuation", "这是**重要（注）**的，**“你好”**世界", "<p>这是<strong>重要（注）</strong>的，<strong>“你好”</strong>世界</p>\n"},
+		{"text that is struck out beside Japanese brackets", "これは~~「古い」~~です。~~~~ a~~~b", "<p>これは<del>「古い」</del>です。~~~~ a~~~b</p>\n"},
 		{"bold beside Japanese brackets", "これは**「太字」**です。**太字。**次", "<p>これは<strong>「太字」</strong>です。<strong>太字。</strong>次</p>\n"},
 		{"emphasis beside Latin punctuation and Korean", "*(주의)*는 **\"인용\"**과", "<p><em>(주의)</em>는 <strong>&#34;인용&#34;</strong>과</p>\n"},
 		{"asterisks of Chinese that are no emphasis", "2 * 3，* 项", "<p>2 * 3，* 项</p>\n"},

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // State is the state of a download.
@@ -54,8 +55,8 @@ func (s *Service) resolve(ctx context.Context, name string) (infer.Download, err
 		return infer.Download{}, errNoFiles
 	}
 	d, err := s.opt.Puller.Resolve(ctx, name)
-	if known := (*infer.Error)(nil); err != nil && !errors.As(err, &known) && ctx.Err() == nil {
-		err = &Failure{err}
+	if known := (*fault.Error)(nil); err != nil && !errors.As(err, &known) && ctx.Err() == nil {
+		err = fault.Errorf(fault.CodeRegistry, "%s", err)
 	}
 	return d, err
 }
@@ -98,9 +99,9 @@ func (s *Service) Progress(file string) (Download, error) {
 	p := s.downloads[file]
 	switch {
 	case p == nil:
-		return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "the download was cancelled"}
+		return Download{}, &fault.Error{Code: fault.CodeNotFound, Param: "file", Message: "the download was cancelled"}
 	case p.State == Failed:
-		return p.Download, &Failure{errors.New(p.Error)}
+		return p.Download, fault.New(fault.CodeRegistry, p.Error)
 	}
 	return p.Download, nil
 }
@@ -139,7 +140,7 @@ func (s *Service) begin(d infer.Download) error {
 	old := s.downloads[d.File]
 	switch {
 	case s.closed:
-		return &infer.Error{Code: infer.CodeClosed, Message: "the server is shutting down"}
+		return &fault.Error{Code: fault.CodeClosed, Message: "the server is shutting down"}
 	case old != nil && old.State == Running:
 		return nil
 	case running >= mostRunning:
@@ -292,5 +293,5 @@ func (s *Service) find(file string) (Download, error) {
 			return d, nil
 		}
 	}
-	return Download{}, &infer.Error{Code: infer.CodeNotFound, Param: "file", Message: "the download does not exist: it is complete, or it was cancelled"}
+	return Download{}, &fault.Error{Code: fault.CodeNotFound, Param: "file", Message: "the download does not exist: it is complete, or it was cancelled"}
 }

@@ -8,21 +8,26 @@ import (
 	"m40-llm/infer"
 )
 
-// First returns the model that the chats of people begin with who have chosen none: that of Options.First if it can
-// chat, else the best that can. The name is empty if no model can chat, or they cannot be listed. Which model is loaded
+// First returns the model that the chats of a person begin with who has chosen one, or none if that is empty: that one if it
+// can chat now, else that of Options.First, else the best that can. The name is empty if no model can chat, or they cannot be listed. Which model is loaded
 // does not matter, except between equals: requests of programs change that.
-func (s *Service) First(ctx context.Context) string {
+func (s *Service) First(ctx context.Context, chosen string) string {
 	list, err := s.List(ctx)
 	if err != nil {
 		return ""
 	}
-	list = slices.DeleteFunc(list, func(m infer.ModelInfo) bool { return m.Error != "" || !m.Writes() })
+	list = slices.DeleteFunc(slices.Clone(list), func(m infer.ModelInfo) bool { return m.Error != "" || !m.Writes() })
 	if len(list) == 0 {
 		return ""
 	}
+	here := func(name string) bool {
+		return slices.ContainsFunc(list, func(m infer.ModelInfo) bool { return m.Name == name })
+	}
+	if here(chosen) {
+		return chosen
+	}
 	if s.opt.First != nil {
-		name := s.opt.First()
-		if slices.ContainsFunc(list, func(m infer.ModelInfo) bool { return m.Name == name }) {
+		if name := s.opt.First(); here(name) {
 			return name
 		}
 	}

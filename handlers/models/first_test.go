@@ -53,9 +53,20 @@ func TestChatsBeginWithTheModelOfTheFlagElseWithTheBestThatCanChat(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			s := New(Options{Engine: listing{c.models, c.loaded}, First: func() string { return c.flag }})
 			defer s.Close()
-			if got := s.First(t.Context()); got != c.want {
+			if got := s.First(t.Context(), ""); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestTheChatsOfAPersonBeginWithTheirModelWhileItCanChat(t *testing.T) {
+	flag, far, embeds := infer.ModelInfo{Name: "flag"}, infer.ModelInfo{Name: "far", Upstream: &infer.Upstream{Problem: "refused"}}, infer.ModelInfo{Name: "minilm", Embedding: 384}
+	s := New(Options{Engine: listing{[]infer.ModelInfo{flag, far, embeds}, ""}, First: func() string { return "flag" }})
+	defer s.Close()
+	for chosen, want := range map[string]string{"far": "far", "minilm": "flag", "deleted": "flag", "": "flag"} {
+		if got := s.First(t.Context(), chosen); got != want {
+			t.Errorf("with %q chosen, chats begin with %q, want %q", chosen, got, want)
+		}
 	}
 }

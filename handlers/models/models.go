@@ -8,13 +8,13 @@ package models
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/suggest"
 )
 
@@ -61,18 +61,10 @@ type Loader interface {
 	Pin(ctx context.Context, name string, pinned bool) error
 }
 
-// Conflict is the error of a change that the current state does not allow. Its text is for people.
-type Conflict struct{ reason string }
-
-func (c *Conflict) Error() string { return c.reason }
-
-func conflict(format string, args ...any) error { return &Conflict{fmt.Sprintf(format, args...)} }
-
-// Failure is the error of a request to a registry. Its text is for people.
-type Failure struct{ err error }
-
-func (f *Failure) Error() string { return f.err.Error() }
-func (f *Failure) Unwrap() error { return f.err }
+// conflict returns the error of a change that the current state does not allow.
+func conflict(format string, args ...any) error {
+	return fault.Errorf(fault.CodeConflict, format, args...)
+}
 
 // Options are what a Service works with. Without Files and Puller, models can be listed
 // and nothing else.
@@ -209,7 +201,7 @@ func (s *Service) deletable(name string) (infer.ModelInfo, error) {
 		return infer.ModelInfo{}, errNoFiles
 	}
 	info, err := s.opt.Files.Removable(name)
-	if known := (*infer.Error)(nil); errors.As(err, &known) && known.Code == infer.CodeModelFile {
+	if known := (*fault.Error)(nil); errors.As(err, &known) && known.Code == fault.CodeModelFile {
 		return info, conflict("%s", known.Message)
 	}
 	if err != nil {
@@ -251,7 +243,7 @@ func (s *Service) WriteTemplate(name, source string) error {
 		return errNoFiles
 	}
 	if err := s.opt.Files.WriteTemplate(name, source); err != nil {
-		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code != infer.CodeModelFile {
+		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code != fault.CodeModelFile {
 			return err
 		}
 		return conflict("%v", err)
@@ -266,7 +258,7 @@ func (s *Service) Copy(ctx context.Context, name, as string) error {
 		return errNoFiles
 	}
 	if _, err := s.opt.Files.Copy(ctx, name, as); err != nil {
-		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code != infer.CodeModelFile {
+		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code != fault.CodeModelFile {
 			return err
 		}
 		return conflict("%v", err)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -91,11 +92,11 @@ func (w *world) Details(string) (infer.ModelDetails, error) { return infer.Model
 func (w *world) Removable(name string) (infer.ModelInfo, error) {
 	switch name {
 	case "guide":
-		return infer.ModelInfo{}, &infer.Error{Code: infer.CodeModelFile, Message: "guide is built in"}
+		return infer.ModelInfo{}, &fault.Error{Code: fault.CodeModelFile, Message: "guide is built in"}
 	case "mine":
 		return infer.ModelInfo{Name: "folder/mine", Path: "/models/mine.gguf"}, nil
 	}
-	return infer.ModelInfo{}, &infer.Error{Code: infer.CodeNotFound, Message: "there is none"}
+	return infer.ModelInfo{}, &fault.Error{Code: fault.CodeNotFound, Message: "there is none"}
 }
 
 func (w *world) Remove(name string) error {
@@ -196,8 +197,8 @@ func must(t *testing.T, err error) {
 }
 
 func isConflict(err error, says string) bool {
-	_, ok := errors.AsType[*Conflict](err)
-	return ok && strings.Contains(err.Error(), says)
+	known, ok := errors.AsType[*fault.Error](err)
+	return ok && known.Code == fault.CodeConflict && strings.Contains(err.Error(), says)
 }
 
 func TestADownloadFromItsStartToItsEnd(t *testing.T) {
@@ -263,7 +264,7 @@ func TestDownloadsOfAnEarlierServerAreThere(t *testing.T) {
 	if err := s.Resume(t.Context(), "org/c.gguf"); !isConflict(err, "another file") {
 		t.Errorf("one whose name stands for another file: %v", err)
 	}
-	if _, ok := errors.AsType[*Failure](s.Resume(t.Context(), "org/gone.gguf")); !ok {
+	if known, _ := errors.AsType[*fault.Error](s.Resume(t.Context(), "org/gone.gguf")); known == nil || known.Code != fault.CodeRegistry {
 		t.Error("one that the registry does not tell of was resumed")
 	}
 	must(t, s.Cancel(t.Context(), "x.gguf"))
@@ -281,7 +282,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	if err := s.Start(t.Context(), "org/bad", 1); !isConflict(err, "no kernels") {
 		t.Errorf("of no use: %v", err)
 	}
-	if _, ok := errors.AsType[*Failure](s.Start(t.Context(), "org/none", 1)); !ok {
+	if known, _ := errors.AsType[*fault.Error](s.Start(t.Context(), "org/none", 1)); known == nil || known.Code != fault.CodeRegistry {
 		t.Error("what cannot be looked up was started")
 	}
 	for _, n := range []string{"a", "b", "c"} {
@@ -294,7 +295,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	must(t, s.Pause(t.Context(), "org/b.gguf"))
 	must(t, s.Start(t.Context(), "org/d", 100))
 	for _, do := range []func(context.Context, string) error{s.Pause, s.Resume, s.Cancel} {
-		if known, ok := errors.AsType[*infer.Error](do(t.Context(), "nothing.gguf")); !ok || known.Code != infer.CodeNotFound {
+		if known, ok := errors.AsType[*fault.Error](do(t.Context(), "nothing.gguf")); !ok || known.Code != fault.CodeNotFound {
 			t.Error("a download that there is not was changed")
 		}
 	}
@@ -308,7 +309,7 @@ func TestTheEndOfTheServerPausesDownloads(t *testing.T) {
 	if got := states(t, s); !slices.Equal(got, []string{"org/a.gguf paused 40"}) {
 		t.Errorf("after the end: %q", got)
 	}
-	if known, ok := errors.AsType[*infer.Error](s.Start(t.Context(), "org/b", 100)); !ok || known.Code != infer.CodeClosed {
+	if known, ok := errors.AsType[*fault.Error](s.Start(t.Context(), "org/b", 100)); !ok || known.Code != fault.CodeClosed {
 		t.Error("a download was started after the end")
 	}
 }
@@ -333,7 +334,7 @@ func TestDelete(t *testing.T) {
 	if err := s.Delete("guide"); !isConflict(err, "built in") {
 		t.Errorf("the built-in model: %v", err)
 	}
-	if known, ok := errors.AsType[*infer.Error](s.Delete("none")); !ok || known.Code != infer.CodeNotFound {
+	if known, ok := errors.AsType[*fault.Error](s.Delete("none")); !ok || known.Code != fault.CodeNotFound {
 		t.Error("a model that there is not was deleted")
 	}
 	for _, state := range []infer.State{infer.StateLoading, infer.StateReady} {

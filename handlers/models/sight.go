@@ -6,9 +6,10 @@ import (
 	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
-// Sight returns an *infer.Error if the model called name is known to read no pictures. It names one that does, if there is one.
+// Sight returns a *fault.Error if the model called name is known to read no pictures. It names one that does, if there is one.
 // What models of other engines can do is known of other m40-llm alone, so the engine of others decides.
 func (s *Service) Sight(ctx context.Context, name string) error {
 	list, err := s.List(ctx)
@@ -19,7 +20,7 @@ func (s *Service) Sight(ctx context.Context, name string) error {
 	if at < 0 || Sees(&list[at]) {
 		return nil
 	}
-	return infer.Invalid("pictures", "the model %q cannot see pictures: %s", name, Seeing(list))
+	return fault.Invalid("pictures", "the model %q cannot see pictures: %s", name, Seeing(list))
 }
 
 // Sees reports whether a model may read pictures.

@@ -11,7 +11,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/handlers/document"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/readtext"
 	"m40-llm/infer/units"
 )
@@ -21,17 +22,17 @@ const (
 	maxFileName = 200       // bytes
 )
 
-// withFiles returns the text of a message with the text files of its form, as attach.js writes them: each
-// in a fence behind its name.
-func withFiles(c echo.Context, text string) (string, error) {
+// withFiles returns the text of a message with the files of its form, as attach.js writes them: each in a fence after
+// its name.
+func (h *Handlers) withFiles(c echo.Context, text string) (string, error) {
 	form, err := c.MultipartForm()
 	if errors.Is(err, http.ErrNotMultipart) {
 		return text, nil
 	}
 	if err != nil {
-		return "", failure.Invalid("files", "the form cannot be read: %v", err)
+		return "", fault.Invalid("files", "the form cannot be read: %v", err)
 	}
-	parts, total := []string{}, int64(0)
+	parts, total := []string{}, 0
 	if strings.TrimSpace(text) != "" {
 		parts = append(parts, text)
 	}
@@ -39,12 +40,12 @@ func withFiles(c echo.Context, text string) (string, error) {
 		if file.Filename == "" {
 			continue // none was chosen
 		}
-		if total += file.Size; total > maxAttached {
-			return "", failure.Invalid("files", "the files have more than %s, the most that a message can have; attach the part that matters", units.ByteSize(maxAttached))
-		}
-		part, err := readAttached(file)
+		part, err := h.readAttached(c, file)
 		if err != nil {
 			return "", err
+		}
+		if total += len(part); total > maxAttached {
+			return "", fault.Invalid("files", "the files have more than %s, the most that a message can have; attach the part that matters", units.ByteSize(maxAttached))
 		}
 		parts = append(parts, part)
 	}
@@ -67,25 +68,31 @@ func readFormFile(file *multipart.FileHeader) ([]byte, error) {
 	return io.ReadAll(opened)
 }
 
-func readAttached(file *multipart.FileHeader) (string, error) {
+func (h *Handlers) readAttached(c echo.Context, file *multipart.FileHeader) (string, error) {
 	name := oneLine.Replace(strings.ToValidUTF8(file.Filename, "\ufffd"))
 	name = strings.ToValidUTF8(name[:min(len(name), maxFileName)], "")
 	data, err := readFormFile(file)
 	if err != nil {
 		return "", err
 	}
+	language := ""
+	if document.Is(data[:min(len(data), 1024)]) {
+		d, err := h.document(c, name, data)
+		if err != nil {
+			return "", err
+		}
+		data = []byte(d.Text)
+	} else if ext := path.Ext(name); extension.MatchString(ext) {
+		language = ext[1:]
+	}
 	if data, err = readtext.Clean(data); err != nil || controls.Match(data) {
-		return "", failure.Invalid("files", "%s is not a text file in UTF-8: the model reads text and code only", name)
+		return "", fault.Invalid("files", "%s is not a text file in UTF-8, and no PDF or DOCX file: the model reads text and code only", name)
 	}
 	fence := "```"
 	for _, run := range backticks.FindAllString(string(data), -1) {
 		if len(run) >= len(fence) {
 			fence = run + "`"
 		}
-	}
-	language := ""
-	if ext := path.Ext(name); extension.MatchString(ext) {
-		language = ext[1:]
 	}
 	content := strings.TrimSuffix(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 	return "File " + name + ":\n" + fence + language + "\n" + content + "\n" + fence, nil

@@ -25,7 +25,7 @@ const VotesFormat = "m40-llm-votes-1"
 // their names, and the person's leaderboard. first is the preset to begin with.
 func (h *Handlers) blindPage(c echo.Context) error {
 	ctx, who := c.Request().Context(), principal(c)
-	presets, err := h.Live.Presets(ctx, who)
+	presets, err := h.Presets.List(ctx, who)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (h *Handlers) blindPage(c echo.Context) error {
 
 func standingView(s compare.Standing) web.Standing {
 	percent := func(v float64) string { return strconv.Itoa(int(math.Round(100 * v))) }
-	v := web.Standing{Name: s.Name, Won: s.Won, Lost: s.Lost, Tied: s.Tied, Share: "–", Low: s.Low, High: s.High, At: s.Share}
+	v := web.Standing{Name: s.Name, Won: s.Won, Lost: s.Lost, Tied: s.Tied, Bad: s.Bad, Share: "–", Low: s.Low, High: s.High, At: s.Share}
 	if s.Won+s.Lost > 0 {
 		v.Share, v.Interval = percent(s.Share)+" %", percent(s.Low)+" to "+percent(s.High)+" %"
 	}
@@ -156,16 +156,17 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 	}
 	feed := cellFeed{cells: make([]compare.Cell, 2)}
 	latest := map[int]compare.Cell{} // that are not sent yet
-	if pair.OneByOne {
-		const note = "Both are shown when both are written."
-		if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", note}, {1, live.Waiting, "", note}}}); err != nil {
-			return err
-		}
-	}
+	said := ""
 	for {
 		changed, running := reader.Take()
 		for _, c := range changed {
 			latest[c.Index] = c
+		}
+		if note := togetherNote(latest); pair.OneByOne && running != nil && (said == "" || note != together) && note != said {
+			said = note
+			if err := sse.Send(map[string]any{"cells": []blindCell{{0, live.Waiting, "", note}, {1, live.Waiting, "", note}}}); err != nil {
+				return err
+			}
 		}
 		if (!pair.OneByOne || running == nil) && len(latest) > 0 {
 			if err := sse.Send(map[string]any{"cells": blindCells(feed.take(slices.Collect(maps.Values(latest))))}); err != nil {
@@ -181,6 +182,22 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 			return err
 		}
 	}
+}
+
+// What is said while the answers of two models are written. It is said of both, so that it does not tell which model is loaded.
+const (
+	together = "Both are shown when both are written."
+	oneByOne = "They are written one after the other, because both models do not fit into memory at once. " + together
+)
+
+// togetherNote returns what is said while two models write.
+func togetherNote(cells map[int]compare.Cell) string {
+	for _, c := range cells {
+		if p := c.Answer.Progress; p != nil && (p.Queued != nil && p.Queued.ForMemory || p.Loading != nil && p.Loading.InPlaceOf != "") {
+			return oneByOne
+		}
+	}
+	return together
 }
 
 func blindCells(cells []view.Cell) (list []blindCell) {

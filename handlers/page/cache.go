@@ -5,9 +5,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fault"
 )
 
 // chatCache answers GET /c/:id/cache: whether the KV cache of the chat is stored, how large it and those of
@@ -53,10 +53,10 @@ func (h *Handlers) setCacheLimit(c echo.Context) error {
 	if limit.Megabytes == nil {
 		return missingMegabytes
 	}
-	if err := h.Live.SetKVLimit(c.Request().Context(), principal(c), *limit.Megabytes); err != nil {
+	if err := h.Live.Disk.SetKVLimit(c.Request().Context(), principal(c), *limit.Megabytes); err != nil {
 		return err
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-var missingMegabytes = failure.Invalid("megabytes", "megabytes is missing: it must be a number of megabytes")
+var missingMegabytes = fault.Invalid("megabytes", "megabytes is missing: it must be a number of megabytes")

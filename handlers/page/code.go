@@ -6,15 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -24,7 +25,7 @@ import (
 // apiField is a field of a request to /v1/chat/completions or /v1/completions.
 type apiField struct {
 	name  string
-	value any // never encoded as null, which Python does not know
+	value any
 }
 
 // apiFields returns the fields of a request, the important ones first. It omits sampling
@@ -71,6 +72,12 @@ func apiFields(r infer.Request, suggested *sample.Suggestion) []apiField {
 	if len(p.LogitBias) > 0 {
 		fields = append(fields, apiField{"logit_bias", p.LogitBias})
 	}
+	if len(r.JSONSchema) > 0 {
+		fields = append(fields, apiField{"response_format", map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "schema": r.JSONSchema}}})
+	}
+	if r.Grammar != "" {
+		fields = append(fields, apiField{"grammar", r.Grammar})
+	}
 	if len(r.Tools) > 0 {
 		fields = append(fields, apiField{"tools", r.Tools})
 		if r.ToolChoice != "" {
@@ -99,9 +106,13 @@ func apiContent(m chat.Message) any {
 		return m.Content
 	}
 	parts := []any{}
-	for _, data := range m.Pictures {
+	for i, data := range m.Pictures {
 		url := "data:" + http.DetectContentType(data) + ";base64," + base64.StdEncoding.EncodeToString(data)
-		parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
+		image := map[string]string{"url": url}
+		if d := m.DetailOf(i); d != chat.Full {
+			image["detail"] = string(d)
+		}
+		parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
 	}
 	if text := strings.ReplaceAll(m.Content, chat.PictureMark, ""); text != "" {
 		parts = append(parts, map[string]any{"type": "text", "text": text})
@@ -161,6 +172,9 @@ func (a apiCall) curl() string {
 	return b.String()
 }
 
+// jsonWord matches the values of indented JSON that Python calls otherwise.
+var jsonWord = regexp.MustCompile(`(?m)(: |^ *)(true|false|null),?$`)
+
 func (a apiCall) python() string {
 	var b strings.Builder
 	b.WriteString("import json\n")
@@ -168,8 +182,8 @@ func (a apiCall) python() string {
 		b.WriteString("import os\n")
 	}
 	b.WriteString("import urllib.request\n\n")
-	if strings.Contains(a.body, ": true") || strings.Contains(a.body, ": false") {
-		b.WriteString("true, false = True, False\n")
+	if jsonWord.MatchString(a.body) {
+		b.WriteString("true, false, null = True, False, None\n")
 	}
 	fmt.Fprintf(&b, "body = %s\n\nrequest = urllib.request.Request(\n    %s,\n    data=json.dumps(body).encode(),\n    headers={\n", a.body, literal(a.url))
 	b.WriteString("        \"Content-Type\": \"application/json\",\n")
@@ -204,7 +218,7 @@ func literal(text string) string {
 func (h *Handlers) answerCode(c echo.Context) error {
 	language, known := programs[c.QueryParam("as")]
 	if !known {
-		return failure.Invalid("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
+		return fault.Invalid("as", "as is %q, but must be curl, python or javascript", httpio.Shorten(c.QueryParam("as")))
 	}
 	chat, answer, err := h.answerOf(c)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -43,7 +43,7 @@ func readChatForm(c echo.Context) (chatForm, error) {
 	if text := c.FormValue("value"); text != "" {
 		value, err := strconv.ParseBool(text)
 		if err != nil {
-			return chatForm{}, failure.Invalid("value", "value is %q, but must be true or false", text)
+			return chatForm{}, fault.Invalid("value", "value is %q, but must be true or false", text)
 		}
 		form.Value = &value
 	}
@@ -73,15 +73,15 @@ func (h *Handlers) setChatModel(c echo.Context, chat string, form chatForm) erro
 }
 
 func (h *Handlers) moveChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Move(c.Request().Context(), principal(c), chat, form.Folder)
+	return h.Live.List.Move(c.Request().Context(), principal(c), chat, form.Folder)
 }
 
 func (h *Handlers) pinChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Pin(c.Request().Context(), principal(c), chat, form.value())
+	return h.Live.List.Pin(c.Request().Context(), principal(c), chat, form.value())
 }
 
 func (h *Handlers) archiveChat(c echo.Context, chat string, form chatForm) error {
-	return h.Live.Archive(c.Request().Context(), principal(c), chat, form.value())
+	return h.Live.List.Archive(c.Request().Context(), principal(c), chat, form.value())
 }
 
 func (h *Handlers) deleteChat(c echo.Context) error {
@@ -112,7 +112,7 @@ func (h *Handlers) restoreChat(c echo.Context) error {
 
 // renameFolder answers POST /folders/rename with the fields folder and name.
 func (h *Handlers) renameFolder(c echo.Context) error {
-	name, err := h.Live.RenameFolder(c.Request().Context(), principal(c), c.FormValue("folder"), c.FormValue("name"))
+	name, err := h.Live.List.RenameFolder(c.Request().Context(), principal(c), c.FormValue("folder"), c.FormValue("name"))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/infer"
 )
 
 // countRequest is a draft in a chat, or in a new chat if Chat is empty.
@@ -20,7 +21,8 @@ type CountResponse struct {
 	Tokens int `json:"tokens"` // of the whole prompt
 	Draft  int `json:"draft"`  // of the draft alone
 
-	Pictures []int `json:"pictures,omitempty"` // of each picture of the draft
+	Pictures []int                 `json:"pictures,omitempty"` // of each picture of the draft
+	Details  []infer.PictureTokens `json:"details,omitempty"`  // of each of them in each detail
 
 	Context int `json:"context"` // context length in tokens, for prompt and answer; 0: not known yet
 }
@@ -36,5 +38,5 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures})
+	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures, Details: n.Details})
 }

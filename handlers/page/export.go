@@ -19,10 +19,12 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/handlers/attached"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
+	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
+	"m40-llm/infer/readtext"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -58,6 +60,8 @@ type exportedMessage struct {
 type exportedPicture struct {
 	Type string `json:"type"` // media type, such as image/png
 	Data []byte `json:"data"` // of the file, in base64
+
+	Detail string `json:"detail,omitempty"` // in which models read it; missing: in full
 }
 
 // exportJSON answers GET /c/:id/export.json.
@@ -163,8 +167,8 @@ func FileName(title string) string {
 	}, title)
 }
 
-// importChat answers POST /import. The file is the body, or the field "file" of a form.
-// Scripts get the id, title and number of messages of the new chat as JSON.
+// importChat answers POST /import. The file is the body, or the field "file" of a form: an exported chat, or chats that
+// another program exported. Scripts get the id, title and number of messages of the new chat as JSON, and what foreign.go adds.
 func (h *Handlers) importChat(c echo.Context) error {
 	file, err := importedFile(c)
 	if err != nil {
@@ -175,6 +179,9 @@ func (h *Handlers) importChat(c echo.Context) error {
 		return discardRest(c, err)
 	}
 	defer received.Close()
+	if done, err := h.importForeign(c, received); done || err != nil {
+		return err
+	}
 	in := newExportReader(received)
 	chat, err := h.Live.Import(c.Request().Context(), principal(c), in.messages, in.about)
 	if err != nil {
@@ -208,7 +215,7 @@ func importedFile(c echo.Context) (io.Reader, error) {
 			return part, nil
 		}
 	}
-	return nil, failure.Invalid("file", "the form has no file: %v", err)
+	return nil, fault.Invalid("file", "the form has no file: %v", err)
 }
 
 // maxExportValue is the largest message in a file, in bytes, with the probabilities of its
@@ -217,7 +224,7 @@ const maxExportValue = 64 << 20
 
 // exportReader decodes an exported chat one message at a time.
 type exportReader struct {
-	source  valueReader
+	source  *readtext.JSONValues
 	text    *bufio.Reader
 	decoder *json.Decoder
 	head    ExportedChat // without the messages
@@ -225,28 +232,13 @@ type exportReader struct {
 }
 
 func newExportReader(file io.Reader) *exportReader {
-	r := &exportReader{source: valueReader{file: file}}
-	r.text = bufio.NewReader(&r.source)
+	r := &exportReader{source: readtext.NewJSONValues(file, errLongValue)}
+	r.text = bufio.NewReader(r.source)
 	r.decoder = json.NewDecoder(r.text)
 	return r
 }
 
-// valueReader limits how many bytes are read for one JSON value.
-type valueReader struct {
-	file io.Reader
-	left int
-}
-
-var errLongValue = failure.Invalid("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens and pictures", maxExportValue>>20)
-
-func (r *valueReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, errLongValue
-	}
-	n, err := r.file.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
-}
+var errLongValue = fault.Invalid("messages", "a message in the file is longer than %d MiB, which is what one can have with its tokens and pictures", maxExportValue>>20)
 
 // messages yields the messages of the file. It ends with the first error, if any.
 func (r *exportReader) messages(yield func(store.Message, error) bool) {
@@ -269,7 +261,7 @@ func (r *exportReader) about() (store.Metadata, int64, error) {
 var errEnough = errors.New("no more messages are wanted")
 
 func (r *exportReader) read(take func(store.Message) bool) error {
-	r.source.left = maxExportValue
+	r.source.Allow(maxExportValue)
 	if err := r.begin(); err != nil {
 		return err
 	}
@@ -291,22 +283,22 @@ func (r *exportReader) read(take func(store.Message) bool) error {
 		return r.broken(err)
 	}
 	if _, err := r.decoder.Token(); err != io.EOF {
-		return failure.Invalid("file", "the file does not end after the chat: %s", pleaseExport)
+		return fault.Invalid("file", "the file does not end after the chat: %s", pleaseExport)
 	}
 	if r.head.Format == "" {
 		return errNoChat
 	}
 	if r.count == 0 {
-		return failure.Invalid("messages", "the file has no messages")
+		return fault.Invalid("messages", "the file has no messages")
 	}
 	return nil
 }
 
-const pleaseExport = "export a chat as JSON from its menu, and import that file"
+const pleaseExport = "export a chat as JSON from its menu, and import that file; of other programs, the exports of ChatGPT, Open WebUI, llama-server and LM Studio can be imported"
 
 var (
-	errNotJSON = failure.Invalid("file", "the file is not JSON: %s", pleaseExport)
-	errNoChat  = failure.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
+	errNotJSON = fault.Invalid("file", "the file is not JSON: %s", pleaseExport)
+	errNoChat  = fault.Invalid("format", "the file is JSON, but not a chat of this program: %s", pleaseExport)
 )
 
 // begin reads up to the first field. Its errors are for people who chose a file that is not an
@@ -316,13 +308,13 @@ func (r *exportReader) begin() error {
 		c, _, err := r.text.ReadRune()
 		switch {
 		case err == io.EOF:
-			return failure.Invalid("file", "the file is empty: %s", pleaseExport)
+			return fault.Invalid("file", "the file is empty: %s", pleaseExport)
 		case err != nil:
 			return err
 		case strings.ContainsRune("\ufeff \t\r\n", c):
 			continue
 		case c == '[':
-			return failure.Invalid("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
+			return fault.Invalid("file", "the file holds a list, not a chat of this program: %s", pleaseExport)
 		case c != '{':
 			return errNotJSON
 		}
@@ -339,16 +331,18 @@ func (r *exportReader) broken(err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return failure.Invalid("file", "the file ends too early, in message %d: it may be truncated", r.count+1)
+		return fault.Invalid("file", "the file ends too early, in message %d: it may be truncated", r.count+1)
+	case errors.Is(err, readtext.ErrSpace):
+		return fault.Invalid("file", "the file cannot be read: %v", err)
 	case errors.As(err, &syntax):
-		return failure.Invalid("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
+		return fault.Invalid("file", "the file is not valid JSON near byte %d: %v", r.decoder.InputOffset(), err)
 	}
 	return err
 }
 
 // value decodes the next value of the file into dst. name is its path, for errors.
 func (r *exportReader) value(name string, dst any) error {
-	r.source.left = maxExportValue
+	r.source.Allow(maxExportValue)
 	var raw json.RawMessage
 	if err := r.decoder.Decode(&raw); err != nil {
 		return r.broken(err)
@@ -366,7 +360,7 @@ func (r *exportReader) readField(name string) error {
 			return err
 		}
 		if r.head.Format != ExportFormat {
-			return failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), ExportFormat)
+			return fault.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(r.head.Format), ExportFormat)
 		}
 		return nil
 	case "leaf":
@@ -384,11 +378,11 @@ func (r *exportReader) readMessages(take func(store.Message) bool) error {
 	if r.head.Format == "" || r.count > 0 {
 		return errNoChat
 	}
-	r.source.left = maxExportValue
+	r.source.Allow(maxExportValue)
 	if begin, err := r.decoder.Token(); err != nil {
 		return r.broken(err)
 	} else if begin != json.Delim('[') {
-		return failure.Invalid("messages", "messages must be an array")
+		return fault.Invalid("messages", "messages must be an array")
 	}
 	for r.decoder.More() {
 		var m exportedMessage
@@ -421,21 +415,21 @@ func (m *exportedMessage) check(name string) error {
 	states := []store.State{store.Done, store.Running, store.Stopped, store.Failed, store.Interrupted}
 	switch {
 	case m.ID < 1:
-		return failure.Invalid(name+".id", "%s.id is %d, but must be positive", name, m.ID)
+		return fault.Invalid(name+".id", "%s.id is %d, but must be positive", name, m.ID)
 	case m.Role != store.RoleUser && m.Role != store.RoleAssistant && m.Role != store.RoleTool:
-		return failure.Invalid(name+".role", "%s.role is %q, but must be user, assistant or tool", name, m.Role)
+		return fault.Invalid(name+".role", "%s.role is %q, but must be user, assistant or tool", name, m.Role)
 	case !slices.Contains(states, m.State), m.Role != store.RoleAssistant && m.State != store.Done:
-		return failure.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
+		return fault.Invalid(name+".state", "%s.state is %q, which is not a state of such a message", name, m.State)
 	case m.Role != store.RoleUser && m.Author != "", !guest.IsName(m.Author):
-		return failure.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
+		return fault.Invalid(name+".author", "%s.author is %q, which is not the name of the writer of a message", name, httpio.Shorten(m.Author))
 	case m.Role != store.RoleUser && len(m.Pictures) > 0:
-		return failure.Invalid(name+".pictures", "%s.pictures must be missing, because the role is %s", name, m.Role)
-	case len(m.Pictures) > live.MaxPictures:
-		return failure.Invalid(name+".pictures", "%s has %d pictures, and at most %d fit", name, len(m.Pictures), live.MaxPictures)
+		return fault.Invalid(name+".pictures", "%s.pictures must be missing, because the role is %s", name, m.Role)
+	case len(m.Pictures) > attached.MaxPictures:
+		return fault.Invalid(name+".pictures", "%s has %d pictures, and at most %d fit", name, len(m.Pictures), attached.MaxPictures)
 	case m.Role != store.RoleAssistant && m.Answer != nil:
-		return failure.Invalid(name+".answer", "%s.answer must be missing, because the role is %s", name, m.Role)
+		return fault.Invalid(name+".answer", "%s.answer must be missing, because the role is %s", name, m.Role)
 	case m.At.UTC().Year() < 1 || m.At.UTC().Year() > 9999:
-		return failure.Invalid(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
+		return fault.Invalid(name+".at", "%s.at is not in the years 1 to 9999 of UTC", name)
 	}
 	return nil
 }
@@ -450,7 +444,7 @@ func exportMessage(m store.Message) exportedMessage {
 		out.Reasoning = &m.Reasoning
 	}
 	for _, p := range m.Pictures {
-		out.Pictures = append(out.Pictures, exportedPicture{p.Type, p.Data})
+		out.Pictures = append(out.Pictures, exportedPicture{p.Type, p.Data, p.Detail})
 	}
 	return out
 }
@@ -462,9 +456,12 @@ func importMessage(m exportedMessage, name string, raw bool) (store.Message, err
 		out.Answer = &answer
 	}
 	for i, p := range m.Pictures {
-		read, err := live.ReadPicture(p.Data)
+		read, err := attached.Read(p.Data)
 		if err != nil {
-			return out, failure.Invalid(fmt.Sprintf("%s.pictures[%d]", name, i), "%s.pictures[%d]: %s", name, i, err)
+			return out, fault.Invalid(fmt.Sprintf("%s.pictures[%d]", name, i), "%s.pictures[%d]: %s", name, i, err)
+		}
+		if read.Detail = p.Detail; !chat.Detail(p.Detail).IsKnown() {
+			return out, fault.Invalid(fmt.Sprintf("%s.pictures[%d].detail", name, i), "%s.pictures[%d].detail must be low, medium or missing, not %q", name, i, httpio.Shorten(p.Detail))
 		}
 		out.Pictures = append(out.Pictures, read)
 	}

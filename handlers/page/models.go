@@ -17,6 +17,7 @@ import (
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 	"m40-llm/web"
 )
@@ -55,16 +56,15 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 		name = engine.Model.Name
 	}
 	h.showDetails(&m, name)
-	for _, d := range engine.Devices {
-		if d.Total > 0 {
-			m.Memory = append(m.Memory, fmt.Sprintf("%s: loaded models take %s of %s", d.Device, units.ByteSize(d.Taken), units.ByteSize(d.Total)))
-		}
+	for i := range m.Rows {
+		m.Rows[i].Deletable = m.Manages && m.Rows[i].Where == "" && h.Models.Deletable(m.Rows[i].Name) == nil
 	}
+	m.Memory = memoryView(engine)
 	if m.Shown != nil {
 		m.Shown.Loads = m.Manages && h.Models.Loads() && m.Shown.Where == "" && m.Shown.Error == ""
 		if loaded := engine.Of(m.Shown.Name); loaded != nil {
 			for _, use := range loaded.Memory {
-				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "In memory", Value: fmt.Sprintf("%s: %s of weights, up to %s of KV cache, %s of workspace", use.Device, units.ByteSize(use.Weights), units.ByteSize(use.Cache), units.ByteSize(use.Work))})
+				m.Shown.Facts = append(m.Shown.Facts, web.Fact{Name: "In memory", Value: use.Device + ": " + memoryFacts(use)})
 			}
 		}
 		m.Shown.Deleting = c.QueryParam("delete") != ""
@@ -80,6 +80,85 @@ func (h *Handlers) showModels(c echo.Context, status int, change func(m *web.Mod
 	}
 	change(&m)
 	return httpio.Render(c, status, web.ModelsPage(m))
+}
+
+// memoryView returns the memory of each device with the models that take of it.
+func memoryView(engine infer.Status) (list []web.DeviceMemory) {
+	for _, d := range engine.Devices {
+		if d.Total <= 0 {
+			continue
+		}
+		free := max(0, d.Total-d.Taken)
+		v := memoryBar{whole: d.Total + d.Other}
+		v.Device, v.Taken = d.Device, fmt.Sprintf("%s of %s are taken by models or planned for them, %s are free", units.ByteSize(d.Taken), units.ByteSize(d.Total), units.ByteSize(free))
+		for _, loaded := range engine.Loaded() {
+			for _, use := range loaded.Memory {
+				if use.Device != d.Device {
+					continue
+				}
+				for _, part := range memoryParts(use) {
+					v.add(part.kind, part.bytes, loaded.Model.Name+": "+part.says)
+				}
+				v.gap()
+				v.Models = append(v.Models, web.LoadedMemory{Name: loaded.Model.Name, Facts: memoryFacts(use)})
+			}
+		}
+		if d.Other > 0 {
+			v.Taken += fmt.Sprintf("; other programs have %s", units.ByteSize(d.Other))
+			v.at = max(v.at, 1-float64(d.Other)/float64(v.whole)) // at the end, behind what is free
+			v.add("other", d.Other, "other programs: "+units.ByteSize(d.Other))
+		}
+		list = append(list, v.DeviceMemory)
+	}
+	return list
+}
+
+// memoryBar is a bar that is filled from the left.
+type memoryBar struct {
+	web.DeviceMemory
+	whole int64   // bytes
+	at    float64 // where the next part begins
+}
+
+// add adds a part. One that was planned for more than there is ends with the bar.
+func (b *memoryBar) add(kind string, bytes int64, title string) {
+	if share := min(float64(bytes)/float64(b.whole), 1-b.at); share > 0 {
+		b.Parts = append(b.Parts, web.MemoryPart{Kind: kind, From: b.at, Share: share, Title: title})
+		b.at += share
+	}
+}
+
+// gap ends the parts of a model.
+func (b *memoryBar) gap() {
+	const width = 0.002
+	b.Parts = append(b.Parts, web.MemoryPart{Kind: "gap", From: max(0, b.at-width), Share: width})
+}
+
+// memoryPart is what a model takes of a device for one thing.
+type memoryPart struct {
+	kind  string // as in web.MemoryPart
+	bytes int64
+	says  string
+}
+
+// memoryParts returns what a model takes of a device.
+func memoryParts(use infer.MemoryUse) (parts []memoryPart) {
+	for _, part := range []memoryPart{{"weights", use.Weights, "%s of weights"}, {"cache", use.Cache, "up to %s of KV cache"}, {"work", use.Work, "%s of workspace"}, {"work", use.Pictures, "%s to encode pictures"}} {
+		if part.bytes > 0 {
+			part.says = fmt.Sprintf(part.says, units.ByteSize(part.bytes))
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// memoryFacts says what a model takes of a device.
+func memoryFacts(use infer.MemoryUse) string {
+	var facts []string
+	for _, part := range memoryParts(use) {
+		facts = append(facts, part.says)
+	}
+	return strings.Join(facts, ", ")
 }
 
 // refuseModels responds with the page and the error err.
@@ -115,7 +194,7 @@ func (h *Handlers) findModel(c echo.Context) error {
 func (h *Handlers) pullModel(c echo.Context) error {
 	size, err := strconv.ParseInt(c.FormValue("size"), 10, 64)
 	if err != nil {
-		return h.refuseModels(c, failure.Invalid("size", "look the model up first"))
+		return h.refuseModels(c, fault.Invalid("size", "look the model up first"))
 	}
 	return h.changeModels(c, h.Models.Start(c.Request().Context(), c.FormValue("name"), size))
 }
@@ -145,7 +224,7 @@ func (h *Handlers) setUpModels(c echo.Context) error {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return h.refuseModels(c, failure.Invalid(field.name, "%q is not a whole number; leave the field empty for the default", httpio.Shorten(text)))
+			return h.refuseModels(c, fault.Invalid(field.name, "%q is not a whole number; leave the field empty for the default", httpio.Shorten(text)))
 		}
 		*field.value = n
 	}
@@ -178,7 +257,7 @@ func setupView(s infer.Status) *web.Setup {
 	}
 	switch {
 	case s.KeepAliveS == 0:
-		v.KeepAlive = "Models stay in memory until it is needed for another one; --keep-alive frees it earlier."
+		v.KeepAlive = "A model stays in memory until another one needs the room; --keep-alive unloads it earlier."
 	case s.State == infer.StateUnloaded:
 		v.KeepAlive = "The model was unloaded, as nobody used it for " + units.Roughly(s.KeepAliveS) + ". The next message loads it."
 	default:
@@ -210,7 +289,7 @@ func (h *Handlers) changeMemory(c echo.Context) error {
 	case "pin", "unpin":
 		return h.changeModels(c, h.Models.Pin(ctx, name, do == "pin"))
 	default:
-		return h.refuseModels(c, failure.Invalid("do", "%q is none of load, unload, pin and unpin", httpio.Shorten(do)))
+		return h.refuseModels(c, fault.Invalid("do", "%q is none of load, unload, pin and unpin", httpio.Shorten(do)))
 	}
 }
 
@@ -246,12 +325,12 @@ func (h *Handlers) picker(c echo.Context, chat string) web.Picker {
 		}
 		p.Rows = append(p.Rows, row)
 	}
-	preferred, err := h.Live.ChosenModel(c.Request().Context(), principal(c))
+	preferred, err := h.Live.Choice.Model(c.Request().Context(), principal(c))
 	if err != nil {
 		h.Log.WarnContext(c.Request().Context(), "failed to read which model was chosen last", "error", err)
 	}
 	if !p.Offers(preferred) {
-		preferred = h.Live.FirstModel(c.Request().Context())
+		preferred = h.Live.Choice.First(c.Request().Context(), preferred)
 	}
 	if p.Offers(preferred) {
 		p.Preferred = preferred
@@ -292,16 +371,13 @@ func modelRow(info infer.ModelInfo, engine infer.Status) web.ModelRow {
 		now = &infer.Status{}
 	}
 	row.Pinned = now.Pinned
-	switch {
-	case now.State == infer.StateLoading:
-		row.State = "loading"
-	case now.State == infer.StateReady && now.Running > 0:
-		row.State = "in use"
-	case now.State == infer.StateReady:
-		row.State = "loaded"
-	case info.Path == "":
-		row.State = "built in"
+	if info.LoadS > 0 {
+		row.Loads = "a load takes about " + units.Roughly(info.LoadS)
 	}
+	if info.Path == "" {
+		row.Idle = "built in"
+	}
+	row.State = cmp.Or(view.MemoryState(now), row.Idle)
 	return row
 }
 
@@ -408,6 +484,7 @@ func describeDetails(d *web.ModelDetails, info infer.ModelDetails) {
 	if info.Fit != nil {
 		fact("Memory", failure.Sentence(info.Fit.String()))
 		fact("Runs on", info.Fit.On)
+		fact("Pictures on", info.Fit.Pictures)
 	}
 	fact("Chat template", template)
 	fact("Licence", info.License)

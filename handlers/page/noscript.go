@@ -16,13 +16,15 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/growing"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -52,7 +54,7 @@ func (h *Handlers) ask(c echo.Context) error {
 	chat, err := h.asked.do(q.once, func() (string, error) {
 		sent := q
 		var err error
-		if sent.text, err = withFiles(c, q.text); err != nil {
+		if sent.text, err = h.withFiles(c, q.text); err != nil {
 			return "", err
 		}
 		if sent.pictures, err = h.formPictures(c); err != nil {
@@ -80,12 +82,12 @@ func (h *Handlers) ask(c echo.Context) error {
 func (h *Handlers) send(c echo.Context, id string, q question) (chat string, err error) {
 	ctx, who := c.Request().Context(), principal(c)
 	if id == "" {
-		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: live.DefaultSettings(), Pictures: q.pictures}
-		if own, ok := h.Live.ModelsOwn(); ok && q.preset == "" && (q.opening.Model == "" || q.opening.Model == h.Live.Status().Model.Name) {
+		first := live.Question{Text: q.text, System: q.system, Opening: q.opening, Settings: setting.Default(), Pictures: q.pictures}
+		if own, ok := h.Presets.ModelsOwn(); ok && q.preset == "" && (q.opening.Model == "" || q.opening.Model == h.Live.Status().Model.Name) {
 			first.Settings, first.Preset = own.Settings, own.ID
 		}
 		if q.preset != "" {
-			p, err := h.Live.Preset(ctx, who, q.preset)
+			p, err := h.Presets.Get(ctx, who, q.preset)
 			if err != nil {
 				return "", err
 			}
@@ -110,7 +112,7 @@ func (h *Handlers) answerQuestion(c echo.Context) error {
 	id := c.Param("id")
 	question, err := strconv.ParseInt(c.FormValue("question"), 10, 64)
 	if err != nil {
-		return failure.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
+		return fault.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.FormValue("question")))
 	}
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if err != nil {
@@ -127,7 +129,7 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	id, text := c.Param("id"), c.FormValue("message")
 	message, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return failure.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
+		return fault.Invalid("message", "message is %q, but must be the number of a message", httpio.Shorten(text))
 	}
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
 	if err != nil {
@@ -139,13 +141,20 @@ func (h *Handlers) showMessage(c echo.Context) error {
 	return changed(c, fmt.Sprintf("/c/%s?at=%d#m-%d", id, message, message))
 }
 
-// stop answers POST /c/:id/stop. It is no error if the answer has ended already.
+// stop answers POST /c/:id/stop: it ends the answer, or with a value of thinking its reasoning alone. It is no error if the
+// answer has ended already.
 func (h *Handlers) stop(c echo.Context) error {
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	var idle *live.Conflict
+	if c.FormValue("thinking") != "" {
+		if err := chat.StopThinking(c.Request().Context(), principal(c), 0); err != nil {
+			return err
+		}
+		return changed(c, "/c/"+c.Param("id")+"?follow=1#end")
+	}
+	var idle *owned.Conflict
 	if err := chat.Stop(c.Request().Context(), principal(c), 0); err != nil && !errors.As(err, &idle) {
 		return err
 	}
@@ -175,7 +184,7 @@ const (
 // the same form has succeeded.
 func (o *sentForms) do(once string, send func() (chat string, err error)) (string, error) {
 	if len(once) > maxOnce {
-		return "", failure.Invalid("once", "once has %d bytes, but can have at most %d", len(once), maxOnce)
+		return "", fault.Invalid("once", "once has %d bytes, but can have at most %d", len(once), maxOnce)
 	}
 	if once == "" {
 		return send()
@@ -318,7 +327,7 @@ func (w *growingPage) wait(p *live.Progress) {
 	case p.Queued != nil:
 		phase, text = infer.EventQueued, "Waiting for other answers"+view.Wait(*p.Queued)+". The message is kept and will be answered in turn."
 	case p.Loading != nil:
-		phase, text = infer.EventLoading, "Loading the model. The message is kept and will be answered as soon as it is there."
+		phase, text = infer.EventLoading, "Loading the model"+view.LoadTime(*p.Loading)+". The message is kept and will be answered as soon as it is there."
 	}
 	if phase == w.phase {
 		return

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -17,8 +16,10 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -31,7 +32,7 @@ func (h *Handlers) newChatPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if preset, err := h.Live.Preset(c.Request().Context(), principal(c), c.QueryParam("preset")); err == nil {
+	if preset, err := h.Presets.Get(c.Request().Context(), principal(c), c.QueryParam("preset")); err == nil {
 		p.Preset = preset.ID
 	}
 	return httpio.Render(c, http.StatusOK, web.Playground(p))
@@ -61,7 +62,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 		return p, nil, err
 	}
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), id)
-	if errors.Is(err, live.ErrNotFound) {
+	if errors.Is(err, owned.ErrNotFound) {
 		p.Title = "Chat"
 		return p, nil, nil
 	}
@@ -70,7 +71,7 @@ func (h *Handlers) chat(c echo.Context, id string) (web.Page, *live.Chat, error)
 	}
 	if text := c.QueryParam("at"); text != "" {
 		if p.At, err = strconv.ParseInt(text, 10, 64); err != nil || p.At < 1 {
-			return web.Page{}, nil, failure.Invalid("at", "at is %q, but must be the number of a message", httpio.Shorten(text))
+			return web.Page{}, nil, fault.Invalid("at", "at is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
 	if err := h.showChat(c, &p, chat); err != nil {
@@ -91,7 +92,7 @@ func (h *Handlers) showChat(c echo.Context, p *web.Page, chat *live.Chat) error 
 	p.Origin, p.OriginTitle = snapshot.Origin, snapshot.OriginTitle
 	p.Older, p.Later, p.Beside = snapshot.More, snapshot.Later, p.At != 0
 	p.Picker.Chosen, p.System = snapshot.Model, snapshot.System
-	held, _, err := h.Guests.Keyboard(c.Request().Context(), principal(c), chat)
+	held, _, err := h.Guests.WriteAccess(c.Request().Context(), principal(c), chat)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 	}
 	if m.Answer.Error != nil {
 		t.Error = failure.Describe(m.Answer.Error).Text
-		if e := m.Answer.Error; e.Code == infer.CodeContext {
+		if e := m.Answer.Error; e.Code == fault.CodeContext {
 			advice := p.Engine.TooLong
 			if len(p.Turns) == 2 && !p.Older { // a question and this
 				advice = p.Engine.TooLongFirst
@@ -170,7 +171,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 	if err != nil {
 		return web.Page{}, err
 	}
-	presets, err := h.Live.Presets(c.Request().Context(), principal(c))
+	presets, err := h.Presets.List(c.Request().Context(), principal(c))
 	newcomer, newcomerErr := h.newcomer(c)
 	choices := make([]web.Preset, len(presets))
 	for i, p := range presets {
@@ -188,9 +189,9 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Rail:     rail,
 		Picker:   h.picker(c, chat),
 		Engine:   view.Engine(h.Live.Status()),
-		Space:    view.Space(h.Live.Space()),
-		Params:   params(live.DefaultSettings()),
-		MaxSeed:  live.MaxSeed,
+		Space:    view.Space(h.Live.Disk.Space()),
+		Params:   params(setting.Default()),
+		MaxSeed:  setting.MaxSeed,
 		Lists:    textLists,
 		Stages:   stages(),
 		Presets:  choices,
@@ -202,7 +203,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 // newcomer reports whether the person has no chats yet, in the list or in the archive.
 func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	for _, archived := range []bool{false, true} {
-		list, err := h.Live.Conversations(c.Request().Context(), principal(c), store.Filter{Archived: archived, Limit: 1})
+		list, err := h.Live.List.Conversations(c.Request().Context(), principal(c), store.Filter{Archived: archived, Limit: 1})
 		if err != nil || len(list) > 0 {
 			return false, err
 		}
@@ -210,68 +211,52 @@ func (h *Handlers) newcomer(c echo.Context) (bool, error) {
 	return true, nil
 }
 
-// sliders describe how the page shows each setting: its group, the slider, whose range covers
-// the useful values, and the word for the value that turns it off. Settings without a group
-// are always visible. The settings are those of sample.Numbers, and max_tokens.
-var sliders = []web.Param{
-	{Key: "temperature", Label: "Temperature", Lo: 0, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "always the likeliest"},
-	{Key: "top_k", Label: "Top-k", Lo: 1, Hi: 1000, Step: 1, Logarithmic: true, OffAt: 0, Off: "off"},
-	{Key: "top_p", Label: "Top-p", Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
-	{Key: "min_p", Label: "Min-p", Lo: 0, Hi: 0.3, Step: 0.005, Digits: 3, OffAt: 0, Off: "off"},
-	{Key: "repeat_penalty", Label: "Repeat penalty", Lo: 1, Hi: 1.5, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
-	{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: live.MaxTokens, Step: 1, Logarithmic: true, OffAt: -1, Off: "no limit",
+// ownSettings are the numeric settings that are none of the samplers.
+var ownSettings = []web.Param{
+	{Key: "max_tokens", Label: "Max tokens", Lo: 16, Hi: 4096, FieldLo: 1, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: -1, Off: "no limit",
 		About: "Longest answer, in tokens; -1 for no limit but the context"},
-
-	{Key: "top_n_sigma", Label: "Top-nσ", Group: web.Cutting, Lo: 0, Hi: 4, Step: 0.05, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "typical_p", Label: "Typical-p", Group: web.Cutting, Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 1, Off: "off"},
-	{Key: "min_keep", Label: "Min-keep", Group: web.Cutting, Lo: 0, Hi: 20, Step: 1, OffAt: 0, Off: "off"},
-
-	{Key: "xtc_probability", Label: "XTC probability", Group: web.Variety, Lo: 0, Hi: 1, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "xtc_threshold", Label: "XTC threshold", Group: web.Variety, Lo: 0, Hi: 0.5, Step: 0.01, Digits: 2},
-	{Key: "dynatemp_range", Label: "Dynamic temperature", Group: web.Variety, Lo: 0, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "dynatemp_exponent", Label: "Dynamic temperature exponent", Group: web.Variety, Lo: 0, Hi: 4, Step: 0.05, Digits: 2},
-	{Key: "mirostat", Label: "Mirostat 2", Group: web.Variety, Lo: 0, Hi: 2, On: 2, Off: "off"},
-	{Key: "mirostat_tau", Label: "Mirostat target", Group: web.Variety, Lo: 0, Hi: 10, Step: 0.1, Digits: 1},
-	{Key: "mirostat_eta", Label: "Mirostat learning rate", Group: web.Variety, Lo: 0, Hi: 1, Step: 0.01, Digits: 2},
-
-	{Key: "presence_penalty", Label: "Presence penalty", Group: web.Repetition, Lo: -2, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "frequency_penalty", Label: "Frequency penalty", Group: web.Repetition, Lo: -2, Hi: 2, Step: 0.01, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "repeat_last_n", Label: "Penalty window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
-	{Key: "dry_multiplier", Label: "DRY", Group: web.Repetition, Lo: 0, Hi: 2, Step: 0.05, Digits: 2, OffAt: 0, Off: "off"},
-	{Key: "dry_base", Label: "DRY base", Group: web.Repetition, Lo: 1, Hi: 4, Step: 0.05, Digits: 2},
-	{Key: "dry_allowed_length", Label: "DRY allowed length", Group: web.Repetition, Lo: 0, Hi: 20, Step: 1},
-	{Key: "dry_penalty_last_n", Label: "DRY window", Group: web.Repetition, Lo: 1, Hi: 4096, Step: 1, Logarithmic: true, OffAt: -1, Off: "all tokens"},
+	{Key: "thinking_budget", Label: "Thinking budget", Group: web.Thoughts, Lo: 16, Hi: 16384, FieldHi: setting.MaxTokens, Step: 1, Logarithmic: true, OffAt: 0, Off: "no limit",
+		About: "Tokens of thoughts after which the answer begins; 0 for no limit"},
 	{Key: "pause_repetition", Label: "Pause when it repeats itself", Group: web.Repetition, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
 		About: "Stop an answer whose last tokens are the same passage several times; without this the page only says so"},
-
 	{Key: "must_call", Label: "Must call one", Group: web.Tools, Lo: 0, Hi: 1, FieldHi: 1, On: 1, Off: "off",
 		About: "The answer to a question is a call of one of the tools; after its result the model decides"},
 }
 
-// params returns the numeric settings for the page, with the defaults d.
-func params(d live.Settings) []web.Param {
-	numbers := map[string]sample.Number{}
+// groups are those of the settings, in the order in which they are listed.
+var groups = []string{web.Everyday, web.Thoughts, web.Cutting, web.Variety, web.Repetition, web.Tools}
+
+// sliders are the numeric settings: those of sample.Numbers, and ownSettings.
+var sliders = func() []web.Param {
+	var list []web.Param
 	for _, n := range sample.Numbers() {
-		numbers[n.Name] = n
+		s := n.Slider
+		list = append(list, web.Param{
+			Key: n.Name, Label: n.Label, About: n.About, Group: s.Group, DependsOn: n.DependsOn, Truncates: n.Truncates, FieldLo: n.Min, FieldHi: n.Max,
+			Lo: s.Lo, Hi: s.Hi, Step: s.Step, Digits: s.Digits, Logarithmic: s.Logarithmic, OffAt: s.OffAt, Off: s.Off, On: s.On,
+		})
 	}
-	list := slices.Clone(sliders)
+	list = append(list, ownSettings...)
+	slices.SortStableFunc(list, func(a, b web.Param) int { return slices.Index(groups, a.Group) - slices.Index(groups, b.Group) })
+	return list
+}()
+
+// params returns the numeric settings for the page, with the defaults d.
+func params(d setting.Settings) []web.Param {
+	list, defaults := slices.Clone(sliders), settingValues(d)
 	for i := range list {
-		p := &list[i]
-		if n, ok := numbers[p.Key]; ok {
-			p.FieldLo, p.FieldHi, p.About, p.DependsOn, p.Truncates = n.Min, n.Max, n.About, n.DependsOn, n.Truncates
-		}
-		p.Default = settingValues(d)[p.Key]
+		list[i].Default = defaults[list[i].Key]
 	}
 	return list
 }
 
 // textLists are the settings that are lists of texts.
 var textLists = []web.TextList{
-	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, DependsOn: "dry_multiplier", Most: live.Breakers.Most, Bytes: live.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
+	{Key: "dry_sequence_breakers", Label: "DRY breakers", Group: web.Repetition, DependsOn: "dry_multiplier", Most: setting.Breakers.Most, Bytes: setting.Breakers.Bytes, Default: sample.DefaultParams().DryBreakers,
 		One: "breaker", About: "DRY does not count a repetition across one of these."},
-	{Key: "stop", Label: "Stop strings", Group: web.Lists, Most: live.Stops.Most, Bytes: live.Stops.Bytes,
+	{Key: "stop", Label: "Stop strings", Group: web.Lists, Most: setting.Stops.Most, Bytes: setting.Stops.Bytes,
 		One: "stop string", About: "Stops before any of these."},
-	{Key: "banned_strings", Label: "Banned strings", Group: web.Lists, Most: live.Banned.Most, Bytes: live.Banned.Bytes,
+	{Key: "banned_strings", Label: "Banned strings", Group: web.Lists, Most: setting.Banned.Most, Bytes: setting.Banned.Bytes,
 		One: "banned string", About: "The answer never contains one of these: where one begins, the answer is rewritten from there."},
 }
 
@@ -287,21 +272,22 @@ func panelLabel(key string) string {
 			return l.Label
 		}
 	}
-	if key == "samplers" {
+	switch key {
+	case "samplers":
 		return "Order of the samplers"
+	case "json_schema":
+		return "JSON and JSON schema as output format"
+	case "grammar":
+		return "GBNF as output format"
 	}
 	return key
 }
 
 // stages returns the stages of the sampler chain in their default order.
 func stages() []web.Stage {
-	labels := map[string]string{
-		"penalties": "Penalties", "dry": "DRY", "top_n_sigma": "Top-nσ", "top_k": "Top-k", "typical_p": "Typical-p",
-		"top_p": "Top-p", "min_p": "Min-p", "xtc": "XTC", "temperature": "Temperature",
-	}
 	var list []web.Stage
 	for _, name := range sample.StageNames() {
-		list = append(list, web.Stage{Key: name, Label: cmp.Or(labels[name], name), Truncates: sample.Truncates(name)})
+		list = append(list, web.Stage{Key: name, Label: sample.StageLabel(name), Truncates: sample.Truncates(name)})
 	}
 	return list
 }

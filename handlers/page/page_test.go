@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
@@ -19,9 +19,9 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 		numbers[n.Name] = n
 	}
 	shown := map[string]bool{}
-	for _, p := range params(live.DefaultSettings()) {
+	for _, p := range params(setting.Default()) {
 		valid := func(v float64) bool {
-			s := live.DefaultSettings()
+			s := setting.Default()
 			switch n, ok := numbers[p.Key]; {
 			case ok:
 				n.Set(&s.Params, v)
@@ -29,6 +29,8 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 				s.PauseRepetition = int(v)
 			case p.Key == "must_call":
 				s.MustCall = int(v)
+			case p.Key == "thinking_budget":
+				s.ThinkingBudget = int(v)
 			default:
 				s.MaxTokens = int(v)
 			}
@@ -58,7 +60,7 @@ func TestPage_FieldsTakeWhatTheServerTakes(t *testing.T) {
 // The page must render whatever the model is called.
 func TestPage_EscapesTheModelsName(t *testing.T) {
 	var buf bytes.Buffer
-	page := web.Page{Engine: view.Engine(infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(live.DefaultSettings())}
+	page := web.Page{Engine: view.Engine(infer.Status{Model: infer.ModelInfo{Name: `"><script>pwned=1</script>`}}), Params: params(setting.Default())}
 	if err := web.Playground(page).Render(context.Background(), &buf); err != nil {
 		t.Fatal(err)
 	}

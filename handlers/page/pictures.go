@@ -8,9 +8,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/handlers/attached"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 )
 
@@ -18,14 +18,14 @@ import (
 
 // addPicture answers POST /pictures, whose body is a picture file. The response says how the picture is named in a message.
 func (h *Handlers) addPicture(c echo.Context) error {
-	data, err := io.ReadAll(io.LimitReader(c.Request().Body, live.MaxPictureBytes+1))
+	data, err := io.ReadAll(io.LimitReader(c.Request().Body, attached.MaxBytes+1))
 	if err != nil {
 		return err
 	}
-	if len(data) > live.MaxPictureBytes {
-		return failure.New(failure.BodyTooLarge, "the picture has more than %s, the most that one can have; send a smaller one", units.ByteSize(live.MaxPictureBytes))
+	if len(data) > attached.MaxBytes {
+		return fault.Errorf(fault.CodeBodyTooLarge, "the picture has more than %s, the most that one can have; send a smaller one", units.ByteSize(attached.MaxBytes))
 	}
-	p, err := h.Live.AddPicture(c.Request().Context(), principal(c), data)
+	p, err := h.Live.Uploads.Add(c.Request().Context(), principal(c), data)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (h *Handlers) addPicture(c echo.Context) error {
 
 // uploadedPicture answers GET /pictures/:hash with a picture that the asker uploaded and has not sent yet.
 func (h *Handlers) uploadedPicture(c echo.Context) error {
-	p, err := h.Live.UploadedPicture(principal(c), c.Param("hash"))
+	p, err := h.Live.Uploads.Get(principal(c), c.Param("hash"))
 	if err != nil {
 		return err
 	}
@@ -61,15 +61,15 @@ func (h *Handlers) formPictures(c echo.Context) (hashes []string, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, failure.Invalid("pictures", "the form cannot be read: %v", err)
+		return nil, fault.Invalid("pictures", "the form cannot be read: %v", err)
 	}
 	files := slices.DeleteFunc(form.File["pictures"], func(f *multipart.FileHeader) bool { return f.Filename == "" }) // none was chosen
-	if len(files) > live.MaxPictures {
-		return nil, failure.Invalid("pictures", "the message has %d pictures, and at most %d fit; send several messages", len(files), live.MaxPictures)
+	if len(files) > attached.MaxPictures {
+		return nil, fault.Invalid("pictures", "the message has %d pictures, and at most %d fit; send several messages", len(files), attached.MaxPictures)
 	}
 	for _, file := range files {
-		if file.Size > live.MaxPictureBytes {
-			return nil, failure.Invalid("pictures", "%s has %s, and a picture can have at most %s; send a smaller one", httpio.Shorten(file.Filename), units.ByteSize(file.Size), units.ByteSize(live.MaxPictureBytes))
+		if file.Size > attached.MaxBytes {
+			return nil, fault.Invalid("pictures", "%s has %s, and a picture can have at most %s; send a smaller one", httpio.Shorten(file.Filename), units.ByteSize(file.Size), units.ByteSize(attached.MaxBytes))
 		}
 		hash, err := h.formPicture(c, file)
 		if err != nil {
@@ -85,6 +85,6 @@ func (h *Handlers) formPicture(c echo.Context, file *multipart.FileHeader) (hash
 	if err != nil {
 		return "", err
 	}
-	p, err := h.Live.AddPicture(c.Request().Context(), principal(c), data)
+	p, err := h.Live.Uploads.Add(c.Request().Context(), principal(c), data)
 	return p.Hash, err
 }

@@ -17,7 +17,9 @@ import (
 
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/presets"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/readtext"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
@@ -32,15 +34,15 @@ const PresetFormat = "m40-llm-presets-1"
 
 // Preset is a preset in JSON. The seed in its settings is always -1.
 type Preset struct {
-	ID       string        `json:"id"`
-	Name     string        `json:"name"`
-	About    string        `json:"about,omitempty"`
-	System   string        `json:"system,omitempty"`
-	Settings live.Settings `json:"settings"`
-	Builtin  bool          `json:"builtin,omitempty"`
+	ID       string           `json:"id"`
+	Name     string           `json:"name"`
+	About    string           `json:"about,omitempty"`
+	System   string           `json:"system,omitempty"`
+	Settings setting.Settings `json:"settings"`
+	Builtin  bool             `json:"builtin,omitempty"`
 }
 
-func newPreset(p live.Preset) Preset {
+func newPreset(p presets.Preset) Preset {
 	return Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Settings: p.Settings, Builtin: p.Builtin}
 }
 
@@ -49,7 +51,7 @@ func newPreset(p live.Preset) Preset {
 // links back to it. Scripts get {"presets":[…]}.
 func (h *Handlers) presetsPage(c echo.Context) error {
 	if httpio.WantsJSON(c.Request()) {
-		list, err := h.Live.Presets(c.Request().Context(), principal(c))
+		list, err := h.Presets.List(c.Request().Context(), principal(c))
 		if err != nil {
 			return err
 		}
@@ -69,7 +71,7 @@ func (h *Handlers) presetsPage(c echo.Context) error {
 // presets returns the page for the parameters of a request: those of its query or, if a form
 // was refused, of the form. Without id it shows the preset of the chat, or the first preset.
 func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
-	list, err := h.Live.Presets(c.Request().Context(), principal(c))
+	list, err := h.Presets.List(c.Request().Context(), principal(c))
 	if err != nil {
 		return web.Presets{}, err
 	}
@@ -83,8 +85,8 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 		}
 		page.Chat, page.Title, chosen = chat.ID(), snapshot.Title, snapshot.Panel.Preset
 	}
-	find := func(id string) (live.Preset, bool) {
-		i := slices.IndexFunc(list, func(p live.Preset) bool { return p.ID == id })
+	find := func(id string) (presets.Preset, bool) {
+		i := slices.IndexFunc(list, func(p presets.Preset) bool { return p.ID == id })
 		if i < 0 {
 			return list[0], false
 		}
@@ -95,21 +97,24 @@ func (h *Handlers) presets(c echo.Context) (web.Presets, error) {
 	case id == "":
 		shown, _ = find(chosen)
 	case !found:
-		return web.Presets{}, live.ErrNoPreset
+		return web.Presets{}, presets.ErrNoPreset
 	}
 	base, _ := find(c.FormValue("against"))
+	if i := slices.IndexFunc(list, func(p presets.Preset) bool { return p.ID != shown.ID }); i >= 0 && base.ID == shown.ID {
+		base = list[i]
+	}
 	page.Against, page.Shown = base.ID, presetView(shown, base)
 	for _, p := range list {
 		page.List = append(page.List, web.Preset{ID: p.ID, Name: p.Name, About: p.About, Builtin: p.Builtin})
 	}
-	if p, err := h.Live.DeletedPreset(c.Request().Context(), principal(c), c.QueryParam("deleted")); err == nil {
+	if p, err := h.Presets.Deleted(c.Request().Context(), principal(c), c.QueryParam("deleted")); err == nil {
 		page.Deleted = &web.Preset{ID: p.ID, Name: p.Name}
 	}
 	return page, nil
 }
 
 // presetView describes a preset and how it differs from base.
-func presetView(p, base live.Preset) web.Preset {
+func presetView(p, base presets.Preset) web.Preset {
 	view := web.Preset{ID: p.ID, Name: p.Name, About: p.About, System: p.System, Builtin: p.Builtin, Base: base.Name}
 	values, baseValues := settingValues(p.Settings), settingValues(base.Settings)
 	for _, param := range params(base.Settings) {
@@ -126,18 +131,42 @@ func presetView(p, base live.Preset) web.Preset {
 	const asTheModel = "as the model does"
 	thinking := web.DiffText("thinking", "Thinking", string(p.Settings.Thinking), string(base.Settings.Thinking), asTheModel)
 	thinking.Choices = []web.Choice{{Label: asTheModel}}
-	for _, t := range []live.Thinking{live.ThinkingOn, live.ThinkingOff, live.ThinkingLow, live.ThinkingMedium, live.ThinkingHigh} {
+	for _, t := range []setting.Thinking{setting.ThinkingOn, setting.ThinkingOff, setting.ThinkingLow, setting.ThinkingMedium, setting.ThinkingHigh} {
 		thinking.Choices = append(thinking.Choices, web.Choice{Value: string(t), Label: string(t)})
 	}
 	tools := web.DiffText("tools", "Tools", p.Settings.Tools, base.Settings.Tools, "none")
 	tools.Raw, tools.Lines, tools.Help = p.Settings.Tools, true, "A JSON array of functions, as in the API."
-	view.Rows = append(view.Rows, order, thinking, tools)
+	biases := web.DiffText("token_biases", "Biased tokens", biasText(p.Settings.TokenBiases), biasText(base.Settings.TokenBiases), "none")
+	biases.Raw, biases.Lines, biases.Help = biasText(p.Settings.TokenBiases), true, "One JSON object per line: id, text, model, bias. A bias of -1000 keeps a token out."
+	view.Rows = append(view.Rows, biases, order, thinking)
+	view.Rows = append(view.Rows, formatRows(p.Settings.OutputFormat, base.Settings.OutputFormat)...)
+	view.Rows = append(view.Rows, tools)
 	return view
 }
 
+// outputTypes are the words for the kinds of output format.
+var outputTypes = []web.Choice{
+	{Label: "text"}, {Value: string(setting.OutputJSON), Label: "JSON"}, {Value: string(setting.OutputSchema), Label: "JSON schema"}, {Value: string(setting.OutputGrammar), Label: "GBNF"},
+}
+
+// formatRows compares two output formats.
+func formatRows(is, was setting.OutputFormat) []web.DiffRow {
+	word := func(f setting.OutputFormat) string {
+		i := slices.IndexFunc(outputTypes, func(c web.Choice) bool { return c.Value == string(f.Type) })
+		return outputTypes[max(0, i)].Label
+	}
+	kind := web.DiffText("output_format", "Output format", word(is), word(was), "")
+	kind.Raw, kind.Choices = string(is.Type), outputTypes
+	schema := web.DiffText("output_schema", "JSON schema", is.Schema, was.Schema, "none")
+	schema.Lines, schema.Help = true, "For the output format JSON schema."
+	grammar := web.DiffText("output_grammar", "Grammar", is.Grammar, was.Grammar, "none")
+	grammar.Lines, grammar.Help = true, "For the output format GBNF."
+	return []web.DiffRow{kind, schema, grammar}
+}
+
 // settingValues returns the numeric settings by their names in JSON.
-func settingValues(s live.Settings) map[string]float64 {
-	values := map[string]float64{"max_tokens": float64(s.MaxTokens), "pause_repetition": float64(s.PauseRepetition), "must_call": float64(s.MustCall)}
+func settingValues(s setting.Settings) map[string]float64 {
+	values := map[string]float64{"max_tokens": float64(s.MaxTokens), "thinking_budget": float64(s.ThinkingBudget), "pause_repetition": float64(s.PauseRepetition), "must_call": float64(s.MustCall)}
 	for _, n := range sample.Numbers() {
 		values[n.Name] = n.Get(&s.Params)
 	}
@@ -145,8 +174,33 @@ func settingValues(s live.Settings) map[string]float64 {
 }
 
 // listValues returns pointers to the settings that are lists of texts, by their names in JSON.
-func listValues(s *live.Settings) map[string]*[]string {
+func listValues(s *setting.Settings) map[string]*[]string {
 	return map[string]*[]string{"stop": &s.Stop, "banned_strings": &s.BannedStrings, "dry_sequence_breakers": &s.DryBreakers}
+}
+
+// biasText writes biases as JSON, one per line.
+func biasText(list []setting.TokenBias) string {
+	lines := make([]string, len(list))
+	for i, b := range list {
+		data, _ := json.Marshal(b) // validated settings have finite numbers
+		lines[i] = string(data)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// parseBiases reads what biasText writes.
+func parseBiases(text string) (list []setting.TokenBias, err error) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		var b setting.TokenBias
+		if err := json.Unmarshal([]byte(line), &b); err != nil {
+			return nil, err
+		}
+		list = append(list, b)
+	}
+	return list, nil
 }
 
 // chainText returns the labels of the stages of a sampler chain; empty for the default order.
@@ -213,7 +267,7 @@ func stagesOf(text string) (keys []string) {
 
 // readSettings sets s from the fields that the form has. wrong maps the names of invalid fields
 // to what is wrong with them.
-func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
+func readSettings(form url.Values, s *setting.Settings) (wrong map[string]string) {
 	wrong = map[string]string{}
 	value := func(key string, whole bool, min, max float64, set func(float64)) {
 		if !form.Has(key) {
@@ -232,7 +286,8 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 	for _, n := range sample.Numbers() {
 		value(n.Name, n.Whole, n.Min, n.Max, func(v float64) { n.Set(&s.Params, v) })
 	}
-	value("max_tokens", true, -1, live.MaxTokens, func(v float64) { s.MaxTokens = int(v) })
+	value("max_tokens", true, -1, setting.MaxTokens, func(v float64) { s.MaxTokens = int(v) })
+	value("thinking_budget", true, 0, setting.MaxTokens, func(v float64) { s.ThinkingBudget = int(v) })
 	value("pause_repetition", true, 0, 1, func(v float64) { s.PauseRepetition = int(v) })
 	value("must_call", true, 0, 1, func(v float64) { s.MustCall = int(v) })
 	for key, list := range listValues(s) {
@@ -247,7 +302,22 @@ func readSettings(form url.Values, s *live.Settings) (wrong map[string]string) {
 		}
 	}
 	if form.Has("thinking") {
-		s.Thinking = live.Thinking(form.Get("thinking"))
+		s.Thinking = setting.Thinking(form.Get("thinking"))
+	}
+	if form.Has("output_format") {
+		s.OutputFormat.Type = setting.OutputType(form.Get("output_format"))
+	}
+	for key, text := range map[string]*string{"output_schema": &s.OutputFormat.Schema, "output_grammar": &s.OutputFormat.Grammar} {
+		if form.Has(key) {
+			*text = strings.TrimSpace(strings.ReplaceAll(form.Get(key), "\r\n", "\n"))
+		}
+	}
+	if form.Has("token_biases") {
+		if list, err := parseBiases(form.Get("token_biases")); err != nil {
+			wrong["token_biases"] = "Each line must be a JSON object with id, text, model and bias."
+		} else {
+			s.TokenBiases = list
+		}
 	}
 	if form.Has("tools") {
 		s.Tools = strings.TrimSpace(form.Get("tools"))
@@ -274,23 +344,23 @@ func readPresetForm(c echo.Context) (presetForm, error) {
 }
 
 // fill sets p from the fields that the form has.
-func (f presetForm) fill(p *live.Preset) error {
+func (f presetForm) fill(p *presets.Preset) error {
 	if f.System != nil {
 		p.System = *f.System
 	}
 	if len(f.Settings) == 0 {
 		return nil
 	}
-	p.Settings = live.DefaultSettings()
+	p.Settings = setting.Default()
 	return decodePresetSettings(f.Settings, "settings", &p.Settings)
 }
 
-func decodePresetSettings(data []byte, place string, settings *live.Settings) error {
+func decodePresetSettings(data []byte, place string, settings *setting.Settings) error {
 	if err := httpio.DecodeStrict(data, place, settings); err != nil {
 		return err
 	}
 	if settings.Seed != -1 {
-		return failure.Invalid(place+".seed", "%s.seed is %d, but a preset has no seed; omit it", place, settings.Seed)
+		return fault.Invalid(place+".seed", "%s.seed is %d, but a preset has no seed; omit it", place, settings.Seed)
 	}
 	return nil
 }
@@ -301,14 +371,14 @@ func (h *Handlers) createPreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := live.Preset{Name: form.Name, Settings: live.DefaultSettings()}
+	p := presets.Preset{Name: form.Name, Settings: setting.Default()}
 	if err := form.fill(&p); err != nil {
 		return err
 	}
 	if form.From != "" {
-		p, err = h.Live.CopyPreset(c.Request().Context(), principal(c), form.From)
+		p, err = h.Presets.Copy(c.Request().Context(), principal(c), form.From)
 	} else {
-		p, err = h.Live.CreatePreset(c.Request().Context(), principal(c), p)
+		p, err = h.Presets.Create(c.Request().Context(), principal(c), p)
 	}
 	if err != nil {
 		return err
@@ -329,11 +399,11 @@ func (h *Handlers) savePreset(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &form); err != nil {
 		return err
 	}
-	p := live.Preset{Settings: live.DefaultSettings()}
+	p := presets.Preset{Settings: setting.Default()}
 	if err := form.fill(&p); err != nil {
 		return err
 	}
-	p, err := h.Live.SavePreset(c.Request().Context(), principal(c), c.Param("id"), p.System, p.Settings)
+	p, err := h.Presets.Save(c.Request().Context(), principal(c), c.Param("id"), p.System, p.Settings)
 	if err != nil {
 		return err
 	}
@@ -346,9 +416,9 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	form, err := c.FormParams()
 	if err != nil {
-		return failure.Invalid("", "the form cannot be read: %v", err)
+		return fault.Invalid("", "the form cannot be read: %v", err)
 	}
-	p, err := h.Live.Preset(ctx, principal(c), id)
+	p, err := h.Presets.Get(ctx, principal(c), id)
 	if err != nil {
 		return err
 	}
@@ -360,7 +430,7 @@ func (h *Handlers) savePresetForm(c echo.Context) error {
 	}
 	wrong := readSettings(form, &p.Settings)
 	if len(wrong) == 0 {
-		if err = h.Live.ReplacePreset(ctx, principal(c), p); err == nil {
+		if err = h.Presets.Replace(ctx, principal(c), p); err == nil {
 			return c.Redirect(http.StatusSeeOther, presetsAfter(c, id))
 		}
 		f := failure.Describe(err)
@@ -400,12 +470,12 @@ func presetsAfter(c echo.Context, id string) string {
 func (h *Handlers) usePreset(c echo.Context) error {
 	ctx, chat := c.Request().Context(), c.FormValue("chat")
 	if chat != "" {
-		if err := h.Live.UsePreset(ctx, principal(c), chat, c.Param("id")); err != nil {
+		if err := h.Presets.Use(ctx, principal(c), chat, c.Param("id")); err != nil {
 			return err
 		}
 		return changed(c, "/c/"+chat)
 	}
-	p, err := h.Live.Preset(ctx, principal(c), c.Param("id"))
+	p, err := h.Presets.Get(ctx, principal(c), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -417,14 +487,14 @@ func (h *Handlers) renamePreset(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Live.RenamePreset(c.Request().Context(), principal(c), c.Param("id"), form.Name); err != nil {
+	if err := h.Presets.Rename(c.Request().Context(), principal(c), c.Param("id"), form.Name); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
 }
 
 func (h *Handlers) deletePreset(c echo.Context) error {
-	if err := h.Live.DeletePreset(c.Request().Context(), principal(c), c.Param("id")); err != nil {
+	if err := h.Presets.Delete(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	query := url.Values{"deleted": {c.Param("id")}}
@@ -435,7 +505,7 @@ func (h *Handlers) deletePreset(c echo.Context) error {
 }
 
 func (h *Handlers) restorePreset(c echo.Context) error {
-	if err := h.Live.RestorePreset(c.Request().Context(), principal(c), c.Param("id")); err != nil {
+	if err := h.Presets.Restore(c.Request().Context(), principal(c), c.Param("id")); err != nil {
 		return err
 	}
 	return changed(c, presetsAfter(c, c.Param("id")))
@@ -458,15 +528,15 @@ type ExportedPreset struct {
 // but the built-in ones.
 func (h *Handlers) exportPresets(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.QueryParam("id")
-	var list []live.Preset
+	var list []presets.Preset
 	var err error
 	title := "presets"
 	if id == "" {
-		list, err = h.Live.Presets(ctx, principal(c))
+		list, err = h.Presets.List(ctx, principal(c))
 	} else {
-		var p live.Preset
-		p, err = h.Live.Preset(ctx, principal(c), id)
-		list, title = []live.Preset{p}, p.Name
+		var p presets.Preset
+		p, err = h.Presets.Get(ctx, principal(c), id)
+		list, title = []presets.Preset{p}, p.Name
 	}
 	if err != nil {
 		return err
@@ -498,13 +568,13 @@ func (h *Handlers) importPresets(c echo.Context) error {
 		return err
 	}
 	if data, err = readtext.Clean(data); err != nil {
-		return failure.Invalid("file", "the file cannot be used: %v", err)
+		return fault.Invalid("file", "the file cannot be used: %v", err)
 	}
 	list, err := readPresets(data)
 	if err != nil {
 		return err
 	}
-	added, err := h.Live.ImportPresets(c.Request().Context(), principal(c), list)
+	added, err := h.Presets.Import(c.Request().Context(), principal(c), list)
 	if err != nil {
 		return err
 	}
@@ -519,24 +589,24 @@ func (h *Handlers) importPresets(c echo.Context) error {
 }
 
 // readPresets parses a file of presets. The file is not trusted.
-func readPresets(data []byte) ([]live.Preset, error) {
+func readPresets(data []byte) ([]presets.Preset, error) {
 	const export = "export presets as JSON, and import that file"
 	if err := httpio.CheckDepth(data); err != nil {
 		return nil, err
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
-		return nil, failure.Invalid("file", "the file is not a JSON object, or is truncated: %s", export)
+		return nil, fault.Invalid("file", "the file is not a JSON object, or is truncated: %s", export)
 	}
 	var file PresetFile
 	if err := httpio.DecodeStrict(data, "", &file); err != nil {
 		return nil, err
 	}
 	if file.Format != PresetFormat {
-		return nil, failure.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(file.Format), PresetFormat)
+		return nil, fault.Invalid("format", "format is %q, but this program reads %q", httpio.Shorten(file.Format), PresetFormat)
 	}
-	var list []live.Preset
+	var list []presets.Preset
 	for i, in := range file.Presets {
-		p := live.Preset{Name: in.Name, System: in.System, Settings: live.DefaultSettings()}
+		p := presets.Preset{Name: in.Name, System: in.System, Settings: setting.Default()}
 		if len(in.Settings) > 0 {
 			if err := decodePresetSettings(in.Settings, fmt.Sprintf("presets[%d].settings", i), &p.Settings); err != nil {
 				return nil, err

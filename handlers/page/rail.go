@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,14 +10,14 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
 )
 
-// RailRows is how many chats the rail, the list beside the chat, shows at once; a link leads
+// RailRows is how many chats the rail, the list next to the chat, shows at once; a link leads
 // to older ones.
 const RailRows = 200
 
@@ -44,10 +45,10 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 	if r.Folder != "" {
 		filter.Folder = &r.Folder
 	}
-	list, err := h.Live.Conversations(ctx, who, filter)
-	if now := h.Live.FolderNow(who, r.Folder); err == nil && len(list) == 0 && now != r.Folder {
+	list, err := h.Live.List.Conversations(ctx, who, filter)
+	if now := h.Live.List.FolderNow(who, r.Folder); err == nil && len(list) == 0 && now != r.Folder {
 		r.Folder = now // the address has a name that the folder had before
-		list, err = h.Live.Conversations(ctx, who, filter)
+		list, err = h.Live.List.Conversations(ctx, who, filter)
 	}
 	if err != nil {
 		return web.Rail{}, err
@@ -56,7 +57,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 		list = list[:RailRows]
 		r.Older = formatCursor(list[RailRows-1].Cursor())
 	}
-	shared, err := h.Live.SharedChats(ctx, who)
+	shared, err := h.Live.Links.SharedChats(ctx, who)
 	if err != nil {
 		return web.Rail{}, err
 	}
@@ -65,7 +66,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 			ID: c.ID, Title: c.Title, At: c.Updated, Live: h.Live.Running(who, c.ID), Pinned: c.Pinned, Archived: c.Archived, Shared: shared[c.ID], Folder: c.Folder,
 		})
 	}
-	folders, err := h.Live.Folders(ctx, who)
+	folders, err := h.Live.List.Folders(ctx, who)
 	for _, f := range folders {
 		r.Folders = append(r.Folders, web.Folder{Name: f.Name, Chats: f.Conversations})
 	}
@@ -74,7 +75,7 @@ func (h *Handlers) rail(c echo.Context, current string) (web.Rail, error) {
 
 // search adds the chats that contain the words of the query to the rail.
 func (h *Handlers) search(c echo.Context, r *web.Rail, after store.Cursor) error {
-	found, err := h.Live.Search(c.Request().Context(), principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
+	found, err := h.Live.List.Search(c.Request().Context(), principal(c), store.Query{Text: r.Query, Before: after.Activity, Limit: RailRows / 2})
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func parseCursor(text string) (c store.Cursor, err error) {
 	number, pinned := strings.CutPrefix(text, "p")
 	c.Pinned = pinned
 	if c.Activity, err = strconv.ParseInt(number, 10, 64); err != nil || c.Activity < 1 {
-		return c, failure.Invalid("after", "after is %q, but must be from the link to older chats", httpio.Shorten(text))
+		return c, fault.Invalid("after", "after is %q, but must be from the link to older chats", httpio.Shorten(text))
 	}
 	return c, nil
 }
@@ -116,6 +117,9 @@ func (h *Handlers) foundRows(who live.Principal, found store.Found) []web.Conver
 		}
 		seen[hit.Conversation] = true
 		row := web.ConversationRow{ID: hit.Conversation, Title: hit.Title, At: hit.Created, Live: h.Live.Running(who, hit.Conversation)}
+		if hit.Message == 0 && !hit.Snippet.CutAfter {
+			row.Marked = marked(hit.Snippet, 0)
+		}
 		if hit.Message != 0 {
 			row.Hit, row.Message = passage(hit.Snippet), hit.Message
 		}
@@ -126,18 +130,41 @@ func (h *Handlers) foundRows(who live.Principal, found store.Found) []web.Conver
 
 // passage returns the part of a snippet that begins shortly before the first match, because
 // the rail shows only one line of it.
-func passage(s store.Snippet) string {
+func passage(s store.Snippet) []web.Passage {
 	const before = 20 // bytes
-	text, cut := s.Text, s.CutBefore
+	from, cut := 0, s.CutBefore
 	if len(s.Marks) > 0 && s.Marks[0].Start > before {
-		from := s.Marks[0].Start - before
-		if i := strings.IndexByte(text[from:s.Marks[0].Start], ' '); i >= 0 {
-			text, cut = text[from+i+1:], true
+		from = s.Marks[0].Start - before
+		if i := strings.IndexByte(s.Text[from:s.Marks[0].Start], ' '); i >= 0 {
+			from, cut = from+i+1, true
+		} else {
+			from = 0
 		}
 	}
-	text = strings.Join(strings.Fields(text), " ")
+	parts := marked(s, from)
 	if cut {
-		text = "… " + text
+		parts = append([]web.Passage{{Text: "… "}}, parts...)
 	}
-	return text
+	return parts
 }
+
+// marked returns a snippet from a byte on in parts, with white space as it is in one line.
+func marked(s store.Snippet, from int) (parts []web.Passage) {
+	add := func(to int, found bool) {
+		text := spaces.ReplaceAllString(s.Text[from:to], " ")
+		if len(parts) == 0 {
+			text = strings.TrimLeft(text, " ")
+		}
+		if from = to; text != "" {
+			parts = append(parts, web.Passage{Text: text, Found: found})
+		}
+	}
+	for _, m := range s.Marks {
+		add(m.Start, false)
+		add(m.End, true)
+	}
+	add(len(s.Text), false)
+	return parts
+}
+
+var spaces = regexp.MustCompile(`\s+`)

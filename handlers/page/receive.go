@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 )
 
 const (
@@ -40,7 +40,7 @@ func (i *imports) receive(body io.Reader) (*received, error) {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if errors.Is(err, syscall.ENOSPC) {
-		err = failure.New(failure.DiskFull, "nothing was changed: the disk of %s has no space for the file; free some space and try again", os.TempDir())
+		err = fault.Errorf(fault.CodeDiskFull, "nothing was changed: the disk of %s has no space for the file; free some space and try again", os.TempDir())
 	}
 	if err != nil {
 		r.Close()
@@ -53,7 +53,7 @@ func (i *imports) receive(body io.Reader) (*received, error) {
 func (r *received) Write(p []byte) (int, error) {
 	r.bytes += int64(len(p))
 	if r.all.bytes.Add(int64(len(p))) > maxReceived {
-		return 0, failure.New(failure.TooLargeForNow, "nothing was changed: other files are being imported, and together they would exceed %d bytes; try again when they are finished", maxReceived)
+		return 0, fault.Errorf(fault.CodeTooLargeForNow, "nothing was changed: other files are being imported, and together they would exceed %d bytes; try again when they are finished", maxReceived)
 	}
 	return r.file.Write(p)
 }

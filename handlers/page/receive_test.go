@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"m40-llm/handlers/failure"
+	"m40-llm/infer/fault"
 )
 
 func TestFilesThatAreImportedAtOnceHaveALimitTogether(t *testing.T) {
 	var all imports
 	all.bytes.Store(maxReceived - 10)
-	if _, err := all.receive(strings.NewReader("more than ten bytes")); failure.Describe(err).Code != failure.TooLargeForNow {
+	if _, err := all.receive(strings.NewReader("more than ten bytes")); failure.Describe(err).Code != fault.CodeTooLargeForNow {
 		t.Errorf("beside others that leave too little room: %v", err)
 	}
 	broken := errors.New("the connection broke")

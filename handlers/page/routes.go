@@ -13,16 +13,19 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/compare"
+	"m40-llm/handlers/document"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/presets"
 )
 
 // Handlers serves the pages. All fields must be set.
 type Handlers struct {
 	Live         *live.Service
+	Presets      *presets.Service
 	Compare      *compare.Service
 	Inspect      *inspect.Service
 	Guests       *guest.Service
@@ -30,10 +33,11 @@ type Handlers struct {
 	Activity     *activity.Service
 	Gate         *gate.Gate
 	Log          *slog.Logger
-	PingInterval time.Duration // after so long without an event, a growing page gets a comment
-	Version      string        // of this program
-	Alone        bool          // other machines do not reach the server
-	People       bool          // there are pages of people, with their devices and keys
+	Documents    *document.Reader // nil: this server makes no text of PDF and DOCX files
+	PingInterval time.Duration    // after so long without an event, a growing page gets a comment
+	Version      string           // of this program
+	Alone        bool             // other machines do not reach the server
+	People       bool             // there are pages of people, with their devices and keys
 
 	asked   sentForms
 	imports imports
@@ -71,6 +75,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/c/:id/tokens/:answer/judge", h.judgeAnswer)
 	e.POST("/c/:id/score/:answer", h.scorePrompt)
 	e.GET("/c/:id/score/:answer/:index", h.scoredToken)
+	e.GET("/c/:id/looked/:answer/:index", h.pictureSight)
+	e.POST("/c/:id/looked/:answer/:index", h.lookAtPicture)
 	e.GET("/c/:id/cache", h.chatCache)
 	e.POST("/c/:id/cache/remove", h.removeChatCache)
 	e.POST("/caches", managesModels(h.setCacheLimit))
@@ -84,6 +90,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/folders/rename", h.renameFolder)
 	e.POST("/import", h.importChat)
 	e.POST("/count", h.countDraft)
+	e.POST("/documents", h.readDocument)
 	e.POST("/pictures", h.addPicture)
 	e.GET("/pictures/:hash", h.uploadedPicture)
 
@@ -91,6 +98,8 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/activity/:answer/stop", h.stopAnswer)
 
 	e.Match(getOrHead, "/settings", h.settingsPage)
+	e.Match(getOrHead, "/help", h.helpPage)
+	e.Match(getOrHead, "/help/:name", h.helpPage)
 	e.POST("/settings/limits", managesModels(h.setLimits))
 
 	e.POST("/models/find", managesModels(h.findModel))

@@ -3,33 +3,22 @@ package page
 import (
 	"math"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/view"
 	"m40-llm/infer"
 )
 
-// scoreLine is a line of the response to scorePrompt: progress, then the result or an error.
+// scoreLine is a line of the response to scorePrompt: progress, then the result.
 type scoreLine struct {
 	Queued  *infer.Queued  `json:"queued,omitempty"`
 	Loading *infer.Loading `json:"loading,omitempty"`
 	Prefill *infer.Prefill `json:"prefill,omitempty"`
 	Scored  *view.Scored   `json:"scored,omitempty"`
-	Error   *scoreError    `json:"error,omitempty"`
 }
-
-type scoreError struct {
-	Title   string `json:"title"`
-	Message string `json:"message"`
-}
-
-// scoreEvery is the least time between two lines of progress.
-const scoreEvery = 50 * time.Millisecond
 
 // scorePrompt answers POST /c/:id/score/:answer, whose body may name another model: the tokens of the
 // prompt of an answer, and with another model those of the answer too, as their model scores them in one
@@ -43,36 +32,17 @@ func (h *Handlers) scorePrompt(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &other); err != nil {
 		return err
 	}
-	var lines *httpio.Lines
-	var last time.Time
-	send := func(line scoreLine) error {
-		if lines == nil {
-			opened, err := httpio.OpenLines(c)
-			if err != nil {
-				return err
-			}
-			lines = &opened
-		}
-		return lines.Send(line)
-	}
+	lines := &progressLines{c: c}
 	scored, err := h.Inspect.Score(c.Request().Context(), principal(c), chat, answer, other, func(e infer.Event) {
-		if now := time.Now(); now.Sub(last) >= scoreEvery && (e.Queued != nil || e.Loading != nil || e.Prefill != nil) {
-			last = now
-			_ = send(scoreLine{Queued: e.Queued, Loading: e.Loading, Prefill: e.Prefill}) // a client that is gone cancels the context
+		if e.Queued != nil || e.Loading != nil || e.Prefill != nil {
+			lines.progress(scoreLine{Queued: e.Queued, Loading: e.Loading, Prefill: e.Prefill}, false)
 		}
 	})
-	if err != nil && lines == nil {
-		return err
-	}
 	if err != nil {
-		f := failure.Describe(err)
-		if f.Status >= http.StatusInternalServerError {
-			h.Log.Error("a prompt was not scored", "error", err)
-		}
-		return send(scoreLine{Error: &scoreError{Title: f.Title, Message: f.Text}})
+		return h.fail(lines, "a prompt was not scored", err)
 	}
 	v := view.ScoredOf(scored)
-	return send(scoreLine{Scored: &v})
+	return lines.send(scoreLine{Scored: &v})
 }
 
 // scoredToken answers GET /c/:id/score/:answer/:index: one token of a scored prompt, 0 being the first,

@@ -8,9 +8,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -31,11 +31,11 @@ func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Set
 	if h.People {
 		s.Keys = "/people/" + who.Owner
 	}
-	limits, used, err := h.Live.RowLimits(ctx, who)
+	limits, used, err := h.Live.Disk.RowLimits(ctx, who)
 	if err != nil {
 		return err
 	}
-	caches, err := h.Live.KVCaches(who)
+	caches, err := h.Live.Disk.KVCaches(who)
 	if err != nil {
 		return err
 	}
@@ -73,13 +73,13 @@ func (h *Handlers) setLimits(c echo.Context) error {
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return h.refuseSettings(c, failure.Invalid(field.name, "%s is %q, but must be a whole number", field.name, httpio.Shorten(text)))
+			return h.refuseSettings(c, fault.Invalid(field.name, "%s is %q, but must be a whole number", field.name, httpio.Shorten(text)))
 		}
 		*field.value = n
 	}
-	err := h.Live.SetRowLimits(c.Request().Context(), principal(c), limits)
+	err := h.Live.Disk.SetRowLimits(c.Request().Context(), principal(c), limits)
 	if err == nil && caches >= 0 {
-		err = h.Live.SetKVLimit(c.Request().Context(), principal(c), caches)
+		err = h.Live.Disk.SetKVLimit(c.Request().Context(), principal(c), caches)
 	}
 	if err != nil {
 		return h.refuseSettings(c, err)

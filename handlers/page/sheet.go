@@ -12,10 +12,11 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/compare"
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
-	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -30,7 +31,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 	if wanted != "" && wanted != "last" {
 		var err error
 		if id, err = strconv.ParseInt(wanted, 10, 64); err != nil || id < 1 {
-			return failure.Invalid("question", "question is %q, but must be the number of a message, or last", httpio.Shorten(wanted))
+			return fault.Invalid("question", "question is %q, but must be the number of a message, or last", httpio.Shorten(wanted))
 		}
 	}
 	chat, err := h.Live.Chat(ctx, who, c.Param("id"))
@@ -57,7 +58,7 @@ func (h *Handlers) sheetPage(c echo.Context) error {
 }
 
 // sheetTokens returns the limit that the form suggests for each answer: with it, the largest sheet fits.
-func sheetTokens(panel live.Settings) int {
+func sheetTokens(panel setting.Settings) int {
 	const most = compare.MaxSheetTokens / compare.MaxCells
 	if panel.MaxTokens < 1 {
 		return most
@@ -66,7 +67,7 @@ func sheetTokens(panel live.Settings) int {
 }
 
 // axes returns the settings that a sheet can vary, each with values to begin with.
-func axes(panel live.Settings) (list []web.SheetSetting) {
+func axes(panel setting.Settings) (list []web.SheetSetting) {
 	for _, p := range params(panel) {
 		if p.Key == "max_tokens" || p.On != 0 {
 			continue
@@ -217,7 +218,7 @@ func (h *Handlers) waitForCells(ctx context.Context, sse httpio.SSE, changed <-c
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-h.Live.Closing():
-			return live.ErrClosed
+			return owned.ErrClosed
 		case <-silence.C:
 			if err := sse.Comment("ping"); err != nil {
 				return err

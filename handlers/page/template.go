@@ -6,8 +6,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -35,7 +35,7 @@ func (h *Handlers) changeTemplate(c echo.Context) error {
 	switch c.FormValue("do") {
 	case "save":
 		if strings.TrimSpace(t.Source) == "" {
-			err = failure.Invalid("source", "the template is empty; to use that of the file again, reset it")
+			err = fault.Invalid("source", "the template is empty; to use that of the file again, reset it")
 		} else {
 			err = h.Models.WriteTemplate(t.Name, t.Source)
 		}
@@ -68,7 +68,7 @@ func (h *Handlers) chatTemplate(c echo.Context, name, chat string) (web.ChatTemp
 	case info.Path == "":
 		t.Fixed = "The built-in model keeps its template. You can preview another one."
 	}
-	list, err := h.Live.Conversations(c.Request().Context(), principal(c), store.Filter{Limit: previewChats})
+	list, err := h.Live.List.Conversations(c.Request().Context(), principal(c), store.Filter{Limit: previewChats})
 	if err != nil {
 		return web.ChatTemplate{}, err
 	}

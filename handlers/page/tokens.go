@@ -7,10 +7,11 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -65,7 +66,7 @@ func (h *Handlers) answerToken(c echo.Context) error {
 		return err
 	}
 	if at < 0 || len(list) == 0 {
-		return failure.Invalid("index", "the answer has no token %d: it has %d", at, total)
+		return fault.Invalid("index", "the answer has no token %d: it has %d", at, total)
 	}
 	return c.JSON(http.StatusOK, view.TokenDetailOf(&list[0], total))
 }
@@ -91,7 +92,7 @@ func (h *Handlers) judgeAnswer(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	if err := httpio.ReadStrictJSON(c, &settings); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (h *Handlers) judgeAnswer(c echo.Context) error {
 // candidateLimits answers GET /candidates: how long, and up to which size, candidates are kept, and how
 // many bytes they take.
 func (h *Handlers) candidateLimits(c echo.Context) error {
-	limits, used, err := h.Live.RowLimits(c.Request().Context(), principal(c))
+	limits, used, err := h.Live.Disk.RowLimits(c.Request().Context(), principal(c))
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (h *Handlers) setCandidateLimits(c echo.Context) error {
 	if err := httpio.ReadStrictJSON(c, &limits); err != nil {
 		return err
 	}
-	if err := h.Live.SetRowLimits(c.Request().Context(), principal(c), limits); err != nil {
+	if err := h.Live.Disk.SetRowLimits(c.Request().Context(), principal(c), limits); err != nil {
 		return err
 	}
 	return h.candidateLimits(c)
@@ -138,7 +139,7 @@ func (h *Handlers) tokenOf(c echo.Context) (chat *live.Chat, answer int64, at in
 func (h *Handlers) answerOf(c echo.Context) (*live.Chat, int64, error) {
 	answer, err := strconv.ParseInt(c.Param("answer"), 10, 64)
 	if err != nil {
-		return nil, 0, failure.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
+		return nil, 0, fault.Invalid("answer", "answer is %q, but must be a number", httpio.Shorten(c.Param("answer")))
 	}
 	chat, err := h.Live.Chat(c.Request().Context(), principal(c), c.Param("id"))
 	return chat, answer, err
@@ -151,7 +152,7 @@ func number(text, param string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, failure.Invalid(param, "%s is %q, but must be a whole number", param, httpio.Shorten(text))
+		return 0, fault.Invalid(param, "%s is %q, but must be a whole number", param, httpio.Shorten(text))
 	}
 	return n, nil
 }

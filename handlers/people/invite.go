@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -25,7 +25,7 @@ type Invitation struct {
 const InvitationLife = 5 * time.Minute
 
 // ErrWrongCode is returned for a code that no valid invitation has.
-var ErrWrongCode = errors.New("this code is wrong, was used, or is older than five minutes; ask for a new one")
+var ErrWrongCode = fault.New(fault.CodeInvalidCode, "this code is wrong, was used, or is older than five minutes; ask for a new one")
 
 // letters are the alphabet of codes, without letters that look alike. A code has 8 of them, or 40
 // random bits, which suffices because guesses limits the number of tries.

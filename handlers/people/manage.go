@@ -6,25 +6,18 @@ import (
 	"errors"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
 // ErrNoPerson is returned for a person, device or key that does not exist.
-var ErrNoPerson = errors.New("this person, device or key is not there; it may have been removed")
+var ErrNoPerson = fault.New(fault.CodePersonNotFound, "this person, device or key is not there; it may have been removed")
 
 // ErrNameTaken is returned for a name that another person has.
-var ErrNameTaken = errors.New("another person on this server has this name; choose another one")
+var ErrNameTaken = &fault.Error{Code: fault.CodeNameTaken, Param: "name", Message: "another person on this server has this name; choose another one"}
 
-// InvalidError is a name or passphrase that is not accepted.
-type InvalidError struct{ Field, Problem string }
-
-func (e *InvalidError) Error() string { return "the " + e.Field + " " + e.Problem }
-
-// gone converts the errors of the store for missing rows, taken and invalid names.
+// gone converts the errors of the store for missing rows and taken names.
 func gone(err error) error {
-	if invalid, ok := errors.AsType[*store.InvalidError](err); ok {
-		return &InvalidError{invalid.Field, invalid.Problem}
-	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return ErrNoPerson

@@ -17,14 +17,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
 // Errors of passphrases.
 var (
 	// ErrWrongLogin does not say which of both is wrong, so that nobody learns the names of people.
-	ErrWrongLogin      = errors.New("the name or the passphrase is wrong")
-	ErrWrongPassphrase = errors.New("nothing was changed: the present passphrase is another one")
+	ErrWrongLogin      = fault.New(fault.CodeInvalidLogin, "the name or the passphrase is wrong")
+	ErrWrongPassphrase = &fault.Error{Code: fault.CodeWrongPassphrase, Param: "old", Message: "nothing was changed: the present passphrase is another one"}
 )
 
 // The length of passphrases, in characters. There is no upper limit that people would notice.
@@ -114,11 +115,11 @@ func CheckPassphrase(passphrase string) error {
 	n := utf8.RuneCountInString(normalized(passphrase))
 	switch {
 	case !utf8.ValidString(passphrase) || strings.ContainsAny(passphrase, "\n\r\x00"):
-		return &InvalidError{"passphrase", "must be one line of text"}
+		return fault.Invalid("passphrase", "the passphrase must be one line of text")
 	case n < MinPassphrase:
-		return &InvalidError{"passphrase", fmt.Sprintf("has %d characters and needs at least %d; four or five words that only you put together are easy to remember", n, MinPassphrase)}
+		return fault.Invalid("passphrase", "the passphrase has %d characters and needs at least %d; four or five words that only you put together are easy to remember", n, MinPassphrase)
 	case n > maxPassphrase:
-		return &InvalidError{"passphrase", fmt.Sprintf("has %d characters and may have %d", n, maxPassphrase)}
+		return fault.Invalid("passphrase", "the passphrase has %d characters and may have %d", n, maxPassphrase)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -131,10 +132,10 @@ func TestChangePassphrase(t *testing.T) {
 				tc.who = access.Of(anna)
 			}
 			err := s.ChangePassphrase(t.Context(), tc.who, anna.ID, tc.change)
-			invalid, _ := errors.AsType[*InvalidError](err)
+			known, _ := errors.AsType[*fault.Error](err)
 			switch {
 			case tc.invalid != "":
-				if invalid == nil || !strings.Contains(invalid.Error(), tc.invalid) {
+				if known == nil || known.Code != fault.CodeInvalid || !strings.Contains(known.Message, tc.invalid) {
 					t.Errorf("got %v, want %q", err, tc.invalid)
 				}
 			case !errors.Is(err, tc.wrong) || tc.wrong == nil && err != nil:

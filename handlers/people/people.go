@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -98,10 +99,10 @@ type Known struct {
 
 // Errors of failed authentication.
 var (
-	ErrNotLoggedIn = errors.New("this device is not logged in, or was logged out")
-	ErrWrongKey    = errors.New("the API key is wrong")
-	ErrWrongSecret = errors.New("this is neither a code that is valid now nor an API key")
-	ErrRevoked     = errors.New("the device or API key was revoked")
+	ErrNotLoggedIn = fault.New(fault.CodeNotLoggedIn, "this device is not logged in, or was logged out")
+	ErrWrongKey    = fault.New(fault.CodeInvalidKey, "the API key is wrong")
+	ErrWrongSecret = fault.New(fault.CodeInvalidKey, "this is neither a code that is valid now nor an API key")
+	ErrRevoked     = fault.New(fault.CodeNotLoggedIn, "the device or API key was revoked")
 )
 
 // TooManyError is returned after too many tries of secrets.
@@ -115,6 +116,10 @@ func (e *TooManyError) Error() string {
 		return fmt.Sprintf("too many codes and passphrases are being tried; wait %d seconds before the next try", e.Seconds())
 	}
 	return fmt.Sprintf("that is wrong, as were too many tries before it; wait %d seconds before the next one", e.Seconds())
+}
+
+func (e *TooManyError) Unwrap() error {
+	return &fault.Error{Code: fault.CodeTooManyAttempts, Message: e.Error(), RetryAfter: e.Seconds()}
 }
 
 // Seconds returns the wait in seconds, rounded up.

@@ -15,6 +15,7 @@ import (
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
 
@@ -305,7 +306,7 @@ func TestManage_IsForWhoMay(t *testing.T) {
 	if err := s.Rename(ctx, access.Local, store.OwnerID, "Olga"); err != nil {
 		t.Errorf("the owner is renamed: %v", err)
 	}
-	if invalid, _ := errors.AsType[*InvalidError](s.Rename(ctx, access.Local, anna.ID, "  ")); invalid == nil || invalid.Field != "name" {
+	if invalid, _ := errors.AsType[*fault.Error](s.Rename(ctx, access.Local, anna.ID, "  ")); invalid == nil || invalid.Code != fault.CodeInvalid || invalid.Param != "name" {
 		t.Errorf("an empty name: %v", invalid)
 	}
 	for name, err := range map[string]error{

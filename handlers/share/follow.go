@@ -20,15 +20,19 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/owned"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
 // holder returns the principal for the link of a request.
 func (h *Handlers) holder(c echo.Context) (live.Principal, error) {
-	return h.Live.Follower(c.Request().Context(), c.Param("token"))
+	return h.Live.Links.Follower(c.Request().Context(), c.Param("token"))
 }
 
 // reader is holder for responses without forms: browsers send the forms of a page that has no
@@ -43,7 +47,7 @@ func (h *Handlers) follow(c echo.Context) (who live.Principal, f *guest.Followin
 	var before int64
 	if text := c.QueryParam("before"); text != "" {
 		if before, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return who, nil, nil, failure.Invalid("before", "before is %q, but must be the number of a message", httpio.Shorten(text))
+			return who, nil, nil, fault.Invalid("before", "before is %q, but must be the number of a message", httpio.Shorten(text))
 		}
 	}
 	if who, err = h.reader(c); err != nil {
@@ -57,7 +61,7 @@ func (h *Handlers) follow(c echo.Context) (who live.Principal, f *guest.Followin
 // chat does, for browsers without scripts.
 func (h *Handlers) page(c echo.Context) error {
 	who, following, shown, err := h.follow(c)
-	if errors.Is(err, live.ErrNotShared) {
+	if errors.Is(err, links.ErrNotShared) {
 		return NotShared(c)
 	}
 	if err != nil {
@@ -65,7 +69,7 @@ func (h *Handlers) page(c echo.Context) error {
 	}
 	defer following.Close()
 	p := sharedView(shown, pathOf(c))
-	p.Keyboard = h.keyboardOf(who, h.Guests.Asker(who, secretOf(c))).view
+	p.WriteAccess = h.accessOf(who, h.Guests.Asker(who, secretOf(c))).view
 	p.Token, p.Grows, p.Before = c.Param("token"), c.QueryParam("grow") != "" && shown.Live, c.QueryParam("before") != ""
 	if p.Grows && c.Request().Method == http.MethodGet {
 		return h.growingPage(c, who, p, shown, following)
@@ -85,7 +89,7 @@ func (h *Handlers) picture(c echo.Context) error {
 		return NotShared(c)
 	}
 	p, err := h.Guests.Picture(c.Request().Context(), who, c.Param("hash"))
-	if errors.Is(err, live.ErrNotShared) || errors.Is(err, live.ErrNoPicture) {
+	if errors.Is(err, links.ErrNotShared) || errors.Is(err, live.ErrNoPicture) {
 		return NotShared(c)
 	}
 	if err != nil {
@@ -102,7 +106,7 @@ func (h *Handlers) picture(c echo.Context) error {
 //	turn   html replaces message id
 //	wait   text is what message id waits for
 //	title  text is the new title of the chat
-//	keyboard  how the reader's request to write stands, and who is typing; this frame alone is not the same for all readers
+//	keyboard  the state of the reader's request to write, and who is typing; this frame alone is not the same for all readers
 //	over   the link has ended, and no frames follow
 type frame struct {
 	Type     string  `json:"type"`
@@ -114,7 +118,7 @@ type frame struct {
 	Tokens   int     `json:"tokens,omitempty"`
 	Rate     float64 `json:"rate,omitempty"` // tokens per second
 
-	Keyboard *web.Keyboard `json:"keyboard,omitempty"`
+	WriteAccess *web.WriteAccess `json:"keyboard,omitempty"`
 }
 
 // events handles GET /s/:token/events with a stream of lists of frames. The first list has the whole
@@ -124,17 +128,17 @@ func (h *Handlers) events(c echo.Context) error {
 	if err == nil {
 		err = h.stream(c, who)
 	}
-	if errors.Is(err, live.ErrNotShared) {
+	if errors.Is(err, links.ErrNotShared) {
 		return NotShared(c)
 	}
 	return err
 }
 
 // stream sends what the feed of a link has for a reader, until the link ends. It returns
-// live.ErrNotShared only if nothing was sent.
+// links.ErrNotShared only if nothing was sent.
 func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	ctx := c.Request().Context()
-	seat, err := h.Live.Seat(ctx, who)
+	seat, err := h.Live.Links.Seat(ctx, who)
 	if err != nil {
 		return err
 	}
@@ -151,7 +155,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
 	asker := h.Guests.Asker(who, secretOf(c))
-	held := h.keyboardOf(who, asker)
+	held := h.accessOf(who, asker)
 	if err = r.send(sse); err == nil {
 		err = sse.Send([]frame{held.frame()})
 	}
@@ -160,12 +164,12 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-h.Live.Closing():
-			return live.ErrClosed
+			return owned.ErrClosed
 		case <-seat.Ended():
-			err = live.ErrNotShared
+			err = links.ErrNotShared
 		case <-held.changed:
 			before := held.view
-			if held = h.keyboardOf(who, asker); !reflect.DeepEqual(held.view, before) {
+			if held = h.accessOf(who, asker); !reflect.DeepEqual(held.view, before) {
 				err = sse.Send([]frame{held.frame()})
 			}
 		case <-silence.C:
@@ -174,7 +178,7 @@ func (h *Handlers) stream(c echo.Context, who live.Principal) error {
 			err = r.send(sse)
 		}
 	}
-	if errors.Is(err, live.ErrNotShared) {
+	if errors.Is(err, links.ErrNotShared) {
 		return sse.Send([]frame{{Type: "over"}})
 	}
 	return err
@@ -316,15 +320,15 @@ func notes(a *live.Answer) string {
 }
 
 // samplingOf lists the settings that differ from the defaults, and the seed.
-func samplingOf(s live.Settings) string {
-	fields := func(s live.Settings) (m map[string]json.RawMessage) {
+func samplingOf(s setting.Settings) string {
+	fields := func(s setting.Settings) (m map[string]json.RawMessage) {
 		data, err := json.Marshal(s)
 		if err == nil {
 			_ = json.Unmarshal(data, &m) // it is an object
 		}
 		return m
 	}
-	own, standard := fields(s), fields(live.DefaultSettings())
+	own, standard := fields(s), fields(setting.Default())
 	parts := []string{"seed " + string(own["seed"])}
 	for _, key := range slices.Sorted(maps.Keys(own)) {
 		if key != "seed" && key != "tools" && !bytes.Equal(own[key], standard[key]) {
@@ -344,7 +348,7 @@ func waitsFor(p *live.Progress) string {
 	case p.Queued != nil:
 		return "Waiting for other answers" + view.Wait(*p.Queued)
 	case p.Loading != nil:
-		return "Loading the model"
+		return "Loading the model" + view.LoadTime(*p.Loading)
 	}
 	return "Reading the prompt"
 }

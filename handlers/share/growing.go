@@ -12,15 +12,17 @@ import (
 
 	"m40-llm/handlers/growing"
 	"m40-llm/handlers/guest"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/owned"
 	"m40-llm/web"
 )
 
 // growingPage responds with the page of a shared chat and appends HTML to it as the chat continues.
 func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedChat, shown *guest.SharedChat, following *guest.Following) error {
 	ctx := c.Request().Context()
-	seat, err := h.Live.Seat(ctx, who)
-	if errors.Is(err, live.ErrNotShared) {
+	seat, err := h.Live.Links.Seat(ctx, who)
+	if errors.Is(err, links.ErrNotShared) {
 		return NotShared(c)
 	}
 	if err != nil {
@@ -55,9 +57,9 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 		return g.Err
 	})
 	switch {
-	case errors.Is(err, live.ErrNotShared):
+	case errors.Is(err, links.ErrNotShared):
 		g.Note("This link has ended.")
-	case errors.Is(err, live.ErrClosed):
+	case errors.Is(err, owned.ErrClosed):
 		g.Note("The server is stopping. Load the page again later.")
 	case errors.Is(err, live.ErrSlow):
 		g.Note("This page could not keep up. Load it again for the rest.")
@@ -69,7 +71,7 @@ func (h *Handlers) growingPage(c echo.Context, who live.Principal, p web.SharedC
 // each calls take with the events of a shared chat in batches, and ping whenever there was no event
 // for PingInterval. It returns the error of take or ping, ErrNotShared when the link ends, ErrClosed
 // when the server stops, or the error of the context or of following.
-func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *guest.Following, take func([]live.Event) error, ping func() error) error {
+func (h *Handlers) each(ctx context.Context, seat *links.Seat, following *guest.Following, take func([]live.Event) error, ping func() error) error {
 	silence := time.NewTicker(h.PingInterval)
 	defer silence.Stop()
 	for {
@@ -77,9 +79,9 @@ func (h *Handlers) each(ctx context.Context, seat *live.Seat, following *guest.F
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-h.Live.Closing():
-			return live.ErrClosed
+			return owned.ErrClosed
 		case <-seat.Ended():
-			return live.ErrNotShared
+			return links.ErrNotShared
 		case <-silence.C:
 			if err := ping(); err != nil {
 				return err

@@ -52,7 +52,7 @@ const recheck = 30 * time.Second
 func (r *Reach) Run(ctx context.Context, service *live.Service) {
 	defer r.closeAll()
 	for {
-		changed := service.SharesChanged()
+		changed := service.Links.Changed()
 		again := time.NewTimer(r.check(ctx, service))
 		select {
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (r *Reach) Run(ctx context.Context, service *live.Service) {
 // check opens the listeners if a chat of service is shared, else closes them, and returns when to
 // check again.
 func (r *Reach) check(ctx context.Context, service *live.Service) time.Duration {
-	shared, expires, err := service.Shared(ctx)
+	shared, expires, err := service.Links.Any(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.opt.Log.Warn("failed to look for shared chats", "error", err)

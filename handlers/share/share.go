@@ -16,10 +16,11 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/links"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -58,7 +59,7 @@ func (h *Handlers) share(c echo.Context) error {
 		return err
 	}
 	r := c.Request()
-	if _, err := h.Live.Share(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
+	if _, err := h.Live.Links.Add(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), n); err != nil {
 		return err
 	}
 	h.Reach.Open() // the link must work as soon as it is shown
@@ -69,10 +70,10 @@ func (h *Handlers) share(c echo.Context) error {
 func (h *Handlers) end(c echo.Context) error {
 	id, err := strconv.ParseInt(c.FormValue("share"), 10, 64)
 	if err != nil {
-		return failure.Invalid("share", "share is %q, but must be the number of a link", httpio.Shorten(c.FormValue("share")))
+		return fault.Invalid("share", "share is %q, but must be the number of a link", httpio.Shorten(c.FormValue("share")))
 	}
 	r := c.Request()
-	if err := h.Live.EndShare(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), id); err != nil {
+	if err := h.Live.Links.End(r.Context(), access.PrincipalOf(r.Context()), c.Param("id"), id); err != nil {
 		return err
 	}
 	return h.changed(c)
@@ -94,15 +95,15 @@ func (h *Handlers) changed(c echo.Context) error {
 var lives = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "open": 0}
 
 // wanted parses the form to create a link.
-func (h *Handlers) wanted(c echo.Context) (n live.NewShare, err error) {
+func (h *Handlers) wanted(c echo.Context) (n links.Wanted, err error) {
 	life, known := lives[c.FormValue("life")]
 	if !known {
-		return n, failure.Invalid("life", "life is %q, but must be hour, day or open", httpio.Shorten(c.FormValue("life")))
+		return n, fault.Invalid("life", "life is %q, but must be hour, day or open", httpio.Shorten(c.FormValue("life")))
 	}
-	n = live.NewShare{Live: c.FormValue("what") != "now", System: c.FormValue("system") != "", Settings: c.FormValue("settings") != "", Life: life}
+	n = links.Wanted{Live: c.FormValue("what") != "now", System: c.FormValue("system") != "", Settings: c.FormValue("settings") != "", Life: life}
 	if first := c.FormValue("first"); first != "" {
 		if n.First, err = strconv.ParseInt(first, 10, 64); err != nil || n.First < 0 {
-			return n, failure.Invalid("first", "first is %q, but must be the number of a message", httpio.Shorten(first))
+			return n, fault.Invalid("first", "first is %q, but must be the number of a message", httpio.Shorten(first))
 		}
 	}
 	return n, nil
@@ -121,7 +122,7 @@ func (h *Handlers) show(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := h.Live.Shares(ctx, who, chat.ID())
+	list, err := h.Live.Links.List(ctx, who, chat.ID())
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func (h *Handlers) show(c echo.Context) error {
 		p.Trouble = trouble.Error()
 	}
 	p.Alone = !h.Reach.reachable()
-	held, _, err := h.Guests.Keyboard(c.Request().Context(), who, chat)
+	held, _, err := h.Guests.WriteAccess(c.Request().Context(), who, chat)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func messageLabel(m *live.Message) string {
 }
 
 // shareView converts a link for the page.
-func (h *Handlers) shareView(share live.Share, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
+func (h *Handlers) shareView(share links.Link, addresses []netip.AddrPort, snapshot *live.Snapshot) (web.Share, error) {
 	s := web.Share{ID: share.ID, Followers: share.Followers, Live: share.Last == 0, Accepts: share.Requests, Ends: share.Expires}
 	what := []string{"the chat as it goes on"}
 	if !s.Live {

@@ -13,9 +13,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/access"
-	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
+	"m40-llm/infer/fault"
 )
 
 // Where websockets are blocked, the page has what goes over them in two parts: GET
@@ -33,7 +33,7 @@ func (h *Handlers) events(c echo.Context) error {
 	if chat := c.QueryParam("chat"); chat != "" {
 		since, err := strconv.ParseInt(c.QueryParam("since"), 10, 64)
 		if err != nil && c.QueryParam("since") != "" {
-			return failure.Invalid("since", "since is %q, but must be the number of an event", httpio.Shorten(c.QueryParam("since")))
+			return fault.Invalid("since", "since is %q, but must be the number of an event", httpio.Shorten(c.QueryParam("since")))
 		}
 		open = &openCommand{Type: "open", Chat: chat, Since: since}
 	}
@@ -66,7 +66,7 @@ type openCommand struct {
 	Since int64  `json:"since"`
 }
 
-// sessionFrame is what there is beside the frames of protocol.go.
+// sessionFrame is what there is apart from the frames of protocol.go.
 type sessionFrame struct {
 	Type    string `json:"type"`
 	Session string `json:"session"`
@@ -88,7 +88,7 @@ func (h *Handlers) command(c echo.Context) error {
 	return c.NoContent(http.StatusAccepted)
 }
 
-var errSessionGone = failure.New(failure.SessionGone, "the stream that this command belongs to has ended; open GET /events again")
+var errSessionGone = fault.Errorf(fault.CodeSessionGone, "the stream that this command belongs to has ended; open GET /events again")
 
 // eventTransport is a session's stream of events, to which requests bring the commands.
 type eventTransport struct {

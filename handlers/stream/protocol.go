@@ -9,7 +9,10 @@ import (
 	"m40-llm/handlers/guest"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/markdown/blocks"
+	"m40-llm/handlers/setting"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 	"m40-llm/web"
@@ -29,28 +32,30 @@ import (
 //	{"type":"send","ref":2,…,"pictures":["HASH"]}               ask about pictures, which were uploaded with POST /pictures; in an edit those of the message, too
 //	{"type":"send","ref":2,…,"unanswered":true}                 add the question without an answer, for a contact sheet of it
 //	{"type":"stop","ref":3,"answer":4}                          end the answer with this id, keep its text
+//	{"type":"stop","ref":3,"answer":4,"thinking":true}          end its reasoning alone: it goes on after that
 //	{"type":"regenerate","ref":4,"answer":4,"system":…,"settings":{…}}        answer that question again: a new version of the answer; 0: of the last one
 //	{"type":"edit","ref":5,"message":3,"text":…,"system":…,"settings":{…}}    ask something else there: a new version of the question, and its answer
 //	{"type":"rewrite","ref":6,"answer":4,"text":…,"reasoning":…}    put words into the model's mouth: a new version of the answer, marked edited
 //	{"type":"continue","ref":7,"answer":4,"settings":{…}}       write on in the last answer; seed -1: the seed it had
 //	{"type":"continue","ref":7,"answer":4,"past_end":true,"settings":{…}}     the same for an answer that the model or a stop string ended: without an end there, or without that stop string
-//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on behind its first 40 tokens: a new version of the answer; seed -1: the seed it had. With "token":7 or "text":… that token, or those of the text, come next
+//	{"type":"rewind","ref":7,"answer":4,"keep":40,"settings":{…}}             stop this answer if it runs, and go on after its first 40 tokens: a new version of the answer; seed -1: the seed it had. With "token":7 or "text":… that token, or those of the text, come next
 //	{"type":"result","ref":7,"answer":4,"text":…,"system":…,"settings":{…}}   the result of the call with which the last answer ended; the model goes on
 //	{"type":"prune","ref":7,"message":4}                        delete this version of a message, and all that follows it
+//	{"type":"delete","ref":7,"message":4}                       delete this message alone; one of several versions goes with what follows it
 //	{"type":"select","ref":8,"message":4,"version":2}           show this version of the message, and what followed it last; 0: the message itself
 //	{"type":"fork","ref":9,"message":4}                         copy the branch up to the message into a new chat; the ack has its id, and the open chat stays open
 //	{"type":"older","ref":10,"before":4}                        send the messages before this one
-//	{"type":"newer","ref":11,"after":4}                         send the messages behind this one
+//	{"type":"newer","ref":11,"after":4}                         send the messages after this one
 //	{"type":"panel","ref":11,"settings":{…},"system":…,"preset":"precise"}    keep these for the next answer of this chat
 //	{"type":"replay","ref":12,"answer":4}                       write this answer once more from its receipt and compare; stop ends it
 //	{"type":"activity","ref":13,"on":true}                      begin to send what the engine does and for whom, or end with "on":false
 //	{"type":"typing","ref":14}                                  somebody types in the open chat; others who write there are told
 //	{"type":"ping","ref":15}                                    is anybody there
 //
-// settings has the fields of live.Settings; a missing one has its default. A send
+// settings has the fields of setting.Settings; a missing one has its default. A send
 // that begins a chat may have "temporary":true: that chat is never stored; and "model": the name
 // of the one that answers it until a person chooses another, else the one that is loaded then; and "raw":true: in that chat the texts go
-// to the model as they are, one behind the other, without its chat template; and "preset": the id
+// to the model as they are, one after the other, without its chat template; and "preset": the id
 // of the one that the settings came from. While an answer is written, only open, stop, rewind,
 // older, newer, fork, panel, activity, typing and ping fit; the others get the error "conflict" with the state.
 //
@@ -63,12 +68,12 @@ import (
 //	{"type":"resumed","seq":12}                           no snapshot needed: the events after 12 follow
 //	{"type":"events","events":[…]}                        what happened since: see Event
 //	{"type":"older","ref":10,"before":4,"messages":[…],"more":true}    after its ack: what comes before message 4, at most 100, and whether there is more
-//	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes behind message 4, as above
+//	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes after message 4, as above
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
 //	{"type":"activity","html":"…"}                        after the command activity, and on every change: the part of the page GET /activity that changes
-//	{"type":"keyboard","keyboard":{…}}                    after a chat was opened, and on every change: see Keyboard
+//	{"type":"keyboard","keyboard":{…}}                    after a chat was opened, and on every change: see WriteAccess
 //	{"type":"chats"}                                      the list of chats has changed: GET /rail has the new one
 //
 // # Branches
@@ -76,7 +81,7 @@ import (
 // The messages of a chat are a tree: each has a parent, and messages with the same
 // parent are versions of each other. The page shows one branch, from the beginning to
 // a leaf. A message that arrives goes to its place: over the one with the same id if
-// the page has that (an answer that is continued); else behind its parent, and what
+// the page has that (an answer that is continued); else after its parent, and what
 // stood there goes. If the page lacks the parent, because it has not asked for such
 // old messages, everything that it shows goes, and there is more before the message.
 //
@@ -90,37 +95,38 @@ import (
 // server stops, 1013 the page fell too far behind and opens again.
 type Command struct {
 	store.Opening
-	Type       string         `json:"type"`
-	Ref        int64          `json:"ref"`
-	Chat       string         `json:"chat"`
-	Since      int64          `json:"since"`
-	Text       string         `json:"text"`
-	Reasoning  string         `json:"reasoning"`
-	System     string         `json:"system"`
-	Temporary  bool           `json:"temporary"`
-	On         bool           `json:"on"`
-	PastEnd    bool           `json:"past_end"`
-	Unanswered bool           `json:"unanswered"`
-	Keep       int            `json:"keep"`
-	Pictures   []string       `json:"pictures"`
-	Preset     string         `json:"preset"`
-	Answer     int64          `json:"answer"`
-	Token      *int32         `json:"token"`
-	Message    int64          `json:"message"`
-	Version    int            `json:"version"`
-	At         int64          `json:"at"`
-	Before     int64          `json:"before"`
-	After      int64          `json:"after"`
-	Settings   *live.Settings `json:"settings"`
+	Type       string            `json:"type"`
+	Ref        int64             `json:"ref"`
+	Chat       string            `json:"chat"`
+	Since      int64             `json:"since"`
+	Text       string            `json:"text"`
+	Reasoning  string            `json:"reasoning"`
+	System     string            `json:"system"`
+	Temporary  bool              `json:"temporary"`
+	On         bool              `json:"on"`
+	PastEnd    bool              `json:"past_end"`
+	Thinking   bool              `json:"thinking"`
+	Unanswered bool              `json:"unanswered"`
+	Keep       int               `json:"keep"`
+	Pictures   []string          `json:"pictures"`
+	Preset     string            `json:"preset"`
+	Answer     int64             `json:"answer"`
+	Token      *int32            `json:"token"`
+	Message    int64             `json:"message"`
+	Version    int               `json:"version"`
+	At         int64             `json:"at"`
+	Before     int64             `json:"before"`
+	After      int64             `json:"after"`
+	Settings   *setting.Settings `json:"settings"`
 }
 
 func decodeCommand(frame []byte) (Command, error) {
-	settings := live.DefaultSettings()
+	settings := setting.Default()
 	c := Command{Settings: &settings}
 	decoder := json.NewDecoder(strings.NewReader(string(frame)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&c); err != nil {
-		return Command{Ref: c.Ref}, failure.Invalid(jsonField(err), "the command cannot be read: %v", err)
+		return Command{Ref: c.Ref}, fault.Invalid(jsonField(err), "the command cannot be read: %v", err)
 	}
 	if c.Settings == nil {
 		c.Settings = &settings
@@ -139,22 +145,22 @@ func jsonField(err error) string {
 
 // Frame is every message to the page.
 type Frame struct {
-	Type     string      `json:"type"`
-	Ref      int64       `json:"ref,omitempty"`
-	Seq      int64       `json:"seq,omitempty"`
-	Chat     any         `json:"chat,omitempty"` // ack: id; snapshot: Chat
-	Error    *Error      `json:"error,omitempty"`
-	Engine   *web.Engine `json:"engine,omitempty"`
-	Space    *string     `json:"space,omitempty"`
-	HTML     string      `json:"html,omitempty"` // activity
-	Keyboard *Keyboard   `json:"keyboard,omitempty"`
-	Code     int         `json:"code,omitempty"` // close
-	Models   *web.News   `json:"models,omitempty"`
-	Events   []Event     `json:"events,omitempty"`
-	Before   int64       `json:"before,omitempty"`   // older
-	After    int64       `json:"after,omitempty"`    // newer
-	Messages []Message   `json:"messages,omitempty"` // older, newer
-	More     bool        `json:"more,omitempty"`     // older, newer
+	Type        string       `json:"type"`
+	Ref         int64        `json:"ref,omitempty"`
+	Seq         int64        `json:"seq,omitempty"`
+	Chat        any          `json:"chat,omitempty"` // ack: id; snapshot: Chat
+	Error       *Error       `json:"error,omitempty"`
+	Engine      *web.Engine  `json:"engine,omitempty"`
+	Space       *string      `json:"space,omitempty"`
+	HTML        string       `json:"html,omitempty"` // activity
+	WriteAccess *WriteAccess `json:"keyboard,omitempty"`
+	Code        int          `json:"code,omitempty"` // close
+	Models      *web.News    `json:"models,omitempty"`
+	Events      []Event      `json:"events,omitempty"`
+	Before      int64        `json:"before,omitempty"`   // older
+	After       int64        `json:"after,omitempty"`    // newer
+	Messages    []Message    `json:"messages,omitempty"` // older, newer
+	More        bool         `json:"more,omitempty"`     // older, newer
 }
 
 // Chat is a chat with the end of the branch that it shows, or the part around a
@@ -162,15 +168,15 @@ type Frame struct {
 type Chat struct {
 	ID string `json:"id"`
 	store.Metadata
-	System    string        `json:"system,omitempty"`
-	Settings  live.Settings `json:"settings"`         // of the next answer
-	Preset    string        `json:"preset,omitempty"` // that these are compared with
-	Temporary bool          `json:"temporary,omitempty"`
-	Replay    *Replay       `json:"replay,omitempty"`
-	More      bool          `json:"more,omitempty"`   // there are messages before these
-	Later     bool          `json:"later,omitempty"`  // there are messages behind these
-	Origin    *Origin       `json:"origin,omitempty"` // the chat that this one was forked from
-	Messages  []Message     `json:"messages"`
+	System    string           `json:"system,omitempty"`
+	Settings  setting.Settings `json:"settings"`         // of the next answer
+	Preset    string           `json:"preset,omitempty"` // that these are compared with
+	Temporary bool             `json:"temporary,omitempty"`
+	Replay    *Replay          `json:"replay,omitempty"`
+	More      bool             `json:"more,omitempty"`   // there are messages before these
+	Later     bool             `json:"later,omitempty"`  // there are messages after these
+	Origin    *Origin          `json:"origin,omitempty"` // the chat that this one was forked from
+	Messages  []Message        `json:"messages"`
 }
 
 // Message is a question, with its text, or an answer; or, with the role tool, the result of the call with
@@ -205,7 +211,7 @@ type Answer struct {
 	State    live.AnswerState `json:"state"`
 	Edited   bool             `json:"edited,omitempty"` // a person wrote it: there are no figures
 	Prefixed bool             `json:"begun,omitempty"`  // a person wrote its beginning
-	Settings live.Settings    `json:"settings"`
+	Settings setting.Settings `json:"settings"`
 	Model    string           `json:"model"`
 	Name     string           `json:"name,omitempty"` // what people call the model
 	Device   string           `json:"device"`
@@ -266,18 +272,18 @@ type Event struct {
 
 	Candidates *view.Candidates `json:"candidates,omitempty"`
 
-	HTML     *string        `json:"html,omitempty"`
-	Chars    int            `json:"chars,omitempty"`
-	Rest     string         `json:"rest,omitempty"`
-	Answer   *Answer        `json:"answer,omitempty"`
-	Settings *live.Settings `json:"settings,omitempty"`
-	Preset   string         `json:"preset,omitempty"`
-	System   string         `json:"system,omitempty"`
+	HTML     *string           `json:"html,omitempty"`
+	Chars    int               `json:"chars,omitempty"`
+	Rest     string            `json:"rest,omitempty"`
+	Answer   *Answer           `json:"answer,omitempty"`
+	Settings *setting.Settings `json:"settings,omitempty"`
+	Preset   string            `json:"preset,omitempty"`
+	System   string            `json:"system,omitempty"`
 }
 
 // Replay is an answer that is written once more, and compared: the first equal of
 // its total tokens are the same. States are running, equal, differs, stopped and failed.
-// Where it differs, was stood there and is stands there now; an empty one: the end.
+// Where it differs, was is what was there, and is what is there now; an empty one: the end.
 type Replay struct {
 	live.Replay
 	Error *Error `json:"error,omitempty"`
@@ -296,13 +302,13 @@ func newReplay(r *live.Replay) *Replay {
 
 // Error says what happened, why, and what to do.
 type Error struct {
-	Code          string `json:"code"`
-	Title         string `json:"title"`
-	Message       string `json:"message"`
-	Param         string `json:"param,omitempty"`
-	State         string `json:"state,omitempty"` // of the chat, where a command did not fit it
-	PromptTokens  int    `json:"prompt_tokens,omitempty"`
-	ContextLength int    `json:"context_length,omitempty"`
+	Code          fault.Code `json:"code"`
+	Title         string     `json:"title"`
+	Message       string     `json:"message"`
+	Param         string     `json:"param,omitempty"`
+	State         string     `json:"state,omitempty"` // of the chat, where a command did not fit it
+	PromptTokens  int        `json:"prompt_tokens,omitempty"`
+	ContextLength int        `json:"context_length,omitempty"`
 }
 
 // Origin is a chat that another one was forked from.
@@ -409,7 +415,7 @@ func newEvent(e *live.Event) Event {
 // rendering the parts one by one gives something else, the whole answer.
 func renderEnd(e *live.Event) (rest string, whole *string) {
 	all, parts := markdown.Message(e.Message), markdown.Reasoning(e.Message.Reasoning)
-	for _, block := range live.SplitBlocks(e.Message.Text) {
+	for _, block := range blocks.Split(e.Message.Text) {
 		rest = markdown.Text(block)
 		parts += rest
 	}
@@ -424,8 +430,8 @@ func newError(err error) *Error {
 	return &Error{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 }
 
-// Keyboard is who besides the owner writes in the open chat, or asks to.
-type Keyboard struct {
+// WriteAccess is who besides the owner writes in the open chat, or asks to.
+type WriteAccess struct {
 	Links   int      `json:"links"`   // to the chat
 	Readers int      `json:"readers"` // who follow it by them now
 	Asks    []Writer `json:"asks"`
@@ -440,8 +446,8 @@ type Writer struct {
 	Name  string `json:"name"`
 }
 
-func newKeyboard(held guest.Keyboard) Keyboard {
-	k := Keyboard{Links: held.Links, Readers: held.Readers, Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
+func newWriteAccess(held guest.WriteAccess) WriteAccess {
+	k := WriteAccess{Links: held.Links, Readers: held.Readers, Asks: []Writer{}, Writers: []Writer{}, Typing: []string{}}
 	for _, w := range held.Writers {
 		to := &k.Writers
 		if w.State == guest.WriterAsks {

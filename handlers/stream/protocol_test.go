@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
-	"m40-llm/infer"
+	"m40-llm/handlers/setting"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/store"
 )
@@ -27,7 +28,7 @@ func TestAnAnswerHasItsFiguresUnderTheNamesOfTheProtocol(t *testing.T) {
 				Receipt: record.Receipt{Model: "m", ModelHash: "h", TemplateHash: "t", Device: "d", Path: "p", CacheType: "c", Engine: "e"},
 			},
 		},
-		Settings: live.DefaultSettings(), Error: &infer.Error{Code: infer.CodeInternal}, State: live.Failed, Rewritten: true, Progress: &live.Progress{}, Thinking: true,
+		Settings: setting.Default(), Error: &fault.Error{Code: fault.CodeInternal}, State: live.Failed, Rewritten: true, Progress: &live.Progress{}, Thinking: true,
 	}
 	data, err := json.Marshal(newAnswer(&full))
 	if err != nil {
@@ -64,7 +65,7 @@ func TestAnAnswerSaysInSentencesWhatTheChatTemplateRequired(t *testing.T) {
 		{nil, ""},
 		{[]string{"the chat template takes one system message: those at the beginning are joined", "another thing"}, "The chat template takes one system message: those at the beginning are joined. Another thing."},
 	} {
-		a := live.Answer{Answer: store.Answer{Answer: record.Answer{Notes: c.notes}}, Settings: live.DefaultSettings(), State: live.Done}
+		a := live.Answer{Answer: store.Answer{Answer: record.Answer{Notes: c.notes}}, Settings: setting.Default(), State: live.Done}
 		if got := newAnswer(&a).Notes; got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}

@@ -20,7 +20,9 @@ import (
 	"m40-llm/handlers/inspect"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
+	"m40-llm/handlers/owned"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
 
@@ -72,7 +74,7 @@ func closeCode(err error) (code int, reason string) {
 	switch {
 	case errors.Is(err, live.ErrSlow):
 		return closeTryAgain, "too far behind; open the chat again"
-	case errors.Is(err, live.ErrGone):
+	case errors.Is(err, owned.ErrGone):
 		return closeNormal, "the chat is not here any more"
 	case errors.Is(err, errTooFast):
 		return closePolicy, err.Error()
@@ -214,7 +216,7 @@ func (s *session) handle(ctx context.Context, frame []byte) reply {
 
 // logFailure logs what is the server's fault.
 func (s *session) logFailure(c Command, err error) {
-	if failure.Describe(err).Status < http.StatusInternalServerError || errors.Is(err, live.ErrClosed) || errors.Is(err, live.ErrFull) {
+	if failure.Describe(err).Status < http.StatusInternalServerError || errors.Is(err, owned.ErrClosed) || errors.Is(err, live.ErrFull) {
 		return
 	}
 	chat := c.Chat
@@ -250,7 +252,7 @@ func (s *session) execute(ctx context.Context, c Command) (reply, error) {
 		return s.follow(ctx, chat, 0, 0)
 	}
 	if s.chat == nil {
-		return reply{}, failure.Invalid("chat", "no chat is open on this connection")
+		return reply{}, fault.Invalid("chat", "no chat is open on this connection")
 	}
 	return s.change(ctx, c)
 }
@@ -260,6 +262,9 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 	chat := s.chat
 	switch c.Type {
 	case "stop":
+		if c.Thinking {
+			return reply{}, chat.StopThinking(ctx, s.who, c.Answer)
+		}
 		return reply{}, chat.Stop(ctx, s.who, c.Answer)
 	case "regenerate":
 		return reply{}, chat.Regenerate(ctx, s.who, c.Answer, c.System, *c.Settings)
@@ -280,6 +285,8 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 		return reply{}, chat.Rewind(ctx, s.who, c.Answer, c.Keep, live.Next{Token: c.Token, Text: c.Text}, *c.Settings)
 	case "prune":
 		return reply{}, chat.Prune(ctx, s.who, c.Message)
+	case "delete":
+		return reply{}, chat.Delete(ctx, s.who, c.Message)
 	case "panel":
 		seq, err := chat.SetPanel(ctx, s.who, live.Panel{Settings: *c.Settings, Preset: c.Preset}, c.System)
 		return reply{seq: seq}, err
@@ -305,7 +312,7 @@ func (s *session) change(ctx context.Context, c Command) (reply, error) {
 		frame := Frame{Type: "newer", Ref: c.Ref, After: c.After, Messages: newMessages(messages), More: more}
 		return reply{frames: []Frame{frame}}, nil
 	}
-	return reply{}, failure.Invalid("type", "there is no command %q", c.Type)
+	return reply{}, fault.Invalid("type", "there is no command %q", c.Type)
 }
 
 // follow makes chat the open one and reads it after event since, or without that from
@@ -362,7 +369,7 @@ func (s *session) sendStatus(ctx context.Context, sent *status) error {
 			return err
 		}
 	}
-	if now := view.Space(s.live.Space()); now != sent.space {
+	if now := view.Space(s.live.Disk.Space()); now != sent.space {
 		sent.space = now
 		if err := s.send(ctx, Frame{Type: "space", Space: &now}); err != nil {
 			return err
@@ -425,26 +432,26 @@ func (f *feed) close() {
 	}
 }
 
-// keyboard is what the page was sent last about the keyboard of the chat that is open.
-type keyboard struct {
+// accessFeed is what the page was sent last about write access to the chat that is open.
+type accessFeed struct {
 	chat    *live.Chat
 	changed <-chan struct{} // nil: no chat is open
-	sent    Keyboard
+	sent    WriteAccess
 }
 
-// sendKeyboard sends the keyboard of the open chat if it differs from what the page was sent.
-func (s *session) sendKeyboard(ctx context.Context, k *keyboard) error {
-	held, changed, err := s.guests.Keyboard(ctx, s.who, k.chat)
+// sendWriteAccess sends write access of the open chat if it differs from what the page was sent.
+func (s *session) sendWriteAccess(ctx context.Context, k *accessFeed) error {
+	held, changed, err := s.guests.WriteAccess(ctx, s.who, k.chat)
 	if err != nil {
 		return err
 	}
 	k.changed = changed
-	now := newKeyboard(held)
+	now := newWriteAccess(held)
 	if reflect.DeepEqual(now, k.sent) {
 		return nil
 	}
 	k.sent = now
-	return s.send(ctx, Frame{Type: "keyboard", Keyboard: &now})
+	return s.send(ctx, Frame{Type: "keyboard", WriteAccess: &now})
 }
 
 // write sends replies at once, events gathered for streamFlush, and what is new of the
@@ -452,9 +459,9 @@ func (s *session) sendKeyboard(ctx context.Context, k *keyboard) error {
 func (s *session) write(connected, ended context.Context) error {
 	var chat feed
 	defer chat.close()
-	var held keyboard
+	var held accessFeed
 	sent := status{news: web.News{Version: -1}}
-	chats := s.live.Changes(s.who)
+	chats := s.live.List.Changes(s.who)
 	ticker := time.NewTicker(streamStatus)
 	defer ticker.Stop()
 	if err := s.sendStatus(connected, &sent); err != nil {
@@ -477,18 +484,18 @@ func (s *session) write(connected, ended context.Context) error {
 				}
 			}
 			if r.opened != nil {
-				held = keyboard{chat: r.opened}
-				err = s.sendKeyboard(connected, &held)
+				held = accessFeed{chat: r.opened}
+				err = s.sendWriteAccess(connected, &held)
 			}
 		case <-held.changed:
-			err = s.sendKeyboard(connected, &held)
+			err = s.sendWriteAccess(connected, &held)
 		case <-chat.ready:
 			chat.gather()
 		case <-chat.due:
 			chat.next()
 			err = s.flush(connected, &chat)
 		case <-chats:
-			chats = s.live.Changes(s.who)
+			chats = s.live.List.Changes(s.who)
 			err = s.send(connected, Frame{Type: "chats"})
 		case <-ticker.C:
 			err = s.sendStatus(connected, &sent)

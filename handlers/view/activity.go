@@ -62,7 +62,7 @@ func doing(a activity.Answer) string {
 	case last.Queued != nil:
 		return fmt.Sprintf("number %s in the queue%s", web.Thousands(last.Queued.Position), Wait(*last.Queued))
 	case last.Loading != nil && last.Loading.Total > 0:
-		return fmt.Sprintf("loads the model, %d %%", 100*last.Loading.Done/last.Loading.Total)
+		return fmt.Sprintf("loads the model, %d %%%s", 100*last.Loading.Done/last.Loading.Total, about(last.Loading.LeftS))
 	case last.Loading != nil:
 		return "loads the model"
 	case last.Prefill != nil && last.Prefill.Total == 0: // another engine, which does not say how many tokens

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"m40-llm/handlers/live"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -33,7 +34,7 @@ func TestAnEndingIsOneTextWithItsFigure(t *testing.T) {
 		{"it calls a tool", func(a *live.Answer) { a.Reason, a.Call = infer.FinishCalls, &store.Call{Name: "weather"} }, "call", `ended with a call of "weather"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &live.Answer{State: live.Done, Settings: live.DefaultSettings()}
+			a := &live.Answer{State: live.Done, Settings: setting.Default()}
 			a.Usage.CompletionTokens, a.Settings.MaxTokens, a.Context = 1200, 512, 4096
 			c.change(a)
 			if got := End(a); got == nil || got.Kind != c.kind || got.String() != c.text {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"m40-llm/handlers/disk"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
@@ -16,7 +17,7 @@ import (
 
 // Space returns a warning if the disk is nearly full or cannot be checked, else "". The free
 // space is rounded, so that open pages are not updated with every message that is stored.
-func Space(s live.Space) string {
+func Space(s disk.Space) string {
 	if s.Missing != nil {
 		return failure.Sentence(s.Missing.Error())
 	}
@@ -58,6 +59,11 @@ func Engine(s infer.Status) web.Engine {
 		Packing:        packingText(s.Packing),
 		Ahead:          aheadText(s.Ahead),
 	}
+	for _, one := range s.Loaded() {
+		if state := MemoryState(&one); state != "" {
+			e.Loaded += state + "\t" + one.Model.Name + "\n"
+		}
+	}
 	larger := s.ContextLength < s.Model.ContextTrain
 	e.TooLongFirst, e.TooLong = failure.TooLong(true, larger), failure.TooLong(false, larger)
 	e.Thinking = ThinkingKinds(s.TemplateVars)
@@ -87,6 +93,19 @@ func Engine(s infer.Status) web.Engine {
 	}
 	e.Summary = Joined(" · ", name, e.Tag, e.StateText)
 	return e
+}
+
+// MemoryState says whether a model is in memory: loading, loaded, in use; empty: it is not.
+func MemoryState(s *infer.Status) string {
+	switch {
+	case s.State == infer.StateLoading:
+		return "loading"
+	case s.State == infer.StateReady && s.Running > 0:
+		return "in use"
+	case s.State == infer.StateReady:
+		return "loaded"
+	}
+	return ""
 }
 
 // packingText says how much of the weights is packed; "": all of them.
@@ -192,10 +211,17 @@ func queue(s infer.Status) string {
 // Wait says how long an answer is expected to wait in the queue, as the end of a sentence; nothing if
 // that is not known.
 func Wait(q infer.Queued) string {
-	if q.WaitS == 0 {
+	return about(q.WaitS)
+}
+
+// LoadTime says how long a load is expected to take still, as Wait does.
+func LoadTime(l infer.Loading) string { return about(l.LeftS) }
+
+func about(seconds float64) string {
+	if seconds == 0 {
 		return ""
 	}
-	return ", about " + units.Roughly(q.WaitS)
+	return ", about " + units.Roughly(seconds)
 }
 
 // cacheText describes how much of the planned KV cache is used; "" before a model is loaded.

@@ -11,6 +11,7 @@ import (
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/markdown"
+	"m40-llm/handlers/setting"
 	"m40-llm/infer"
 	"m40-llm/infer/sample"
 	"m40-llm/web"
@@ -50,7 +51,7 @@ func SheetOf(s *compare.Sheet, label func(key string) string) Sheet {
 	return Sheet{Question: s.Question, Columns: headings(s.Columns), Rows: headings(s.Rows)}
 }
 
-func panelHas(panel live.Settings, v compare.SheetValue) bool {
+func panelHas(panel setting.Settings, v compare.SheetValue) bool {
 	for _, n := range sample.Numbers() {
 		if n.Name == v.Key {
 			return n.Get(&panel.Params) == v.Value
@@ -71,7 +72,7 @@ type Cell struct {
 	Equal   bool             `json:"equal,omitempty"`   // it ended as the first answer did
 	Ending  *Ending          `json:"ending,omitempty"`
 	Note    string           `json:"note,omitempty"` // what it waits for, or why it failed
-	Kept    int64            `json:"kept,omitempty"`
+	Message int64            `json:"kept,omitempty"`
 	HTML    string           `json:"html,omitempty"` // all of the text, rendered, when it has ended and has markup, on a contact sheet alone; with PartMark where it parts from the first answer
 }
 
@@ -83,7 +84,7 @@ const PartMark = "\uE000"
 // answer of the group.
 func CellOf(c compare.Cell, had int, first *compare.Cell) Cell {
 	a := &c.Answer
-	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Kept: c.Kept}
+	v := Cell{Index: c.Index, State: a.State, Text: c.Text[min(had, len(c.Text)):], Tokens: a.Usage.CompletionTokens, Ending: End(a), Note: note(c), Message: c.Message}
 	if a.Scored > 0 {
 		v.Mean = math.Exp(a.LogProb / float64(a.Scored))
 	}
@@ -171,7 +172,7 @@ type SheetFigures struct {
 
 // FiguresOf sums up the cells of a sheet.
 func FiguresOf(cells []compare.Cell) SheetFigures {
-	var done, writing, waiting, begun, prompt, computed, whole int
+	var done, writing, waiting, started, prompt, computed, whole int
 	for _, c := range cells {
 		switch c.Answer.State {
 		case live.Waiting:
@@ -182,18 +183,18 @@ func FiguresOf(cells []compare.Cell) SheetFigures {
 			done++
 		}
 		if u := c.Answer.Usage; u.PromptTokens > 0 {
-			begun++
+			started++
 			prompt, computed, whole = u.PromptTokens, computed+u.PromptTokens-u.CachedTokens, whole+u.PromptTokens
 		}
 	}
 	f := SheetFigures{Answers: web.Counted(len(cells), "answer")}
 	switch {
-	case begun > 1 && computed == whole:
+	case started > 1 && computed == whole:
 		f.Prompt = fmt.Sprintf("prompt of %s, too short to be shared", web.Counted(prompt, "token"))
-	case begun == 1:
+	case started == 1:
 		f.Prompt = fmt.Sprintf("prompt of %s", web.Counted(prompt, "token"))
-	case begun > 1:
-		f.Prompt = fmt.Sprintf("prompt of %s: %s computed for %s answers, %s if each read it alone", web.Counted(prompt, "token"), web.Thousands(computed), web.Thousands(begun), web.Thousands(whole))
+	case started > 1:
+		f.Prompt = fmt.Sprintf("prompt of %s: %s computed for %s answers, %s if each read it alone", web.Counted(prompt, "token"), web.Thousands(computed), web.Thousands(started), web.Thousands(whole))
 	}
 	count := func(n int, what string) string {
 		if n == 0 {

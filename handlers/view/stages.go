@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +38,8 @@ type StageToken struct {
 	P    []float64 `json:"p"` // after each stage; 0: removed; -1: less than what is stored
 }
 
-// stageNames are what people call the stages.
-var stageNames = map[string]string{
-	"mask": "Banned text", "logit_bias": "Bias", "penalties": "Penalties", "dry": "DRY", "top_n_sigma": "Top-n-sigma", "top_k": "Top-k",
-	"typical_p": "Typical-p", "top_p": "Top-p", "min_p": "Min-p", "xtc": "XTC", "temperature": "Temperature", "mirostat": "Mirostat",
-}
+// stageNames are what people call the stages that Params.Samplers does not list.
+var stageNames = map[string]string{"mask": "Banned text", "logit_bias": "Bias", "mirostat": "Mirostat"}
 
 // StagesOf describes the way of a token.
 func StagesOf(m *inspect.Microscope) Stages {
@@ -53,7 +51,7 @@ func StagesOf(m *inspect.Microscope) Stages {
 	v.Stages = []Stage{{Name: "Model", Kept: m.Choice.Drawn.Of}}
 	for _, s := range m.Choice.Stages {
 		v.Stages = append(v.Stages, Stage{
-			Name: stageNames[s.Name], Value: stageValue(s.Name, m.Params), Kept: s.Kept, Removed: s.Removed,
+			Name: cmp.Or(stageNames[s.Name], sample.StageLabel(s.Name)), Value: stageValue(s.Name, m.Params), Kept: s.Kept, Removed: s.Removed,
 			Moves: s.Name == "logit_bias" || s.Name == "penalties" || s.Name == "dry" || s.Name == "temperature" && (m.Params.Temperature > 0 || m.Params.DynatempRange > 0),
 		})
 	}
@@ -81,43 +79,24 @@ func compareWays(a, b []float64) int {
 	return 0
 }
 
-// stageValue returns the setting of a stage.
+// stageValue returns the settings that say how strong a stage is.
 func stageValue(name string, p sample.Params) string {
 	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
-	switch name {
-	case "penalties":
-		var on []string
-		if p.RepeatPenalty != 1 {
-			on = append(on, number(p.RepeatPenalty))
-		}
-		if p.PresencePenalty != 0 {
-			on = append(on, number(p.PresencePenalty))
-		}
-		if p.FrequencyPenalty != 0 {
-			on = append(on, number(p.FrequencyPenalty))
-		}
-		return strings.Join(on, ", ")
-	case "dry":
-		return number(p.DryMultiplier)
-	case "top_n_sigma":
-		return number(p.TopNSigma)
-	case "top_k":
-		return strconv.Itoa(p.TopK)
-	case "typical_p":
-		return number(p.TypicalP)
-	case "top_p":
-		return number(p.TopP)
-	case "min_p":
-		return number(p.MinP)
-	case "xtc":
-		return number(p.XTCThreshold)
-	case "temperature":
-		if p.DynatempRange != 0 {
-			return number(p.Temperature) + " ± " + number(p.DynatempRange)
-		}
-		return number(p.Temperature)
-	case "mirostat":
+	switch {
+	case name == "temperature" && p.DynatempRange != 0:
+		return number(p.Temperature) + " ± " + number(p.DynatempRange)
+	case name == "mirostat":
 		return number(p.MirostatTau)
 	}
-	return ""
+	var on []string
+	for _, n := range sample.StageNumbers(name) {
+		switch v := n.Get(&p); {
+		case v == n.Off:
+		case n.Whole:
+			on = append(on, strconv.Itoa(int(v)))
+		default:
+			on = append(on, number(v))
+		}
+	}
+	return strings.Join(on, ", ")
 }

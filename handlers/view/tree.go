@@ -1,6 +1,10 @@
 package view
 
-import "m40-llm/handlers/live"
+import (
+	"m40-llm/handlers/live"
+	"m40-llm/handlers/tree"
+	"m40-llm/store"
+)
 
 // Node is a message of a chat's tree.
 type Node struct {
@@ -17,10 +21,13 @@ type Node struct {
 }
 
 // NodesOf describes a tree.
-func NodesOf(nodes []live.Node) []Node {
+func NodesOf(nodes []tree.Node) []Node {
 	list := make([]Node, len(nodes))
 	for i, n := range nodes {
-		list[i] = Node(n)
+		list[i] = Node{ID: n.ID, Parent: n.Parent, Version: n.Version, Role: live.RoleUser, Text: n.Text, Tokens: n.Tokens, LogProb: n.LogProb, Scored: n.Scored, Shown: n.Shown}
+		if n.Role == store.RoleAssistant {
+			list[i].Role, list[i].State = live.RoleModel, live.AnswerState(n.State)
+		}
 	}
 	return list
 }

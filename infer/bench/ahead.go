@@ -50,7 +50,7 @@ func (b *rounds) ahead(r *Result) error {
 	return nil
 }
 
-// sampled writes an answer of n tokens behind prompt tokens, and returns how many the device drew wrong.
+// sampled writes an answer of n tokens after prompt tokens, and returns how many the device drew wrong.
 func (b *rounds) sampled(prompt, n int, ahead bool) (missed int, err error) {
 	params, most := sample.DefaultParams(), 1
 	if params.Seed = 1; ahead {

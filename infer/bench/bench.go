@@ -86,7 +86,7 @@ type Kernel struct {
 // TurnTokens is the number of tokens of the next turn in a chat that Context measures.
 const TurnTokens = 32
 
-// Context is the speed of an answer behind a context of some length.
+// Context is the speed of an answer after a context of some length.
 type Context struct {
 	Context             int     `json:"context_tokens"`
 	PrefillSeconds      float64 `json:"prefill_seconds"` // of the context, once
@@ -370,7 +370,7 @@ func (b *rounds) accepting(n int, p float64) (a Accepting, err error) {
 	return a, nil
 }
 
-// draftSteps computes an answer of so many tokens, or up to n more, behind prompt tokens, in steps with n drafted tokens each, of which those are
+// draftSteps computes an answer of so many tokens, or up to n more, after prompt tokens, in steps with n drafted tokens each, of which those are
 // accepted for which accept returns true, up to the first other one. It returns how many steps that took.
 func (b *rounds) draftSteps(prompt, n, answer int, accept func() bool) (steps int, err error) {
 	for pos := prompt; pos < prompt+answer; steps++ {
@@ -419,7 +419,7 @@ func (b *rounds) speed(prompt, done int) (Speed, error) {
 	return s, nil
 }
 
-// context measures an answer and a turn behind n positions.
+// context measures an answer and a turn after n positions.
 func (b *rounds) context(n int) (Context, error) {
 	c := Context{Context: n}
 	b.o.Progress(fmt.Sprintf("measuring a context of %d", n), 0, 0)

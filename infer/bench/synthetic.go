@@ -67,6 +67,8 @@ var shapes = map[string]shape{
 	"qwen3.5-0.8b": {"qwen35", 1024, 24, 8, 2, 256, 3584, 248320, true, 1e7, dense, hybrid{4, 2048, 16, 16, 128}},
 	"granite4-1b":  {"granitehybrid", 1536, 40, 12, 4, 128, 4096, 100352, true, 1e4, dense, hybrid{10, 3072, 48, 1, 128}},
 
+	"qwen3-30b-a3b": {"qwen3moe", 2048, 48, 32, 4, 128, 6144, 151936, false, 1e6, mixture{128, 8, 768}, hybrid{}},
+
 	// Six of the 48 layers, so that the weights fit into the memory of a small machine.
 	"qwen3-30b-a3b-6l": {"qwen3moe", 2048, 6, 32, 4, 128, 6144, 151936, false, 1e6, mixture{128, 8, 768}, hybrid{}},
 }
@@ -170,7 +172,7 @@ func Header(shapeName, quantName string, context int) (*gguf.File, error) {
 	return gguf.ReadHeader(withoutWeights(header), len(header)+last.at+last.bytes())
 }
 
-// withoutWeights is a file with a header, and zeros behind it.
+// withoutWeights is a file with a header, and zeros after it.
 type withoutWeights []byte
 
 func (h withoutWeights) ReadAt(p []byte, at int64) (int, error) {

@@ -1,66 +1,61 @@
-// Package chat renders conversations with the chat templates of model files: Jinja
-// templates in the dialect of Hugging Face transformers, run by an interpreter in this
-// package.
+// Package chat renders conversations with the chat templates of model files.
 //
 // A prompt records which of its text came from the caller: message content, tool
 // definitions, any value of the request. That text is data: a special token spelled in it
-// must be tokenized as text. The origin follows text through every operation of a
-// template. A result that mixes both origins inseparably counts as the caller's.
-//
-// These parts of Jinja2 are left out on purpose: the filters urlize, pprint, xmlattr and
-// random; the function lipsum; the tags block, autoescape and those that read other
-// templates; Python's methods of numbers and those that return bytes or sets; complex
-// numbers. Values that Python prints with an address are printed without it. Some mistakes
-// that Jinja2 reports, such as a test named if, are accepted.
-//
-// Templates are not trusted. They see plain values only: no files, no imports, no
-// attributes of Go objects. Their size, nesting, steps, memory, output and time are
-// limited; beyond a limit, Parse and Render return a *LimitError.
+// must be tokenized as text.
 package chat
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"m40-llm/infer/jinja"
 )
 
 // Template is a parsed chat template. It is safe for concurrent use.
-type Template struct {
-	body []stmt
-	uses map[string]bool // names of the request's variables that the template reads
-	hash string
+type Template struct{ *jinja.Template }
+
+// Parse parses the source of a template. Its errors are *jinja.SyntaxError and *jinja.LimitError.
+func Parse(source string) (*Template, error) {
+	t, err := jinja.Parse(source)
+	if err != nil {
+		return nil, err
+	}
+	return &Template{t}, nil
 }
 
-// Parse parses the source of a template. Its errors are *SyntaxError and *LimitError.
-func Parse(source string) (t *Template, err error) {
-	if len(source) > maxSource {
-		return nil, overLimit("source", maxSource, "bytes")
-	}
-	if !utf8.ValidString(source) {
-		return nil, &SyntaxError{1, "the template is not valid UTF-8"}
-	}
-	defer catch(&err)
-	p := &parser{tokens: tokenize(source), localNames: map[string]int{}, uses: map[string]bool{}}
-	body, _ := p.statements()
-	sum := sha256.Sum256([]byte(source))
-	return &Template{body, p.uses, hex.EncodeToString(sum[:])}, nil
+// Where the caller's text came from: besides the origins of the interpreter, so that it can be found in the prompt.
+const (
+	fromContinued = jinja.FromCaller + 1 + iota // the text that Input.Continue continues
+	fromMessages                                // the first of those that origins.next returns
+)
+
+// origins are the origins of what the messages of a conversation say.
+type origins struct {
+	last     jinja.Origin
+	messages []messageOrigins
 }
 
-// Hash returns the SHA-256 of the template's source in hexadecimal.
-func (t *Template) Hash() string { return t.hash }
+// messageOrigins are the origins of the content of a message, and of the names and arguments of its calls as far as
+// they have text.
+type messageOrigins struct {
+	content jinja.Origin
+	calls   []jinja.Origin
+}
 
-// Uses reports whether the template reads a variable of the request, such as tools
-// or enable_thinking.
-func (t *Template) Uses(variable string) bool { return t.uses[variable] }
+func newOrigins() *origins { return &origins{last: fromMessages - 1} }
+
+// next returns an origin that no other text has.
+func (o *origins) next() jinja.Origin {
+	o.last++
+	return o.last
+}
 
 // ChatML is the template that is used for models whose file has none.
 var ChatML = builtin(ChatMLSource)
@@ -132,54 +127,62 @@ type Input struct {
 	Now      time.Time // for strftime_now; zero: the time of the call
 }
 
-// Render renders a conversation. It returns a *RaisedError if the template refuses the
-// conversation, a *RenderError if the template fails, a *LimitError beyond a limit, the
+// Render renders a conversation. It returns a *jinja.RaisedError if the template refuses the
+// conversation, a *jinja.RenderError if the template fails, a *jinja.LimitError beyond a limit, the
 // error of ctx, or an error that names the value in Input that is not JSON.
 func (t *Template) Render(ctx context.Context, in Input) (Prompt, error) {
 	prompt, _, err := t.RenderShown(ctx, in)
 	return prompt, err
 }
 
-// RenderShown is Render, and returns for each message whether the prompt has some of its content.
-// A template that mixes the texts of several messages inseparably may hide that one is shown.
-func (t *Template) RenderShown(ctx context.Context, in Input) (Prompt, []bool, error) {
-	out, err := t.renderInput(ctx, in, defaultLimits, threadCPUTime)
+// Shown is what a prompt shows of a message. White space does not count.
+type Shown struct {
+	Content bool // some of its content
+	Calls   bool // of each of its calls the name and some of the arguments, as far as they have text
+}
+
+// RenderShown is Render, and returns what the prompt shows of each message. The content of the message that Input.Continue
+// continues counts as not shown. A template that mixes the texts of several messages inseparably may hide that one is shown.
+func (t *Template) RenderShown(ctx context.Context, in Input) (Prompt, []Shown, error) {
+	from := newOrigins()
+	out, err := t.renderInput(ctx, in, from, jinja.Limits{})
 	if err != nil {
 		return nil, nil, err
 	}
-	return out.prompt(), out.shown(len(in.Messages)), nil
+	return promptOf(out), from.shownIn(out), nil
 }
 
-func (t *Template) renderInput(ctx context.Context, in Input, l limits, clock func() time.Duration) (text, error) {
-	vars := newDict()
-	vars.setName("tools", nil)
-	vars.setName("documents", nil)
+// renderInput renders a conversation, and adds the origins of its messages to from.
+func (t *Template) renderInput(ctx context.Context, in Input, from *origins, l jinja.Limits) (jinja.Text, error) {
+	vars := jinja.NewDict()
+	vars.Set("tools", nil)
+	vars.Set("documents", nil)
 	for name, raw := range in.Vars {
 		if err := setJSON(vars, name, raw); err != nil {
-			return text{}, err
+			return jinja.Text{}, err
 		}
 	}
 	if len(in.Tools) > 0 {
 		if err := setJSON(vars, "tools", in.Tools); err != nil {
-			return text{}, err
+			return jinja.Text{}, err
 		}
 	}
-	messages := &list{}
+	messages := &jinja.List{}
 	for i, m := range in.Messages {
-		v, err := m.value(i, in.NullContent, in.Reasoning)
+		v, err := m.value(from, in.NullContent, in.Reasoning)
 		if err != nil {
-			return text{}, fmt.Errorf("message %d: %w", i, err)
+			return jinja.Text{}, fmt.Errorf("message %d: %w", i, err)
 		}
-		messages.items = append(messages.items, v)
+		messages.Items = append(messages.Items, v)
 	}
-	vars.setName("messages", messages)
-	vars.setName("add_generation_prompt", in.AddGenerationPrompt)
-	vars.setName("bos_token", literal(in.BOSToken))
-	vars.setName("eos_token", literal(in.EOSToken))
-	return t.render(ctx, vars, in.Continue, in.Now, l, clock)
+	vars.Set("messages", messages)
+	vars.Set("add_generation_prompt", in.AddGenerationPrompt)
+	vars.Set("bos_token", jinja.Literal(in.BOSToken))
+	vars.Set("eos_token", jinja.Literal(in.EOSToken))
+	return t.render(ctx, vars, in.Continue, jinja.Options{Now: in.Now, Limits: l})
 }
 
-// Options are the parameters of RenderJSON beside the request.
+// Options are the parameters of RenderJSON apart from the request.
 type Options struct {
 	BOSToken, EOSToken string    // variables, unless the request sets them
 	Continue           bool      // as in Input
@@ -190,95 +193,121 @@ type Options struct {
 // variables of the template. The order of keys is kept, and 1 differs from 1.0. Its errors
 // are those of Render.
 func (t *Template) RenderJSON(ctx context.Context, request []byte, o Options) (Prompt, error) {
-	return t.renderJSON(ctx, request, o, defaultLimits, threadCPUTime)
+	return t.renderJSON(ctx, request, o, jinja.Limits{})
 }
 
-func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l limits, clock func() time.Duration) (Prompt, error) {
-	v, err := decodeJSON(request)
+func (t *Template) renderJSON(ctx context.Context, request []byte, o Options, l jinja.Limits) (Prompt, error) {
+	v, err := jinja.DecodeJSON(request)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the JSON is truncated")
 		}
 		return nil, fmt.Errorf("template request: %w", err)
 	}
-	given, ok := v.(*dict)
+	given, ok := v.(*jinja.Dict)
 	if !ok {
-		return nil, fmt.Errorf("template request: expected a JSON object, got %s", typeName(v))
+		return nil, fmt.Errorf("template request: expected a JSON object, got %s", jinja.TypeName(v))
 	}
-	vars := newDict()
-	vars.setName("bos_token", literal(o.BOSToken))
-	vars.setName("eos_token", literal(o.EOSToken))
-	for i, k := range given.keys {
-		vars.set(k, given.vals[i])
-	}
-	out, err := t.render(ctx, vars, o.Continue, o.Now, l, clock)
-	return out.prompt(), err
+	vars := jinja.NewDict()
+	vars.Set("bos_token", jinja.Literal(o.BOSToken))
+	vars.Set("eos_token", jinja.Literal(o.EOSToken))
+	vars.Update(given)
+	out, err := t.render(ctx, vars, o.Continue, jinja.Options{Now: o.Now, Limits: l})
+	return promptOf(out), err
 }
 
-func setJSON(vars *dict, name string, raw json.RawMessage) error {
-	v, err := decodeJSON(raw)
+func setJSON(vars *jinja.Dict, name string, raw json.RawMessage) error {
+	v, err := jinja.DecodeJSON(raw)
 	if err != nil {
 		return fmt.Errorf("template variable %q: %w", name, err)
 	}
-	vars.setName(name, v)
+	vars.Set(name, v)
 	return nil
 }
 
-// value returns the message, number i of the conversation, as templates see it.
-func (m Message) value(i int, nullContent bool, reasoning ReasoningForm) (value, error) {
-	d := newDict()
-	d.setName("role", callerText(m.Role))
-	d.setName("content", marked(validText(m.Content), fromMessage(i)))
+// value returns the message as templates see it, and adds the origins of its texts to from.
+func (m Message) value(from *origins, nullContent bool, reasoning ReasoningForm) (jinja.Value, error) {
+	own := messageOrigins{content: from.next()}
+	d := jinja.NewDict()
+	d.Set("role", callerText(m.Role))
+	d.Set("content", jinja.Marked(validText(m.Content), own.content))
 	if len(m.Pictures) > 0 {
-		d.setName("content", m.parts(fromMessage(i)))
+		d.Set("content", m.parts(own.content))
 	}
 	if nullContent && m.Content == "" && len(m.ToolCalls) > 0 {
-		d.setName("content", nil)
+		d.Set("content", nil)
 	}
 	for _, f := range []struct{ name, s string }{
 		{"name", m.Name},
 		{"tool_call_id", m.ToolCallID},
 	} {
 		if f.s != "" {
-			d.setName(f.name, callerText(f.s))
+			d.Set(f.name, callerText(f.s))
 		}
 	}
-	reasoning.addTo(d, m)
+	reasoning.addTo(d, m, own.content)
 	if len(m.ToolCalls) > 0 {
 		if err := setJSON(d, "tool_calls", m.ToolCalls); err != nil {
 			return nil, err
 		}
+		own.calls = markCalls(d, from)
 	}
+	from.messages = append(from.messages, own)
 	return d, nil
 }
 
-func callerText(s string) text { return marked(validText(s), fromCaller) }
+// markCalls gives the name and the arguments of each call of a message an origin, and returns the origins of those that
+// have text.
+func markCalls(message *jinja.Dict, from *origins) (marked []jinja.Origin) {
+	v, _ := message.Get("tool_calls")
+	calls, _ := v.(*jinja.List)
+	if calls == nil {
+		return nil
+	}
+	for _, c := range calls.Items {
+		call, _ := c.(*jinja.Dict)
+		if call == nil {
+			continue
+		}
+		v, _ := call.Get("function")
+		function, _ := v.(*jinja.Dict)
+		if function == nil {
+			continue
+		}
+		for _, name := range []string{"name", "arguments"} {
+			value, ok := function.Get(name)
+			if !ok {
+				continue
+			}
+			origin := from.next()
+			value, hasText := jinja.WithOrigin(value, origin)
+			if hasText {
+				function.Set(name, value)
+				marked = append(marked, origin)
+			}
+		}
+	}
+	return marked
+}
+
+func callerText(s string) jinja.Text { return jinja.Marked(validText(s), jinja.FromCaller) }
 
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time.Time, l limits, clock func() time.Duration) (text, error) {
+func (t *Template) render(ctx context.Context, vars *jinja.Dict, resume bool, o jinja.Options) (jinja.Text, error) {
 	var continued string
 	if resume {
 		var err error
 		if continued, err = markContinued(vars); err != nil {
-			return text{}, err
+			return jinja.Text{}, err
 		}
 	}
 	trustRoles(vars)
-	if now.IsZero() {
-		now = time.Now()
-	}
-	runtime.LockOSThread() // the clock counts the time of one thread
-	defer runtime.UnlockOSThread()
-	in := &interp{budget: newBudget(ctx, l, clock), now: now}
-	out, err := in.run(t.body, vars)
-	if err != nil {
-		return text{}, err
-	}
-	if continued != "" {
+	out, err := t.Template.Render(ctx, vars, o)
+	if err == nil && continued != "" {
 		return truncateAfterContinued(out, continued)
 	}
-	return out, nil
+	return out, err
 }
 
 // knownRoles are the roles that count as the template's text where a template prints them.
@@ -287,47 +316,50 @@ func (t *Template) render(ctx context.Context, vars *dict, resume bool, now time
 var knownRoles = []string{"system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "observation", "environment", "context", "documents"}
 
 // trustRoles gives the known roles of the messages the origin of the template.
-func trustRoles(vars *dict) {
-	v, _ := vars.getName("messages")
-	messages, ok := v.(*list)
+func trustRoles(vars *jinja.Dict) {
+	v, _ := vars.Get("messages")
+	messages, ok := v.(*jinja.List)
 	if !ok {
 		return
 	}
-	for _, m := range messages.items {
-		d, ok := m.(*dict)
+	for _, m := range messages.Items {
+		d, ok := m.(*jinja.Dict)
 		if !ok {
 			continue
 		}
-		if role, ok := d.getName("role"); ok && slices.Contains(knownRoles, keyString(role)) {
-			d.setName("role", literal(keyString(role)))
+		if role, ok := d.Get("role"); ok && slices.Contains(knownRoles, keyString(role)) {
+			d.Set("role", jinja.Literal(keyString(role)))
 		}
 	}
 }
 
-// prompt returns the spans of t.
-func (t text) prompt() Prompt {
+// promptOf returns the spans of a rendered text.
+func promptOf(out jinja.Text) Prompt {
 	var p Prompt
-	t.runs(func(lo, hi int, from origin) bool {
-		content := from != fromTemplate
+	for piece, from := range out.Pieces {
+		content := from != jinja.FromTemplate
 		if n := len(p); n > 0 && p[n-1].Content == content {
-			p[n-1].Text += t.s[lo:hi]
+			p[n-1].Text += piece
 		} else {
-			p = append(p, Span{t.s[lo:hi], content})
+			p = append(p, Span{piece, content})
 		}
-		return true
-	})
+	}
 	return p
 }
 
-// shown returns, for each of n messages, whether t has some of its content that is not white space.
-func (t text) shown(n int) []bool {
-	shown := make([]bool, n)
-	t.runs(func(lo, hi int, from origin) bool {
-		if i := int(from - fromMessages); 0 <= i && i < n && !shown[i] {
-			shown[i] = strings.TrimFunc(t.s[lo:hi], isSpace) != ""
+// shownIn returns what out shows of each message.
+func (o *origins) shownIn(out jinja.Text) []Shown {
+	found := make([]bool, o.last-fromMessages+1)
+	for piece, from := range out.Pieces {
+		if i := int(from - fromMessages); i >= 0 && !found[i] {
+			found[i] = strings.TrimFunc(piece, jinja.IsSpace) != ""
 		}
-		return true
-	})
+	}
+	isMissing := func(origin jinja.Origin) bool { return !found[origin-fromMessages] }
+	shown := make([]Shown, len(o.messages))
+	for i, m := range o.messages {
+		shown[i] = Shown{Content: !isMissing(m.content), Calls: !slices.ContainsFunc(m.calls, isMissing)}
+	}
 	return shown
 }
 
@@ -336,74 +368,68 @@ var errNotContinuable = errors.New("only an assistant's message at the end of th
 // markContinued marks the text to continue in the last message, so that it can be found in
 // the prompt, and returns it. If there is no such text it removes the message, requests the
 // generation prompt and returns "".
-func markContinued(vars *dict) (string, error) {
-	v, _ := vars.getName("messages")
-	messages, ok := v.(*list)
-	if !ok || len(messages.items) == 0 {
+func markContinued(vars *jinja.Dict) (string, error) {
+	v, _ := vars.Get("messages")
+	messages, ok := v.(*jinja.List)
+	if !ok || len(messages.Items) == 0 {
 		return "", errNotContinuable
 	}
-	n := len(messages.items) - 1
-	last, ok := messages.items[n].(*dict)
+	n := len(messages.Items) - 1
+	last, ok := messages.Items[n].(*jinja.Dict)
 	if !ok {
 		return "", errNotContinuable
 	}
-	if role, _ := last.getName("role"); keyString(role) != "assistant" {
+	if role, _ := last.Get("role"); keyString(role) != "assistant" {
 		return "", errNotContinuable
 	}
-	before := messages.items[:n:n]
+	before := messages.Items[:n:n]
 	for _, key := range append([]string{"content"}, ReasoningFields...) {
-		v, _ := last.getName(key)
+		v, _ := last.Get(key)
 		continued, marked := markLastText(v)
-		if strings.TrimFunc(continued, isSpace) == "" {
+		if strings.TrimFunc(continued, jinja.IsSpace) == "" {
 			continue
 		}
-		resumed := newDict()
-		for i, k := range last.keys {
-			resumed.set(k, last.vals[i])
-		}
-		resumed.setName(key, marked)
-		vars.setName("messages", &list{items: append(before, resumed)})
-		vars.setName("add_generation_prompt", false)
+		resumed := last.Clone()
+		resumed.Set(key, marked)
+		vars.Set("messages", &jinja.List{Items: append(before, resumed)})
+		vars.Set("add_generation_prompt", false)
 		return continued, nil
 	}
-	vars.setName("messages", &list{items: before})
-	vars.setName("add_generation_prompt", true)
+	vars.Set("messages", &jinja.List{Items: before})
+	vars.Set("add_generation_prompt", true)
 	return "", nil
 }
 
-func keyString(v value) string {
-	t, _ := v.(text)
-	return t.s
+func keyString(v jinja.Value) string {
+	t, _ := v.(jinja.Text)
+	return t.String()
 }
 
 // markLastText marks content: a text, or in a list of parts the last one that has text. It
 // returns that text and the content with the mark.
-func markLastText(v value) (continued string, withMark value) {
+func markLastText(v jinja.Value) (continued string, withMark jinja.Value) {
 	switch v := v.(type) {
-	case text:
-		return v.s, marked(v.s, fromContinued)
-	case *list:
-		for i := len(v.items) - 1; i >= 0; i-- {
-			part, ok := v.items[i].(*dict)
+	case jinja.Text:
+		return v.String(), jinja.Marked(v.String(), fromContinued)
+	case *jinja.List:
+		for i := len(v.Items) - 1; i >= 0; i-- {
+			part, ok := v.Items[i].(*jinja.Dict)
 			if !ok {
 				continue
 			}
 			key := "text"
-			t, ok := part.getName(key)
+			t, ok := part.Get(key)
 			if !ok {
 				key = "thinking"
-				t, ok = part.getName(key)
+				t, ok = part.Get(key)
 			}
 			if !ok {
 				continue
 			}
-			resumed := newDict()
-			for j, k := range part.keys {
-				resumed.set(k, part.vals[j])
-			}
-			resumed.setName(key, marked(keyString(t), fromContinued))
-			items := append(append([]value{}, v.items[:i]...), resumed)
-			return keyString(t), &list{items: append(items, v.items[i+1:]...)}
+			resumed := part.Clone()
+			resumed.Set(key, jinja.Marked(keyString(t), fromContinued))
+			items := append(append([]jinja.Value{}, v.Items[:i]...), resumed)
+			return keyString(t), &jinja.List{Items: append(items, v.Items[i+1:]...)}
 		}
 	}
 	return "", v
@@ -414,21 +440,18 @@ var ErrNotContinued = errors.New("the chat template leaves out or changes the me
 
 // truncateAfterContinued truncates the prompt where the marked text ends. White space that
 // the template trimmed off the end of that text is restored, because the model has emitted it.
-func truncateAfterContinued(out text, continued string) (text, error) {
-	for _, m := range slices.Backward(out.marks) {
-		if m.from != fromContinued || strings.TrimFunc(out.s[m.lo:m.hi], isSpace) == "" {
-			continue
+func truncateAfterContinued(out jinja.Text, continued string) (jinja.Text, error) {
+	found, end := "", 0 // the last piece with the mark, and where it ends
+	at := 0
+	for piece, from := range out.Pieces {
+		at += len(piece)
+		if text := strings.TrimFunc(piece, jinja.IsSpace); from == fromContinued && text != "" {
+			found, end = text, at-len(piece)+strings.LastIndex(piece, text)+len(text)
 		}
-		found := strings.TrimFunc(out.s[m.lo:m.hi], isSpace)
-		whole := strings.TrimRightFunc(continued, isSpace)
-		if !strings.HasSuffix(whole, found) {
-			break
-		}
-		end := m.lo + strings.LastIndex(out.s[m.lo:m.hi], found) + len(found)
-		b := &builder{}
-		b.text(out.slice(0, end))
-		b.add(continued[len(whole):], fromContinued)
-		return b.take(), nil
 	}
-	return text{}, ErrNotContinued
+	whole := strings.TrimRightFunc(continued, jinja.IsSpace)
+	if found == "" || !strings.HasSuffix(whole, found) {
+		return jinja.Text{}, ErrNotContinued
+	}
+	return out.Slice(0, end).Append(continued[len(whole):], fromContinued), nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"m40-llm/infer/fixtures"
 )
 
 func TestContinueEndsThePromptBehindTheLastMessage(t *testing.T) {
@@ -49,7 +51,7 @@ func TestContinueEndsThePromptBehindTheLastMessage(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			case p.String() != c.want:
-				t.Error(firstDifference(p.String(), c.want))
+				t.Error(fixtures.FirstDifference(p.String(), c.want))
 			}
 		})
 	}
@@ -81,12 +83,12 @@ func TestContinueWorksInThePublicTemplates(t *testing.T) {
 		}
 		request := []byte(`{"messages":[{"role":"user","content":"And?"},{"role":"assistant","content":` + jsonString(last) + `}],"tools":null,"documents":null,"add_generation_prompt":false}`)
 		o := Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}
-		whole, err := tmpl.renderJSON(context.Background(), request, o, noTime, threadCPUTime)
+		whole, err := tmpl.renderJSON(context.Background(), request, o, noTime)
 		if err != nil || !json.Valid(request) {
 			continue // refuses this conversation, continued or not
 		}
 		o.Continue = true
-		p, err := tmpl.renderJSON(context.Background(), request, o, noTime, threadCPUTime)
+		p, err := tmpl.renderJSON(context.Background(), request, o, noTime)
 		if err != nil {
 			t.Logf("%s: %v", ft.Name, err)
 			continue

@@ -11,9 +11,23 @@ import (
 	"time"
 
 	"m40-llm/infer/fixtures"
+	"m40-llm/infer/jinja"
 )
 
-var noTime = limits{steps: defaultLimits.steps, output: defaultLimits.output, alloc: defaultLimits.alloc}
+// noTime are the default limits without that of time, whose effect would depend on the machine.
+var noTime = jinja.Limits{Steps: jinja.DefaultLimits.Steps, Output: jinja.DefaultLimits.Output, Alloc: jinja.DefaultLimits.Alloc}
+
+var testNow = time.Date(2025, 3, 14, 15, 9, 26, 0, time.UTC)
+
+// render renders at testNow without a limit of time.
+func render(source, request string, o Options) (Prompt, error) {
+	t, err := Parse(source)
+	if err != nil {
+		return nil, err
+	}
+	o.Now = testNow
+	return t.renderJSON(context.Background(), []byte(request), o, noTime)
+}
 
 type fixtureCase struct {
 	Conversation        string                     `json:"conversation"`
@@ -88,17 +102,17 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 		}
 		failures := 0
 		for i, c := range ft.Cases {
-			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noTime, threadCPUTime)
+			p, err := tmpl.renderJSON(context.Background(), set.request(c), Options{BOSToken: ft.SpecialTokens["bos_token"], EOSToken: ft.SpecialTokens["eos_token"], Now: now}, noTime)
 			why := ""
 			switch {
 			case c.Output != nil && err != nil:
 				why = err.Error()
 			case c.Output != nil && p.String() != *c.Output:
-				why = firstDifference(p.String(), *c.Output)
+				why = fixtures.FirstDifference(p.String(), *c.Output)
 			case c.Output == nil && err == nil:
 				why = fmt.Sprintf("no error, want %s: %s; got %.200q", c.ErrorKind, c.Error, p.String())
 			}
-			var limit *LimitError
+			var limit *jinja.LimitError
 			if errors.As(err, &limit) {
 				why = err.Error()
 			}
@@ -111,59 +125,4 @@ func TestEveryPublicTemplateGivesTheReferenceOutput(t *testing.T) {
 		}
 		fixtures.Row(t, "template cases", ft.Name, len(ft.Cases)-failures, len(ft.Cases))
 	}
-}
-
-func TestEverySnippetGivesTheReferenceOutput(t *testing.T) {
-	data, err := os.ReadFile(fixtures.Path(t, "templates", "jinja_snippets.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set struct {
-		Now     string          `json:"now"`
-		Context json.RawMessage `json:"context"`
-		Cases   []struct {
-			Template  string  `json:"template"`
-			Output    *string `json:"output"`
-			ErrorKind string  `json:"error_kind"`
-			Error     string  `json:"error"`
-		} `json:"cases"`
-	}
-	if err := json.Unmarshal(data, &set); err != nil {
-		t.Fatal(err)
-	}
-	now, err := time.Parse("2006-01-02T15:04:05", set.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	passed := 0
-	for _, c := range set.Cases {
-		t.Run(c.Template, func(t *testing.T) {
-			tmpl, err := Parse(c.Template)
-			var p Prompt
-			if err == nil {
-				p, err = tmpl.renderJSON(context.Background(), set.Context, Options{Now: now}, noTime, threadCPUTime)
-			}
-			switch {
-			case c.Output == nil && err == nil:
-				t.Errorf("got %q, want an error (%s)", p.String(), c.Error)
-			case c.Output != nil && err != nil:
-				t.Error(err)
-			case c.Output != nil && p.String() != *c.Output:
-				t.Error(firstDifference(p.String(), *c.Output))
-			default:
-				passed++
-			}
-		})
-	}
-	fixtures.Row(t, "template language", "reference snippets", passed, len(set.Cases))
-}
-
-// firstDifference shows where got differs from want.
-func firstDifference(got, want string) string {
-	i := 0
-	for i < len(got) && i < len(want) && got[i] == want[i] {
-		i++
-	}
-	from := max(0, i-40)
-	return fmt.Sprintf("differs at byte %d: got %q, want %q", i, got[from:min(len(got), i+60)], want[from:min(len(want), i+60)])
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"m40-llm/infer/jinja"
 )
 
 // Message is one message of a conversation, as a chat template sees it.
@@ -17,6 +19,38 @@ type Message struct {
 
 	// Pictures are files of pictures. Each stands where Content has a PictureMark, in this order.
 	Pictures [][]byte `json:"pictures,omitempty"`
+	Details  []Detail `json:"details,omitempty"` // of each of Pictures; empty: Full of all
+}
+
+// Detail is in how much detail a model reads a picture. Where the size of pictures is fixed, it changes nothing.
+type Detail string
+
+// The details. How many tokens they are depends on the model: the number of Low is smaller than that of Medium.
+const (
+	Full   Detail = "" // as many tokens as the picture has by the rules of the model
+	Low    Detail = "low"
+	Medium Detail = "medium"
+)
+
+// IsKnown reports whether d is one of the details.
+func (d Detail) IsKnown() bool { return d == Full || d == Low || d == Medium }
+
+// AddPicture adds a picture to those of m. Its PictureMark in Content is the caller's.
+func (m *Message) AddPicture(file []byte, d Detail) {
+	if d != Full && len(m.Details) == 0 {
+		m.Details = make([]Detail, len(m.Pictures))
+	}
+	if m.Pictures = append(m.Pictures, file); d != Full || len(m.Details) > 0 {
+		m.Details = append(m.Details, d)
+	}
+}
+
+// DetailOf returns the detail of picture i of m.
+func (m *Message) DetailOf(i int) Detail {
+	if i < len(m.Details) {
+		return m.Details[i]
+	}
+	return Full
 }
 
 // PictureMark stands in Content for a picture: U+FFFC, the object replacement character.
@@ -26,16 +60,16 @@ const PictureMark = "\uFFFC"
 func WithoutPictureMarks(text string) string { return strings.ReplaceAll(text, PictureMark, "\uFFFD") }
 
 // parts returns the content of m, whose texts are from the origin o, as a list of texts and pictures.
-func (m Message) parts(o origin) *list {
-	parts := &list{}
+func (m Message) parts(o jinja.Origin) *jinja.List {
+	parts := &jinja.List{}
 	for i, s := range strings.Split(m.Content, PictureMark) {
 		if i > 0 {
-			d := newDict()
-			d.setName("type", literal("image"))
-			parts.items = append(parts.items, d)
+			d := jinja.NewDict()
+			d.Set("type", jinja.Literal("image"))
+			parts.Items = append(parts.Items, d)
 		}
 		if s != "" {
-			parts.items = append(parts.items, contentPart("text", marked(validText(s), o)))
+			parts.Items = append(parts.Items, contentPart("text", jinja.Marked(validText(s), o)))
 		}
 	}
 	return parts
@@ -56,8 +90,8 @@ type ReasoningForm struct {
 	DropWithCalls bool   // omit reasoning from messages that would have both content and calls
 }
 
-// addTo adds the reasoning of m to d.
-func (t ReasoningForm) addTo(d *dict, m Message) {
+// addTo adds the reasoning of m, whose content is from the origin o, to d.
+func (t ReasoningForm) addTo(d *jinja.Dict, m Message, o jinja.Origin) {
 	if m.ReasoningContent == "" || t.DropWithCalls && len(m.ToolCalls) > 0 && (m.Content != "" || t.Close != "") {
 		return
 	}
@@ -66,24 +100,24 @@ func (t ReasoningForm) addTo(d *dict, m Message) {
 	case t.Close != "" && strings.Contains(m.ReasoningContent, t.Close):
 		// The template would read what follows that tag as content.
 	case t.AsParts:
-		parts := &list{items: []value{contentPart("thinking", reasoning)}}
+		parts := &jinja.List{Items: []jinja.Value{contentPart("thinking", reasoning)}}
 		if m.Content != "" {
-			parts.items = append(parts.items, contentPart("text", callerText(m.Content)))
+			parts.Items = append(parts.Items, contentPart("text", jinja.Marked(validText(m.Content), o)))
 		}
-		d.setName("content", parts)
+		d.Set("content", parts)
 	case t.Close != "":
-		d.setName("content", callerText(t.Open+"\n"+m.ReasoningContent+"\n"+t.Close+"\n\n"+m.Content))
+		d.Set("content", callerText(t.Open+"\n"+m.ReasoningContent+"\n"+t.Close+"\n\n").Append(validText(m.Content), o))
 	case slices.Contains(ReasoningFields, t.Field):
-		d.setName(t.Field, reasoning)
+		d.Set(t.Field, reasoning)
 	default:
-		d.setName(ReasoningFields[0], reasoning)
+		d.Set(ReasoningFields[0], reasoning)
 	}
 }
 
 // contentPart returns a part of a message's content.
-func contentPart(kind string, t text) *dict {
-	d := newDict()
-	d.setName("type", literal(kind))
-	d.setName(kind, t)
+func contentPart(kind string, t jinja.Text) *jinja.Dict {
+	d := jinja.NewDict()
+	d.Set("type", jinja.Literal(kind))
+	d.Set(kind, t)
 	return d
 }

@@ -36,3 +36,38 @@ func TestReasoningIsRenderedInTheRequestedForm(t *testing.T) {
 		}
 	}
 }
+
+func TestRenderShown_ReportsWhatThePromptShowsOfEachMessage(t *testing.T) {
+	const call, noArguments, number = `[{"function": {"name": "f", "arguments": {"a": "b"}}}]`, `[{"function": {"name": "f", "arguments": {}}}]`, `[{"function": {"name": "f", "arguments": {"a": 1}}}, {"function": {"name": "g"}}]`
+	const all = `{% for m in messages %}{{ m.content | tojson }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}`
+	const names = `{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}`
+	const first = `{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function }}{% endif %}{% endfor %}`
+	for _, c := range []struct {
+		name, template string
+		message        Message
+		form           ReasoningForm
+		want           Shown
+	}{
+		{"a text, as JSON", all, Message{Content: "x"}, ReasoningForm{}, Shown{Content: true, Calls: true}},
+		{"a text that is left out", names, Message{Content: "x"}, ReasoningForm{}, Shown{Calls: true}},
+		{"white space", all, Message{Content: "  "}, ReasoningForm{}, Shown{Calls: true}},
+		{"a text behind reasoning", all, Message{Content: "x", ReasoningContent: "y"}, ReasoningForm{Open: "<t>", Close: "</t>"}, Shown{Content: true, Calls: true}},
+		{"a text in a part beside reasoning", all, Message{Content: "x", ReasoningContent: "y"}, ReasoningForm{AsParts: true}, Shown{Content: true, Calls: true}},
+		{"a text of which the reasoning alone is shown", `{{ messages[0].content.split('</t>')[0] }}`, Message{Content: "x", ReasoningContent: "y"}, ReasoningForm{Open: "<t>", Close: "</t>"}, Shown{Calls: true}},
+		{"a call", all, Message{ToolCalls: json.RawMessage(call)}, ReasoningForm{}, Shown{Calls: true}},
+		{"a call without its arguments", names, Message{ToolCalls: json.RawMessage(call)}, ReasoningForm{}, Shown{}},
+		{"a call that has no arguments", names, Message{ToolCalls: json.RawMessage(noArguments)}, ReasoningForm{}, Shown{Calls: true}},
+		{"arguments that are numbers", all, Message{ToolCalls: json.RawMessage(number)}, ReasoningForm{}, Shown{Calls: true}},
+		{"the first of two calls", first, Message{ToolCalls: json.RawMessage(number)}, ReasoningForm{}, Shown{}},
+	} {
+		tmpl, err := Parse(c.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.message.Role = "assistant"
+		prompt, shown, err := tmpl.RenderShown(t.Context(), Input{Messages: []Message{c.message}, Reasoning: c.form})
+		if err != nil || len(shown) != 1 || shown[0] != c.want {
+			t.Errorf("%s: got %+v of %q, %v, want %+v", c.name, shown, prompt.String(), err, c.want)
+		}
+	}
+}

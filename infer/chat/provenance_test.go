@@ -23,7 +23,7 @@ func show(p Prompt) string {
 }
 
 func TestOriginFollowsTextThroughEveryOperation(t *testing.T) {
-	request := `{"c": "one, two", "s": "  pad\n", "l": ["x", "y"], "d": {"k": "v"}, "n": 5, "fmt": "%s|%s", "year": "%Y", "filling": "{0:<<1}{0:|<1}", "pc": "%%", "eos_token": "x"}`
+	request := `{"c": "one, two", "s": "  pad\n", "l": ["x", "y"], "d": {"k": "v"}, "n": 5, "fmt": "%s|%s", "year": "%Y", "braces": "{{<{}}}", "pc": "%%", "eos_token": "x"}`
 	for _, c := range []struct{ what, source, want string }{
 		{"printing", "<{{ c }}>", "<⟦one, two⟧>"},
 		{"+ and ~", "{{ '<' + c + '>' }}{{ '<' ~ c ~ 1 }}", "<⟦one, two⟧><⟦one, two⟧1"},
@@ -38,18 +38,18 @@ func TestOriginFollowsTextThroughEveryOperation(t *testing.T) {
 		{"tojson covers quotes and brackets", "{{ d | tojson }}.{{ ['a', c] | tojson }}.{{ ['a', 1] | tojson }}", `⟦{"k": "v"}⟧.⟦["a", "one, two"]⟧.["a", 1]`},
 		{"printing a list or dict", "{{ l }}.{{ d }}.{{ ['a'] }}", "⟦['x', 'y']⟧.⟦{'k': 'v'}⟧.['a']"},
 		{"the keys of a dict", "{% for k, v in d.items() %}<{{ k }}={{ v }}>{% endfor %}", "<⟦k⟧=⟦v⟧>"},
-		{"format", "{{ '%s-%5s' | format(c, 'a') }}.{{ '{}+{:>3}'.format(l[0], 'b') }}.{{ fmt | format('a', 'b') }}", "⟦one, two⟧-    a.⟦x⟧+  b.a⟦|⟧b"},
+		{"format", "{{ '%s-%5s' | format(c, 'a') }}.{{ '{}+{}'.format(l[0], 'b') }}.{{ fmt | format('a', 'b') }}.{{ '%4s' % l[0] }}", "⟦one, two⟧-    a.⟦x⟧+b.a⟦|⟧b.   ⟦x⟧"},
 		{"indent, center and truncate", "{{ s | indent(2, true) }}.{{ l[0] | center(3) }}.{{ c | truncate(6, true, '…', 0) }}", "  ⟦  pad⟧\n. ⟦x⟧ .⟦one, ⟧…"},
 		{"reverse, repeat and list", "{{ c | reverse }}.{{ l[0] * 3 }}.{{ (c | list)[1] }}", "⟦owt ,eno⟧.⟦xxx⟧.⟦n⟧"},
 		{"macros, call blocks and set blocks", "{% macro m(x) %}<{{ x }}{{ caller() }}>{% endmacro %}{% call m(c) %}.{{ l[0] }}{% endcall %}{% set b %}a{{ c }}{% endset %}{{ b }}", "<⟦one, two⟧.⟦x⟧>a⟦one, two⟧"},
 		{"filter blocks", "{% filter upper %}a{{ l[0] }}{% endfilter %}", "A⟦X⟧"},
-		{"escape, striptags and urlencode", "{{ (c + '<') | e }}.{{ ('<b>' + c + '</b>&amp;') | striptags }}.{{ c | urlencode }}", "⟦one, two⟧&lt;.⟦one, two&⟧.⟦one%2C%20two⟧"},
+		{"escape and striptags", "{{ (c + '<') | e }}.{{ ('<b>' + c + '</b>&amp;') | striptags }}", "⟦one, two⟧&lt;.⟦one, two&⟧"},
 		{"namespaces and loops", "{% set ns = namespace(t='') %}{% for w in l %}{% set ns.t = ns.t ~ '-' ~ w %}{% endfor %}{{ ns.t }}", "-⟦x⟧-⟦y⟧"},
 		{"sorting, grouping and unique", "{{ l | sort(reverse=true) | join }}.{{ l | unique | join }}.{{ [d] | groupby('k') | map(attribute='grouper') | join }}", "⟦yx⟧.⟦xy⟧.⟦v⟧"},
 		{"defaults and choices", "{{ nope | default(c) }}.{{ c if n else 'a' }}.{{ nope or l[0] }}", "⟦one, two⟧.⟦one, two⟧.⟦x⟧"},
 		{"times are the template's", "{{ strftime_now('%Y') }}{{ strftime_now(year) }}", "2025⟦2025⟧"},
 		{"keywords of a call", "{% macro m() %}{{ kwargs.keys() | join }}{% endmacro %}{{ m(**d) }}.{{ m(k=1) }}.{{ dict(**d) | join }}.{{ namespace(**d) }}", "⟦k⟧.k.⟦k⟧.⟦<Namespace {'k': 'v'}>⟧"},
-		{"the caller's format strings, however they fill", "{{ filling.format('') }}.{{ '{:<<1}'.format('') }}.{{ '%c' % 60 }}{{ '{:c}'.format(60) }}.{{ (pc + '%%') % () }}", "⟦<|⟧.<.⟦<<⟧.⟦%⟧%"},
+		{"the caller's format strings", "{{ braces.format('a') }}.{{ (pc + '%%') % () }}", "⟦{<⟧a⟦}⟧.⟦%⟧%"},
 		{"the request's own bos_token is content, the model's is not", "{{ bos_token }}{{ eos_token }}", "<s>⟦x⟧"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestThePublicTemplatesKeepTheirOwnSpecialTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := tmpl.renderJSON(context.Background(), request, Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, threadCPUTime)
+		p, err := tmpl.renderJSON(context.Background(), request, Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime)
 		if err != nil {
 			continue
 		}
@@ -217,7 +217,7 @@ func TestSpecialTokensInContentStayContentInEveryPublicTemplate(t *testing.T) {
 		}
 		for token := range tokens {
 			for _, role := range []string{"system", "user", "assistant", "tool"} {
-				p, err := tmpl.renderJSON(context.Background(), []byte(hostile(role, token)), Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime, threadCPUTime)
+				p, err := tmpl.renderJSON(context.Background(), []byte(hostile(role, token)), Options{BOSToken: "<s>", EOSToken: "</s>", Now: testNow}, noTime)
 				if err != nil {
 					continue // many templates refuse a role or the shape of a tool call
 				}

@@ -1,5 +1,5 @@
 // Package client is a client of the engine's API over HTTP (docs/api.md): POST /v1/generate and the routes
-// beside it. A server calls its worker through it, and another m40-llm.
+// next to it. A server calls its worker through it, and another m40-llm.
 package client
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // Options are what a Client works with.
@@ -23,12 +24,12 @@ type Options struct {
 
 	// What a server may send that is not trusted; 0: any number.
 	MaxBody   int64                     // bytes of a response that is no stream
-	MaxVector int64                     // bytes of an embedding, beside MaxBody
+	MaxVector int64                     // bytes of an embedding, in addition to MaxBody
 	MaxEvent  int64                     // bytes of an event
 	MaxAnswer func(infer.Request) int64 // bytes of the events of an answer; nil: any number
 	Silence   time.Duration             // time between two events, and before the response
 
-	Refused func(*http.Response) error // the error for a response whose status is not 200 and that has no infer.Error; nil: it is as if the connection had been cut
+	Refused func(*http.Response) error // the error for a response whose status is not 200 and that has no fault.Error; nil: it is as if the connection had been cut
 }
 
 // Client calls an engine. Each answer has its own connection, so a slow reader does not delay the others. It
@@ -53,17 +54,17 @@ var ErrSilent = errors.New("nothing came for too long")
 
 // response is the result of a method of the engine, or its error.
 type response struct {
-	Error *infer.Error `json:"error"`
+	Error *fault.Error `json:"error"`
 }
 
 // send makes a request and returns the response, whose status is 200; the caller closes its body.
-// An error is an *infer.Error, that of ctx, or wraps ErrCut.
+// An error is a *fault.Error, that of ctx, or wraps ErrCut.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var data []byte
 	if body != nil {
 		var err error
 		if data, err = json.Marshal(body); err != nil {
-			return nil, &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf("the request cannot be written as JSON: %s", err)}
+			return nil, fault.Errorf(fault.CodeInvalid, "the request cannot be written as JSON: %s", err)
 		}
 	}
 	r, err := http.NewRequestWithContext(ctx, method, c.o.Base+path, bytes.NewReader(data))

@@ -1,10 +1,13 @@
-// Attention of one row over its own sequence, for the query heads that share a
+// Attention of rows over their own sequences, for the query heads that share a
 // kv head: score[j] = scale · q·k[j], or cap · tanh(scale · q·k[j] / cap), minus slope · |position - j| with ALiBi, y = Σ softmax(score)[j] · v[j].
 //
 // Positions are processed in splits of SPLIT positions, each aligned to a multiple of SPLIT. A split
 // has its own maximum m, weight l = Σ e^(score-m) and sum Σ e^(score-m) · v, accumulated in ascending
 // order of position. Splits are merged in ascending order. So the result of a row depends on its
 // position and reach, but not on the rest of the batch.
+//
+// Rows that attend to the same positions, such as the patches of a picture, are computed together: their heads are as many
+// heads that share a kv head, so that each key and value is loaded once for several of them.
 //
 // The values of a quantised cache are those that its codes stand for: results have the bits of a cache of F32 with these values.
 //
@@ -256,10 +259,23 @@ static void attend_split(const struct attended *a, const float *q, int group, in
 	}
 }
 
-// y: (group, value_dim), mem: see attention_floats
-static void run_attention(const struct run *r, const struct op *op, int row, int kv_head, float *y, float *mem)
+// Returns what a row reads.
+static struct attended attended_by(const struct run *r, const struct op *op, int row, int kv_head)
 {
-	const int dim = op->head_dim, values = op->value_dim, group = op->heads / op->kv_heads;
+	const int pos = r->batch->pos[row], end = r->batch->last[row];
+	return (struct attended){
+		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head, .pos = pos,
+		.low = pos > op->before ? pos - op->before : 0,
+		.high = end - pos > op->after ? pos + op->after : end,
+	};
+}
+
+// Computes rows that attend to the positions of a. y: rows of (heads that share the kv head, value_dim), stride floats apart; mem: see
+// attention_floats
+static void attend_rows(const struct attended *a, int row, int rows, float *y, size_t stride, float *mem)
+{
+	const struct op *op = a->op;
+	const int dim = op->head_dim, values = op->value_dim, shared = op->heads / op->kv_heads, group = rows * shared;
 	float *p = mem;
 	struct partial part = partials(p + group * SPLIT, group, values);
 	struct partial all = partials(part.weight + group, group, values);
@@ -269,38 +285,51 @@ static void run_attention(const struct run *r, const struct op *op, int row, int
 	}
 	memset(all.sum, 0, sizeof(float) * (size_t)(group * values));
 
-	const float *q = op->x + ((size_t)row * op->heads + (size_t)kv_head * group) * dim;
-	if (op->rotates) {
-		float *rotated = all.weight + group;
-		for (int i = 0; i < group * dim; i += BLOCK) {
-			rotate_block(q + i, rotated + i);
-			for (int k = i; k < i + BLOCK; k++)
-				rotated[k] *= 1.0f / BLOCK;
-		}
-		q = rotated;
+	const float *q = op->x + ((size_t)row * op->heads + (size_t)a->kv_head * shared) * dim;
+	float *own = all.weight + group;
+	if (rows > 1) {
+		for (int i = 0; i < rows; i++)
+			memcpy(own + (size_t)i * shared * dim, q + (size_t)i * op->heads * dim, sizeof *own * (size_t)(shared * dim));
+		q = own;
 	}
-	const int pos = r->batch->pos[row], end = r->batch->last[row];
-	const struct attended a = {
-		.op = op, .table = table_of(r->batch, op, row), .kv_head = kv_head, .pos = pos,
-		.low = pos > op->before ? pos - op->before : 0,
-		.high = end - pos > op->after ? pos + op->after : end,
-	};
+	if (op->rotates) {
+		for (int i = 0; i < group * dim; i += BLOCK) {
+			rotate_block(q + i, own + i);
+			for (int k = i; k < i + BLOCK; k++)
+				own[k] *= 1.0f / BLOCK;
+		}
+		q = own;
+	}
 
-	for (int split = a.low / SPLIT * SPLIT; split <= a.high; split += SPLIT) {
-		attend_split(&a, q, group, split, p, part);
+	for (int split = a->low / SPLIT * SPLIT; split <= a->high; split += SPLIT) {
+		attend_split(a, q, group, split, p, part);
 		for (int h = 0; h < group; h++)
 			merge((struct partial){all.sum + h * values, all.max + h, all.weight + h},
 			      (struct partial){part.sum + h * values, part.max + h, part.weight + h}, values);
 	}
 	for (int h = 0; op->sinks && h < group; h++) {
-		float sink = op->sinks[kv_head * group + h], one = 1;
+		float sink = op->sinks[a->kv_head * shared + h % shared], one = 1;
 		memset(part.sum, 0, sizeof(float) * (size_t)values);
 		merge((struct partial){all.sum + h * values, all.max + h, all.weight + h}, (struct partial){part.sum, &sink, &one}, values);
 	}
 
 	for (int h = 0; h < group; h++)
 		for (int d = 0; d < values; d += LANES) {
-			vf a = vf_div(get(all.sum + h * values + d, values - d), vf_set(all.weight[h]));
-			put(y + h * values + d, values - d, a);
+			vf result = vf_div(get(all.sum + h * values + d, values - d), vf_set(all.weight[h]));
+			put(y + (size_t)(h / shared) * stride + h % shared * values + d, values - d, result);
 		}
+}
+
+// y: rows of (heads that share the kv head, value_dim), stride floats apart; mem: see attention_floats
+static void run_attention(const struct run *r, const struct op *op, int row, int rows, int kv_head, float *y, size_t stride, float *mem)
+{
+	for (const int end = row + rows; row < end; row += rows, y += (size_t)rows * stride) {
+		const struct attended a = attended_by(r, op, row, kv_head);
+		for (rows = 1; row + rows < end && op->max_bias == 0; rows++) { // biases depend on the position of a row
+			const struct attended next = attended_by(r, op, row + rows, kv_head);
+			if (next.table != a.table || next.low != a.low || next.high != a.high)
+				break;
+		}
+		attend_rows(&a, row, rows, y, stride, mem);
+	}
 }

@@ -119,3 +119,109 @@ func TestAttentionIgnoresPositionsFarBelowTheBest(t *testing.T) {
 		}
 	})
 }
+
+// Rows that attend to the same positions are computed together if they follow each other.
+func TestAttentionInBothDirectionsHasTheSameBitsInAnyOrderOfRows(t *testing.T) {
+	lengths := []int{1, 70, 3, 17, 301, 33}
+	rows := 0
+	for _, n := range lengths {
+		rows += n
+	}
+	for _, c := range []struct {
+		typ                 device.CacheType
+		heads, kvHeads, dim int
+		window              int
+		alibi               float32
+	}{
+		{device.CacheOf(gguf.F32), 4, 4, 72, 0, 0},
+		{device.CacheOf(gguf.F32), 3, 3, 5, 0, 0},
+		{device.CacheOf(gguf.F16), 6, 2, 40, 0, 0},
+		{device.CacheOf(gguf.Q8_0), 2, 2, 64, 0, 0},
+		{device.CacheOf(gguf.F32), 20, 1, 16, 0, 0},
+		{device.CacheOf(gguf.F32), 2, 2, 24, 9, 0},
+		{device.CacheOf(gguf.F32), 2, 2, 24, 0, 8},
+	} {
+		t.Run(fmt.Sprintf("%s cache, %d heads over %d of %d, window %d, bias %g", c.typ, c.heads, c.kvHeads, c.dim, c.window, c.alibi), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(25, 26))
+			keys, values := normal(rng, rows*c.kvHeads*c.dim), normal(rng, rows*c.kvHeads*c.dim)
+			queries := normal(rng, rows*c.heads*c.dim)
+			// answers returns the results in the order of sequences and positions. apart: rows of different sequences alternate
+			answers := func(d device.Device, apart bool) [][]float32 {
+				defer d.Close()
+				blocks := 0
+				b := &device.Batch{Tables: [][][]int32{nil}}
+				for _, n := range lengths {
+					var table []int32
+					for range (n + device.BlockSize - 1) / device.BlockSize {
+						table = append(table, int32(blocks))
+						blocks++
+					}
+					b.Tables[0] = append(b.Tables[0], table)
+				}
+				var order []int // of the rows, by their numbers in the order of sequences
+				add := func(seq, first, pos int) {
+					b.Tokens, b.Seq, b.Pos = append(b.Tokens, int32(first+pos)), append(b.Seq, int32(seq)), append(b.Pos, int32(pos))
+					order = append(order, first+pos)
+				}
+				if apart {
+					for pos := range 301 {
+						first := 0
+						for seq, n := range lengths {
+							if pos < n {
+								add(seq, first, pos)
+							}
+							first += n
+						}
+					}
+				} else {
+					first := 0
+					for seq, n := range lengths {
+						for pos := range n {
+							add(seq, first, pos)
+						}
+						first += n
+					}
+				}
+				kv := allocKV(t, d, device.KVLayout{Type: c.typ, Blocks: blocks, Layers: 1, KVHeads: c.kvHeads, HeadDim: c.dim})
+				p := device.NewProgram(rows, rows)
+				table := func(data []float32) device.Tensor {
+					x := alloc(t, d, rows, len(data)/rows)
+					p.Embed(x, upload(t, d, gguf.F32, rows, len(data)/rows, floatBytes(data)))
+					return x
+				}
+				q, k, v, y := table(queries), table(keys), table(values), alloc(t, d, rows, c.heads*c.dim)
+				p.StoreKV(kv, 0, k, v)
+				p.Attention(y, q, kv, 0, device.Attention{Heads: c.heads, Scale: 0.3, Bidirectional: true, Window: c.window, MaxBias: c.alibi})
+				run(t, compile(t, d, p), b)
+				all := make([][]float32, rows)
+				for i, row := range order {
+					all[row] = read(t, d, y, i)
+				}
+				return all
+			}
+			want := answers(ref.New(), false)
+			for _, path := range cpu.Paths() {
+				t.Run(path, func(t *testing.T) {
+					var results [2][][]float32
+					for i, threads := range []int{1, 3} {
+						d, err := cpu.OpenPath(threads, path)
+						if err != nil {
+							t.Fatal(err)
+						}
+						results[i] = answers(d, i > 0)
+					}
+					for row := range want {
+						if !sameBits(results[0][row], results[1][row]) {
+							t.Fatalf("row %d has other bits if rows of other sequences are between those of its own", row)
+						}
+						for i := range want[row] {
+							if off := math.Abs(float64(results[0][row][i] - want[row][i])); !(off <= 3e-6) {
+								t.Fatalf("row %d, element %d: got %g, want %g", row, i, results[0][row][i], want[row][i])
+							}
+						}
+					}
+				})
+			}
+		})
+	}
+}

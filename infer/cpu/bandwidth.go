@@ -12,14 +12,15 @@ import (
 
 // ReadBandwidth measures how many bytes per second all threads together read from memory: the best
 // of several passes over the copies of weights, which steps read too. Where these are few, it reads a
-// buffer: of 64 MiB, or on a device without weights of up to 1 GiB.
+// buffer: of 64 MiB, or on a device without weights of up to 1 GiB, as with several nodes (NUMA), where the threads that read a copy in one
+// pass are not those that have it in a step.
 func (d *cpu) ReadBandwidth() (float64, error) {
 	if d.engine == nil {
 		return 0, errClosed
 	}
-	if pieces, bytes := d.copies(); bytes >= arenaPiece {
+	if pieces, bytes := d.copies(); bytes >= arenaPiece && d.numa == nil {
 		return d.read(pieces), nil
-	} else if bytes > 0 {
+	} else if bytes > 0 && d.numa == nil {
 		return d.readBuffer(arenaPiece)
 	}
 	bytes := int64(1 << 30)
@@ -48,6 +49,9 @@ func (d *cpu) readBuffer(bytes int64) (float64, error) {
 	defer a.free()
 	if _, err := a.alloc(bytes); err != nil {
 		return 0, err
+	}
+	for _, piece := range a.pieces {
+		d.numa.divide(unsafe.Pointer(unsafe.SliceData(piece)), int64(len(piece)))
 	}
 	a.touch()
 	return d.read(a.pieces), nil

@@ -95,6 +95,7 @@ func (d *cpu) Compile(p *device.Program) (device.Executable, error) {
 	if err := l.finish(); err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
+	l.placeWeights()
 	return &l.exe, nil
 }
 
@@ -175,7 +176,9 @@ func groupBytes(rows int, op device.Op) int64 {
 // attentionFloats returns the scratch of a thread for op, an OpAttention, in floats.
 func attentionFloats(op device.Op) int64 {
 	kv := op.KV.Layout
-	return int64(C.attention_floats(C.int(op.Attention.Heads/kv.KVHeads), C.int(kv.HeadDim)))
+	_, behind := op.Attention.Reach()
+	group := C.int(op.Attention.Heads / kv.KVHeads)
+	return int64(C.attention_floats(C.attention_rows(group, behind > 0), group, C.int(kv.HeadDim)))
 }
 
 // operands returns a struct op with the tensors of op.

@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -76,6 +77,7 @@ type memory struct {
 type cpu struct {
 	info   device.Info
 	engine *C.struct_engine // nil: closed
+	numa   *numa
 
 	tensors []tensor
 	kvs     []kv
@@ -109,6 +111,8 @@ type Options struct {
 	Path     string // number path, see Paths; empty: the fastest that the processor supports
 	NoRepack string // if not empty, KeepInFile is called with this reason
 	Notice   string // of Info
+
+	Nodes []host.Node // that threads and weights are divided among; nil: those of the machine
 }
 
 // Open starts a device with threads threads on the fastest path that the processor supports. 0
@@ -154,13 +158,25 @@ func OpenWith(o Options) (device.Device, error) {
 	if engine == nil {
 		return nil, fmt.Errorf("cpu: the system cannot start %d threads", threads)
 	}
-	return &cpu{
+	d := &cpu{
 		engine: engine,
 		info: device.Info{
 			Kind: "cpu", Name: host.Processor(), Path: path, Threads: threads, Memory: host.MemoryAvailable(),
 			Notice: o.Notice, InFile: o.NoRepack, Drafts: true,
 		},
-	}, nil
+	}
+	nodes := o.Nodes
+	if nodes == nil {
+		nodes = host.Nodes()
+	}
+	if d.numa = newNUMA(nodes, threads); d.numa != nil {
+		d.info.Name += fmt.Sprintf(", %d NUMA nodes", len(nodes))
+		if err := d.numa.keepThreads(engine); err != nil {
+			d.Close()
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 func (d *cpu) Info() device.Info { return d.info }
@@ -193,6 +209,9 @@ func (d *cpu) WeightBytes(t gguf.Type, rows, cols int) (int64, error) {
 // FreeMemory returns how many bytes this process can allocate before the machine or its control
 // group (cgroup) runs out of memory; 0: unknown.
 func FreeMemory() int64 { return host.MemoryAvailable() }
+
+// TotalMemory returns the bytes of main memory, or of the limit of the control group; 0: unknown.
+func TotalMemory() int64 { return host.MemoryTotal() }
 
 // WorkBytes returns the size of the scratch that all programs share (quantised activations,
 // attention scores, rows grouped by expert) plus the RoPE tables of each program.
@@ -324,6 +343,7 @@ func (d *cpu) AllocKV(l device.KVLayout) (device.KV, error) {
 	if l.BlockBytes() >= hugePage/2 {
 		_ = unix.Madvise(unsafe.Slice((*byte)(data), l.Bytes()), unix.MADV_HUGEPAGE) // fails on kernels without huge pages
 	}
+	d.numa.spread(data, l.Bytes())
 	cache := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
 	d.kvs = append(d.kvs, kv{cache, data})
 	return cache, nil
@@ -341,15 +361,44 @@ func (d *cpu) WriteKV(kv device.KV, block int32, src []byte) error {
 	return err
 }
 
+// ReleaseKV gives the whole pages of a block back.
+func (d *cpu) ReleaseKV(kv device.KV, block int32) error {
+	data, err := d.memoryOf(kv, block)
+	if err != nil || kv.Layout.Bytes() < mapped {
+		return err
+	}
+	page, begin := uintptr(os.Getpagesize()), uintptr(unsafe.Pointer(unsafe.SliceData(data)))
+	from, to := (begin+page-1)/page*page, (begin+uintptr(len(data)))/page*page
+	if from >= to {
+		return nil
+	}
+	if err := unix.Madvise(data[from-begin:to-begin], unix.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("cpu: the memory of block %d of a KV cache cannot be given back: %w", block, err)
+	}
+	return nil
+}
+
 // block returns the memory of a block. data is what it is copied to or from.
-func (d *cpu) block(named device.KV, block int32, data []byte) ([]byte, error) {
+func (d *cpu) block(kv device.KV, block int32, data []byte) ([]byte, error) {
+	memory, err := d.memoryOf(kv, block)
+	if err != nil {
+		return nil, err
+	}
+	if err := kv.Layout.CheckBlock(block, data); err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	return memory, nil
+}
+
+// memoryOf returns the memory of a block.
+func (d *cpu) memoryOf(named device.KV, block int32) ([]byte, error) {
 	if d.engine == nil {
 		return nil, errClosed
 	}
 	if named.ID < 1 || int(named.ID) > len(d.kvs) || d.kvs[named.ID-1].KV != named {
 		return nil, fmt.Errorf("cpu: KV cache %d does not belong to this device", named.ID)
 	}
-	if err := named.Layout.CheckBlock(block, data); err != nil {
+	if err := named.Layout.CheckIndex(block); err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
 	bytes := named.Layout.BlockBytes()
@@ -462,18 +511,20 @@ func (m memory) free() {
 	C.free(m.data)
 }
 
+// mapped is the size from which allocations are mapped.
+const mapped = 1 << 20
+
 // allocate returns zeroed memory outside Go's heap. Large allocations are mapped instead of
 // cleared: clearing gigabytes would block the garbage collector, and so all goroutines, for
 // seconds.
 func allocate(bytes int64) (memory, error) {
-	const mapped = 1 << 20
 	if bytes >= mapped {
 		pages, err := mapPages(bytes, bytes)
 		return memory{unsafe.Pointer(unsafe.SliceData(pages)), bytes, true}, err
 	}
 	var p unsafe.Pointer
 	if C.posix_memalign(&p, line, C.size_t(bytes)) != 0 {
-		return memory{}, fmt.Errorf("the system cannot allocate %s", mebibytes(bytes))
+		return memory{}, shortage{fmt.Errorf("the system cannot allocate %s", mebibytes(bytes))}
 	}
 	clear(unsafe.Slice((*byte)(p), bytes))
 	return memory{p, bytes, false}, nil
@@ -483,14 +534,20 @@ func allocate(bytes int64) (memory, error) {
 // are free, because Linux overcommits memory and kills a process that uses more than there is.
 func mapPages(bytes, use int64) ([]byte, error) {
 	if free := host.MemoryAvailable(); free > 0 && use > free {
-		return nil, fmt.Errorf("%s of memory are needed, but only %s are free", mebibytes(use), mebibytes(free))
+		return nil, shortage{fmt.Errorf("%s of memory are needed, but only %s are free", mebibytes(use), mebibytes(free))}
 	}
 	pages, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("the system cannot map %s: %w", mebibytes(bytes), err)
+		return nil, shortage{fmt.Errorf("the system cannot map %s: %w", mebibytes(bytes), err)}
 	}
 	return pages, nil
 }
+
+// shortage is the error of memory that the system refuses.
+type shortage struct{ error }
+
+func (s shortage) Unwrap() error        { return s.error }
+func (s shortage) Is(target error) bool { return target == device.ErrMemory }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 

@@ -1,8 +1,10 @@
 #include "engine.h"
 #include "fault.h"
+#include "numa.h"
 #include "pool.h"
 #include "progress.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -38,6 +40,9 @@ struct engine {
 	float *own;       // (threads, OWN_FLOATS)
 	atomic_int helped; // items that a thread completed for another, of all steps
 	atomic_int lost;  // a weight could not be read, see fault.h
+
+	uint8_t *masks; // (threads, mask_bytes) see numa.h; NULL: threads run anywhere
+	size_t mask_bytes;
 };
 
 volatile bool engine_fetch_near;
@@ -125,6 +130,13 @@ static int active_experts(const struct run *r, const struct op *op)
 	return op->experts == 0 ? 1 : *groups_at(r->scratch.groups, op->experts).count;
 }
 
+// How many items the rows of an attention are, for each kv head.
+static int rows_items(const struct op *op, int rows)
+{
+	const int each = attention_rows(op->heads / op->kv_heads, op->after > 0);
+	return (rows + each - 1) / each;
+}
+
 static int phase_items(const struct run *r, const struct phase *p)
 {
 	int rows = phase_rows(r, p);
@@ -134,7 +146,7 @@ static int phase_items(const struct run *r, const struct phase *p)
 	case PHASE_MATMUL:
 		return p->items * active_experts(r, &r->program->ops[p->first]);
 	case PHASE_ATTENTION:
-		return rows * r->program->ops[p->first].kv_heads;
+		return rows_items(&r->program->ops[p->first], rows) * r->program->ops[p->first].kv_heads;
 	case PHASE_GROUP:
 		return 1;
 	case PHASE_CONV:
@@ -217,6 +229,22 @@ static void matmul_in_file(const struct run *r, const struct weight_kernels *ker
 	}
 }
 
+// Rows of an attention for the heads that share a kv head, and the first of their results, each of width values.
+struct attention_item {
+	int row, rows, kv_head, width;
+	float *y;
+};
+
+// Returns item i of op for rows rows. One kv head comes for all rows before the next: rows of a prompt share its part of the cache.
+static struct attention_item attention_item(const struct op *op, int rows, int i)
+{
+	const int group = op->heads / op->kv_heads, each = attention_rows(group, op->after > 0), items = rows_items(op, rows);
+	struct attention_item a = {.row = i % items * each, .kv_head = i / items, .width = group * op->value_dim};
+	a.rows = rows - a.row < each ? rows - a.row : each;
+	a.y = op->y + (size_t)a.row * (size_t)op->cols + (size_t)a.kv_head * (size_t)a.width;
+	return a;
+}
+
 // Where the outputs of an item are: rows rows of width values, stride floats apart.
 struct outputs {
 	float *at;
@@ -231,8 +259,8 @@ static struct outputs outputs_of(const struct run *r, const struct phase *p, int
 	const struct op *op = &r->program->ops[p->first];
 	struct outputs out = {0};
 	if (p->kind == PHASE_ATTENTION) {
-		const int width = op->heads / op->kv_heads * op->value_dim, rows = phase_rows(r, p);
-		out = (struct outputs){op->y + (size_t)(i % rows) * (size_t)op->cols + (size_t)(i / rows) * (size_t)width, 1, width, 0};
+		const struct attention_item a = attention_item(op, phase_rows(r, p), i);
+		out = (struct outputs){a.y, a.rows, a.width, (size_t)op->cols};
 	} else if (p->kind == PHASE_MATMUL && op->experts == 0) {
 		for (; i >= matmul_items(r, op); op++)
 			i -= matmul_items(r, op);
@@ -284,11 +312,9 @@ static void run_item(struct engine *e, const struct phase *p, int i, int thread,
 		e->kernels->row(r, p, i);
 		return;
 	case PHASE_ATTENTION: {
-		// One kv head for all rows before the next: rows of a prompt share its part of the cache.
-		const int rows = phase_rows(r, p), row = i % rows, kv_head = i / rows;
-		const size_t width = (size_t)(op->heads / op->kv_heads) * (size_t)op->value_dim;
-		float *y = own ? own : op->y + (size_t)row * (size_t)op->cols + (size_t)kv_head * width;
-		e->kernels->attention(r, op, row, kv_head, y, r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
+		const struct attention_item a = attention_item(op, phase_rows(r, p), i);
+		e->kernels->attention(r, op, a.row, a.rows, a.kv_head, own ? own : a.y, own ? (size_t)a.width : (size_t)op->cols,
+		                      r->scratch.attention + (size_t)thread * r->scratch.attention_stride);
 		return;
 	}
 	case PHASE_GROUP:
@@ -426,6 +452,35 @@ static void walk(void *arg, int thread)
 	fault_unwatch();
 }
 
+static void keep_thread(void *arg, int thread)
+{
+	const struct engine *e = arg;
+	if (thread > 0)
+		sched_setaffinity(0, e->mask_bytes, (const cpu_set_t *)(e->masks + (size_t)thread * e->mask_bytes));
+}
+
+int engine_keep_threads(struct engine *e, const uint8_t *masks, size_t bytes)
+{
+	e->masks = malloc(bytes * (size_t)e->threads);
+	if (!e->masks)
+		return 0;
+	e->mask_bytes = bytes;
+	memcpy(e->masks, masks, bytes * (size_t)e->threads);
+	pool_run(e->pool, keep_thread, e);
+	return 1;
+}
+
+// Runs walk on all threads; the caller is a thread of the program that may run anywhere before and after.
+static void run_walk(struct engine *e)
+{
+	uint8_t anywhere[1024]; // as many processors as Linux can be built for
+	const bool keep = e->masks && sched_getaffinity(0, sizeof anywhere, (cpu_set_t *)anywhere) == 0 &&
+	                  sched_setaffinity(0, e->mask_bytes, (const cpu_set_t *)e->masks) == 0;
+	pool_run(e->pool, walk, e);
+	if (keep)
+		sched_setaffinity(0, sizeof anywhere, (const cpu_set_t *)anywhere);
+}
+
 struct engine *engine_open(const char *path, int threads)
 {
 	const struct kernels *kernels = NULL;
@@ -470,7 +525,7 @@ int engine_run(struct engine *e, const struct program *p, struct scratch s, int3
 	advance(e, 0);
 	fault_unwatch();
 	if (atomic_load(&e->phase) < p->n_phases)
-		pool_run(e->pool, walk, e);
+		run_walk(e);
 	return !atomic_load(&e->lost);
 }
 
@@ -542,5 +597,6 @@ void engine_close(struct engine *e)
 	pool_close(e->pool);
 	free(e->progress);
 	free(e->own);
+	free(e->masks);
 	free(e);
 }

@@ -243,9 +243,10 @@ struct kernels {
 	uint64_t (*read)(const uint8_t *p, size_t n);
 	// The kernels of each weight type, indexed by type.
 	const struct weight_kernels *weights;
-	// Computes attention of the query heads that share kv head kv_head. y: (these heads, value_dim);
+	// Computes attention of rows rows from row row on, at most attention_rows, for the query heads that share kv head kv_head. y: rows of
+	// (these heads, value_dim), stride floats apart;
 	// mem is the thread's scratch.
-	void (*attention)(const struct run *r, const struct op *op, int row, int kv_head, float *y, float *mem);
+	void (*attention)(const struct run *r, const struct op *op, int row, int rows, int kv_head, float *y, size_t stride, float *mem);
 	// Compute a part of the columns of an operation with recurrent state, for rows rows.
 	void (*conv)(const struct run *r, const struct op *op, int part, int rows);
 	void (*scan)(const struct run *r, const struct op *op, int head, int part, int rows);
@@ -281,12 +282,20 @@ static inline struct quant_block *quant_row(const struct run *r, int cols, int r
 	return (struct quant_block *)(r->scratch.quant + (size_t)row * quant_bytes(cols));
 }
 
-// Floats of scratch that a thread needs for group query heads of head_dim values: scores
-// (group, SPLIT); for the current split and for all splits, the sums (group, head_dim), maxima and
-// weights (group); rotated queries (group, head_dim).
-static inline size_t attention_floats(int group, int head_dim)
+// How many rows an item of attention has, if group query heads share a kv head and rows attend to positions behind theirs. Rows that do
+// not are items of their own.
+static inline int attention_rows(int group, bool behind)
 {
-	size_t n = (size_t)group * (SPLIT + 3 * (size_t)head_dim + 4);
+	enum { HEADS = 16 }; // that are computed together
+	return behind && group < HEADS ? HEADS / group : 1;
+}
+
+// Floats of scratch that a thread needs for rows of group query heads of head_dim values: scores
+// (rows, group, SPLIT); for the current split and for all splits, the sums (rows, group, head_dim), maxima and
+// weights (rows, group); copied or rotated queries (rows, group, head_dim).
+static inline size_t attention_floats(int rows, int group, int head_dim)
+{
+	size_t n = (size_t)rows * (size_t)group * (SPLIT + 3 * (size_t)head_dim + 4);
 	return (n + 15) / 16 * 16;
 }
 

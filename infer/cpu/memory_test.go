@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -58,6 +59,30 @@ func TestAKVCacheTakesTheMemoryOfTheBlocksThatAreWritten(t *testing.T) {
 	within("after two blocks were written", 32*mb-4*mb, 32*mb+8*mb)
 	run(t, e, b)
 	within("after they were written again", 32*mb-4*mb, 32*mb+8*mb)
+	first, second := make([]byte, layout.BlockBytes()), make([]byte, layout.BlockBytes())
+	read := func(block int32, to []byte) {
+		t.Helper()
+		if err := d.ReadKV(to, kv, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(3, first)
+	before = resident(t) - 32*mb // with what the test has read
+	for _, block := range []int32{60, 40} {
+		if err := d.(device.Releaser).ReleaseKV(kv, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within("after one of them, and one that was never written, were given back", 16*mb-4*mb, 16*mb+4*mb)
+	if read(3, second); !bytes.Equal(first, second) {
+		t.Error("the other block has changed")
+	}
+	before += int64(len(second))
+	run(t, e, b)
+	within("after it was written again", 32*mb-4*mb, 32*mb+8*mb)
+	if d.(device.Releaser).ReleaseKV(kv, 64) == nil {
+		t.Error("a block that the cache does not have was given back")
+	}
 	d.Close()
 	within("after the device was closed", -8*mb, 8*mb)
 }

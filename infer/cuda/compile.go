@@ -70,13 +70,10 @@ func (d *cuda) compile(p *device.Program) (*executable, error) {
 	if err := d.kernels.load(p.Ops, progress); err != nil {
 		return nil, err
 	}
+	d.info.Path = d.kernels.path()
 	l := lowering{device: d, exe: x, step: x.inputs.step, rows: x.inputs.step.Rows, capacity: p.Rows, out: p.Out}
 	l.resident = p.Rows <= persistRows && d.decodeReason() == ""
-	canNormalize := func(op device.Op, rows int) bool {
-		product := d.kernels.products[op.W.Type]
-		return product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows) && l.hasRows(rows)
-	}
-	for _, op := range fuse(p, canNormalize) {
+	for _, op := range fuse(p, &l) {
 		if err := l.lower(op); err != nil {
 			return nil, fmt.Errorf("operation %d, %s: %w", op.at, op.Kind, err)
 		}

@@ -20,17 +20,14 @@ func TestDeviceContract(t *testing.T) {
 	devicetest.Run(t, devicetest.Suite{
 		Open:   []func() (device.Device, error){g.open},
 		Types:  types,
-		Caches: caches,
+		Halves: g.context.Units == cudakern.UnitsMMA,
 	})
 }
-
-// caches are the formats of KV caches for which there are kernels.
-var caches = []device.CacheType{device.CacheOf(gguf.F16), device.CacheOf(gguf.F32)}
 
 // The same with the units of newer GPUs.
 func TestDeviceContractWithExactUnits(t *testing.T) {
 	// TestExactUnits of cudakern compares the bits of all types.
-	types, all := []gguf.Type{gguf.Q4_K}, []cudakern.Units{cudakern.UnitsMMA}
+	types, all := []gguf.Type{gguf.Q4_K, gguf.F16}, []cudakern.Units{cudakern.UnitsMMA}
 	if !fixtures.Check() {
 		all = nil
 	}
@@ -45,7 +42,7 @@ func TestDeviceContractWithExactUnits(t *testing.T) {
 			devicetest.Run(t, devicetest.Suite{
 				Open:         []func() (device.Device, error){g.open},
 				Types:        types,
-				Caches:       caches,
+				Halves:       g.context.Units == cudakern.UnitsMMA,
 				OnlyProducts: true,
 			})
 		})

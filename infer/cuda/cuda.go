@@ -101,6 +101,12 @@ func (d *cuda) begin() error {
 	return d.yield()
 }
 
+// Yield implements device.Yielder.
+func (d *cuda) Yield() (err error) {
+	defer mark(&err)
+	return d.begin()
+}
+
 // region is a range of GPU memory.
 type region struct {
 	at    cudakern.Ptr
@@ -219,8 +225,36 @@ func Devices(skip int, ordinals ...int) iter.Seq2[device.Device, error] {
 	}
 }
 
-// OpenGPU opens GPU p.
+// List returns the GPUs that Find returns for ordinals as OpenGPU names them, with all of their memory that models can take. It opens none.
+func List(ordinals ...int) (list []device.Info, err error) {
+	driver, gpus, err := Find("", ordinals...)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	all, err := driver.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	for _, p := range gpus {
+		list = append(list, device.Info{Kind: "cuda", Name: nameOf(p, all), Memory: max(p.Memory-reserve, 1), Dedicated: true})
+	}
+	return list, nil
+}
+
+// nameOf returns the name of GPU p, with its number if several of all have the same one.
+func nameOf(p cudakern.Properties, all []cudakern.Properties) string {
+	if slices.ContainsFunc(all, func(other cudakern.Properties) bool { return other.Name == p.Name && other.Ordinal != p.Ordinal }) {
+		return fmt.Sprintf("%s (GPU %d)", p.Name, p.Ordinal)
+	}
+	return p.Name
+}
+
+// OpenGPU opens GPU p. Its Info().Name has its number if the driver lists several with the same name.
 func OpenGPU(driver *cudakern.Driver, p cudakern.Properties) (device.Device, error) {
+	all, err := driver.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
 	context, err := driver.Open(p.Ordinal)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: cannot use %s: %w", p.Name, err)
@@ -231,6 +265,7 @@ func OpenGPU(driver *cudakern.Driver, p cudakern.Properties) (device.Device, err
 		return nil, err
 	}
 	d.close = slices.Insert(d.close, 0, context.Close)
+	d.info.Name = nameOf(p, all)
 	return d, nil
 }
 
@@ -376,7 +411,7 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 	if err := d.begin(); err != nil {
 		return device.KV{}, err
 	}
-	if err := checkCache(l); err != nil {
+	if err := l.CheckType(); err != nil {
 		return device.KV{}, fmt.Errorf("cuda: %w", err)
 	}
 	bytes := int64(4)
@@ -392,7 +427,7 @@ func (d *cuda) AllocKV(l device.KVLayout) (_ device.KV, err error) {
 		return device.KV{}, fmt.Errorf("cuda: KV cache of %d blocks: %w", l.Blocks, err)
 	}
 	named := device.KV{ID: int32(len(d.kvs) + 1), Layout: l}
-	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Half: isHalf(l), Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}})
+	d.kvs = append(d.kvs, kv{named, cudakern.Cache{Data: at, Type: cacheType(l), Layers: l.Layers, KVHeads: l.KVHeads, HeadDim: l.HeadDim, Latent: l.Latent}})
 	return named, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/engine"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -300,7 +301,7 @@ func engineOutlivesFaults(t *testing.T, how device.Decode) {
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 11} { // calls of the first steps and of a later one
 		faults.FailAt(n, 719)
 		_, err := ask()
-		if e, ok := errors.AsType[*infer.Error](err); !ok || e.Code != infer.CodeDevice {
+		if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.CodeDevice {
 			t.Errorf("call %d, %s, fails: got %v", n, faults.Failed(), err)
 		}
 		faults.FailAt(0, 0)

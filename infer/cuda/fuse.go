@@ -35,18 +35,34 @@ type operation struct {
 	// For Attention: the StoreKV with RoPE that the launch does first.
 	stores *operation
 
+	// For RMSNorm in place: the next one, of the keys as this is of the queries, that shares the launch.
+	keys *device.Op
+
+	// For ExpertMatMul of a gate: the rest of the mixture of experts, which the launches compute with it and with the producer.
+	mixture *mixture
+
 	// For Attention, and for MatMul with a GLU: the product for which it writes its result as an image.
 	product *device.Op
 }
 
-// fuse returns the operations of a program, fused where kernels can. canNormalize reports whether a product of so many rows can
-// compute their norm.
+// fusing says what kernels can compute.
+type fusing interface {
+	canNormalize(product device.Op, rows int) bool    // a product of so many rows their norm
+	canMix(gate device.Op, m *mixture, rows int) bool // a mixture of experts
+	canNormBoth() bool                                // the heads of two tensors
+}
+
+// fuse returns the operations of a program, fused where kernels can.
 //
 //	RMSNorm, MatMul          the norm writes the image that products read, if only products
 //	GLU, MatMul              read its result; the same for GLU
 //	RMSNorm, MatMul          of few rows: each launch of products normalizes it
 //	… MatMul, MatMul, GLU    and two products of a GLU that only one product reads write its image
 //	MatMul, MatMul, MatMul   with the same X and what cannot tell their order between them: one launch
+//	RMSNorm, RMSNorm         in place, of queries and keys: one launch
+//	RMSNorm, ExpertMatMul,   of few rows: two launches compute the experts of a mixture, which normalize the rows and, with
+//	ExpertMatMul, GLU,       Add, add the sum to Dst, if nothing else reads what is between them
+//	ExpertMatMul, ExpertSum
 //	MatMul, Add              the product is added to Dst, if nothing else reads it
 //	RoPE, RoPE, StoreKV      of queries and keys, if nothing else reads the keys: one launch;
 //	… Attention              that of one row also attends, if nothing else reads the queries
@@ -57,11 +73,12 @@ type operation struct {
 //
 // An image is an activation in the layout that a kind of product reads: tiles of int16 with scales, or
 // of float32.
-func fuse(p *device.Program, canNormalize func(product device.Op, rows int) bool) []operation {
+func fuse(p *device.Program, can fusing) []operation {
 	ops, rows := untilUnread(p), p.Rows // rows: the most
 	var fused []operation
 	done := make([]bool, len(ops))
-	gated := -1                         // the last GLU whose image products write
+	gated := -1 // the last GLU whose image products write
+	mixtures := mixturesOf(ops, p, can)
 	producers := map[int32]*device.Op{} // of activations that are only written as images, by ID
 	for i, op := range ops[:len(p.Ops)] {
 		delete(producers, op.Dst.ID)
@@ -74,14 +91,24 @@ func fuse(p *device.Program, canNormalize func(product device.Op, rows int) bool
 		o := operation{Op: op, at: i}
 		switch op.Kind {
 		case device.OpRMSNorm, device.OpGLU:
-			if hasImageKernel(op) && onlyMultiplied(ops[i+1:], op) {
+			if hasImageKernel(op) && onlyMultiplied(ops, i, mixtures) {
 				producers[op.Dst.ID] = &ops[i]
 				continue
+			}
+			if normsBoth(ops[i:]) && can.canNormBoth() {
+				o.keys, done[i+1] = &ops[i+1], true
+			}
+		case device.OpExpertMatMul:
+			if m := mixtures[i]; m != nil && producers[op.X.ID] != nil && producers[op.X.ID].Kind == device.OpRMSNorm {
+				o.mixture, o.producer = m, producers[op.X.ID]
+				for j := i + 1; j < i+m.ops; j++ {
+					done[j] = true
+				}
 			}
 		case device.OpMatMul:
 			o.producer = producers[op.X.ID]
 			o.also = sharing(ops, i, done)
-			if o.normed = normalizes(o) && canNormalize(op, rows); o.normed && isGated(o, ops[i+1:]) {
+			if o.normed = normalizes(o) && can.canNormalize(op, rows); o.normed && isGated(o, ops[i+1:]) {
 				gated = i + 2
 				o.glu, o.product, done[gated] = &ops[gated], &ops[gated+1], true
 			}
@@ -149,12 +176,14 @@ func hasImageKernel(op device.Op) bool {
 	return op.GLU <= device.SquaredReLU
 }
 
-// onlyMultiplied reports whether only matrix products in ops read the result of op before it is
-// overwritten, and none of them after an input of op has changed.
-func onlyMultiplied(ops []device.Op, op device.Op) bool {
-	changed := false
-	for _, next := range ops {
-		if next.Reads(op.Dst) && (changed || next.Kind != device.OpMatMul) {
+// onlyMultiplied reports whether only matrix products, also those at the beginning of mixtures, read the result of ops[at] before it is
+// overwritten, and none of them after an input of ops[at] has changed.
+func onlyMultiplied(ops []device.Op, at int, mixtures map[int]*mixture) bool {
+	op, changed := ops[at], false
+	for j := at + 1; j < len(ops); j++ {
+		next := ops[j]
+		multiplies := next.Kind == device.OpMatMul || op.Kind == device.OpRMSNorm && (mixtures[j] != nil || mixtures[j-1] != nil)
+		if next.Reads(op.Dst) && (changed || !multiplies) {
 			return false
 		}
 		if next.Writes(op.Dst) {
@@ -211,7 +240,7 @@ func isStoreFor(store operation, attention device.Op, later []device.Op, rows in
 	l := attention.KV.Layout
 	return store.Kind == device.OpStoreKV && store.rope != nil && store.KV == attention.KV && store.Layer == attention.Layer &&
 		store.rope.Dst == attention.X && overwritten(later, attention.X) &&
-		cudakern.CanStore(isHalf(l), attention.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, rows)
+		cudakern.CanStore(cacheType(l), attention.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, rows)
 }
 
 // isProductOf reports whether ops begin with a product of the result of attention, which no other
@@ -242,6 +271,15 @@ func used(ops []device.Op, t device.Tensor) bool {
 	return slices.ContainsFunc(ops, func(op device.Op) bool { return op.Reads(t) || op.Writes(t) })
 }
 
+// normsBoth reports whether ops begin with two RMSNorms in place, of tensors whose heads have as many elements.
+func normsBoth(ops []device.Op) bool {
+	if len(ops) < 2 || ops[0].Kind != device.OpRMSNorm || ops[1].Kind != device.OpRMSNorm {
+		return false
+	}
+	a, b := ops[0], ops[1]
+	return a.X == a.Dst && b.X == b.Dst && a.Dst.ID != b.Dst.ID && a.W.Cols == b.W.Cols && a.Eps == b.Eps
+}
+
 // isInPlace reports whether ops begin with the activation function a of x, in place.
 func isInPlace(ops []device.Op, x device.Tensor, a device.Activation) bool {
 	return len(ops) > 0 && ops[0].Kind == device.OpGLU && ops[0].GLU == a && ops[0].Y.None() && ops[0].X == x && ops[0].Dst == x
@@ -269,4 +307,55 @@ func overwritten(ops []device.Op, t device.Tensor) bool {
 		}
 	}
 	return false
+}
+
+// mixture is a mixture of experts behind the product of their gates.
+type mixture struct {
+	up, glu, down, sum device.Op
+	add                bool // the sum is added to sum.Dst
+	ops                int  // of the program, with that of the gates
+}
+
+// mixturesOf returns the mixtures of experts that launches for few rows can compute together, by the index of their gates.
+func mixturesOf(ops []device.Op, p *device.Program, can fusing) map[int]*mixture {
+	found, rows := map[int]*mixture{}, p.Rows
+	for i, op := range ops[:len(p.Ops)] {
+		if op.Kind == device.OpGatherRows {
+			rows = p.Out
+		}
+		if m := mixtureAt(ops[i:]); m != nil && can.canMix(op, m, rows) {
+			found[i] = m
+		}
+	}
+	return found
+}
+
+// mixtureAt returns the mixture that ops begin with, nil if they begin with none or something else reads what is between its operations.
+func mixtureAt(ops []device.Op) *mixture {
+	if len(ops) < 5 {
+		return nil
+	}
+	gate, m := ops[0], mixture{up: ops[1], glu: ops[2], down: ops[3], sum: ops[4], ops: 5}
+	for _, product := range []device.Op{gate, m.up, m.down} {
+		if product.Kind != device.OpExpertMatMul || product.Y != gate.Y || product.Y.None() || product.Experts != gate.Experts || product.Dst.ID == product.X.ID {
+			return nil
+		}
+	}
+	pair := m.up.X == gate.X && m.up.Dst.ID != gate.Dst.ID && m.glu.Kind == device.OpGLU && hasImageKernel(m.glu) && m.glu.X == gate.Dst && m.glu.Y == m.up.Dst
+	summed := m.down.X == m.glu.Dst && m.sum.Kind == device.OpExpertSum && m.sum.X == m.down.Dst && m.sum.Y == gate.Y && m.sum.Dst.ID != m.down.Dst.ID
+	used := gate.Y.Cols / 2
+	if !pair || !summed || gate.X.Cols != gate.W.Cols || gate.Dst.Cols != used*m.down.W.Cols || m.sum.Dst.Cols != gate.W.Cols ||
+		gate.W != m.up.W && (gate.W.Type != m.up.W.Type || gate.W.Rows != m.up.W.Rows) || !cudakern.SameImage(kernelName(gate.W.Type), kernelName(m.down.W.Type)) {
+		return nil
+	}
+	later := ops[5:]
+	for _, t := range []device.Tensor{gate.Dst, m.up.Dst, m.glu.Dst, m.down.Dst} {
+		if t.ID == m.sum.Dst.ID || !overwritten(later, t) {
+			return nil
+		}
+	}
+	if len(later) > 0 && isSumOf(later[0], m.sum.Dst) && overwritten(later[1:], m.sum.Dst) {
+		m.sum.Dst, m.add, m.ops = later[0].Dst, true, 6
+	}
+	return &m
 }

@@ -30,6 +30,15 @@ func describe(o operation) string {
 	if o.glu != nil {
 		s += fmt.Sprintf(" as GLU %d", o.glu.Dst.ID)
 	}
+	if o.mixture != nil {
+		s += fmt.Sprintf(" as mixture %d", o.mixture.sum.Dst.ID)
+		if o.mixture.add {
+			s += " added"
+		}
+	}
+	if o.keys != nil {
+		s += fmt.Sprintf(",%d", o.keys.Dst.ID)
+	}
 	if o.silu {
 		s += " with SiLU"
 	}
@@ -105,6 +114,18 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 			p.Conv(a, x, w, device.Tensor{}, state, 0)
 			p.Activate(b, a, device.SiLU)
 		}, "Conv 4 with SiLU; Conv 4; GLU 4; Conv 4; GLU 5"},
+		{"norms of queries and keys in place", func(p *device.Program) {
+			p.RMSNorm(a, a, bias, 1)
+			p.RMSNorm(b, b, bias, 1)
+		}, "RMSNorm 4,5"},
+		{"not of the same tensor twice, not if one is not in place, and not with another epsilon", func(p *device.Program) {
+			p.RMSNorm(a, a, bias, 1)
+			p.RMSNorm(a, a, bias, 1)
+			p.RMSNorm(c, b, bias, 1)
+			p.RMSNorm(b, b, bias, 1)
+			p.RMSNorm(d, d, bias, 2)
+			p.Add(z, c)
+		}, "RMSNorm 4; RMSNorm 4; RMSNorm 6; RMSNorm 5; RMSNorm 7; Add 3"},
 		{"the decays of a recurrence", func(p *device.Program) {
 			p.AddBias(a, bias)
 			p.Activate(a, a, device.Softplus)
@@ -264,10 +285,12 @@ func TestOperationsAreFusedOnlyIfNothingElseCanTell(t *testing.T) {
 	}
 }
 
-// upTo returns the rule of a device whose products compute the norm of up to most rows.
-func upTo(most int) func(device.Op, int) bool {
-	return func(_ device.Op, rows int) bool { return rows <= most }
-}
+// upTo is the rule of a device whose products compute the norm of up to so many rows, and mixtures of as many.
+type upTo int
+
+func (most upTo) canNormalize(_ device.Op, rows int) bool       { return rows <= int(most) }
+func (most upTo) canNormBoth() bool                             { return true }
+func (most upTo) canMix(_ device.Op, _ *mixture, rows int) bool { return rows <= int(most) }
 
 func TestProductsOfFewRowsComputeTheirNormAndGLU(t *testing.T) {
 	tensor := func(id int32, typ gguf.Type) device.Tensor { return device.Tensor{ID: id, Type: typ, Rows: 8, Cols: 8} }
@@ -464,6 +487,124 @@ func TestAttentionDoesWhatOnlyItsNeighboursTell(t *testing.T) {
 		}
 		if text := strings.Join(got, "; "); !strings.HasPrefix(text, c.want+"; MatMul 1") {
 			t.Errorf("%s:\ngot  %q\nwant %q and more", c.name, text, c.want)
+		}
+	}
+}
+
+func TestMixturesOfFewRowsAreTwoLaunches(t *testing.T) {
+	const width, inner, used, experts = 8, 16, 2, 3
+	tensor := func(id int32, cols int) device.Tensor {
+		return device.Tensor{ID: id, Type: gguf.F32, Rows: 8, Cols: cols}
+	}
+	weight := func(id int32, typ gguf.Type, outputs, inputs int) device.Tensor {
+		return device.Tensor{ID: id, Type: typ, Rows: experts * outputs, Cols: inputs}
+	}
+	x, n, logits, routes, sum := tensor(1, width), tensor(2, width), tensor(3, experts), tensor(4, 2*used), tensor(8, width)
+	gate, up, down := tensor(5, used*inner), tensor(6, used*inner), tensor(7, used*width)
+	norm, router := device.Tensor{ID: 20, Type: gguf.F32, Rows: 1, Cols: width}, device.Tensor{ID: 21, Type: gguf.F32, Rows: experts, Cols: width}
+	gates, ups, downs := weight(22, gguf.Q8_0, inner, width), weight(23, gguf.Q8_0, inner, width), weight(24, gguf.Q4_0, width, inner)
+	bias := weight(25, gguf.F32, 1, inner)
+	begin := func(p *device.Program) {
+		p.RMSNorm(n, x, norm, 1)
+		p.MatMul(logits, router, n)
+		p.Route(routes, logits, device.Routing{Experts: experts, Used: used, Scale: 1})
+	}
+	gated := func(p *device.Program) {
+		p.ExpertMatMul(gate, gates, n, routes, experts)
+		p.ExpertMatMul(up, ups, n, routes, experts)
+		p.GLU(gate, gate, up, device.SiLU)
+	}
+	summed := func(p *device.Program) {
+		p.ExpertMatMul(down, downs, gate, routes, experts)
+		p.ExpertSum(sum, down, routes)
+	}
+	const routed = "MatMul 3 of RMSNorm 1 in its launch; Route 4; "
+	for _, c := range []struct {
+		name   string
+		rows   int
+		record func(p *device.Program)
+		want   string
+	}{
+		{"with the norm, and the sum that is added", 1, func(p *device.Program) {
+			begin(p)
+			gated(p)
+			summed(p)
+			p.Add(x, sum)
+		}, routed + "ExpertMatMul 5 of RMSNorm 1 as mixture 1 added"},
+		{"with the norm; shared experts come between the sum and what it is added to", 1, func(p *device.Program) {
+			begin(p)
+			gated(p)
+			summed(p)
+			p.MatMul(logits, router, n)
+			p.Add(sum, x)
+			p.Add(x, sum)
+		}, routed + "ExpertMatMul 5 of RMSNorm 1 as mixture 8; MatMul 3 of RMSNorm 1 in its launch; Add 8; Add 1"},
+		{"not of more rows", 2, func(p *device.Program) {
+			begin(p)
+			gated(p)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not if rows are not normed", 1, func(p *device.Program) {
+			p.Route(routes, logits, device.Routing{Experts: experts, Used: used, Scale: 1})
+			gated(p)
+			summed(p)
+		}, "Route 4; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not if something else reads the normed rows", 1, func(p *device.Program) {
+			begin(p)
+			p.Add(x, n)
+			gated(p)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; Add 1; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not if the rows have changed", 1, func(p *device.Program) {
+			begin(p)
+			p.Add(x, sum)
+			gated(p)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; Add 1; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not with a bias", 1, func(p *device.Program) {
+			begin(p)
+			p.ExpertMatMul(gate, gates, n, routes, experts)
+			p.ExpertBias(gate, bias, routes)
+			p.ExpertMatMul(up, ups, n, routes, experts)
+			p.GLU(gate, gate, up, device.SiLU)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; ExpertMatMul 5; ExpertBias 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not if something else reads a product", 1, func(p *device.Program) {
+			begin(p)
+			gated(p)
+			summed(p)
+			p.ExpertSum(x, down, routes)
+		}, "RMSNorm 2; MatMul 3; Route 4; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8; ExpertSum 1"},
+		{"not with gate and up in each other's place", 1, func(p *device.Program) {
+			begin(p)
+			p.ExpertMatMul(gate, gates, n, routes, experts)
+			p.ExpertMatMul(up, ups, n, routes, experts)
+			p.GLU(gate, up, gate, device.SiLU)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+		{"not with gates and ups of other types", 1, func(p *device.Program) {
+			begin(p)
+			p.ExpertMatMul(gate, gates, n, routes, experts)
+			p.ExpertMatMul(up, weight(26, gguf.Q4_0, inner, width), n, routes, experts)
+			p.GLU(gate, gate, up, device.SiLU)
+			summed(p)
+		}, "RMSNorm 2; MatMul 3; Route 4; ExpertMatMul 5; ExpertMatMul 6; GLU 5; ExpertMatMul 7; ExpertSum 8"},
+	} {
+		p := device.NewProgram(c.rows, c.rows)
+		c.record(p)
+		p.Results = []device.Tensor{x}
+		if strings.Contains(c.want, "mixture 8") {
+			p.Results = append(p.Results, sum)
+		}
+		if err := p.Err(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var got []string
+		for _, o := range fuse(p, upTo(1)) {
+			got = append(got, describe(o))
+		}
+		if want := strings.Split(c.want, "; "); !slices.Equal(got, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", c.name, got, want)
 		}
 	}
 }

@@ -30,14 +30,14 @@ type kernels struct {
 	embeds     map[gguf.Type]*cudakern.Embed
 	products   map[gguf.Type]*cudakern.MatMul
 	images     map[string]*cudakern.Activation // by the kind of image that they write
-	stores     map[bool]*cudakern.StoreKV
+	stores     map[cudakern.CacheType]*cudakern.StoreKV
 	attentions map[attentionKey]*cudakern.Attention
-	alibis     map[bool]*cudakern.ALiBi
+	alibis     map[cudakern.CacheType]*cudakern.ALiBi
 }
 
 // attentionKey selects the attention kernels.
 type attentionKey struct {
-	half           bool // the cache is float16
+	cache          cudakern.CacheType
 	heads, kvHeads int
 	dim, latent    int // of a key; of a value if the cache is latent, else 0
 }
@@ -49,9 +49,9 @@ func newKernels(c *cudakern.Context) kernels {
 		embeds:     map[gguf.Type]*cudakern.Embed{},
 		products:   map[gguf.Type]*cudakern.MatMul{},
 		images:     map[string]*cudakern.Activation{},
-		stores:     map[bool]*cudakern.StoreKV{},
+		stores:     map[cudakern.CacheType]*cudakern.StoreKV{},
 		attentions: map[attentionKey]*cudakern.Attention{},
-		alibis:     map[bool]*cudakern.ALiBi{},
+		alibis:     map[cudakern.CacheType]*cudakern.ALiBi{},
 	}
 }
 
@@ -105,18 +105,18 @@ func (k *kernels) needs(op device.Op) []need {
 	case device.OpRoute, device.OpExpertBias, device.OpExpertSum:
 		return []need{k.experts()}
 	case device.OpExpertMatMul:
-		return append(k.product(op.W.Type), k.experts())
+		return append(k.product(op.W.Type), k.experts(), need{"mixture " + kernelName(op.W.Type), func() error { return k.mixture(op.W.Type) }})
 	case device.OpRoPE:
 		return []need{{"rope", func() (err error) { k.rope, err = cudakern.NewRoPE(k.context); return err }}}
 	case device.OpStoreKV:
-		half := isHalf(op.KV.Layout)
-		return []need{{fmt.Sprint("store ", half), func() error { return errorOf(k.storeKV(half)) }}}
+		t := cacheType(op.KV.Layout)
+		return []need{{fmt.Sprint("store ", t), func() error { return errorOf(k.storeKV(t)) }}}
 	case device.OpAttention:
 		l := op.KV.Layout
-		if half := isHalf(l); op.Attention.MaxBias > 0 {
-			return []need{{fmt.Sprint("ALiBi ", half), func() error { return errorOf(k.alibi(half)) }}}
+		if t := cacheType(l); op.Attention.MaxBias > 0 {
+			return []need{{fmt.Sprint("ALiBi ", t), func() error { return errorOf(k.alibi(t)) }}}
 		}
-		key := attentionKey{isHalf(l), op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
+		key := attentionKey{cacheType(l), op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
 		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
@@ -130,6 +130,26 @@ func (k *kernels) product(t gguf.Type) []need {
 		{"product " + kernelName(t), func() error { return errorOf(k.matMul(t)) }},
 		{"image", func() error { return k.imageOf(t) }},
 	}
+}
+
+// mixture loads the kernels for mixtures of experts of few rows with weights of type t.
+func (k *kernels) mixture(t gguf.Type) error {
+	product, err := k.matMul(t)
+	if err != nil {
+		return err
+	}
+	return product.LoadMixtures(k.context)
+}
+
+// path returns the number path of the products that are loaded.
+func (k *kernels) path() string {
+	path := cudakern.ProductPath
+	for _, product := range k.products {
+		if product.RoundsToHalves() {
+			path = cudakern.HalfPath
+		}
+	}
+	return path
 }
 
 func (k *kernels) experts() need {
@@ -181,17 +201,17 @@ func (k *kernels) activation(image string) (*cudakern.Activation, error) {
 	return once(k.images, image, func() (*cudakern.Activation, error) { return cudakern.NewActivation(k.context, image) })
 }
 
-func (k *kernels) storeKV(half bool) (*cudakern.StoreKV, error) {
-	return once(k.stores, half, func() (*cudakern.StoreKV, error) { return cudakern.NewStoreKV(k.context, half) })
+func (k *kernels) storeKV(t cudakern.CacheType) (*cudakern.StoreKV, error) {
+	return once(k.stores, t, func() (*cudakern.StoreKV, error) { return cudakern.NewStoreKV(k.context, t) })
 }
 
-func (k *kernels) alibi(half bool) (*cudakern.ALiBi, error) {
-	return once(k.alibis, half, func() (*cudakern.ALiBi, error) { return cudakern.NewALiBi(k.context, half) })
+func (k *kernels) alibi(t cudakern.CacheType) (*cudakern.ALiBi, error) {
+	return once(k.alibis, t, func() (*cudakern.ALiBi, error) { return cudakern.NewALiBi(k.context, t) })
 }
 
 func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {
 	return once(k.attentions, key, func() (*cudakern.Attention, error) {
-		return cudakern.NewAttention(k.context, key.half, key.heads, key.kvHeads, key.dim, key.latent)
+		return cudakern.NewAttention(k.context, key.cache, key.heads, key.kvHeads, key.dim, key.latent)
 	})
 }
 

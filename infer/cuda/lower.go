@@ -147,11 +147,11 @@ func check(op device.Op) (err error) {
 		if op.Attention.MaxBias > 0 {
 			checks = cudakern.CheckALiBi
 		}
-		if err = checkCache(l); err == nil {
+		if err = l.CheckType(); err == nil {
 			err = checks(op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent)
 		}
 	case device.OpStoreKV:
-		err = checkCache(op.KV.Layout)
+		err = op.KV.Layout.CheckType()
 	case device.OpRoute:
 		if op.Routing.Experts > cudakern.MaxExperts {
 			err = fmt.Errorf("chooses among %d experts, the limit is %d", op.Routing.Experts, cudakern.MaxExperts)
@@ -164,16 +164,11 @@ func check(op device.Op) (err error) {
 	return err
 }
 
-// checkCache returns an error if there are no kernels for KV caches with the layout l.
-func checkCache(l device.KVLayout) error {
-	if !isHalf(l) && l.Type != device.CacheOf(gguf.F32) {
-		return fmt.Errorf("there are no kernels for a KV cache in the format %s, only for f16 and f32; choose one of these, or compute on the CPU with --device cpu", l.Type)
-	}
-	return nil
+// cacheType returns the type of a KV cache for kernels.
+func cacheType(l device.KVLayout) cudakern.CacheType {
+	formats := map[gguf.Type]cudakern.Format{gguf.F32: cudakern.FormatF32, gguf.F16: cudakern.FormatF16, gguf.Q8_0: cudakern.FormatQ8, gguf.Q4_0: cudakern.FormatQ4}
+	return cudakern.CacheType{Keys: formats[l.Type.Keys], Values: formats[l.Type.Values]}
 }
-
-// isHalf reports whether a KV cache is F16.
-func isHalf(l device.KVLayout) bool { return l.Type == device.CacheOf(gguf.F16) }
 
 var errNoKernel = errors.New("the operation has no kernel")
 
@@ -196,11 +191,8 @@ func (l *lowering) lower(op operation) error {
 	if err := lower(l, op, at); err != nil {
 		return err
 	}
-	if op.Dst.ID == l.prepared.activation && op.product == nil {
-		l.prepared = prepared{}
-	}
-	if op.Dst.ID == l.grouped.routes && l.grouped.routes != 0 {
-		l.grouped = grouped{}
+	if op.product == nil {
+		l.forget(op.Dst)
 	}
 	return l.addLaunches(op)
 }
@@ -219,11 +211,34 @@ func (l *lowering) embed(op operation, at operands) error {
 
 func (l *lowering) norm(op operation, at operands) error {
 	norm := l.device.kernels.norm
-	parts := cudakern.Parts{Heads: op.Dst.Cols / op.W.Cols, Cols: op.W.Cols, Weights: op.W.Rows}
+	parts := partsOf(op.Op)
 	if op.Kind == device.OpLayerNorm {
 		return norm.EnqueueLayer(&l.recording, at.dst, at.x, at.w, at.bias, parts, op.Eps, l.rows, l.capacity)
 	}
+	if op.keys != nil {
+		keys, err := l.operands(*op.keys)
+		if err != nil {
+			return err
+		}
+		l.forget(op.keys.Dst)
+		return norm.EnqueueBoth(&l.recording, cudakern.InPlace{X: at.dst, W: at.w, Parts: parts}, cudakern.InPlace{X: keys.dst, W: keys.w, Parts: partsOf(*op.keys)}, op.Eps, l.rows, l.capacity)
+	}
 	return norm.Enqueue(&l.recording, at.dst, at.x, at.w, parts, op.Eps, l.rows, l.capacity)
+}
+
+// partsOf returns the heads of a row that a norm has.
+func partsOf(op device.Op) cudakern.Parts {
+	return cudakern.Parts{Heads: op.Dst.Cols / op.W.Cols, Cols: op.W.Cols, Weights: op.W.Rows}
+}
+
+// forget records that t changes: what was made of it is not valid any more.
+func (l *lowering) forget(t device.Tensor) {
+	if t.ID == l.prepared.activation {
+		l.prepared = prepared{}
+	}
+	if t.ID == l.grouped.routes && t.ID != 0 {
+		l.grouped = grouped{}
+	}
 }
 
 func (l *lowering) scaleByPosition(op operation, at operands) error {
@@ -266,7 +281,7 @@ func (l *lowering) storeKV(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	store, err := l.device.kernels.storeKV(cache.Half)
+	store, err := l.device.kernels.storeKV(cache.Type)
 	if err != nil {
 		return err
 	}
@@ -447,16 +462,15 @@ func (l *lowering) normalizedMatMul(op operation, product *cudakern.MatMul, prod
 // expertMatMul adds the launch of a product with the weights of experts, and before it the image
 // that it reads.
 func (l *lowering) expertMatMul(op operation, at operands) error {
+	if op.mixture != nil {
+		return l.mixExperts(op)
+	}
 	d := l.device
 	product, err := d.kernels.matMul(op.W.Type)
 	if err != nil {
 		return err
 	}
-	p := cudakern.ExpertProduct{
-		Dst: at.dst, Weights: at.w, W: weightsOf(op.W), Experts: op.Experts,
-		Used: op.Dst.Cols / (op.W.Rows / op.Experts), Routes: at.y, Own: op.X.Cols > op.W.Cols,
-	}
-	p.W.Outputs /= op.Experts
+	p := expertProduct(op.Op, at)
 	if size := product.GroupSize(l.capacity, p.Experts, p.Used); size > 0 {
 		return l.groupedMatMul(op, at, product, p, size)
 	}
@@ -473,6 +487,76 @@ func (l *lowering) expertMatMul(op operation, at operands) error {
 		return err
 	}
 	return product.EnqueueExperts(&l.recording, image, pairs, l.capacity, p)
+}
+
+// canNormalize reports whether a product of rows rows can compute their norm.
+func (l *lowering) canNormalize(op device.Op, rows int) bool {
+	product := l.device.kernels.products[op.W.Type]
+	return product != nil && product.CanNormalize(op.W.Rows, op.W.Cols, rows) && l.hasRows(rows)
+}
+
+// canMix reports whether two launches can compute the mixture of gate and m for rows rows.
+func (l *lowering) canMix(gate device.Op, m *mixture, rows int) bool {
+	gates, downs := l.device.kernels.products[gate.W.Type], l.device.kernels.products[m.down.W.Type]
+	return gates != nil && downs != nil && gates.CanMix(downs, gate.W.Cols, m.down.W.Cols, gate.Y.Cols/2, rows)
+}
+
+// canNormBoth reports whether a launch can norm the heads of two tensors: the resident kernel has no phase for that.
+func (l *lowering) canNormBoth() bool { return !l.resident }
+
+// mixExperts adds the launches of a mixture of experts of few rows.
+func (l *lowering) mixExperts(op operation) error {
+	gates, err := l.device.kernels.matMul(op.W.Type)
+	if err != nil {
+		return err
+	}
+	downs, err := l.device.kernels.matMul(op.mixture.down.W.Type)
+	if err != nil {
+		return err
+	}
+	m := cudakern.ExpertMixture{Add: op.mixture.add}
+	if m.GLU, err = gateOf(op.mixture.glu); err != nil {
+		return err
+	}
+	norm, err := l.operands(*op.producer)
+	if err != nil {
+		return err
+	}
+	m.Norm = cudakern.Normalized{X: norm.x, W: norm.w, Eps: op.producer.Eps}
+	for _, p := range []struct {
+		to *cudakern.ExpertProduct
+		op device.Op
+	}{{&m.Gate, op.Op}, {&m.Up, op.mixture.up}, {&m.Down, op.mixture.down}} {
+		at, err := l.operands(p.op)
+		if err != nil {
+			return err
+		}
+		*p.to = expertProduct(p.op, at)
+	}
+	sum, err := l.operands(op.mixture.sum)
+	if err != nil {
+		return err
+	}
+	m.Down.Dst = sum.dst
+	image, err := l.device.workspace("image", cudakern.ImageBytes(downs.ExpertImage(), m.Down.W.Inputs, l.capacity*m.Down.Used))
+	if err != nil {
+		return err
+	}
+	l.prepared = prepared{}
+	if err := gates.EnqueueExpertImages(&l.recording, image, m, l.rows, l.capacity); err != nil {
+		return err
+	}
+	return downs.EnqueueExpertSum(&l.recording, image, m, l.rows, l.capacity)
+}
+
+// expertProduct returns the product of op with the weights of experts.
+func expertProduct(op device.Op, at operands) cudakern.ExpertProduct {
+	p := cudakern.ExpertProduct{
+		Dst: at.dst, Weights: at.w, W: weightsOf(op.W), Experts: op.Experts,
+		Used: op.Dst.Cols / (op.W.Rows / op.Experts), Routes: at.y, Own: op.X.Cols > op.W.Cols,
+	}
+	p.W.Outputs /= op.Experts
+	return p
 }
 
 // pairs returns where the number of pairs of rows and their used experts is. It adds the launch that counts them, unless an
@@ -600,7 +684,7 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	attend, err := d.kernels.attention(attentionKey{cache.Half, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent})
+	attend, err := d.kernels.attention(attentionKey{cache.Type, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent})
 	if err != nil {
 		return err
 	}
@@ -624,14 +708,14 @@ func (l *lowering) attention(op operation, at operands) error {
 	}
 	before, after := a.Reach()
 	enqueue := attend.EnqueueByHeads
-	if a.Heads == cache.KVHeads && !l.resident {
+	if a.Heads == cache.KVHeads && !cache.Type.Quantized() && !l.resident {
 		enqueue = attend.Enqueue // half of the warps by heads would have none
 	}
 	return enqueue(&l.recording, dst, at.x, cache, op.Layer, a.Scale, a.Cap, before, after, sinks, l.stepOf(op.KV), l.capacity, workspace, arrivals, rotation, image)
 }
 
 func (l *lowering) alibi(op operation, at operands, cache cudakern.Cache) error {
-	attend, err := l.device.kernels.alibi(cache.Half)
+	attend, err := l.device.kernels.alibi(cache.Type)
 	if err != nil {
 		return err
 	}

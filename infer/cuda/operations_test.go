@@ -29,14 +29,14 @@ func TestEveryOperationHasAKernel(t *testing.T) {
 
 func TestWhatHasNoKernelIsRefusedByName(t *testing.T) {
 	kv := device.KV{Layout: device.KVLayout{Type: device.CacheOf(gguf.F16), KVHeads: 1, HeadDim: 1100}}
-	quantized := device.KV{Layout: device.KVLayout{Type: device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, KVHeads: 1, HeadDim: 64}}
+	quantized := device.KV{Layout: device.KVLayout{Type: device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, KVHeads: 1, HeadDim: 80}}
 	for _, c := range []struct {
 		op   device.Op
 		says string
 	}{
 		{device.Op{Kind: device.OpAttention, KV: kv, Attention: device.Attention{Heads: 1}}, "operation 0, Attention: no attention kernel supports heads of 1100 elements"},
-		{device.Op{Kind: device.OpAttention, KV: quantized, Attention: device.Attention{Heads: 1}}, "Attention: there are no kernels for a KV cache in the format q8_0/q4_0, only for f16 and f32; choose one of these, or compute on the CPU with --device cpu"},
-		{device.Op{Kind: device.OpStoreKV, KV: quantized}, "StoreKV: there are no kernels for a KV cache in the format q8_0/q4_0"},
+		{device.Op{Kind: device.OpAttention, KV: quantized, Attention: device.Attention{Heads: 1}}, "Attention: a KV cache in the format q8_0/q4_0 cannot have heads of 80 elements, which are no multiple of 32; use f16"},
+		{device.Op{Kind: device.OpStoreKV, KV: quantized}, "StoreKV: a KV cache in the format q8_0/q4_0 cannot have heads of 80 elements"},
 		{device.Op{Kind: device.OpRoute, Routing: device.Routing{Experts: 1025}}, "operation 0, Route: chooses among 1025 experts, the limit is 1024"},
 		{device.Op{Kind: device.OpScan, Scan: device.Scan{KeyDim: 513}}, "operation 0, Scan: has keys of 513 elements, the limit is 512"},
 		{device.Op{Kind: device.OpGLU, GLU: 99}, "operation 0, GLU: activation 99 has no kernel"},

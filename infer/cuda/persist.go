@@ -127,9 +127,14 @@ func (d *cuda) walkMemory(x *executable, p *device.Program) (cudakern.WalkMemory
 	return m, refusal{fmt.Sprintf("the resident kernel has one list of candidates, the program %d", len(x.reduced))}
 }
 
+// hasResident reports whether the resident kernel has a type of KV caches.
+func hasResident(t cudakern.CacheType) bool {
+	return t == cudakern.CacheOf(cudakern.FormatF16) || t.Quantized()
+}
+
 // persistKernel returns the resident kernel for the weights of p.
 func (d *cuda) persistKernel(p *device.Program) (*cudakern.Persist, error) {
-	if i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpStoreKV && !isHalf(op.KV.Layout) }); i >= 0 {
+	if i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpStoreKV && !hasResident(cacheType(op.KV.Layout)) }); i >= 0 {
 		return nil, refusal{fmt.Sprintf("the resident kernel has no KV cache of format %s", p.Ops[i].KV.Layout.Type)}
 	}
 	i := slices.IndexFunc(p.Ops, func(op device.Op) bool { return op.Kind == device.OpMatMul })
@@ -200,6 +205,12 @@ func touchesOf(op operation) (t touches) {
 	}
 	if op.producer != nil {
 		add(*op.producer)
+	}
+	if op.keys != nil {
+		add(*op.keys)
+	}
+	if op.mixture != nil {
+		add(op.mixture.sum)
 	}
 	if op.rope != nil {
 		add(*op.rope)

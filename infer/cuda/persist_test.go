@@ -45,27 +45,32 @@ func TestDeviceContractInAResidentKernel(t *testing.T) {
 	devicetest.Run(t, devicetest.Suite{
 		Open:         []func() (device.Device, error){func() (device.Device, error) { return g.openDecoding(device.DecodePersistent) }},
 		Types:        types,
-		Caches:       caches,
 		OnlyProducts: true,
 	})
 }
+
+var f16Cache = device.CacheOf(gguf.F16)
 
 // The models have all kernels that a model of this shape needs, on both units, and blocks in several orders.
 func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
 	for _, c := range []struct {
 		typ                   gguf.Type
+		cache                 device.CacheType
 		capability            string
 		multiprocessors, seed int
 		model                 gguftest.Llama
 	}{
-		{gguf.Q8_0, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: 1}}, // attention writes images
-		{gguf.Q4_0, "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
-		{gguf.F16, "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
+		{gguf.Q8_0, f16Cache, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: 1}}, // attention writes images
+		{gguf.Q8_0, device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: 1}},
+		{gguf.Q4_0, f16Cache, "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
+		{gguf.Q4_0, device.CacheOf(gguf.Q8_0), "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
+		{gguf.F16, f16Cache, "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
+		{gguf.F16, device.CacheOf(gguf.Q4_0), "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
 	} {
 		if c.typ == gguf.Q8_0 && !fixtures.Check() {
 			continue // by far the slowest
 		}
-		t.Run(fmt.Sprint(c.typ, " ", c.capability), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %s, cache %s", c.typ, c.capability, c.cache), func(t *testing.T) {
 			t.Setenv("M40_LLM_EMU_CAPABILITY", c.capability)
 			c.model.Type = c.typ
 			f, err := gguf.Parse(gguftest.TinyLlama(c.model))
@@ -73,7 +78,7 @@ func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := residentGPU(t, c.multiprocessors, c.seed)
-			want, got := g.logits(t, f, device.DecodeGraph), g.logits(t, f, device.DecodePersistent)
+			want, got := g.logits(t, f, c.cache, device.DecodeGraph), g.logits(t, f, c.cache, device.DecodePersistent)
 			for i := range want {
 				if !slices.Equal(want[i], got[i]) {
 					t.Errorf("step %d has other bits", i)
@@ -136,14 +141,14 @@ func TestALayerHasFiveLaunchesAndMeetings(t *testing.T) {
 }
 
 // logits returns the logits of steps of several sizes, of two sequences.
-func (g *gpu) logits(t *testing.T, f *gguf.File, how device.Decode) (all [][]float32) {
+func (g *gpu) logits(t *testing.T, f *gguf.File, cache device.CacheType, how device.Decode) (all [][]float32) {
 	t.Helper()
 	d, err := g.openDecoding(how)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: device.CacheOf(gguf.F16), Blocks: 12, MaxRows: 16, MaxOut: 4})
+	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: cache, Blocks: 12, MaxRows: 16, MaxOut: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,16 +37,15 @@ func (l *lowering) addLaunches(op operation) error {
 	last := &l.launches[len(l.launches)-1] // a product follows its image
 	switch op.Kind {
 	case device.OpMatMul, device.OpExpertMatMul:
-		for _, product := range append([]device.Op{op.Op}, op.also...) {
-			bytes, err := l.device.WeightBytes(product.W.Type, product.W.Rows, product.W.Cols)
-			if err != nil {
+		if op.mixture != nil { // of the gates and ups, and the one of the downs follows it
+			if err := l.countWeights(last, op.mixture.down); err != nil {
 				return err
 			}
-			last.weights += bytes
+			last = &l.launches[len(l.launches)-2]
+			op.also = []device.Op{op.mixture.up}
 		}
-		if op.Kind == device.OpExpertMatMul {
-			last.weights /= int64(op.Experts)
-			last.experts, last.used = op.Experts, op.Dst.Cols/(op.W.Rows/op.Experts)
+		if err := l.countWeights(last, append([]device.Op{op.Op}, op.also...)...); err != nil {
+			return err
 		}
 	case device.OpCandidates:
 		last.keeps = true
@@ -56,6 +55,22 @@ func (l *lowering) addLaunches(op operation) error {
 		last.state = 4 * int64(device.ConvValues(op.W))
 	case device.OpScan:
 		last.state = 4 * int64(op.Scan.Values())
+	}
+	return nil
+}
+
+// countWeights adds the weights of products to what a launch reads.
+func (l *lowering) countWeights(to *launch, products ...device.Op) error {
+	for _, p := range products {
+		bytes, err := l.device.WeightBytes(p.W.Type, p.W.Rows, p.W.Cols)
+		if err != nil {
+			return err
+		}
+		if p.Kind == device.OpExpertMatMul {
+			bytes /= int64(p.Experts)
+			to.experts, to.used = p.Experts, p.Dst.Cols/(p.W.Rows/p.Experts)
+		}
+		to.weights += bytes
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func TestAnEngineDividesAModelAmongGPUs(t *testing.T) {
 	if got != want || strings.Count(want, "\n") != 90 {
 		t.Errorf("two GPUs say\n%s, want what one says\n%s", got, want)
 	}
-	if n := divided.Device.Notice; divided.Device.Name != whole.Device.Name+" and "+whole.Device.Name || !strings.Contains(n, "of 4 layers are on") {
+	if n := divided.Device.Notice; divided.Device.Name != whole.Device.Name+" (GPU 0) and "+whole.Device.Name+" (GPU 1)" || !strings.Contains(n, "of 4 layers are on") {
 		t.Errorf("the model is on %q, notice %q", divided.Device.Name, n)
 	}
 	if divided.ContextLength != whole.ContextLength {

@@ -95,11 +95,19 @@ func (l KVLayout) BlockBytes() int64 {
 
 // CheckBlock returns an error unless the cache has the block and data has its size.
 func (l KVLayout) CheckBlock(block int32, data []byte) error {
-	if block < 0 || int(block) >= l.Blocks {
-		return fmt.Errorf("KV block %d is outside the cache of %d blocks", block, l.Blocks)
+	if err := l.CheckIndex(block); err != nil {
+		return err
 	}
 	if int64(len(data)) != l.BlockBytes() {
 		return fmt.Errorf("a KV block has %d bytes, got %d", l.BlockBytes(), len(data))
+	}
+	return nil
+}
+
+// CheckIndex returns an error unless the cache has the block.
+func (l KVLayout) CheckIndex(block int32) error {
+	if block < 0 || int(block) >= l.Blocks {
+		return fmt.Errorf("KV block %d is outside the cache of %d blocks", block, l.Blocks)
 	}
 	return nil
 }
@@ -262,6 +270,12 @@ type Device interface {
 	Close() error
 }
 
+// Yielder is implemented by devices that may keep their hardware busy between two steps.
+type Yielder interface {
+	// Yield returns when other devices on the same hardware can compute. Steps that were started may still be computed.
+	Yield() error
+}
+
 // Peer is implemented by devices that can copy activations from some other devices without a
 // detour through the host's memory.
 type Peer interface {
@@ -295,6 +309,13 @@ type Packer interface {
 	// read any more, and returns how many bytes of copies are still missing. If memory is too short for them, the weights stay in
 	// the file: then nothing is missing, and Info().InFile has the reason. Its errors are those of Upload.
 	Pack(limit time.Duration, release func(view []byte)) (missing int64, err error)
+}
+
+// Releaser is implemented by devices whose KV caches take memory as blocks are written.
+type Releaser interface {
+	// ReleaseKV gives the memory of a block of kv back to the system, up to parts of pages, while no Run is in progress. What the block
+	// holds is lost; it takes memory again when it is written.
+	ReleaseKV(kv KV, block int32) error
 }
 
 // Reserver is implemented by devices that can allocate the memory of weights before they copy any, so that a model that does not fit

@@ -25,7 +25,7 @@ import (
 //
 // The memory of a sequence that ends while a step with it is computed is released at once. That is safe because
 // the device computes steps, and copies blocks, in the order in which they were submitted: who gets the memory writes it
-// later. What such a step writes is behind the last token of the sequence, where nothing is shared.
+// later. What such a step writes is after the last token of the sequence, where nothing is shared.
 //
 // Models with recurrent state have no steps ahead: a step overwrites their state, and going back to a snapshot
 // would compute up to a block of tokens again for each wrong token.
@@ -64,7 +64,7 @@ func drawOf(p sample.Params) *proposal {
 
 // propose returns how the device draws the tokens of a, or nil if it should not try.
 func (l *loop) propose(a *answer) *proposal {
-	if !l.loaded.ahead || a.embedding != nil || a.comparison != nil || a.constraint != nil {
+	if !l.loaded.ahead || !a.kind.drafts() || a.constraint != nil {
 		return nil
 	}
 	p := drawOf(a.request.Params)
@@ -77,7 +77,7 @@ func (l *loop) propose(a *answer) *proposal {
 	return p
 }
 
-// draws appends how each row of plan draws the token that follows it, if a step can be submitted behind it, to list.
+// draws appends how each row of plan draws the token that follows it, if a step can be submitted after it, to list.
 func (l *loop) draws(list []device.Draw, plan []scheduled) []device.Draw {
 	if len(plan) > device.MaxDraws {
 		return list[:0]
@@ -109,7 +109,7 @@ func (l *loop) runAhead() error {
 	return nil
 }
 
-// planAhead returns the step behind the last one that was submitted. It is empty if that must be collected before.
+// planAhead returns the step after the last one that was submitted. It is empty if that must be collected before.
 func (l *loop) planAhead() (plan []scheduled) {
 	n := len(l.flights) // steps ahead with this one
 	first, last := l.flights[0], l.flights[n-1]

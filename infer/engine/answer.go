@@ -7,35 +7,37 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
 )
 
 // answer is one running or waiting request. Its consumer reads mail; the step loop owns
-// everything else.
+// everything else, but for what a comparison gives to its goroutine.
 type answer struct {
+	kind kind
 	*sequence
 	reader
 	retractable
 	ctx        context.Context
 	request    infer.Request // with the seed drawn, if it had none
-	chain      *sample.Chain
-	constraint *constraint // nil: none
-	proposal   *proposal   // how the device draws its tokens; nil: it does not
+	chain      *sample.Chain // of an answer that is being written
+	constraint *constraint   // nil: none
+	proposal   *proposal     // how the device draws its tokens; nil: it does not
 	mail       *mailbox
 	done       *infer.Done // its last event, from finish on
 	notes      []string    // how the prompt differs from the conversation
 
-	limit           int           // maximum tokens of the answer
-	contextFull     bool          // limit is what the context leaves, not MaxTokens
-	queue           infer.Queued  // as last reported; zero: not queued
-	reused          int           // tokens of the prompt that were in the KV cache
-	reasoningTokens int           // with ParseReply
+	limit           int          // maximum tokens of the answer
+	contextFull     bool         // limit is what the context leaves, not MaxTokens
+	queue           infer.Queued // as last reported; zero: not queued
+	reused          int          // tokens of the prompt that were in the KV cache
+	reasoningTokens int          // with ParseReply
+	thoughtEnd      thoughtEnd
 	echo            []infer.Event // token events of the prompt, sent when prefill ends
 	echoText        *textBuffer
-	comparison      *comparison // with Against; else nil
-	embedding       *embedding  // of a text to embed, which has no chain and no events; else nil
+	second          bool // the model of Against scores
 
 	reads record.Reads // of the device's memory, in decode
 	step  int          // the last step that gave it a token
@@ -54,12 +56,13 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 	if _, err := sample.NewChain(r.Params, vocabulary{m}); err != nil {
 		return nil, samplingError(err)
 	}
-	form, err := m.constrain(ctx, &r, p.text, log)
+	form, err := m.constrain(ctx, &r, p, log)
 	if err != nil {
 		return nil, err
 	}
 	r.Grammar, r.JSONSchema = "", nil // compiled in form
 	a := &answer{
+		kind:       writing{},
 		sequence:   newSequence(m.key(), p.tokens, r.PromptLogProb),
 		ctx:        ctx,
 		request:    r,
@@ -69,6 +72,9 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		mail:       newMailbox(),
 		notes:      p.notes,
 	}
+	if len(r.Answered) > 0 {
+		a.scored = a.prompt - len(r.Answered)
+	}
 	a.client, a.sibling, a.pictures = r.Client, r.Sibling, p.pictures
 	a.audience = audience{scope: r.CacheScope, public: p.public}
 	if form != nil && len(form.ignored) > 0 {
@@ -77,9 +83,9 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 	if len(p.notes) > 0 {
 		a.mail.put(infer.Event{Type: infer.EventPrompt, Prompt: &infer.PromptNotes{Notes: p.notes}})
 	}
-	if p.begun != nil {
-		a.parser = p.begun.parser
-		a.text.resume(p.begun.text)
+	if p.continued != nil {
+		a.parser = p.continued.parser
+		a.text.resume(p.continued.text)
 	} else if a.parser, err = m.parser(r, m.opening(r, p.text)); err != nil {
 		return nil, err
 	}
@@ -93,7 +99,7 @@ func (m *openModel) parser(r infer.Request, prompt string) (*reply.Parser, error
 	}
 	tools, err := reply.ParseTools(r.Tools)
 	if err != nil {
-		return nil, infer.Invalid("tools", "%s", err)
+		return nil, fault.Invalid("tools", "%s", err)
 	}
 	if r.ToolChoice == infer.ToolChoiceNone {
 		tools = nil
@@ -101,104 +107,37 @@ func (m *openModel) parser(r infer.Request, prompt string) (*reply.Parser, error
 	return m.formatOf(r).Parser(reply.Options{Tools: tools, Prompt: prompt, BufferCalls: r.WholeCalls, Single: r.SingleCall, Required: r.ForcesCall()}), nil
 }
 
-// maxEchoed bounds the alternatives of all tokens of a scored prompt together. They are sent at
-// once: some 200 MB.
-const maxEchoed = 4 << 20
-
-// fit sets the maximum length of the answer in a context of n positions.
-func (a *answer) fit(n int) error {
-	if a.embedding != nil {
-		return a.fitText(n)
-	}
-	left := n - a.prompt
-	if left < 1 && !(left == 0 && a.request.MaxTokens == 0) {
-		err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
-		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.model.config.ContextLength
-		if err.ContextTrain > n {
-			err.Message += ", or start with a larger --ctx"
-		}
-		return err
-	}
-	if most := maxEchoed / sample.StoredCandidates; a.request.PromptLogProb && a.request.Rows && a.prompt > most {
-		return infer.Invalid("rows", "the prompt has %d tokens: the likeliest tokens of at most %d can be stored", a.prompt, most)
-	}
-	if all := a.request.Alternatives * a.prompt; a.request.PromptLogProb && all > maxEchoed {
-		return infer.Invalid("alternatives", "alternatives is %d: must be from 0 to %d where a prompt of %d tokens is scored", a.request.Alternatives, maxEchoed/a.prompt, a.prompt)
-	}
-	a.limit, a.contextFull = left, true
-	if m := a.request.MaxTokens; m >= 0 && m <= left {
-		a.limit, a.contextFull = m, false
-	}
-	return nil
-}
-
 // length returns how many tokens the answer has.
 func (a *answer) length() int { return len(a.tokens) - a.prompt }
 
-// needsLogits reports whether the logits of the row at position pos are needed, or its vector.
-func (a *answer) needsLogits(pos int) bool {
-	if a.embedding != nil {
-		return a.embedding.pooling.Needs(pos, a.prompt)
-	}
-	return a.scores(pos) || pos == len(a.tokens)-1 && a.length() < a.limit
-}
-
 // start is called when the answer runs for the first time. It samples in the buffers b.
-func (a *answer) start(now time.Time, b *sample.Buffers) (err error) {
+func (a *answer) start(now time.Time, b *sample.Buffers) error {
 	a.began, a.reused = now, a.cached
-	if a.embedding != nil {
-		return nil
-	}
-	if a.chain, err = b.NewChain(a.request.Params, vocabulary{a.model}); err != nil {
-		return samplingError(err)
-	}
-	if a.scoring {
-		a.echoToken(sample.Choice{ID: a.tokens[0]})
-	}
-	a.reportPrefill()
-	return nil
+	return a.kind.start(a, b)
 }
 
 // reportPrefill sends how much of the prompt is computed, until the first token has been sampled.
 func (a *answer) reportPrefill() {
 	if a.first.IsZero() {
-		p := &infer.Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused, Against: a.comparison.isSecond()}
+		p := &infer.Prefill{Done: a.computed, Total: a.prompt, Cached: a.reused, Against: a.second}
 		a.mail.put(infer.Event{Type: infer.EventPrefill, Prefill: p})
 	}
 }
 
-// score scores the next unscored token of the prompt with the row of logits before it.
-func (a *answer) score(row sample.Row) error {
-	if a.comparison != nil {
-		return a.compare(row)
-	}
-	c, err := a.scoreNext(row)
-	if err == nil {
-		a.echoToken(c)
-	}
-	return err
-}
-
-func (a *answer) scoreNext(row sample.Row) (sample.Choice, error) {
-	c, err := sample.Score(row, a.model.config.Vocab, a.tokens[a.scored], a.request.Alternatives, a.request.Rows)
-	a.scored++
-	return c, err
-}
-
-// echoToken buffers a token of the prompt until prefill has ended.
-func (a *answer) echoToken(c sample.Choice) {
-	t := a.token(c)
+// echoToken buffers a token of the prompt, which model m scored, until prefill has ended.
+func (a *answer) echoToken(m *openModel, c sample.Choice) {
+	t := m.token(c)
 	t.Prompt = true
-	t.Text, _, _ = a.echoText.push(a.model.tokenizer.Piece(c.ID, false))
+	t.Text, _, _ = a.echoText.push(m.tokenizer.Piece(c.ID, false))
 	a.echo = append(a.echo, infer.Event{Type: infer.EventToken, Token: t})
-	if len(a.echo) == a.prompt {
-		t.Text += a.echoText.flush()
-	}
 }
 
 // sendEcho sends the buffered tokens of the prompt, before the first token of the answer or its
 // end.
 func (a *answer) sendEcho() {
+	if n := len(a.echo); n > 0 {
+		a.echo[n-1].Token.Text += a.echoText.flush()
+	}
 	a.mail.put(a.echo...)
 	a.echo = nil
 }
@@ -229,19 +168,19 @@ func (a *answer) finish(d *infer.Done, r record.Receipt, now time.Time) {
 	a.done = d
 }
 
-func samplingError(err error) *infer.Error {
+func samplingError(err error) *fault.Error {
 	var field *sample.FieldError
 	switch {
 	case errors.As(err, &field):
-		return infer.Invalid(field.Field, "%s", field)
+		return fault.Invalid(field.Field, "%s", field)
 	case errors.Is(err, sample.ErrNotFinite):
-		return infer.Errorf(infer.CodeNotFinite, "the answer cannot continue: %s; the model file may be damaged, or its numbers overflow on this device", err)
+		return fault.Errorf(fault.CodeNotFinite, "the answer cannot continue: %s; the model file may be damaged, or its numbers overflow on this device", err)
 	}
 	if _, ok := errors.AsType[*comparisonError](err); ok {
-		return infer.Errorf(infer.CodeInternal, "the models cannot be compared: %s", err)
+		return fault.Errorf(fault.CodeInternal, "the models cannot be compared: %s", err)
 	}
 	if isConstraintError(err) {
-		return infer.Errorf(infer.CodeGrammar, "no token continues the answer as its grammar requires: %s", err)
+		return fault.Errorf(fault.CodeGrammar, "no token continues the answer as its grammar requires: %s", err)
 	}
-	return infer.Errorf(infer.CodeInternal, "sampling failed: %s", err)
+	return fault.Errorf(fault.CodeInternal, "sampling failed: %s", err)
 }

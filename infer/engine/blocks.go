@@ -51,7 +51,7 @@ type content struct {
 	key    contentKey
 	before *content // nil: the empty prefix
 	blocks []int32  // by group, none if no block holds it
-	users  int      // blocks that hold it, tables that have it, contents and tails behind it
+	users  int      // blocks that hold it, tables that have it, contents and tails after it
 }
 
 // none is no block.
@@ -237,7 +237,7 @@ func (b *blocks) match(tokens []int32, scope string) (chain []*content) {
 	return chain[:b.usable(len(chain), func(g, i int) bool { return chain[i].blocks[g] != none })]
 }
 
-// usable returns the most blocks, up to n, behind which a row can be computed. has reports whether block i
+// usable returns the most blocks, up to n, after which a row can be computed. has reports whether block i
 // of group g is there.
 func (b *blocks) usable(n int, has func(g, i int) bool) (most int) {
 	first := make([]int, len(b.pools)) // of each group, the first block of those up to i that are there without a gap
@@ -256,7 +256,7 @@ func (b *blocks) usable(n int, has func(g, i int) bool) (most int) {
 	return most
 }
 
-// needs returns the first block of each group that rows behind n blocks read.
+// needs returns the first block of each group that rows after n blocks read.
 func (b *blocks) needs(n int) (first []int) {
 	for _, p := range b.pools {
 		first = append(first, p.needs(n*b.size)/b.size)
@@ -264,7 +264,7 @@ func (b *blocks) needs(n int) (first []int) {
 	return first
 }
 
-// takeTail adds the idle, partly filled blocks behind t, of its scope, with the longest common prefix with
+// takeTail adds the idle, partly filled blocks after t, of its scope, with the longest common prefix with
 // tokens, and returns that prefix's length.
 func (b *blocks) takeTail(t *blockTable, tokens []int32) (common int) {
 	var best *tail
@@ -324,7 +324,7 @@ func (b *blocks) grow(t *blockTable, tokens, computed int) bool {
 	return true
 }
 
-// extra adds the blocks for up to n positions behind so many tokens, of which computed are computed, if they
+// extra adds the blocks for up to n positions after so many tokens, of which computed are computed, if they
 // are available, and returns for how many of them t has memory.
 func (b *blocks) extra(t *blockTable, tokens, n, computed int) int {
 	for g, p := range b.pools {
@@ -356,7 +356,7 @@ func (b *blocks) extend(t *blockTable, use func(g int) bool) bool {
 	return true
 }
 
-// commit lets other sequences find the blocks of t that became complete, and releases those behind the
+// commit lets other sequences find the blocks of t that became complete, and releases those after the
 // windows. computed are the tokens whose K and V are in t. A block with the contents of another one is
 // replaced by that: the device computes a position to the same bits in every step.
 func (b *blocks) commit(t *blockTable, computed []int32) {
@@ -392,7 +392,7 @@ func (b *blocks) find(key contentKey, scope string) *content {
 	return b.contents[key]
 }
 
-// contentOf returns the content of tokens, which are those of the next block behind the chain of t.
+// contentOf returns the content of tokens, which are those of the next block after the chain of t.
 func (b *blocks) contentOf(t *blockTable, tokens []int32) *content {
 	before, key := t.end(), keyOf(t.end(), tokens)
 	c := b.find(key, t.audience.scope)
@@ -444,7 +444,7 @@ func (b *blocks) truncate(t *blockTable, positions int) (kept int) {
 	return kept
 }
 
-// cut releases the blocks of t behind its first positions positions.
+// cut releases the blocks of t after its first positions positions.
 func (b *blocks) cut(t *blockTable, positions int) (kept int) {
 	kept, keep := positions, b.blocksFor(positions)
 	if full := positions / b.size; full < len(t.chain) {
@@ -554,6 +554,26 @@ func (b *blocks) take(p *pool) (int32, bool) {
 	p.retain(oldest)
 	b.forget(p, oldest)
 	return oldest, true
+}
+
+// shrink drops what up to n blocks of group g hold that no sequence uses: free ones, then those that were not used for
+// longest. The caller gives the memory of the blocks that it returns back. Memory that was granted and that no sequence needs has to
+// be asked for again.
+func (b *blocks) shrink(g, n int) (ids []int32) {
+	p := b.pools[g]
+	p.granted = p.backed() + max(0, p.reserved-len(p.free)-p.idle)
+	for len(ids) < n && p.available() > 0 && len(p.free)+p.idle > 0 {
+		if len(p.free) == 0 {
+			oldest := p.all[len(p.all)-1].next
+			b.forget(p, oldest)
+			p.emptied(oldest)
+		}
+		if id, written := p.releaseFree(); written {
+			ids = append(ids, id)
+		}
+	}
+	p.limit = p.granted
+	return ids
 }
 
 // forget drops the contents of a block; its state stays.

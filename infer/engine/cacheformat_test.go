@@ -6,8 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -69,7 +69,7 @@ func TestEngine_ChoosesTheFormatOfTheCache(t *testing.T) {
 				})
 				err := b.WaitReady(t.Context())
 				if c.format == "" {
-					if e := infer.AsError(infer.CodeInternal, err); e == nil || e.Code != infer.CodeDevice || !strings.Contains(e.Message, c.says) {
+					if e := fault.Of(fault.CodeInternal, err); e == nil || e.Code != fault.CodeDevice || !strings.Contains(e.Message, c.says) {
 						t.Errorf("got %v, want %q", err, c.says)
 					}
 					return

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -170,18 +174,18 @@ func TestEngine_ComparisonsThatCannotBeMadeAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*infer.Request)
-		code   infer.ErrorCode
+		code   fault.Code
 		says   string
 	}{
-		{"a vocabulary of another size", func(r *infer.Request) { r.Against = "wide" }, infer.CodeInvalid, "m and wide have different vocabularies, so that their probabilities cannot be compared: they have 320 and 352 logits"},
-		{"a vocabulary with another token", func(r *infer.Request) { r.Against = "renamed" }, infer.CodeInvalid, `and "<|x|>"`},
-		{"an output matrix with further rows", func(r *infer.Request) { r.Against = "padded" }, infer.CodeInvalid, "320 and 384 logits"},
-		{"a model that there is not", func(r *infer.Request) { r.Against = "none" }, infer.CodeNotFound, `there is no model "none"`},
-		{"a device that there is not", func(r *infer.Request) { r.AgainstDevice = "cpu" }, infer.CodeInvalid, "this server computes on no cpu"},
-		{"a device of another kind", func(r *infer.Request) { r.AgainstDevice = "cuda" }, infer.CodeInvalid, "must be cpu"},
-		{"an answer behind the prompt", func(r *infer.Request) { r.MaxTokens = 1 }, infer.CodeInvalid, "max_tokens is 0"},
-		{"a prompt that is not scored", func(r *infer.Request) { r.PromptLogProb = false }, infer.CodeInvalid, "prompt_logprob is set"},
-		{"a prompt beyond the context of the second model", func(r *infer.Request) { r.Model, r.Against, r.Tokens = "long", "m", span(0, 200) }, infer.CodeContext, "maximum context length is 128"},
+		{"a vocabulary of another size", func(r *infer.Request) { r.Against = "wide" }, fault.CodeInvalid, "m and wide have different vocabularies, so that their probabilities cannot be compared: they have 320 and 352 logits"},
+		{"a vocabulary with another token", func(r *infer.Request) { r.Against = "renamed" }, fault.CodeInvalid, `and "<|x|>"`},
+		{"an output matrix with further rows", func(r *infer.Request) { r.Against = "padded" }, fault.CodeInvalid, "320 and 384 logits"},
+		{"a model that there is not", func(r *infer.Request) { r.Against = "none" }, fault.CodeNotFound, `there is no model "none"`},
+		{"a device that there is not", func(r *infer.Request) { r.AgainstDevice = "cpu" }, fault.CodeInvalid, "this server computes on no cpu"},
+		{"a device of another kind", func(r *infer.Request) { r.AgainstDevice = "cuda" }, fault.CodeInvalid, "must be cpu"},
+		{"an answer behind the prompt", func(r *infer.Request) { r.MaxTokens = 1 }, fault.CodeInvalid, "max_tokens is 0"},
+		{"a prompt that is not scored", func(r *infer.Request) { r.PromptLogProb = false }, fault.CodeInvalid, "prompt_logprob is set"},
+		{"a prompt beyond the context of the second model", func(r *infer.Request) { r.Model, r.Against, r.Tokens = "long", "m", span(0, 200) }, fault.CodeContext, "maximum context length is 128"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.mu.Lock()
@@ -196,14 +200,16 @@ func TestEngine_ComparisonsThatCannotBeMadeAreRefused(t *testing.T) {
 		})
 	}
 	b.compared.Add(maxCompared)
-	if a := b.ask(compared(span(5, 15), "q8")); a.code() != infer.CodeQueueFull || !strings.Contains(a.err.Error(), "try again later") {
+	if a := b.ask(compared(span(5, 15), "q8")); a.code() != fault.CodeQueueFull || !strings.Contains(a.err.Error(), "try again later") {
 		t.Errorf("a comparison beside many others: %v", a.err)
 	}
-	if n := b.compared.Add(-maxCompared); n != 0 {
-		t.Errorf("%d bytes are still counted", n)
-	}
+	b.compared.Add(-maxCompared)
 	if a := b.ask(request(span(5, 15), 2)); a.err != nil || len(a.tokens) != 2 {
 		t.Errorf("the answer after them has %d tokens, %v", len(a.tokens), a.err)
+	}
+	b.Close() // a file is counted until the last row of its comparison is written
+	if n := b.compared.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
 	}
 }
 
@@ -237,4 +243,55 @@ func TestEngine_ACancelledComparisonLeavesNothingOpen(t *testing.T) {
 			t.Errorf("%d tokens, %v", len(a.prompt), a.err)
 		}
 	})
+}
+
+func TestRealModel_TwoEnginesCompareTwoModelsAsOneDoesAndEachLoadsOne(t *testing.T) {
+	tokens := span(5, 75)
+	want := openTwo(t, nil).ask(compared(tokens, "q8"))
+	if want.err != nil {
+		t.Fatal(want.err)
+	}
+	path := filepath.Join(t.TempDir(), "rows")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	half := func(loaded string, second bool) outcome {
+		opened := 0
+		b := openTwo(t, func(o *Options) {
+			o.Model = loaded
+			o.OpenDevice = func(*gguf.File) (device.Device, error) { opened++; return ref.New(), nil }
+		})
+		r := compared(tokens, "q8")
+		r.RowFile = &infer.RowFile{Path: path, Second: second}
+		a := b.ask(r)
+		if a.err != nil || len(a.prompt) != len(tokens) {
+			t.Fatalf("%d tokens are scored by %s, %v", len(a.prompt), loaded, a.err)
+		}
+		if got := b.Status().Model.Name; got != loaded || opened != 1 {
+			t.Errorf("the engine with %s has %s at the end and loaded %d models, want it alone", loaded, got, opened)
+		}
+		if receipt := a.done.Receipt.Model; receipt != loaded {
+			t.Errorf("the receipt is that of %s, want %s", receipt, loaded)
+		}
+		return a
+	}
+	first, second := half("m", false), half("q8", true)
+	for i := range tokens {
+		got := first.prompt[i]
+		got.Compared = second.prompt[i].Compared
+		if !reflect.DeepEqual(got, want.prompt[i]) {
+			t.Fatalf("token %d: two engines say %+v, one says %+v", i, got, want.prompt[i])
+		}
+	}
+}
+
+func TestRealModel_AHalfOfAComparisonWithoutTheRowsOfTheOtherFails(t *testing.T) {
+	b := openTwo(t, nil)
+	r := compared(span(5, 20), "q8")
+	for what, path := range map[string]string{"a file that is not there": filepath.Join(t.TempDir(), "none"), "no path": ""} {
+		r.RowFile = &infer.RowFile{Path: path, Second: true}
+		if a := b.ask(r); a.err == nil {
+			t.Errorf("%s: the comparison succeeds", what)
+		}
+	}
 }

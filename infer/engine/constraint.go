@@ -13,10 +13,11 @@ import (
 	"weak"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/grammar"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
-	"m40-llm/infer/talk"
 )
 
 // constraints holds what constrains the answers of a model: its vocabulary as a trie, and
@@ -60,7 +61,7 @@ type form struct {
 	param string // the field of the request that asked for it, for errors
 	text  string // GBNF; empty: Form applies
 
-	format *talk.Format // of the reply
+	format *chatformat.Format // of the reply
 	reply.Form
 	beforeContent string // GBNF of what may come before the content, where the prompt opened reasoning
 }
@@ -121,9 +122,9 @@ func (f *form) invalid(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	if _, ok := errors.AsType[*reply.ToolError](err); ok || f.param == "tools" {
-		return infer.Invalid("tools", "%s", err)
+		return fault.Invalid("tools", "%s", err)
 	}
-	return infer.Invalid(f.param, "%s cannot be used: %s", f.param, err)
+	return fault.Invalid(f.param, "%s cannot be used: %s", f.param, err)
 }
 
 // find returns the compiled form of a key, or nil.
@@ -169,11 +170,11 @@ type allowed struct {
 	err  error
 }
 
-// constrain returns the constraint of the answer to r, nil if it has none, or an error if its
+// constrain returns the constraint of the answer to r after p, nil if it has none, or an error if its
 // grammar or schema is invalid. A schema is that of the content: where the reply is parsed,
 // reasoning that the prompt has opened may come before it.
-func (m *openModel) constrain(ctx context.Context, r *infer.Request, prompt string, log *slog.Logger) (*constraint, error) {
-	f, err := m.form(r, prompt)
+func (m *openModel) constrain(ctx context.Context, r *infer.Request, p prompt, log *slog.Logger) (*constraint, error) {
+	f, err := m.form(r, p.text)
 	if f == nil || err != nil {
 		return nil, err
 	}
@@ -181,7 +182,32 @@ func (m *openModel) constrain(ctx context.Context, r *infer.Request, prompt stri
 	if err != nil {
 		return nil, err
 	}
-	return &constraint{compiled: made, log: log, states: []grammar.State{made.matcher.Start()}}, nil
+	c := &constraint{compiled: made, log: log, states: []grammar.State{made.matcher.Start()}}
+	if r.Continue && r.ContinueForm {
+		if err := c.resume(r, p.continued != nil); err != nil {
+			return nil, fault.Invalid(f.param, "the beginning of the answer does not match %s: %s", f.param, err)
+		}
+	}
+	return c, nil
+}
+
+// resume reads the message that r continues: its tokens, if the prompt ends with them, else its content.
+func (c *constraint) resume(r *infer.Request, tokens bool) error {
+	at := c.states[0]
+	if !tokens {
+		next, err := c.matcher.NextText(at, r.Messages[len(r.Messages)-1].Content)
+		c.states[0] = next
+		return err
+	}
+	for _, id := range r.ContinuedTokens {
+		next, err := c.matcher.Next(at, id)
+		if err != nil {
+			return err
+		}
+		at = next
+	}
+	c.states[0] = at
+	return nil
 }
 
 // allowed returns the tokens that may come as token n of the answer.
@@ -243,7 +269,7 @@ func (c *constraint) read(n int, id int32) (complete bool) {
 	return false
 }
 
-// admits returns how many of ids may follow the first n tokens of the answer, one behind the other.
+// admits returns how many of ids may follow the first n tokens of the answer, one after the other.
 func (c *constraint) admits(n int, ids []int32) (count int) {
 	if c == nil {
 		return len(ids)

@@ -15,6 +15,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -123,23 +124,23 @@ func TestEngine_HoldsAnswersToAGrammar(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   func(*infer.Request)
-		code  infer.ErrorCode
+		code  fault.Code
 		param string
 		text  string
 	}{
-		{"a grammar that is none is refused", func(r *infer.Request) { r.Grammar = "root = x" }, infer.CodeInvalid, "grammar", "line 1: expected ::= after root"},
-		{"a token that the model does not have is refused", func(r *infer.Request) { r.Grammar = "root ::= <[320]>" }, infer.CodeInvalid, "grammar", "token 320"},
-		{"a schema that cannot be held to is refused", func(r *infer.Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"items":{"if":{}}}`), true }, infer.CodeInvalid, "json_schema", "#/items/if: the keyword if"},
-		{"both are refused", func(r *infer.Request) { r.Grammar, r.JSONSchema = `root ::= "a"`, json.RawMessage(`true`) }, infer.CodeInvalid, "grammar", "only one"},
-		{"going on past the end is refused", func(r *infer.Request) { r.Grammar, r.IgnoreEOS = `root ::= "a"`, true }, infer.CodeInvalid, "ignore_eos", "no meaning"},
+		{"a grammar that is none is refused", func(r *infer.Request) { r.Grammar = "root = x" }, fault.CodeInvalid, "grammar", "line 1: expected ::= after root"},
+		{"a token that the model does not have is refused", func(r *infer.Request) { r.Grammar = "root ::= <[320]>" }, fault.CodeInvalid, "grammar", "token 320"},
+		{"a schema that cannot be held to is refused", func(r *infer.Request) { r.JSONSchema, r.StrictSchema = json.RawMessage(`{"items":{"if":{}}}`), true }, fault.CodeInvalid, "json_schema", "#/items/if: the keyword if"},
+		{"both are refused", func(r *infer.Request) { r.Grammar, r.JSONSchema = `root ::= "a"`, json.RawMessage(`true`) }, fault.CodeInvalid, "grammar", "only one"},
+		{"going on past the end is refused", func(r *infer.Request) { r.Grammar, r.IgnoreEOS = `root ::= "a"`, true }, fault.CodeInvalid, "ignore_eos", "no meaning"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := b.ask(held(c.set))
-			var e *infer.Error
+			var e *fault.Error
 			if a.code() != c.code {
 				t.Fatalf("got %v", a.err)
 			}
-			if e = a.err.(*infer.Error); e.Param != c.param || !strings.Contains(e.Message, c.text) {
+			if e = a.err.(*fault.Error); e.Param != c.param || !strings.Contains(e.Message, c.text) {
 				t.Errorf("got %q about %q", e.Message, e.Param)
 			}
 		})

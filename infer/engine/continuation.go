@@ -7,8 +7,9 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
-	"m40-llm/infer/talk"
 )
 
 // An answer that a request continues resumes from the tokens that the model wrote, if they are
@@ -19,85 +20,85 @@ import (
 // is empty if the request has no such tokens, or if they are not the model's or do not spell the
 // message.
 func (m *openModel) resume(ctx context.Context, r infer.Request, now time.Time) prompt {
-	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
+	if len(r.ContinuedTokens) == 0 || inVocabulary("begun", r.ContinuedTokens, m.tokenizer.VocabSize()) != nil {
 		return prompt{}
 	}
-	opened, err := m.openBegun(ctx, r, now)
+	opened, err := m.openContinued(ctx, r, now)
 	if err != nil {
 		return prompt{}
 	}
-	begun := m.readBegun(r, opened.Text)
-	if begun == nil {
+	continued := m.readContinued(r, opened.Text)
+	if continued == nil {
 		return prompt{}
 	}
-	return prompt{text: opened.Text, tokens: append(opened.Tokens, r.Begun...), notes: opened.Notes, begun: begun}
+	return prompt{text: opened.Text, tokens: append(opened.Tokens, r.ContinuedTokens...), notes: opened.Notes, continued: continued}
 }
 
-// openBegun renders and encodes the messages before the one that r continues.
-func (m *openModel) openBegun(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
+// openContinued renders and encodes the messages before the one that r continues.
+func (m *openModel) openContinued(ctx context.Context, r infer.Request, now time.Time) (chatformat.Prompt, error) {
 	n := len(r.Messages) - 1
 	if n < 1 {
-		return talk.Prompt{}, infer.Invalid("begun", "begun has the tokens of a message that nothing precedes")
+		return chatformat.Prompt{}, fault.Invalid("begun", "begun has the tokens of a message that nothing precedes")
 	}
 	r.Messages, r.Continue = r.Messages[:n], false
 	return m.conversation(ctx, r, now)
 }
 
-// spellBegun returns the message that the tokens of r spell: without what the buffers hold after the
+// spellContinued returns the message that the tokens of r spell: without what the buffers hold after the
 // last of them, such as a part of a character, which comes with the token that completes it. It returns
 // nil if they are not the model's, or complete a stop string.
-func (m *openModel) spellBegun(ctx context.Context, r infer.Request, now time.Time) *chat.Message {
-	if len(r.Begun) == 0 || inVocabulary("begun", r.Begun, m.tokenizer.VocabSize()) != nil {
+func (m *openModel) spellContinued(ctx context.Context, r infer.Request, now time.Time) *chat.Message {
+	if len(r.ContinuedTokens) == 0 || inVocabulary("begun", r.ContinuedTokens, m.tokenizer.VocabSize()) != nil {
 		return nil
 	}
-	opened, err := m.openBegun(ctx, r, now)
+	opened, err := m.openContinued(ctx, r, now)
 	if err != nil {
 		return nil
 	}
-	_, said, err := m.decodeBegun(r, opened.Text)
+	_, said, err := m.decodeContinued(r, opened.Text)
 	if err != nil {
 		return nil
 	}
 	return &chat.Message{Role: "assistant", Content: said.content.String(), ReasoningContent: said.reasoning.String()}
 }
 
-// begunText is what the tokens of a message spell.
-type begunText struct {
+// continuedText is what the tokens of a message spell.
+type continuedText struct {
 	content, reasoning strings.Builder
 	calls              bool // and a tool call
 }
 
-func (s *begunText) add(d reply.Delta) {
+func (s *continuedText) add(d reply.Delta) {
 	s.content.WriteString(d.Content)
 	s.reasoning.WriteString(d.Reasoning)
 	s.calls = s.calls || len(d.Calls) > 0
 }
 
-// decodeBegun decodes and parses the tokens of the message that r continues, and returns the reader
+// decodeContinued decodes and parses the tokens of the message that r continues, and returns the reader
 // after them and what they spell.
-func (m *openModel) decodeBegun(r infer.Request, prompt string) (read *reader, said *begunText, err error) {
+func (m *openModel) decodeContinued(r infer.Request, prompt string) (read *reader, said *continuedText, err error) {
 	parser, err := m.parser(r, prompt)
 	if err != nil {
 		return nil, nil, err
 	}
-	said = &begunText{}
+	said = &continuedText{}
 	read = &reader{model: m, format: m.formatOf(r), text: newTextBuffer(m.stops(r), nil), parser: parser}
-	for i, id := range r.Begun {
+	for i, id := range r.ContinuedTokens {
 		if m.tokenizer.IsEnd(id) && !r.IgnoreEOS {
-			return nil, nil, infer.Invalid("begun", "token %d of begun ends an answer", i+1)
+			return nil, nil, fault.Invalid("begun", "token %d of begun ends an answer", i+1)
 		}
 		text, stopString, stopped := read.decode(id)
 		if said.add(read.parse(id, text)); stopped {
-			return nil, nil, infer.Invalid("begun", "token %d of begun completes the stop string %q", i+1, stopString)
+			return nil, nil, fault.Invalid("begun", "token %d of begun completes the stop string %q", i+1, stopString)
 		}
 	}
 	return read, said, nil
 }
 
-// readBegun returns the reader after the tokens of the message that r continues; nil if they do not
+// readContinued returns the reader after the tokens of the message that r continues; nil if they do not
 // spell the message.
-func (m *openModel) readBegun(r infer.Request, prompt string) *reader {
-	read, said, err := m.decodeBegun(r, prompt)
+func (m *openModel) readContinued(r infer.Request, prompt string) *reader {
+	read, said, err := m.decodeContinued(r, prompt)
 	if err != nil {
 		return nil // newAnswer reports what is wrong with r
 	}

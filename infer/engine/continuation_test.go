@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf/gguftest"
 )
 
@@ -103,13 +106,13 @@ func TestContinue_GoesOnInTheTokensOfTheAnswer(t *testing.T) {
 					}
 				}
 				r = thinkerRequest()
-				r.Continue, r.Begun = true, ids[:n]
+				r.Continue, r.ContinuedTokens = true, ids[:n]
 				r.Messages = append(r.Messages, chat.Message{Role: "assistant", Content: before.text, ReasoningContent: before.reasoning})
 				view, err := b.Render(t.Context(), r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if spells := view.Begun; !ended && (spells == nil || spells.Content != before.text || spells.ReasoningContent != before.reasoning) {
+				if spells := view.Continued; !ended && (spells == nil || spells.Content != before.text || spells.ReasoningContent != before.reasoning) {
 					t.Fatalf("%s: %d tokens are said to spell %+v, want %q and %q", c.name, n, spells, before.reasoning, before.text)
 				}
 				if view.Prompt != c.prompt || !slices.Equal(view.Tokens[len(view.Tokens)-n:], ids[:n]) {
@@ -137,7 +140,7 @@ func TestContinue_WithASeedIsAsIfTheAnswerHadNotEnded(t *testing.T) {
 		r.MaxTokens = n
 		first := hear(t, b.ask(r))
 		next := r
-		next.Continue, next.Begun, next.MaxTokens = true, whole[:n], 40-n
+		next.Continue, next.ContinuedTokens, next.MaxTokens = true, whole[:n], 40-n
 		next.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: first.text, ReasoningContent: first.reasoning})
 		if got := b.ask(next).ids(); !slices.Equal(got, whole[n:]) {
 			t.Errorf("behind %d tokens come %d, want %d", n, got, whole[n:])
@@ -150,7 +153,7 @@ func TestContinue_KeepsWhatAStopStringMayBeginWith(t *testing.T) {
 	b.recite("ab")
 	r := thinkerRequest()
 	r.Stop, r.Continue = []string{"<stop>"}, true
-	r.Begun, _ = b.Tokenize(t.Context(), "", "Hi<st", false, false)
+	r.ContinuedTokens, _ = b.Tokenize(t.Context(), "", "Hi<st", false, false)
 	for said, want := range map[string]string{"Hi": "<stab", "Hi<st": "ab"} {
 		r.Messages = []chat.Message{{Role: "user", Content: "x"}, {Role: "assistant", Content: said}}
 		if got := hear(t, b.ask(r)); got.text != want {
@@ -182,17 +185,17 @@ func TestContinue_TakesTheTextWhereTheTokensSaySomethingElse(t *testing.T) {
 		"no tokens of it":    {-1},
 		"tokens of a larger": {3 + 'H', 3 + 'i', 1 << 30},
 	} {
-		r.Begun = begun
+		r.ContinuedTokens = begun
 		if got, err := b.Render(t.Context(), r); err != nil || got.Prompt != want.Prompt || !slices.Equal(got.Tokens, want.Tokens) {
 			t.Errorf("%s: %q, %v", name, got.Prompt, err)
 		}
 	}
-	r.Begun = []int32{3 + 'H', 3 + 'i'}
+	r.ContinuedTokens = []int32{3 + 'H', 3 + 'i'}
 	if got, err := b.Render(t.Context(), r); err != nil || !slices.Equal(got.Tokens, want.Tokens) {
 		t.Errorf("its own tokens: %q, %v", got.Prompt, err)
 	}
 	r.Continue = false
-	if a := b.ask(r); a.code() != infer.CodeInvalid {
+	if a := b.ask(r); a.code() != fault.CodeInvalid {
 		t.Errorf("tokens of no message: %v", a.err)
 	}
 }
@@ -210,7 +213,7 @@ func TestContinue_GoesOnWhereTheEndIsBannedOnce(t *testing.T) {
 		t.Fatalf("the answer did not end by an end token: %+v, %d tokens", first.done, len(ids))
 	}
 	next := r
-	next.Continue, next.Begun = true, ids
+	next.Continue, next.ContinuedTokens = true, ids
 	next.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: hear(t, first).text})
 	if again := b.ask(next); len(again.tokens) != 0 || again.done.EndToken == nil {
 		t.Errorf("without a ban the same seed goes on with %d tokens", len(again.tokens))
@@ -225,7 +228,61 @@ func TestContinue_GoesOnWhereTheEndIsBannedOnce(t *testing.T) {
 		t.Errorf("in one go it writes %d tokens, in two %d and %d", len(whole), len(ids), len(on.tokens))
 	}
 	r.BannedEnds = []int{-1}
-	if a := b.ask(r); a.code() != infer.CodeInvalid {
+	if a := b.ask(r); a.code() != fault.CodeInvalid {
 		t.Errorf("a place before the first token gives %v", a.err)
+	}
+}
+
+func TestContinue_KeepsToTheFormThatTheAnswerBeganWith(t *testing.T) {
+	b := parseBench(t, gguftest.ChatML)
+	for _, c := range []struct {
+		name string
+		set  func(*infer.Request)
+		is   func(text string) bool
+	}{
+		{"a schema", func(r *infer.Request) { r.JSONSchema = json.RawMessage(formSchema) }, func(text string) bool {
+			return validJSON(json.RawMessage(formSchema), text) == nil
+		}},
+		{"a grammar", func(r *infer.Request) { r.Grammar = `root ::= ("ab" | "cd"){8} "é"` }, func(text string) bool {
+			return len(text) == 18 && strings.HasSuffix(text, "é")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := thinkerRequest()
+			r.Params.Temperature, r.Params.Seed, r.MaxTokens = 1.5, 7, 400
+			c.set(&r)
+			answer := hear(t, b.ask(r))
+			whole := b.ask(r).ids()
+			if !c.is(answer.text) {
+				t.Fatalf("the answer is %q", answer.text)
+			}
+			for n := 1; n < len(whole); n++ {
+				r.MaxTokens = n
+				first := b.ask(r)
+				begun := hear(t, first)
+				next := r
+				next.Continue, next.ContinueForm, next.MaxTokens = true, true, 400
+				next.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: begun.text})
+				next.ContinuedTokens = whole[:n]
+				if got := b.ask(next).ids(); !slices.Equal(got, whole[n:]) {
+					t.Errorf("behind %d tokens come %d, want %d", n, got, whole[n:])
+				}
+				next.ContinuedTokens = nil
+				if strings.HasSuffix(begun.text, string(utf8.RuneError)) {
+					continue // the first byte of a character
+				}
+				if rest := hear(t, b.ask(next)); !c.is(begun.text + rest.text) {
+					t.Errorf("behind the text %q comes %q", begun.text, rest.text)
+				}
+			}
+			r.Messages = append(slices.Clone(r.Messages), chat.Message{Role: "assistant", Content: "Well"})
+			r.Continue, r.ContinueForm = true, true
+			if got := b.ask(r); got.err == nil || !strings.Contains(got.err.Error(), "the beginning of the answer does not match") {
+				t.Errorf("another beginning gives %q, %v", got.text, got.err)
+			}
+			if r.ContinueForm = false; b.ask(r).err != nil {
+				t.Errorf("what follows another beginning cannot have the form: %v", b.ask(r).err)
+			}
+		})
 	}
 }

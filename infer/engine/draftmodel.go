@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
 )
@@ -61,7 +61,7 @@ func (l *loop) draftLimits() limits {
 	return limits{Answers: answers, Rows: 256, Logits: answers}
 }
 
-// draftNeeds returns the memory of dev that the draft model m takes, with a context for that of the model beside it, which is trained on
+// draftNeeds returns the memory of dev that the draft model m takes, with a context for that of the model next to it, which is trained on
 // context positions.
 func (l *loop) draftNeeds(m *openModel, dev device.Device, context int) (bytes int64, positions int, err error) {
 	size, err := placement.DeviceOf(m.file, m.config, dev, l.cache, placement.StepLimits(l.draftLimits()))
@@ -97,7 +97,7 @@ func (l *loop) draftsFor(m *openModel) (draft *openModel, why string) {
 		}
 		l.models.release(draft)
 	}
-	return nil, fmt.Sprintf("the model %s drafts no tokens: %s", l.options.Draft, infer.AsError(infer.CodeModelFile, err).Message)
+	return nil, fmt.Sprintf("the model %s drafts no tokens: %s", l.options.Draft, fault.Of(fault.CodeModelFile, err).Message)
 }
 
 // mayDraftFor returns an error if m has not the tokens of target.
@@ -132,7 +132,7 @@ func (m *openModel) mayDraftFor(target *openModel) error {
 	return nil
 }
 
-// loadDrafts loads the draft model m on a device of its own, beside target.
+// loadDrafts loads the draft model m on a device of its own, alongside target.
 func (l *loop) loadDrafts(m *openModel, target *loadedModel) (d *draftModel, err error) {
 	dev, err := l.options.OpenDevice(m.file)
 	if err != nil {
@@ -223,7 +223,7 @@ func (d *draftModel) release(q *sequence) {
 	delete(d.read, q)
 }
 
-// draft reads what is new of the sequences, and computes the likeliest tokens behind them, one for all of asks in each step.
+// draft reads what is new of the sequences, and computes the likeliest tokens after them, one for all of asks in each step.
 func (d *draftModel) draft(asks []*draftAsk) error {
 	begin, unread := d.now(), 0
 	live := slices.DeleteFunc(slices.Clone(asks), func(ask *draftAsk) bool { return ask.most == 0 || !d.prepare(ask) })

@@ -79,7 +79,7 @@ func checkRounds(t *testing.T, b *bench, got *[]round, ids, greedy []int32, want
 	for _, r := range *got {
 		w, ok := reference[r.pos]
 		if !ok {
-			continue // behind a draft that was cut
+			continue // after a draft that was cut
 		}
 		n := len(r.draft)
 		if n < len(w.draft) && r.pos+n != len(ids)+len(greedy)-1 && !recurs || !slices.Equal(r.draft, w.draft[:n]) || r.accepted != min(w.accepted, n) {

@@ -10,7 +10,7 @@ import (
 
 // Drafts: speculative decoding. A drafter guesses tokens that may follow a sequence. A step computes rows for them too,
 // and each row is sampled as if it were alone in a step of its own, with the answer's chain and the random numbers of its
-// position. As long as the token that is drawn is the drafted one, the row behind it is that of the next token; from the
+// position. As long as the token that is drawn is the drafted one, the row after it is that of the next token; from the
 // first other token on, rows count for nothing, and the next step overwrites their K and V. A recurrent state is set back to what it
 // was before the step, and the rows that count are computed again with the next one. So an answer is the same with
 // drafts and without, to the bits of its log-probabilities.
@@ -45,7 +45,7 @@ type drafter interface {
 	// at the end may have been replaced and some added.
 	draft(asks []*draftAsk) error
 
-	// cost returns in what time one token of a draft is computed, beside others, and a token of a sequence that the drafter has not
+	// cost returns in what time one token of a draft is computed, alongside others, and a token of a sequence that the drafter has not
 	// read yet; 0: not known.
 	cost() (token, unread time.Duration)
 
@@ -304,7 +304,7 @@ func (s *scheduler) draftsDue(q *sequence, answers int) bool {
 // fitDrafts decides what may draft the next tokens of a: what its request says, or else the options, or else what gains.
 func (l *loop) fitDrafts(a *answer) {
 	before := a.drafts // of another model, or of the time before a restart
-	if a.drafts = nil; a.embedding != nil || a.comparison != nil {
+	if a.drafts = nil; !a.kind.drafts() {
 		return
 	}
 	d := newDrafts(a.prompt + a.limit)
@@ -339,8 +339,6 @@ func (l *loop) fitDrafts(a *answer) {
 // options, or else where it was measured to gain.
 func (l *loop) looksUp(a *answer) bool {
 	switch on := a.request.PromptLookup; {
-	case a.embedding != nil:
-		return false
 	case on != nil:
 		return *on
 	case l.options.Draft != DraftAuto && l.options.Draft != "":

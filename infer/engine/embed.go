@@ -4,13 +4,15 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
-	"m40-llm/infer/gguf"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/record"
+	"m40-llm/infer/sample"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -23,10 +25,10 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 	}
 	texts, err := e.computeTexts(ctx, r.Client, r.Model, func(ctx context.Context, m *openModel) (texts []*answer, err error) {
 		if m.config.Ranks() {
-			return nil, infer.Errorf(infer.CodeNotSupported, "the model %q ranks documents and computes no embeddings; choose an embedding model, or use /v1/rerank", m.info.Name)
+			return nil, fault.Errorf(fault.CodeNotSupported, "the model %q ranks documents and computes no embeddings; choose an embedding model, or use /v1/rerank", m.info.Name)
 		}
 		if !m.config.Embeds() {
-			return nil, infer.Errorf(infer.CodeNotSupported, "the model %q does not compute embeddings: its file names no pooling; use an embedding model, such as one that m40-llm pull nomic-embed-text gets", m.info.Name)
+			return nil, fault.Errorf(fault.CodeNotSupported, "the model %q does not compute embeddings: its file names no pooling; use an embedding model, such as one that m40-llm pull nomic-embed-text gets", m.info.Name)
 		}
 		result.Model = m.info.Name
 		for i, input := range r.Inputs {
@@ -42,7 +44,7 @@ func (e *Engine) Embed(ctx context.Context, r infer.EmbedRequest) (result infer.
 		return infer.Embeddings{}, err
 	}
 	for _, a := range texts {
-		result.Vectors = append(result.Vectors, a.embedding.vector)
+		result.Vectors = append(result.Vectors, a.kind.(*embedding).vector)
 		result.Tokens = append(result.Tokens, a.prompt)
 		result.LoadMS = max(result.LoadMS, record.Milliseconds(a.loading))
 	}
@@ -73,7 +75,7 @@ func (e *Engine) computeTexts(ctx context.Context, client, name string, build fu
 		}
 		left := len(texts)
 		for i, a := range texts {
-			a.client, a.submitted, a.sibling, a.embedding.left = client, submitted, i, &left
+			a.client, a.submitted, a.sibling, a.kind.(*embedding).left = client, submitted, i, &left
 			e.models.retain(m) // until the loop ends the text
 		}
 		if err := e.inbox.add(texts...); err != nil {
@@ -96,7 +98,7 @@ func (e *Engine) computeTexts(ctx context.Context, client, name string, build fu
 	return texts, nil
 }
 
-// embedding is what an answer has if it is a text to embed.
+// embedding is the kind of a text to embed, which has no chain and no events.
 type embedding struct {
 	pooling  model.Pooling
 	number   int  // of the text in its request, from 1
@@ -111,15 +113,16 @@ type embedding struct {
 	vector infer.Vector
 }
 
-// isLast records that a text has ended, and reports whether it was the last one of its request. An answer
-// is the only one of its request.
-func (e *embedding) isLast() bool {
-	if e == nil {
-		return true
-	}
+func (e *embedding) close() (isLast bool) {
 	*e.left--
 	return *e.left == 0
 }
+
+func (e *embedding) drafts() bool { return false }
+
+func (e *embedding) needs(a *answer, pos int) bool { return e.pooling.Needs(pos, a.prompt) }
+
+func (e *embedding) start(*answer, *sample.Buffers) error { return nil }
 
 // newText returns text number i of r as an answer.
 func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, input infer.EmbedInput) (*answer, error) {
@@ -132,7 +135,7 @@ func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, inp
 		ending = m.tokenizer.Suffixes()
 	}
 	if len(tokens) == 0 {
-		return nil, infer.Invalid("input", "input: text %d has no tokens", i+1)
+		return nil, fault.Invalid("input", "input: text %d has no tokens", i+1)
 	}
 	if err := inVocabulary("input", tokens, m.config.Vocab); err != nil {
 		return nil, err
@@ -144,19 +147,18 @@ func newText(ctx context.Context, m *openModel, r infer.EmbedRequest, i int, inp
 func answerOfText(ctx context.Context, m *openModel, tokens []int32, e embedding) *answer {
 	e.pooling = m.config.Pooling
 	a := &answer{
-		sequence:  newSequence(m.key(), tokens, false),
-		ctx:       ctx,
-		reader:    reader{model: m, format: m.format, text: newTextBuffer(nil, nil)},
-		mail:      newMailbox(),
-		embedding: &e,
+		sequence: newSequence(m.key(), tokens, false),
+		ctx:      ctx,
+		reader:   reader{model: m, format: m.format, text: newTextBuffer(nil, nil)},
+		mail:     newMailbox(),
+		kind:     &e,
 	}
 	a.unshared, a.whole = true, m.config.IsBidirectional()
 	return a
 }
 
-// fitText truncates a text that has more than n tokens, or returns an error if that is not wanted.
-func (a *answer) fitText(n int) error {
-	e := a.embedding
+// fit truncates a text that has more than n tokens, or returns an error if that is not wanted.
+func (e *embedding) fit(a *answer, n int) error {
 	if a.prompt <= n {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (a *answer) fitText(n int) error {
 }
 
 // tooLong returns the error for a text of so many tokens in a context of n.
-func (e *embedding) tooLong(tokens, n int) *infer.Error {
+func (e *embedding) tooLong(tokens, n int) *fault.Error {
 	param, format := "input", "text %d has %d tokens: shorten it, split it, or have it truncated"
 	switch {
 	case e.document && e.frame >= n:
@@ -182,7 +184,7 @@ func (e *embedding) tooLong(tokens, n int) *infer.Error {
 	case e.document:
 		param, format = "documents", "document %d with the query has %d tokens: shorten it, split it, or have it truncated"
 	}
-	err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; "+format, n, e.number, tokens)
+	err := fault.Errorf(fault.CodeContext, "maximum context length is %d tokens; "+format, n, e.number, tokens)
 	err.Param = param
 	return err
 }
@@ -207,85 +209,47 @@ func (e *embedding) finish() error {
 		length += float64(e.vector[i]) * float64(e.vector[i])
 	}
 	if math.IsNaN(length) || math.IsInf(length, 0) {
-		return infer.Errorf(infer.CodeNotFinite, "the vector of text %d is not finite; the model file may be damaged, or its numbers overflow on this device", e.number)
+		return fault.Errorf(fault.CodeNotFinite, "the vector of text %d is not finite; the model file may be damaged, or its numbers overflow on this device", e.number)
 	}
 	return nil
 }
 
-// deliverVectors gives a text its results of the step, and ends it when it is complete. It returns the
-// errors of the device.
-func (l *loop) deliverVectors(a *answer, results []model.Result) error {
+// deliver ends a text when it is complete.
+func (e *embedding) deliver(l *loop, a *answer, _ scheduled, results []model.Result, _ time.Time, _ settledStep) (accepted int, err error) {
 	if len(results) > 0 {
 		dim := a.model.config.VectorDim()
 		l.vectors = slices.Grow(l.vectors[:0], len(results)*dim)[:len(results)*dim]
 		if err := l.loaded.forward.Vectors(l.vectors, results[0].Row); err != nil {
-			return err
+			return 0, err
 		}
 		if results[0].Pos == 0 { // the beginning, or that again after its memory was lost
-			a.embedding.sum, a.embedding.pooled = nil, 0
+			e.sum, e.pooled = nil, 0
 		}
-		a.embedding.pool(l.vectors, dim)
+		e.pool(l.vectors, dim)
 	}
-	if a.missing() > 0 {
-		return nil
+	if a.missing() == 0 {
+		l.end(a, e.finish(), false)
 	}
-	l.end(a, a.embedding.finish(), false)
-	return nil
+	return 0, nil
 }
 
-// Defaults for models that compute embeddings.
-const (
-	wholeContext   = 2048 // longest text that is computed in one step
-	chunkedContext = 8192 // longest text that is computed in chunks
-)
-
-// contextOf returns the context to plan for m; 0: as for every model.
-func (l *loop) contextOf(m *openModel) int {
-	switch c := &m.config; {
-	case l.options.ContextLength > 0 || !c.Embeds():
-		return l.options.ContextLength
-	case c.IsBidirectional():
-		return min(c.ContextLength, wholeContext)
-	default:
-		return min(c.ContextLength, chunkedContext)
-	}
-}
-
-// limitsOf returns the limits of steps of m.
-func (l *loop) limitsOf(m *openModel) limits {
+// setupOf returns with what m is planned.
+func (l *loop) setupOf(m *openModel) placement.Setup {
+	asked := placement.Setup{Context: l.options.ContextLength, Answers: l.options.Parallel, Cache: l.cache}
+	s := asked.Of(m.config, l.options.ChunkRows)
 	if !m.config.Embeds() {
-		s := limits(placement.StepLimitsOf(l.options.Parallel, l.options.ChunkRows))
-		s.Rows = max(s.Rows, m.pictureRows()+l.options.Parallel)
-		return s
+		s.Steps.Rows = max(s.Steps.Rows, m.pictureRows()+l.options.Parallel)
 	}
-	whole := 0
-	if m.config.IsBidirectional() {
-		whole = min(l.contextOf(m), m.config.ContextLength)
-	}
-	return limits(placement.EmbedLimitsOf(whole, l.options.ChunkRows))
+	return s
 }
 
-// answersOf returns how many answers of common length the KV cache of m should have room for.
-func (l *loop) answersOf(m *openModel) int {
-	if !m.config.Embeds() {
-		return l.options.Parallel
-	}
-	return placement.EmbedAnswers(min(l.contextOf(m), m.config.ContextLength), placement.StepLimits(l.limitsOf(m)))
-}
-
-// cacheOf returns the format of m's KV cache. Encoders and rankers have few positions in it at a
-// time, and lose nothing to rounding.
-func (l *loop) cacheOf(m *openModel) device.CacheType {
-	if m.config.Ranks() || m.config.Embeds() && m.config.IsBidirectional() {
-		return device.CacheOf(gguf.F32)
-	}
-	return l.cache
-}
+// cacheOf returns the format of m's KV cache.
+func (l *loop) cacheOf(m *openModel) device.CacheType { return l.setupOf(m).Cache }
 
 // errWritesNothing refuses to generate with a model that computes embeddings or ranks documents.
 func errWritesNothing(m *openModel) error {
 	if m.config.Ranks() {
-		return infer.Errorf(infer.CodeNotSupported, "the model %q ranks documents and cannot write text; choose another model to chat, or use /v1/rerank", m.info.Name)
+		return fault.Errorf(fault.CodeNotSupported, "the model %q ranks documents and cannot write text; choose another model to chat, or use /v1/rerank", m.info.Name)
 	}
-	return infer.Errorf(infer.CodeNotSupported, "the model %q computes embeddings and cannot write text; choose another model to chat, or use /v1/embeddings", m.info.Name)
+	return fault.Errorf(fault.CodeNotSupported, "the model %q computes embeddings and cannot write text; choose another model to chat, or use /v1/embeddings", m.info.Name)
 }

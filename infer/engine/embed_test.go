@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -83,19 +84,20 @@ func (countingForwarder) Vectors(dst []float32, first int) error {
 func TestEmbed_ATextThatLosesItsMemoryIsPooledFromItsBeginning(t *testing.T) {
 	m := &openModel{config: model.Config{Dim: 1, Pooling: model.PoolMean}}
 	l := &loop{loaded: &loadedModel{forward: countingForwarder{}}}
-	a := &answer{sequence: newSequence("m", span(0, 9), false), reader: reader{model: m}, embedding: &embedding{pooling: m.config.Pooling}}
+	e := &embedding{pooling: m.config.Pooling}
+	a := &answer{kind: e, sequence: newSequence("m", span(0, 9), false), reader: reader{model: m}}
 	for _, step := range [][]int32{{0, 1, 2}, {3, 4}, {0, 1}, {2, 3, 4, 5}} { // positions; its memory is lost after the second
 		var results []model.Result
 		for _, pos := range step {
 			results = append(results, model.Result{Pos: pos, Row: int(pos)})
 		}
 		a.computed = int(step[len(step)-1]) + 1
-		if err := l.deliverVectors(a, results); err != nil {
+		if _, err := e.deliver(l, a, scheduled{}, results, time.Time{}, settledStep{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if a.embedding.pooled != 6 || a.embedding.sum[0] != 0+1+2+3+4+5 {
-		t.Errorf("%d rows are pooled, to %v; 6 were computed", a.embedding.pooled, a.embedding.sum)
+	if e.pooled != 6 || e.sum[0] != 0+1+2+3+4+5 {
+		t.Errorf("%d rows are pooled, to %v; 6 were computed", e.pooled, e.sum)
 	}
 }
 
@@ -120,19 +122,19 @@ func TestEmbed_WhatCannotBeEmbeddedIsRefused(t *testing.T) {
 	long := strings.Repeat("long ", 40)
 	for name, c := range map[string]struct {
 		request infer.EmbedRequest
-		code    infer.ErrorCode
+		code    fault.Code
 		want    string
 	}{
-		"a text model":        {infer.EmbedRequest{Model: "text", Inputs: []infer.EmbedInput{{Text: "a"}}}, infer.CodeNotSupported, "m40-llm pull"},
-		"no tokens":           {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Tokens: []int32{}}}}, infer.CodeInvalid, "number 2 has no tokens"},
-		"too many texts":      {infer.EmbedRequest{Inputs: make([]infer.EmbedInput, infer.MaxEmbedInputs+1)}, infer.CodeInvalid, "at most 2048"},
-		"a token that is not": {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: []int32{1 << 20}}}}, infer.CodeInvalid, "input"},
-		"a long text":         {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Text: long}}}, infer.CodeContext, "text 2 has"},
-		"an unknown model":    {infer.EmbedRequest{Model: "none", Inputs: []infer.EmbedInput{{Text: "a"}}}, infer.CodeNotFound, "none"},
+		"a text model":        {infer.EmbedRequest{Model: "text", Inputs: []infer.EmbedInput{{Text: "a"}}}, fault.CodeNotSupported, "m40-llm pull"},
+		"no tokens":           {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Tokens: []int32{}}}}, fault.CodeInvalid, "number 2 has no tokens"},
+		"too many texts":      {infer.EmbedRequest{Inputs: make([]infer.EmbedInput, infer.MaxEmbedInputs+1)}, fault.CodeInvalid, "at most 2048"},
+		"a token that is not": {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Tokens: []int32{1 << 20}}}}, fault.CodeInvalid, "input"},
+		"a long text":         {infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "a"}, {Text: long}}}, fault.CodeContext, "text 2 has"},
+		"an unknown model":    {infer.EmbedRequest{Model: "none", Inputs: []infer.EmbedInput{{Text: "a"}}}, fault.CodeNotFound, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.Embed(t.Context(), c.request)
-			e, ok := errors.AsType[*infer.Error](err)
+			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || e.Code != c.code || !strings.Contains(e.Message, c.want) {
 				t.Errorf("got %v, want %s with %q", err, c.code, c.want)
 			}
@@ -169,7 +171,7 @@ func TestEmbed_ACancelledRequestLeavesNothingBehind(t *testing.T) {
 		_, err := b.Embed(ctx, r)
 		ended <- err
 	}()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	for b.Status().Running == 0 {
 		select {
 		case err := <-ended:
@@ -242,7 +244,7 @@ func TestEmbed_CancelledRequestsCountUntilTheirTextsHaveLeftTheQueue(t *testing.
 			t.Fatalf("request %d: %v", i+1, err)
 		}
 	}
-	if e, ok := errors.AsType[*infer.Error](post()); !ok || e.Code != infer.CodeQueueFull {
+	if e, ok := errors.AsType[*fault.Error](post()); !ok || e.Code != fault.CodeQueueFull {
 		t.Errorf("a request beyond the limit got %v", e)
 	}
 	report <- struct{}{} // while it is loaded on, the loop drops what was cancelled

@@ -9,7 +9,8 @@
 // The scheduler (scheduler.go) and the block manager of the KV cache (blocks.go) do no I/O;
 // loop.go runs the step, loaded.go loads models, kvfiles.go stores the KV caches of chats,
 // openmodel.go holds what needs no device,
-// answer.go is the state of one answer, and token.go is the path of a token from logits to
+// answer.go is the state of one answer, kind.go what becomes of its results (text, a comparison of
+// two models, an embedding), and token.go is the path of a token from logits to
 // event. A consumer takes its events from a mailbox; the loop never waits for it.
 //
 // The same request with the same seed gives the same tokens, whatever other answers share
@@ -28,7 +29,9 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
 	"m40-llm/infer/lease"
@@ -45,7 +48,8 @@ type Options struct {
 	// loads another.
 	OpenDevice func(*gguf.File) (device.Device, error)
 
-	// OpenTower opens the device that encodes pictures for a companion file; nil: models read no pictures.
+	// OpenTower opens the device that encodes pictures for a companion file if that of the model cannot: the CPU; nil: models read no
+	// pictures.
 	OpenTower func(*gguf.File) (device.Device, error)
 
 	Pictures picture.Options // limits of pictures that companion files do not hold
@@ -60,7 +64,7 @@ type Options struct {
 	Among int
 
 	// FreeMemory returns the free bytes of main memory; 0, or a nil function: unknown. The
-	// engine calls it before a KV cache in main memory grows.
+	// engine calls it before a KV cache in main memory grows, and from time to time to see whether it has to shrink.
 	FreeMemory func() int64
 
 	// MemoryLimit is how many bytes of main memory a model may take; 0: those that are free.
@@ -79,12 +83,18 @@ type Options struct {
 	KeepAlive time.Duration
 
 	// Draft is what drafts the next tokens of answers, of which a step checks several: DraftOff, DraftLookup for their context, DraftMTP for the multi-token prediction block of the file,
-	// or the name of a draft model with the same vocabulary, which is loaded beside each model; DraftAuto, or empty: what was
+	// or the name of a draft model with the same vocabulary, which is loaded alongside each model; DraftAuto, or empty: what was
 	// measured to gain. Answers are the same.
 	Draft string
 
 	// RunAhead is whether devices that can draw tokens compute steps ahead; nil: they do. Answers are the same.
 	RunAhead *bool
+
+	// GPUs returns all GPUs that models may be on, for the status; nil: they are not listed.
+	GPUs func() []infer.Memory
+
+	// WholePlan makes a load fail with fault.CodeMemory where memory is refused that is planned, instead of being tried with less.
+	WholePlan bool
 
 	// Leases are those of the devices that several engines share; nil: this one has them alone. A step waits until the devices of the
 	// model are this engine's.
@@ -107,6 +117,9 @@ type Options struct {
 	freeMisses    int                                        // tokens that the device may draw wrong in each answer before they are counted; 0: 2
 	aheadTime     time.Duration                              // how long several steps ahead take together; 0: 20 ms
 	packLaterFrom int64                                      // bytes of weights from which they are copied between steps; 0: packLaterFrom
+	shrinkEvery   time.Duration                              // how often the engine looks whether the KV cache has to shrink; 0: shrinkEvery
+	openRows      func() (rowFile, error)                    // opens the file of a comparison; nil: temporaryFile
+	rowsQueued    int                                        // bytes of rows from which the queue of a comparison is full; 0: maxQueued
 	measureAfter  time.Duration                              // how long the engine is idle before the bandwidth of the memory is measured; 0: idleTime
 }
 
@@ -148,7 +161,9 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	setDefault(&o.Parallel, placement.DefaultAnswers)
 	setDefault(&o.QueueLimit, 256)
 	setDefault(&o.measureAfter, idleTime)
+	setDefault(&o.shrinkEvery, shrinkEvery)
 	setDefault(&o.packLaterFrom, packLaterFrom)
+	setDefault(&o.rowsQueued, maxQueued)
 	setDefault(&o.freeMisses, freeMisses)
 	setDefault(&o.aheadTime, aheadTime)
 	setDefault(&o.Draft, DraftAuto)
@@ -160,6 +175,9 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.openRows == nil {
+		o.openRows = temporaryFile
 	}
 	caches, cacheErr := placement.ParseCache(o.CacheType)
 	switch {
@@ -180,7 +198,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Engine{
 		options: o,
-		models:  &openModels{catalog: o.Catalog, log: o.Logger, openTower: o.OpenTower, limits: o.Pictures, pictures: newSeenPictures(), open: map[openName]*openModel{}},
+		models:  &openModels{catalog: o.Catalog, log: o.Logger, openTower: o.OpenTower, openFirst: o.OpenDevice, limits: o.Pictures, pictures: newSeenPictures(), open: map[openName]*openModel{}},
 		inbox:   newInbox(o.Parallel + o.QueueLimit),
 		status:  newStatus(),
 		cancel:  cancel,
@@ -194,6 +212,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 			s.State, s.Model.Name, s.Loading.Model = infer.StateLoading, o.Model, o.Model
 		})
 	}
+	e.models.betweenSteps = e.inbox.betweenSteps
 	e.status.update(func(s *infer.Status) {
 		s.Setup = infer.Setup{ContextLength: o.ContextLength, CacheType: o.CacheType, Threads: o.Threads, Draft: o.Draft}
 		s.KeepAliveS = o.KeepAlive.Seconds()
@@ -219,7 +238,7 @@ func open(o Options, load loadFunc) (*Engine, error) {
 	return e, nil
 }
 
-var errNoModel = &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
+var errNoModel = &fault.Error{Code: fault.CodeNotFound, Param: "model", Message: "no model is loaded: name one in the request"}
 
 func setDefault[T comparable](option *T, value T) {
 	if *option == *new(T) {
@@ -242,21 +261,18 @@ func (e *Engine) Close() error {
 func (e *Engine) Reload(ctx context.Context, s infer.Setup) error {
 	setDefault(&s.CacheType, "f16")
 	setDefault(&s.Draft, DraftAuto)
-	invalid := func(field, format string, args ...any) error {
-		return &infer.Error{Code: infer.CodeInvalid, Param: field, Message: fmt.Sprintf(format, args...)}
-	}
 	switch _, err := placement.ParseCache(s.CacheType); {
 	case err != nil:
-		return invalid("cache_type", "unknown format of the KV cache: %s", err)
+		return fault.Invalid("cache_type", "unknown format of the KV cache: %s", err)
 	case s.ContextLength < 0 || s.ContextLength > maxContext:
-		return invalid("context_length", "a context of %d tokens is not possible; give 0 for the model's own, or up to %d", s.ContextLength, maxContext)
+		return fault.Invalid("context_length", "a context of %d tokens is not possible; give 0 for the model's own, or up to %d", s.ContextLength, maxContext)
 	case s.Threads < 0 || s.Threads > maxThreads:
-		return invalid("threads", "%d threads are not possible; give 0 for one for each core, or up to %d", s.Threads, maxThreads)
+		return fault.Invalid("threads", "%d threads are not possible; give 0 for one for each core, or up to %d", s.Threads, maxThreads)
 	}
 	if !isDraftWord(s.Draft) {
 		draft, err := e.models.acquire(ctx, s.Draft, "")
 		if err != nil {
-			return invalid("draft", "the model %q cannot draft tokens: %s; give auto, off, lookup, mtp or the name of a model that is here", s.Draft, infer.AsError(infer.CodeModelFile, err).Message)
+			return fault.Invalid("draft", "the model %q cannot draft tokens: %s; give auto, off, lookup, mtp or the name of a model that is here", s.Draft, fault.Of(fault.CodeModelFile, err).Message)
 		}
 		e.models.release(draft)
 	}
@@ -291,7 +307,7 @@ func (e *Engine) Status() infer.Status { return e.status.snapshot(e.options.Now(
 func (e *Engine) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 	list, err := e.options.Catalog.Models(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = infer.AsError(infer.CodeInternal, err)
+		err = fault.Of(fault.CodeInternal, err)
 	}
 	return list, err
 }
@@ -348,7 +364,7 @@ func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer
 		return nil, err
 	}
 	if r.ChatTemplate != "" {
-		return nil, infer.Invalid("chat_template", "a request cannot replace the model's chat template: put it beside the model's file")
+		return nil, fault.Invalid("chat_template", "a request cannot replace the model's chat template: put it beside the model's file")
 	}
 	if err := e.inbox.enter(r.Client); err != nil {
 		return nil, err
@@ -363,7 +379,7 @@ func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer
 			return err
 		}
 		if n := e.contextBefore(m); m.vision != nil && n > 0 { // pictures of a prompt that does not fit are not encoded
-			if err := (&answer{request: r, sequence: &sequence{prompt: len(p.tokens)}, reader: reader{model: m}}).fit(n); err != nil {
+			if err := (writing{}).fit(&answer{request: r, sequence: &sequence{prompt: len(p.tokens)}, reader: reader{model: m}}, n); err != nil {
 				return err
 			}
 		}
@@ -380,10 +396,10 @@ func (e *Engine) submit(ctx context.Context, r infer.Request, looking func(infer
 			}
 		}
 		a.submitted, mail = submitted, a.mail
-		e.models.retain(m) // until the loop ends the answer
+		scores := e.models.retain(a.model) // until the loop ends the answer; of a comparison it may be the second model
 		if err := e.inbox.add(a); err != nil {
-			e.models.release(m)
-			a.comparison.close(e.models)
+			e.models.release(scores)
+			a.kind.close()
 			return err
 		}
 		return nil
@@ -463,31 +479,40 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 		if len(r.Tokens) > 0 {
 			view.Prompt = m.tokenizer.Decode(r.Tokens, true)
 		}
-		view.Begun = m.spellBegun(ctx, r, e.options.Now())
+		view.Continued = m.spellContinued(ctx, r, e.options.Now())
 		if err == nil {
-			view.Pictures, err = m.pictureTokens(r)
+			err = m.describePictures(&view, r)
 		}
 		return err
 	})
 	return view, err
 }
 
-// pictureTokens returns how many tokens stand for each picture of the messages of r.
-func (m *openModel) pictureTokens(r infer.Request) (list []int, err error) {
-	for _, message := range r.Messages {
-		for _, data := range message.Pictures {
-			size, err := m.vision.sizeOf(data)
-			if err != nil {
-				return nil, infer.Invalid("messages", "picture %d: %s", len(list)+1, err)
-			}
-			list = append(list, size.Tokens)
-		}
+// describePictures says in view how many tokens stand for each picture of r, would stand for it in each detail, and where they lie in it.
+func (m *openModel) describePictures(view *infer.Rendered, r infer.Request) error {
+	sizes, err := m.pictureSizes(&r)
+	if err != nil {
+		return err
 	}
-	return list, nil
+	pictures, field := r.AllPictures()
+	for i, size := range sizes {
+		view.Pictures = append(view.Pictures, size.Tokens)
+		view.Grids = append(view.Grids, infer.PictureGrid{Rows: max(1, size.TileRows) * size.Rows, Columns: max(1, size.TileColumns) * size.Columns})
+		tokens := map[chat.Detail]int{}
+		for d := range m.vision.prepare {
+			size, err := m.vision.sizeOf(infer.Picture{File: pictures[i].File, Detail: d})
+			if err != nil {
+				return fault.Invalid(field, "picture %d: %s", i+1, err)
+			}
+			tokens[d] = size.Tokens
+		}
+		view.Details = append(view.Details, infer.PictureTokens{Low: tokens[chat.Low], Medium: tokens[chat.Medium], Full: tokens[chat.Full]})
+	}
+	return nil
 }
 
 // errUnreadable ends the answers of a model whose file became unreadable.
-var errUnreadable = infer.Errorf(infer.CodeModelFile, "the model cannot be read any more: %v", gguf.ErrUnreadable)
+var errUnreadable = fault.Errorf(fault.CodeModelFile, "the model cannot be read any more: %v", gguf.ErrUnreadable)
 
 // readable calls read, which may read the mapped weights of file, and returns errUnreadable
 // if a page of them cannot be read.
@@ -507,7 +532,7 @@ func contain(log *slog.Logger, f func() error) (err error) {
 			return
 		}
 		log.Error("panic", "value", p, "stack", string(debug.Stack()))
-		err = infer.Errorf(infer.CodeInternal, "internal error: %v", p)
+		err = fault.Errorf(fault.CodeInternal, "internal error: %v", p)
 	}()
 	return f()
 }

@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -167,38 +168,38 @@ func TestEngine_RefusesWrongRequests(t *testing.T) {
 	tests := []struct {
 		name  string
 		set   func(*infer.Request)
-		code  infer.ErrorCode
+		code  fault.Code
 		param string
 		text  string
 	}{
-		{"no input", func(r *infer.Request) { r.Tokens = nil }, infer.CodeInvalid, "messages", "no input"},
-		{"two inputs", func(r *infer.Request) { r.Prompt = "x" }, infer.CodeInvalid, "messages", "2 inputs"},
-		{"a continuation of the user's message", func(r *infer.Request) { r.Tokens, r.Messages, r.Continue = nil, message, true }, infer.CodeInvalid, "continue", "not an assistant's"},
-		{"a temperature below 0", func(r *infer.Request) { r.Params.Temperature = -1 }, infer.CodeInvalid, "temperature", "-1"},
-		{"a temperature that is no number", func(r *infer.Request) { r.Params.Temperature = math.NaN() }, infer.CodeInvalid, "temperature", "NaN"},
-		{"a bias for a token that does not exist", func(r *infer.Request) { r.Params.LogitBias = map[int32]float64{toyVocab: 1} }, infer.CodeInvalid, "logit_bias", "320"},
-		{"a negative number of tokens", func(r *infer.Request) { r.MaxTokens = -2 }, infer.CodeInvalid, "max_tokens", "-2"},
-		{"too many alternatives", func(r *infer.Request) { r.Alternatives = 257 }, infer.CodeInvalid, "alternatives", "257"},
-		{"a negative number of alternatives", func(r *infer.Request) { r.Alternatives = -1 }, infer.CodeInvalid, "alternatives", "-1"},
-		{"too many alternatives for every token of the prompt", func(r *infer.Request) { r.Alternatives, r.PromptLogProb = 101, true }, infer.CodeInvalid, "alternatives", "0 to 100"},
-		{"too many stop strings", func(r *infer.Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, infer.CodeInvalid, "stop", "65"},
-		{"an empty stop string", func(r *infer.Request) { r.Stop = []string{"x", ""} }, infer.CodeInvalid, "stop", "stop string 2"},
-		{"a stop string that is too long", func(r *infer.Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, infer.CodeInvalid, "stop", "1025"},
-		{"too many banned strings", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{"x"}, 513) }, infer.CodeInvalid, "banned_strings", "513"},
-		{"an empty banned string", func(r *infer.Request) { r.BannedStrings = []string{"x", ""} }, infer.CodeInvalid, "banned_strings", "banned string 2"},
-		{"a banned string that is too long", func(r *infer.Request) { r.BannedStrings = []string{strings.Repeat("x", 257)} }, infer.CodeInvalid, "banned_strings", "257"},
-		{"banned strings that are too long together", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{strings.Repeat("x", 256)}, 65) }, infer.CodeInvalid, "banned_strings", "16640"},
-		{"a token outside the vocabulary", func(r *infer.Request) { r.Tokens = []int32{5, toyVocab} }, infer.CodeInvalid, "tokens", "number 2 is 320"},
-		{"a negative token", func(r *infer.Request) { r.Tokens = []int32{-1} }, infer.CodeInvalid, "tokens", "-1"},
-		{"a prompt as long as the context", func(r *infer.Request) { r.Tokens = span(0, 256) }, infer.CodeContext, "", "maximum context length is 256 tokens; the prompt has 256"},
-		{"a model that does not exist", func(r *infer.Request) { r.Model = "nobody" }, infer.CodeNotFound, "", "nobody"},
+		{"no input", func(r *infer.Request) { r.Tokens = nil }, fault.CodeInvalid, "messages", "no input"},
+		{"two inputs", func(r *infer.Request) { r.Prompt = "x" }, fault.CodeInvalid, "messages", "2 inputs"},
+		{"a continuation of the user's message", func(r *infer.Request) { r.Tokens, r.Messages, r.Continue = nil, message, true }, fault.CodeInvalid, "continue", "not an assistant's"},
+		{"a temperature below 0", func(r *infer.Request) { r.Params.Temperature = -1 }, fault.CodeInvalid, "temperature", "-1"},
+		{"a temperature that is no number", func(r *infer.Request) { r.Params.Temperature = math.NaN() }, fault.CodeInvalid, "temperature", "NaN"},
+		{"a bias for a token that does not exist", func(r *infer.Request) { r.Params.LogitBias = map[int32]float64{toyVocab: 1} }, fault.CodeInvalid, "logit_bias", "320"},
+		{"a negative number of tokens", func(r *infer.Request) { r.MaxTokens = -2 }, fault.CodeInvalid, "max_tokens", "-2"},
+		{"too many alternatives", func(r *infer.Request) { r.Alternatives = 257 }, fault.CodeInvalid, "alternatives", "257"},
+		{"a negative number of alternatives", func(r *infer.Request) { r.Alternatives = -1 }, fault.CodeInvalid, "alternatives", "-1"},
+		{"too many alternatives for every token of the prompt", func(r *infer.Request) { r.Alternatives, r.PromptLogProb = 101, true }, fault.CodeInvalid, "alternatives", "0 to 100"},
+		{"too many stop strings", func(r *infer.Request) { r.Stop = slices.Repeat([]string{"x"}, 65) }, fault.CodeInvalid, "stop", "65"},
+		{"an empty stop string", func(r *infer.Request) { r.Stop = []string{"x", ""} }, fault.CodeInvalid, "stop", "stop string 2"},
+		{"a stop string that is too long", func(r *infer.Request) { r.Stop = []string{strings.Repeat("x", 1025)} }, fault.CodeInvalid, "stop", "1025"},
+		{"too many banned strings", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{"x"}, 513) }, fault.CodeInvalid, "banned_strings", "513"},
+		{"an empty banned string", func(r *infer.Request) { r.BannedStrings = []string{"x", ""} }, fault.CodeInvalid, "banned_strings", "banned string 2"},
+		{"a banned string that is too long", func(r *infer.Request) { r.BannedStrings = []string{strings.Repeat("x", 257)} }, fault.CodeInvalid, "banned_strings", "257"},
+		{"banned strings that are too long together", func(r *infer.Request) { r.BannedStrings = slices.Repeat([]string{strings.Repeat("x", 256)}, 65) }, fault.CodeInvalid, "banned_strings", "16640"},
+		{"a token outside the vocabulary", func(r *infer.Request) { r.Tokens = []int32{5, toyVocab} }, fault.CodeInvalid, "tokens", "number 2 is 320"},
+		{"a negative token", func(r *infer.Request) { r.Tokens = []int32{-1} }, fault.CodeInvalid, "tokens", "-1"},
+		{"a prompt as long as the context", func(r *infer.Request) { r.Tokens = span(0, 256) }, fault.CodeContext, "", "maximum context length is 256 tokens; the prompt has 256"},
+		{"a model that does not exist", func(r *infer.Request) { r.Model = "nobody" }, fault.CodeNotFound, "", "nobody"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+" is refused", func(t *testing.T) {
 			r := request(span(10, 20), 4)
 			tt.set(&r)
 			a := b.ask(r)
-			var e *infer.Error
+			var e *fault.Error
 			if !errors.As(a.err, &e) || e.Code != tt.code || e.Param != tt.param || !strings.Contains(e.Message, tt.text) {
 				t.Errorf("error %#v, want code %s, param %q and a message with %q", a.err, tt.code, tt.param, tt.text)
 			}
@@ -211,7 +212,7 @@ func TestEngine_RefusesWrongRequests(t *testing.T) {
 
 func TestEngine_ContextErrorsCarryTheNumbers(t *testing.T) {
 	a := newBench(t, nil).ask(request(span(0, 300), 1))
-	var e *infer.Error
+	var e *fault.Error
 	if !errors.As(a.err, &e) || e.PromptTokens != 300 || e.ContextLength != 256 {
 		t.Errorf("error %+v, want 300 of 256", a.err)
 	}
@@ -220,7 +221,7 @@ func TestEngine_ContextErrorsCarryTheNumbers(t *testing.T) {
 func TestEngine_ALargerContextIsAdvisedWhereTheModelHasOne(t *testing.T) {
 	for _, length := range []int{0, 256, 128} {
 		a := newBench(t, func(_ *bench, o *Options) { o.ContextLength = length }).ask(request(span(0, 300), 1))
-		var e *infer.Error
+		var e *fault.Error
 		if !errors.As(a.err, &e) || e.ContextTrain != 256 || strings.Contains(e.Message, "--ctx") != (length == 128) {
 			t.Errorf("with --ctx %d: error %+v", length, a.err)
 		}
@@ -570,7 +571,7 @@ func toySource(t testing.TB) *openModel {
 func TestEngine_AnswersThatGiveWayGoOnAsIfNothingHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := make(gate)
-		begun, again := map[int32]bool{}, 0
+		started, again := map[int32]bool{}, 0
 		b := newBench(t, func(b *bench, o *Options) {
 			o.Parallel, o.ChunkRows, o.ContextLength = 6, 64, 128
 			b.memory = memoryFor(t, *o, 8) // two whole contexts for six answers
@@ -579,10 +580,10 @@ func TestEngine_AnswersThatGiveWayGoOnAsIfNothingHappened(t *testing.T) {
 				// The first token of a prompt is computed again only after its
 				// answer gave way.
 				for row, pos := range batch.Pos {
-					if first := batch.Tokens[row]; pos == 0 && begun[first] {
+					if first := batch.Tokens[row]; pos == 0 && started[first] {
 						again++
 					} else if pos == 0 {
-						begun[first] = true
+						started[first] = true
 					}
 				}
 				return nil
@@ -647,7 +648,7 @@ func TestEngine_AFullQueueRefuses(t *testing.T) {
 			streams = append(streams, b.stream(request(span(int32(20*i), int32(20*i+5)), 3), nil))
 		}
 		synctest.Wait()
-		if a := b.ask(request(span(0, 5), 3)); a.code() != infer.CodeQueueFull {
+		if a := b.ask(request(span(0, 5), 3)); a.code() != fault.CodeQueueFull {
 			t.Errorf("error %v, want a full queue", a.err)
 		}
 		streams[2].cancel() // leaves a place
@@ -772,23 +773,23 @@ func TestEngine_LoadFailures(t *testing.T) {
 	tests := []struct {
 		name string
 		set  func(*bench, *Options)
-		code infer.ErrorCode
+		code fault.Code
 		text string
 	}{
-		{"an unknown model", func(b *bench, o *Options) { o.Model = "nobody" }, infer.CodeNotFound, "nobody"},
-		{"a file that is no model", func(b *bench, o *Options) { b.files["toy"] = []byte("rubbish") }, infer.CodeModelFile, ""},
-		{"too little memory", func(b *bench, o *Options) { b.memory = 1000 }, infer.CodeMemory, "1.0 kB are free"},
-		{"a device that cannot be opened", func(b *bench, o *Options) { b.openErr = errors.New("no such card") }, infer.CodeDevice, "no such card"},
+		{"an unknown model", func(b *bench, o *Options) { o.Model = "nobody" }, fault.CodeNotFound, "nobody"},
+		{"a file that is no model", func(b *bench, o *Options) { b.files["toy"] = []byte("rubbish") }, fault.CodeModelFile, ""},
+		{"too little memory", func(b *bench, o *Options) { b.memory = 1000 }, fault.CodeMemory, "1.0 kB are free"},
+		{"a device that cannot be opened", func(b *bench, o *Options) { b.openErr = errors.New("no such card") }, fault.CodeDevice, "no such card"},
 		{"a device that lacks a kernel", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { return errors.New("no kernel for Q9") }
-		}, infer.CodeModelFile, "no kernel for Q9"},
+		}, fault.CodeModelFile, "no kernel for Q9"},
 		{"a device that fails", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { return fmt.Errorf("out of luck: %w", device.ErrFailed) }
-		}, infer.CodeDevice, "out of luck"},
+		}, fault.CodeDevice, "out of luck"},
 		{"a panic", func(b *bench, o *Options) {
 			b.onLoad = func(context.Context, model.Options) error { panic("boo") }
-		}, infer.CodeInternal, "boo"},
-		{"no model at all", func(b *bench, o *Options) { o.Model = "" }, infer.CodeNotFound, "name one"},
+		}, fault.CodeInternal, "boo"},
+		{"no model at all", func(b *bench, o *Options) { o.Model = "" }, fault.CodeNotFound, "name one"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+" is said and does not stop the next model", func(t *testing.T) {
@@ -797,7 +798,7 @@ func TestEngine_LoadFailures(t *testing.T) {
 				o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				tt.set(b, o)
 			})
-			var e *infer.Error
+			var e *fault.Error
 			if err := b.WaitReady(t.Context()); !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(e.Message, tt.text) {
 				t.Errorf("WaitReady: %v, want %s with %q", err, tt.code, tt.text)
 			}
@@ -867,10 +868,10 @@ func TestEngine_ADeviceThatFailsOnceIsReopened(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fail func() error
-		code infer.ErrorCode
+		code fault.Code
 	}{
-		{"an error of the device", func() error { return errors.New("launch failed") }, infer.CodeDevice},
-		{"a panic", func() error { panic("boo") }, infer.CodeInternal},
+		{"an error of the device", func() error { return errors.New("launch failed") }, fault.CodeDevice},
+		{"a panic", func() error { panic("boo") }, fault.CodeInternal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, func(b *bench, o *Options) {
@@ -906,10 +907,10 @@ func TestEngine_ADeviceThatKeepsFailingIsGivenUpUntilTheNextRequest(t *testing.T
 	for _, tt := range []struct {
 		name string
 		fail func() error
-		code infer.ErrorCode
+		code fault.Code
 	}{
-		{"an error of the device", func() error { return errors.New("launch failed") }, infer.CodeDevice},
-		{"a panic", func() error { panic("boo") }, infer.CodeInternal},
+		{"an error of the device", func() error { return errors.New("launch failed") }, fault.CodeDevice},
+		{"a panic", func() error { panic("boo") }, fault.CodeInternal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			broken := true
@@ -958,7 +959,7 @@ func TestEngine_LogitsThatAreNotFiniteEndOneAnswer(t *testing.T) {
 		g.open()
 		<-long.ended
 		<-short.ended
-		if long.reply.code() != infer.CodeNotFinite || short.reply.err != nil || len(short.reply.tokens) != 20 {
+		if long.reply.code() != fault.CodeNotFinite || short.reply.err != nil || len(short.reply.tokens) != 20 {
 			t.Errorf("errors %v and %v, want the first alone to fail", long.reply.err, short.reply.err)
 		}
 		poison = -1
@@ -984,11 +985,11 @@ func TestEngine_CloseEndsEverything(t *testing.T) {
 		<-running.ended
 		<-waiting.ended
 		for _, s := range []*stream{running, waiting} {
-			if s.reply.code() != infer.CodeClosed {
-				t.Errorf("error %v, want %s", s.reply.err, infer.CodeClosed)
+			if s.reply.code() != fault.CodeClosed {
+				t.Errorf("error %v, want %s", s.reply.err, fault.CodeClosed)
 			}
 		}
-		if a := b.ask(request(span(10, 20), 1)); a.code() != infer.CodeClosed {
+		if a := b.ask(request(span(10, 20), 1)); a.code() != fault.CodeClosed {
 			t.Errorf("a request after Close: %v", a.err)
 		}
 		if err := b.Close(); err != nil {
@@ -1004,8 +1005,8 @@ func TestEngine_CloseEndsALoad(t *testing.T) {
 	s := b.stream(request(span(10, 20), 1), nil)
 	b.Close()
 	<-s.ended
-	if s.reply.code() != infer.CodeClosed {
-		t.Errorf("error %v, want %s", s.reply.err, infer.CodeClosed)
+	if s.reply.code() != fault.CodeClosed {
+		t.Errorf("error %v, want %s", s.reply.err, fault.CodeClosed)
 	}
 }
 
@@ -1078,20 +1079,20 @@ func TestEngine_TextInAndOut(t *testing.T) {
 }
 
 func TestRequestAndEventsAreValues(t *testing.T) {
-	end, keep, on := int32(2), 7.5, true
+	end, keep, on, budget := int32(2), 7.5, true, 3
 	r := infer.Request{
-		Model: "m", Client: "c", CacheScope: "s", PublicSystem: true, Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, Begun: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
-		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2},
+		Model: "m", Client: "c", CacheScope: "s", PublicSystem: true, Sibling: 2, Messages: []chat.Message{{Role: "user", Content: "x\u2028<|im_end|>"}}, Continue: true, ContinuedTokens: []int32{4}, BannedEnds: []int{1}, ToolChoice: "t", Tools: json.RawMessage(`[{"b":1,"a":2.0}]`),
+		TemplateVars: map[string]json.RawMessage{"enable_thinking": json.RawMessage("false")}, Prompt: "p", Tokens: []int32{1, 2}, Pictures: [][]byte{{1, 2}}, ContinueForm: true,
 		Params: sample.Params{Temperature: 0.1, LogitBias: map[int32]float64{5: -1.5}, Seed: 1 << 40}, MaxTokens: 7, Stop: []string{"\n"}, BannedStrings: []string{"b"},
-		KVFile: &infer.KVFile{Name: "c", Limit: 1}, KeepAliveS: &keep, PromptLookup: &on, IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, ChatTemplate: "t", Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
+		KVFile: &infer.KVFile{Name: "c", Limit: 1}, RowFile: &infer.RowFile{Path: "f", Second: true}, KeepAliveS: &keep, PromptLookup: &on, ReasoningBudget: &budget, IgnoreEOS: true, Unset: []string{"top_k"}, Alternatives: 3, Rows: true, Follow: []int32{7}, PromptLogProb: true, Answered: []int32{4}, LeftOut: &infer.PicturePart{Picture: 1, X: 2, Y: 3, Width: 4, Height: 5}, Against: "o", AgainstDevice: "cpu", ParseReply: true, WholeCalls: true, SingleCall: true, ChatTemplate: "t", Grammar: "g", JSONSchema: json.RawMessage(`{"b":1,"a":2.0}`), StrictSchema: true,
 	}
 	choice := sample.Choice{ID: 5, LogProb: -0.1, Rank: 1, PMax: 0.7, Entropy: 1.5, Stages: []sample.Stage{{Name: "top_k", Kept: 3, Removed: 0.25}}, Top: []sample.Candidate{{ID: 5, LogProb: -0.1}}, Followed: [][]float64{{0.5}, {0}}, Drawn: &sample.Drawn{Of: 9, U: 0.5, From: 0.25, To: 1}}
 	calls := []reply.CallDelta{{Index: 1, ID: "i", Name: "n", Arguments: "{"}}
 	events := []infer.Event{
 		{Type: infer.EventSchema, Schema: &infer.SchemaNotes{Ignored: []string{"if at #"}}},
 		{Type: infer.EventPrompt, Prompt: &infer.PromptNotes{Notes: []string{"one", "two"}}},
-		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 3}},
-		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, Kernels: 3, KernelsTotal: 4}},
+		{Type: infer.EventQueued, Queued: &infer.Queued{Position: 3, WaitS: 2, ForMemory: true}},
+		{Type: infer.EventLoading, Loading: &infer.Loading{Model: "m", Done: 1, Total: 2, Kernels: 3, KernelsTotal: 4, InPlaceOf: "o", LeftS: 2}},
 		{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 1, Total: 3, Cached: 1, Against: true}},
 		{Type: infer.EventToken, Token: &infer.Token{Choice: choice, Bytes: []byte{0xe2, 0x82}, Tops: [][]byte{{0xff}}, Text: "é", Prompt: true, Compared: &infer.Compared{KL: 0.5, LogProb: -1, Rank: 2}, Reasoning: "r", Calls: calls}},
 		{Type: infer.EventDone, Done: &infer.Done{

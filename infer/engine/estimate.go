@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // The expected wait of a sequence is a number of steps times the mean duration of recent steps. The
 // number assumes that no requests come or are cancelled, that prefill steps take as long as decode
@@ -24,23 +21,33 @@ type outlook struct {
 // outlook returns the outlook of the scheduler. remaining returns how many tokens a sequence is
 // expected to generate from now on.
 func (s *scheduler) outlook(remaining func(*sequence) int) outlook {
-	o := outlook{s: s, ahead: map[string]int{}}
-	total := 0
+	o := outlook{s: s, ahead: map[string]int{}, drain: s.drainSteps(remaining)}
 	for _, q := range s.running {
 		o.ends = append(o.ends, remaining(q))
 		o.turns = append(o.turns, max(0, sliceSteps-q.steps))
 	}
 	slices.Sort(o.ends)
 	slices.Sort(o.turns)
-	for _, q := range slices.Concat(s.running, s.waiting) {
-		if q.begun && q.modelKey == s.model {
+	return o
+}
+
+// drainSteps returns in how many steps all sequences that have begun are expected to have ended.
+func (s *scheduler) drainSteps(remaining func(*sequence) int) (steps int) {
+	total := 0
+	add := func(q *sequence) {
+		if q.started && q.modelKey == s.model {
 			n := remaining(q)
-			total, o.drain = total+n, max(o.drain, n)
+			total, steps = total+n, max(steps, n)
 		}
 	}
+	for _, q := range s.running {
+		add(q)
+	}
+	for _, q := range s.waiting {
+		add(q)
+	}
 	places := max(1, s.limits.Answers) // none before a model is loaded
-	o.drain = max(o.drain, (total+places-1)/places)
-	return o
+	return max(steps, (total+places-1)/places)
 }
 
 // steps returns in how many steps q is expected to begin, and false if nothing is known about that.
@@ -91,19 +98,4 @@ func (l *lengths) expected(limit int) int {
 		sum += length
 	}
 	return min(limit, (sum+n-1)/n)
-}
-
-// roughly rounds a duration up, more coarsely the longer it is: to seconds, five seconds, half
-// minutes or minutes.
-func roughly(d time.Duration) time.Duration {
-	unit := time.Second
-	switch {
-	case d > 5*time.Minute:
-		unit = time.Minute
-	case d > time.Minute:
-		unit = 30 * time.Second
-	case d > 10*time.Second:
-		unit = 5 * time.Second
-	}
-	return (d + unit - 1) / unit * unit
 }

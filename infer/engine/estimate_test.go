@@ -56,6 +56,9 @@ func TestWait_IsAboutWhatAnAnswerWaits(t *testing.T) {
 					streams = append(streams, b.stream(request(span(int32(20*i), int32(20*i+3)), n), nil))
 				}
 				time.Sleep(2500 * time.Millisecond)
+				if got := b.Status().EndS; tt.model == "other" && got != tt.want {
+					t.Errorf("the status says that all answers have ended in %g s, want %g", got, tt.want)
+				}
 				r := request(span(100, 103), 3)
 				r.Model, r.Client = tt.model, "late"
 				asked := time.Now()
@@ -84,8 +87,8 @@ func TestWait_IsAboutWhatAnAnswerWaits(t *testing.T) {
 				if wait := time.Duration(first.WaitS * float64(time.Second)); tt.ended == 0 && (began > wait+2*time.Second || began < wait*3/4-2*time.Second) {
 					t.Errorf("it is told %v and begins after %v", wait, began)
 				}
-				if s := b.Status(); s.WaitS != 0 {
-					t.Errorf("while nobody waits the status says %g s", s.WaitS)
+				if s := b.Status(); s.WaitS != 0 || s.EndS != 0 {
+					t.Errorf("while nobody waits, and nothing is written, the status says %g s and %g s", s.WaitS, s.EndS)
 				}
 			})
 		})

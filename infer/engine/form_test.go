@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf/gguftest"
 )
 
@@ -102,7 +103,7 @@ func TestForm_WhatIsLeftOutOfASchemaIsTheFirstEvent(t *testing.T) {
 	}
 	r.Tools = json.RawMessage(strings.Replace(string(r.Tools), `"name":"f"`, `"name":"f","strict":true`, 1))
 	a = b.ask(r)
-	if e, _ := a.err.(*infer.Error); e == nil || e.Code != infer.CodeInvalid || e.Param != "tools" || !strings.Contains(e.Message, "uniqueItems") {
+	if e, _ := a.err.(*fault.Error); e == nil || e.Code != fault.CodeInvalid || e.Param != "tools" || !strings.Contains(e.Message, "uniqueItems") {
 		t.Errorf("strict: got %v", a.err)
 	}
 }
@@ -130,7 +131,7 @@ func TestForm_AnswersOfOneFormShareItsGrammar(t *testing.T) {
 		t.Helper()
 		r := request(span(10, 20), 60)
 		r.JSONSchema = fmt.Appendf(nil, `{"const":"number %d"}`, n)
-		c, err := m.constrain(t.Context(), &r, "", slog.New(slog.DiscardHandler))
+		c, err := m.constrain(t.Context(), &r, prompt{}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestForm_ARequestThatWaitsToCompileCanLeave(t *testing.T) {
 	go func() {
 		r := request(span(10, 20), 60)
 		r.Grammar = `root ::= "one that waits"`
-		_, err := m.constrain(ctx, &r, "", slog.New(slog.DiscardHandler))
+		_, err := m.constrain(ctx, &r, prompt{}, slog.New(slog.DiscardHandler))
 		ended <- err
 	}()
 	cancel()

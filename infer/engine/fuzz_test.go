@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // FuzzGenerate sends any JSON that is a request through a whole engine: it ends with
@@ -38,13 +39,13 @@ func FuzzGenerate(f *testing.F) {
 		}
 		done := false
 		for e, err := range b.Generate(context.Background(), r) {
-			var typed *infer.Error
+			var typed *fault.Error
 			switch {
 			case done:
 				t.Fatalf("%+v, %v after the end", e, err)
 			case err != nil && !errors.As(err, &typed):
 				t.Fatalf("an error of type %T: %v", err, err)
-			case err != nil && (typed.Message == "" || typed.Code == infer.CodeInternal || typed.Code == infer.CodeDevice):
+			case err != nil && (typed.Message == "" || typed.Code == fault.CodeInternal || typed.Code == fault.CodeDevice):
 				t.Fatalf("error %+v", typed)
 			}
 			done = err != nil || e.Done != nil

@@ -6,10 +6,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -22,7 +25,7 @@ func TestGrowth_GrantsWhatIsFreeAndNoMore(t *testing.T) {
 	tests := []struct {
 		name     string
 		block    int64 // bytes
-		free     int64 // beside what is left to other programs
+		free     int64 // alongside what is left to other programs
 		n        int
 		promised int
 		granted  int
@@ -94,6 +97,89 @@ func TestBlocks_GrowOnlyAsFarAsThereIsMemory(t *testing.T) {
 	}
 }
 
+func TestGrowth_AsksBackWhatOthersLack(t *testing.T) {
+	const mb = int64(1) << 20
+	tests := []struct {
+		name                  string
+		free, unused, missing int64
+		want                  int64
+	}{
+		{"as much is free as old prompts take", 500 * mb, 500 * mb, 0, 0},
+		{"less is free, but hardly", 400 * mb, 500 * mb, 0, 0},
+		{"much less is free: both get the same", 100 * mb, 500 * mb, 0, 200 * mb},
+		{"weights are still to be copied", 300 * mb, 500 * mb, 200 * mb, 200 * mb},
+		{"hardly anything is free", 10 * mb, 40 * mb, 0, 40 * mb},
+		{"less than what growth leaves to others is free, and old prompts take little more than that", 50 * mb, 60 * mb, 0, 14 * mb},
+		{"nothing is unused", 10 * mb, 0, 0, 0},
+		{"what is free is not known", 0, 500 * mb, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := growth{free: func() int64 { return tt.free }}
+			if got := g.excess(tt.unused, tt.missing); got != tt.want {
+				t.Errorf("%d MiB are asked back, want %d", got/mb, tt.want/mb)
+			}
+		})
+	}
+}
+
+// Prompts stay cached while memory is free. When other programs take it, the engine gives that of old prompts back, whether it is idle or
+// writes an answer; the answer stays the same.
+func TestEngine_OldPromptsGiveTheirMemoryBack(t *testing.T) {
+	block := toySource(t).config.KVLayout(device.CacheOf(gguf.F16), 1).BlockBytes()
+	var free atomic.Int64 // before blocks are released
+	free.Store(1 << 40)
+	b := newBench(t, func(b *bench, o *Options) {
+		o.Parallel, o.ContextLength, o.shrinkEvery = 4, 512, time.Microsecond
+		o.FreeMemory = func() int64 { return free.Load() + b.released.Load()*block }
+	})
+	ask := func(from int32, n int) outcome {
+		t.Helper()
+		r := request(span(from, from+60), n)
+		r.IgnoreEOS = true
+		reply := b.ask(r)
+		if reply.err != nil {
+			t.Fatal(reply.err)
+		}
+		return reply
+	}
+	used := func() int64 { return b.Status().Cache.Used }
+	waitUsed := func(want int64) {
+		t.Helper()
+		for used() != want {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-t.Context().Done():
+				t.Fatalf("the cache takes %d bytes, want %d", used(), want)
+			}
+		}
+	}
+	old, long := ask(10, 100), ask(100, 150)
+	if again := ask(10, 100); again.done.Usage.CachedTokens < 32 {
+		t.Fatalf("with memory free, %d tokens of an old prompt are cached", again.done.Usage.CachedTokens)
+	}
+	before := used()
+	free.Store(placement.Spare - 3*block) // the engine is idle
+	waitUsed(before - 3*block)
+	free.Store(placement.Spare - 1000*block)
+	waitUsed(0)
+	free.Store(1 << 40)
+	if again := ask(10, 100); again.done.Usage.CachedTokens != 0 || !slices.Equal(again.ids(), old.ids()) {
+		t.Errorf("after the release, %d tokens are cached, and the answer is %v, want %v", again.done.Usage.CachedTokens, again.ids(), old.ids())
+	}
+	free.Store(placement.Spare - b.released.Load()*block - used() + 2*block)
+	waitUsed(2 * block)
+	r := request(span(100, 160), 150)
+	r.IgnoreEOS = true
+	if reply := b.ask(r); reply.code() != fault.CodeMemory {
+		t.Errorf("an answer of 7 blocks in memory for 2: %v", reply.err)
+	}
+	free.Add(5 * block)
+	if again := ask(100, 150); !slices.Equal(again.ids(), long.ids()) || used() > 7*block {
+		t.Errorf("with just enough memory, the answer is %v, want %v; %d bytes are taken", again.ids(), long.ids(), used())
+	}
+}
+
 // Memory runs out while answers are written: the younger ones wait, and the one that does not
 // fit even alone ends, with what it has written.
 func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
@@ -132,7 +218,7 @@ func TestEngine_WhereMemoryRunsOutAnAnswerEndsAndTheRestGoesOn(t *testing.T) {
 	long := request(span(100, 120), 200)
 	long.IgnoreEOS = true
 	reply := b.ask(long)
-	if reply.code() != infer.CodeMemory {
+	if reply.code() != fault.CodeMemory {
 		t.Fatalf("an answer of 220 positions in memory for %d: %v", blocks*device.BlockSize, reply.err)
 	}
 	if n := len(reply.ids()); n != blocks*device.BlockSize+1-20 {
@@ -224,6 +310,34 @@ func TestFitAgreesWithTheEngine(t *testing.T) {
 		if context := b.Status().ContextLength; context != fit.Context || (err == nil) != (fit.Context > 0) {
 			t.Errorf("memory of %d: the engine plans %d (%v), the fit says %+v", memory, context, err, fit)
 		}
+	}
+}
+
+// An embedding model needs memory for the texts of a step, not for answers.
+func TestTheFitOfAnEmbeddingModelIsThePlanOfTheEngine(t *testing.T) {
+	for name, file := range map[string][]byte{
+		"an encoder":       gguftest.TinyBERT(gguftest.BERT{Dim: 128, FFN: 512, Layers: 4}),
+		"for conversation": gguftest.TinyLlama(gguftest.Llama{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openReference(t, file, nil)
+			if err := b.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f, config := parse(t, file)
+			shape, err := placement.ShapeOf(f, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := b.Status()
+			fit, uses := shape.Plan(placement.Machine{Devices: []device.Info{{Kind: "cpu", Memory: 1 << 40}}})
+			if len(uses) != 1 || uses[0].Cache != status.Memory[0].Cache || fit.Context != status.ContextLength {
+				t.Errorf("a context of %d with %+v is told, the engine has %d with %+v", fit.Context, uses, status.ContextLength, status.Memory)
+			}
+			if config.Embeds() && fit.Needs != uses[0].Total() {
+				t.Errorf("%d bytes are told, the plan has %d", fit.Needs, uses[0].Total())
+			}
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // inbox passes requests from any goroutine to the step loop, and counts those inside the engine:
@@ -18,6 +19,7 @@ type inbox struct {
 	fresh    []*answer
 	setup    *infer.Setup   // to reload the model with; nil: none
 	keep     *time.Duration // that the loaded model stays without a request; nil: as before
+	jobs     []*towerJob
 	closed   bool
 	wake     chan struct{} // one signal for everything since the last take
 }
@@ -26,7 +28,7 @@ func newInbox(limit int) *inbox {
 	return &inbox{limit: limit, byClient: map[string]int{}, wake: make(chan struct{}, 1)}
 }
 
-var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
+var errClosed = &fault.Error{Code: fault.CodeClosed, Message: "the engine is shutting down"}
 
 // Beyond the limit, a quarter more places are reserved for clients with few requests: none, or
 // fewer than a 64th of the limit.
@@ -43,7 +45,7 @@ func (b *inbox) enter(client string) error {
 		return errClosed
 	}
 	if b.count >= b.limit && (b.byClient[client] >= max(1, b.limit/fewPart) || b.count >= b.limit+b.limit/reservedPart) {
-		return infer.Errorf(infer.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.count)
+		return fault.Errorf(fault.CodeQueueFull, "the queue is full: %d requests are running or waiting; try again later", b.count)
 	}
 	b.count++
 	b.byClient[client]++
@@ -98,11 +100,23 @@ func (b *inbox) keepFor(d time.Duration) error {
 	return nil
 }
 
-func (b *inbox) take() (fresh []*answer, setup *infer.Setup, keep *time.Duration, closed bool) {
+// addJob hands the loop a job. It fails after close.
+func (b *inbox) addJob(job *towerJob) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fresh, b.fresh, setup, b.setup, keep, b.keep = b.fresh, nil, b.setup, nil, b.keep, nil
-	return fresh, setup, keep, b.closed
+	if b.closed {
+		return errClosed
+	}
+	b.jobs = append(b.jobs, job)
+	b.signal()
+	return nil
+}
+
+func (b *inbox) take() (fresh []*answer, setup *infer.Setup, keep *time.Duration, jobs []*towerJob, closed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fresh, b.fresh, setup, b.setup, keep, b.keep, jobs, b.jobs = b.fresh, nil, b.setup, nil, b.keep, nil, b.jobs, nil
+	return fresh, setup, keep, jobs, b.closed
 }
 
 func (b *inbox) close() {

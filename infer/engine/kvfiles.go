@@ -48,8 +48,8 @@ type kvJob struct {
 	needs    []int      // the first block of each cache group that rows behind contents, or behind have blocks, read
 
 	// Recurrent state of the model, nil if it has none: a record has it as a block of one more cache group, if
-	// it was behind the record's tokens. A job that saves stores it behind the blocks worth, and a restored
-	// cache ends behind a block that has it.
+	// it was after the record's tokens. A job that saves stores it after the blocks worth, and a restored
+	// cache ends after a block that has it.
 	states *states
 	worth  []int
 
@@ -75,7 +75,7 @@ type kvJob struct {
 type kvRecord struct {
 	data   []byte // one block after the other
 	has    kvfile.Groups
-	use    kvfile.Groups // of a job that restores: those that the rows behind the last block read
+	use    kvfile.Groups // of a job that restores: those that the rows after the last block read
 	buffer []byte        // of the job; data is in it, unless it has recurrent state
 }
 
@@ -116,7 +116,7 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 		if worth = states.worthStoring(q.tokens[:n*b.size], q.prompt, q.audience.scope); len(worth) == 0 {
 			return
 		}
-		n = worth[len(worth)-1] + 1 // blocks behind the last state would be computed again
+		n = worth[len(worth)-1] + 1 // blocks after the last state would be computed again
 	}
 	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)
 	j.contents = slices.Clone(q.table.chain[:n])
@@ -314,7 +314,7 @@ func (k *kvFiles) feed(j *kvJob, b *blocks, forward forwarder) (moved bool, err 
 	return moved, nil
 }
 
-// readBlocks adds the contents of the next block to r, and the recurrent state behind it.
+// readBlocks adds the contents of the next block to r, and the recurrent state after it.
 func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 	add := func(g int) []byte {
 		from := len(r.data)
@@ -338,7 +338,7 @@ func (j *kvJob) readBlocks(r *kvRecord, size int, forward forwarder) error {
 	return nil
 }
 
-// stateBehind returns the slot of the snapshot behind a block; noSlot if something else has taken it since.
+// stateBehind returns the slot of the snapshot after a block; noSlot if something else has taken it since.
 func (j *kvJob) stateBehind(block, size int) int32 {
 	tokens := j.tokens[:(block+1)*size]
 	if slot, length := j.states.snapshot(tokens, j.audience.scope); length == len(tokens) {
@@ -347,7 +347,7 @@ func (j *kvJob) stateBehind(block, size int) int32 {
 	return noSlot
 }
 
-// dropLost ends the job before blocks behind which there is no state any more: they would be computed again.
+// dropLost ends the job before blocks after which there is no state any more: they would be computed again.
 func (j *kvJob) dropLost(b *blocks) {
 	for n := len(j.worth) - 1; n >= 0 && j.worth[n] >= j.next && j.stateBehind(j.worth[n], b.size) == noSlot; n-- {
 		j.worth, j.contents = j.worth[:n], j.contents[:0]
@@ -412,8 +412,8 @@ func (k *kvFiles) write(j *kvJob) error {
 	return errors.Join(err, k.dir.Evict(j.file.Limit))
 }
 
-// stored returns how many records of f can stay: the first that lacks a block that rows behind all of them read,
-// or the recurrent state behind the last, is written again. So is the first that has recurrent state of an earlier
+// stored returns how many records of f can stay: the first that lacks a block that rows after all of them read,
+// or the recurrent state after the last, is written again. So is the first that has recurrent state of an earlier
 // turn, which is larger than the blocks of many records and would stay forever.
 func (j *kvJob) stored(f *kvfile.File) int {
 	n := f.Match(j.tokens)
@@ -553,7 +553,7 @@ func (k *kvFiles) leave(j *kvJob) {
 	}
 }
 
-// read is the goroutine of a job that restores: it reads the blocks that the cache lacks, as far as rows behind
+// read is the goroutine of a job that restores: it reads the blocks that the cache lacks, as far as rows after
 // them find all that they read. A damaged block ends the file. Of b it uses the sizes alone.
 func (k *kvFiles) read(j *kvJob, b *blocks) error {
 	defer close(j.blocks)
@@ -597,7 +597,7 @@ func (k *kvFiles) read(j *kvJob, b *blocks) error {
 	return errors.Join(err, f.Touch())
 }
 
-// usable returns how many blocks of f, with those that the cache has, a row can be computed behind.
+// usable returns how many blocks of f, with those that the cache has, a row can be computed after.
 func (j *kvJob) usable(f *kvfile.File, b *blocks) int {
 	for n := f.Match(j.tokens); ; n-- {
 		n = b.usable(n, func(g, i int) bool { return f.Has(i).Has(g) || i < j.have && i >= j.needs[g] })

@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"m40-llm/cudakern/emutest"
 	"m40-llm/infer"
+	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/guide"
 	"m40-llm/infer/kvfile"
 	"m40-llm/infer/model"
@@ -269,40 +272,57 @@ func TestRealModel_ARestoredCacheGivesTheSameBits(t *testing.T) {
 		file := readFile(t, filepath.Join(fixtures.Path(t, "logits", name), "f32.gguf"))
 		for _, cache := range caches {
 			t.Run(name+", "+cache, func(t *testing.T) {
-				d, path := kvDir(t)
-				open := func(kv string) *bench {
-					return openReference(t, file, func(o *Options) { o.KVDir, o.CacheType, o.ContextLength = kv, cache, 256 })
-				}
-				first := open(path)
-				opening := stored(span(3, 53), 20)
-				opening.Params.Temperature, opening.Params.Seed = 1, 5
-				said := first.askAndClose(opening)
-				if got := positions(t, d); got != 64 {
-					t.Fatalf("%d positions are stored, want 64; %v", got, said.err)
-				}
-				turn := stored(slices.Concat(span(3, 53), said.ids(), span(30, 45)), 8)
-				turn.Alternatives = 5
-				a, fresh := open(path).ask(turn), open("").ask(turn)
-				if a.err != nil || a.done.Usage.CachedTokens != 64 || fresh.done.Usage.CachedTokens != 0 {
-					t.Fatalf("%v, %+v, %+v; want 64 cached tokens", a.err, a.done, fresh.done)
-				}
-				if !reflect.DeepEqual(a.tokens, fresh.tokens) {
-					t.Errorf("%v from a stored cache, %v from a computed one", a.tokens, fresh.tokens)
-				}
+				checkRestored(t, file, func(o *Options) { o.CacheType = cache })
 			})
 		}
 	}
 }
 
-// A chat goes on from the recurrent state behind its last answer, or, if the next prompt has another answer in its
-// place, from that behind the prompt. Where a file has neither, nothing of it is used.
+// Blocks of a quantised cache are copied out of a GPU and into it.
+func TestRealModel_ARestoredQuantisedCacheOfAGPUGivesTheSameBits(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Library(t))
+	file := gguftest.TinyLlama(gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 1, Type: gguf.Q8_0})
+	checkRestored(t, file, func(o *Options) {
+		o.CacheType, o.OpenDevice = "q8_0/q4_0", func(*gguf.File) (device.Device, error) { return cuda.Open() }
+	})
+}
+
+// checkRestored compares the answer to a turn after a stored cache with that after one that is computed.
+func checkRestored(t *testing.T, file []byte, set func(*Options)) {
+	d, path := kvDir(t)
+	open := func(kv string) *bench {
+		return openReference(t, file, func(o *Options) {
+			o.KVDir, o.ContextLength = kv, 256
+			set(o)
+		})
+	}
+	first := open(path)
+	opening := stored(span(3, 53), 20)
+	opening.Params.Temperature, opening.Params.Seed = 1, 5
+	said := first.askAndClose(opening)
+	if got := positions(t, d); got != 64 {
+		t.Fatalf("%d positions are stored, want 64; %v", got, said.err)
+	}
+	turn := stored(slices.Concat(span(3, 53), said.ids(), span(30, 45)), 8)
+	turn.Alternatives = 5
+	a, fresh := open(path).ask(turn), open("").ask(turn)
+	if a.err != nil || a.done.Usage.CachedTokens != 64 || fresh.done.Usage.CachedTokens != 0 {
+		t.Fatalf("%v, %+v, %+v; want 64 cached tokens", a.err, a.done, fresh.done)
+	}
+	if !reflect.DeepEqual(a.tokens, fresh.tokens) {
+		t.Errorf("%v from a stored cache, %v from a computed one", a.tokens, fresh.tokens)
+	}
+}
+
+// A chat goes on from the recurrent state after its last answer, or, if the next prompt has another answer in its
+// place, from that after the prompt. Where a file has neither, nothing of it is used.
 func TestRealModel_AStoredStateIsThatBehindAnAnswerAndItsPrompt(t *testing.T) {
 	file := readFile(t, filepath.Join(fixtures.Path(t, "logits", "lfm2"), "f32.gguf"))
 	_, path := kvDir(t)
 	open := func(kv string) *bench {
 		return openReference(t, file, func(o *Options) { o.KVDir, o.ContextLength = kv, 256 })
 	}
-	opening := open(path).askAndClose(stored(span(3, 73), 30)) // blocks end at 64, behind the prompt, and at 96
+	opening := open(path).askAndClose(stored(span(3, 73), 30)) // blocks end at 64, after the prompt, and at 96
 	chat := filepath.Join(path, "chat.kv")
 	opened := readFile(t, chat)
 	for _, c := range []struct {
@@ -335,7 +355,7 @@ type stateDevice struct{ forwarder }
 func (stateDevice) ReadBlock([]byte, int, int32) error { return nil }
 func (stateDevice) ReadState([]byte, int32) error      { return nil }
 
-// runSave saves tokens, the first of which are a prompt, with snapshots behind blocks of 32.
+// runSave saves tokens, the first of which are a prompt, with snapshots after blocks of 32.
 func runSave(t *testing.T, d *kvfile.Dir, s *states, tokens []int32, prompt int, meanwhile func()) {
 	t.Helper()
 	wake := make(chan struct{}, 1)

@@ -34,7 +34,7 @@ func TestEngine_ATurnIsOverAfterTwoStepsIfAnotherEngineWaits(t *testing.T) {
 	var table lease.Table
 	mine, other := joinLeases(t, &table), joinLeases(t, &table)
 	l := &loop{options: Options{Leases: mine}}
-	mine.Take(lease.GPU)
+	mine.Take(lease.GPU, func(func(lease.Client) bool) {})
 	for l.turn = range 5 {
 		if l.turnIsOver() {
 			t.Errorf("after %d steps, while nobody waits, the turn is over", l.turn)
@@ -42,7 +42,7 @@ func TestEngine_ATurnIsOverAfterTwoStepsIfAnotherEngineWaits(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		other.Take(lease.GPU)
+		other.Take(lease.GPU, func(func(lease.Client) bool) {})
 		close(done)
 	}()
 	for !mine.Wanted() {

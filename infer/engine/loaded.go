@@ -14,6 +14,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/kvfile"
 	"m40-llm/infer/lease"
@@ -31,7 +32,7 @@ type loadedModel struct {
 	info    device.Info // of those that the model is on, as one
 	forward forwarder
 	plan    placement.Plan
-	draft   *draftModel       // beside it; nil: none
+	draft   *draftModel       // next to it; nil: none
 	head    *headDrafter      // nil: the model has none
 	memory  []infer.MemoryUse // by the plan
 	growth  growth
@@ -57,6 +58,7 @@ type forwarder interface {
 	Vectors(dst []float32, first int) error
 	ReadBlock(dst []byte, group int, id int32) error
 	WriteBlock(group int, id int32, src []byte) error
+	ReleaseBlock(group int, id int32) error
 	BlockBytes() []int
 	CopyState(to, from int32) error
 	StateBytes() int
@@ -119,7 +121,7 @@ func loadModel(ctx context.Context, f *gguf.File, stages []model.Stage, o model.
 func (l *loop) loadFirst() {
 	m, err := l.models.acquire(l.ctx, l.options.Model, "")
 	if err != nil {
-		e := infer.AsError(infer.CodeClosed, err)
+		e := fault.Of(fault.CodeClosed, err)
 		l.notLoaded(l.options.Model, e)
 		l.status.setFailed(e)
 		return
@@ -128,9 +130,9 @@ func (l *loop) loadFirst() {
 	l.switchTo(m)
 }
 
-func (l *loop) notLoaded(name string, e *infer.Error) {
+func (l *loop) notLoaded(name string, e *fault.Error) {
 	level := slog.LevelError
-	if e.Code == infer.CodeClosed {
+	if e.Code == fault.CodeClosed {
 		level = slog.LevelInfo // a stop is no failure
 	}
 	l.options.Logger.Log(l.ctx, level, "model not loaded", "model", name, "code", e.Code, "error", e.Message)
@@ -183,7 +185,7 @@ func (l *loop) apply(s infer.Setup) {
 }
 
 // replace loads m in place of the loaded model.
-func (l *loop) replace(m *openModel) *infer.Error {
+func (l *loop) replace(m *openModel) *fault.Error {
 	l.finishSaves()
 	l.unload(errClosed)
 	begin := l.options.Now()
@@ -203,7 +205,7 @@ func (l *loop) replace(m *openModel) *infer.Error {
 		a.loading += now.Sub(later(begin, a.submitted))
 	}
 	if err != nil {
-		e := infer.AsError(infer.CodeModelFile, err)
+		e := fault.Of(fault.CodeModelFile, err)
 		l.notLoaded(m.info.Name, e)
 		return e
 	}
@@ -223,6 +225,10 @@ func (l *loop) replace(m *openModel) *infer.Error {
 		l.sched.drafters[wayMTP] = r.head
 	}
 	l.status.setReady(r, now.Sub(begin), l.bandwidths[r.metered()])
+	if l.options.GPUs != nil {
+		gpus := l.options.GPUs()
+		l.status.update(func(s *infer.Status) { s.Devices = gpus })
+	}
 	l.options.Logger.Info("model loaded", "model", m.info.Name, "context", r.plan.Context, "cache_blocks", r.plan.GroupBlocks(), "answers", l.sched.limits.Answers, "took", now.Sub(begin))
 	if notices := slices.DeleteFunc([]string{m.notices(), r.info.Notice}, func(s string) bool { return s == "" }); len(notices) > 0 {
 		l.options.Logger.Warn("model loaded with notices", "model", m.info.Name, "notice", strings.Join(notices, "; "))
@@ -253,35 +259,35 @@ func (r *loadedModel) newBlocks(rows int) *blocks {
 	return b
 }
 
-// open opens devices and loads m on them. Where the memory of a device runs out meanwhile, it closes them and tries again with fewer layers
-// there.
+// open opens devices and loads m on them. Where the memory of a device runs out meanwhile, it closes them and tries again with less memory
+// there: with fewer layers or a shorter context.
 func (l *loop) open(m *openModel) (_ *loadedModel, err error) {
 	defer func() {
 		if err != nil {
 			delete(l.kept, m.key()) // nothing is gained by it, and more memory may be free at the next load
 		}
 	}()
-	var first *infer.Error
+	var first *fault.Error
 	for tries := 0; ; tries++ {
 		r, err := l.openOnce(m)
 		short, ok := errors.AsType[*shortage](err)
-		if e, _ := errors.AsType[*infer.Error](err); first != nil && !ok && e != nil && e.Code == infer.CodeMemory {
+		if e, _ := errors.AsType[*fault.Error](err); first != nil && !ok && e != nil && e.Code == fault.CodeMemory {
 			return nil, first // e would have what is kept free
 		}
 		if !ok {
 			return r, err
 		}
 		first = cmp.Or(first, short.reason)
-		if !l.keepFree(m, short, tries) {
+		if l.options.WholePlan || !l.keepFree(m, short, tries) {
 			return nil, first
 		}
-		l.options.Logger.Warn("memory ran out while the model was loaded; fewer layers are tried", "model", m.info.Name, "device", short.device, "kept_free", l.kept[m.key()][short.device], "error", short.reason.Message)
+		l.options.Logger.Warn("memory ran out while the model was loaded; it is tried with less", "model", m.info.Name, "device", short.device, "kept_free", l.kept[m.key()][short.device], "error", short.reason.Message)
 	}
 }
 
 // shortage is the error of a load for which the memory of a device did not suffice, although m fits by the plan.
 type shortage struct {
-	reason *infer.Error
+	reason *fault.Error
 	device int   // of placed.devices
 	layer  int64 // bytes of the largest layer there
 	memory int64 // free bytes by the plan
@@ -307,16 +313,16 @@ func (l *loop) keepFree(m *openModel, s *shortage, tries int) bool {
 	return true
 }
 
-// openOnce opens devices and loads m on them. Its error is a *shortage if the memory of one with a memory of its own ran out.
+// openOnce opens devices and loads m on them. Its error is a *shortage if the memory of one ran out.
 func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 	var p placed
-	l.sched.limits = l.limitsOf(m)
+	l.sched.limits = limits(l.setupOf(m).Steps)
 	draft, why := l.draftsFor(m)
 	head, noHead := l.headOptions(m)
 	if why == "" {
 		why = noHead
 	}
-	p.draft, p.head = draft, head
+	p.draft, p.head, p.tower.wanted = draft, head, m.vision != nil
 	defer func() {
 		if r == nil { // an error, or a panic
 			l.close(p.devices)
@@ -331,8 +337,22 @@ func (l *loop) openOnce(m *openModel) (r *loadedModel, err error) {
 			why = "no tokens are drafted: the model and its multi-token prediction block do not fit on one device"
 		}
 		l.close(p.devices)
-		p = placed{draft: draft}
+		p = placed{draft: draft, tower: plannedTower{wanted: p.tower.wanted}}
 		err = l.place(m, &p)
+	}
+	if divided := func() bool { return err != nil || len(p.plan.Stages) > 1 || p.plan.Experts.Layers > 0 }; p.tower.bytes.Total() > 0 && l.options.Among <= 1 && divided() {
+		// A tower makes a model that fits on one device take no other. One that takes several anyway keeps it.
+		with, fits := p.tower, err == nil
+		place := func(tower plannedTower) {
+			l.close(p.devices)
+			p = placed{draft: draft, head: p.head, tower: tower}
+			err = l.place(m, &p)
+		}
+		m.vision.leaveFirst()
+		place(plannedTower{why: fmt.Sprintf("the model leaves no room for the %s that they need on its GPU", units.ByteSize(with.bytes.Total()))})
+		if fits && divided() {
+			place(plannedTower{wanted: true})
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -364,23 +384,25 @@ type placed struct {
 	head      model.HeadOptions // zero: none is loaded
 	draft     *openModel        // that gets a part of the first device; nil: none
 	converted string            // which weights are converted for a device, as a sentence; empty: none
+	tower     plannedTower
 }
 
 // place opens devices for m and plans it on them, with the first format of the KV cache with which the whole context fits, else with the
 // last one that the devices have.
 func (l *loop) place(m *openModel, p *placed) error {
 	asked, whole := *p, m.config.ContextLength
-	if context := l.contextOf(m); context > 0 {
+	if context := l.setupOf(m).Context; context > 0 {
 		whole = min(whole, context)
 	}
 	try := func(cache device.CacheType) error {
 		l.close(p.devices)
-		*p, l.cache, l.sched.limits = asked, cache, l.limitsOf(m)
+		*p, l.cache = asked, cache
+		l.sched.limits = limits(l.setupOf(m).Steps)
 		return l.placeOnDevices(m, p)
 	}
 	first := l.caches[0]
 	err := try(first)
-	short := err == nil && p.plan.Context < whole || err != nil && infer.AsError(infer.CodeInternal, err).Code == infer.CodeMemory
+	short := err == nil && p.plan.Context < whole || err != nil && fault.Of(fault.CodeInternal, err).Code == fault.CodeMemory
 	if short && len(l.caches) > 1 && l.cacheOf(m) == first {
 		if smaller := l.caches[1]; try(smaller) == nil {
 			p.addNotice(fmt.Sprintf("the KV cache is %s, because the whole context does not fit with %s", smaller, first))
@@ -404,7 +426,7 @@ func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 	sum := placement.ModelOf(m.config, cache)
 	for dev, err := range l.options.devices(m.file) {
 		if err != nil {
-			return infer.Errorf(infer.CodeDevice, "cannot open the device: %s", err)
+			return fault.Errorf(fault.CodeDevice, "cannot open the device: %s", err)
 		}
 		if m.device != "" && dev.Info().Kind != m.device {
 			l.close([]device.Device{dev})
@@ -412,7 +434,7 @@ func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 		}
 		p.devices = append(p.devices, dev)
 		if err := m.config.Check(dev, cache); err != nil {
-			return infer.Errorf(infer.CodeDevice, "cannot load model %q: %s", m.info.Name, err)
+			return fault.Errorf(fault.CodeDevice, "cannot load model %q: %s", m.info.Name, err)
 		}
 		size, err := l.sizeBeside(p, m, dev, len(sizes))
 		if err != nil {
@@ -448,17 +470,18 @@ func (l *loop) placeOnDevices(m *openModel, p *placed) error {
 		}
 	}
 	if reason == nil {
-		return infer.Invalid("against_device", "this server computes on no %s", m.device)
+		return fault.Invalid("against_device", "this server computes on no %s", m.device)
 	}
 	if most := l.options.MemoryLimit; most > 0 {
-		return infer.Errorf(infer.CodeMemory, "%s; models may take %s of main memory", reason, units.ByteSize(most))
+		return fault.Errorf(fault.CodeMemory, "%s; models may take %s of main memory", reason, units.ByteSize(most))
 	}
-	return infer.Errorf(infer.CodeMemory, "%s", reason)
+	return fault.Errorf(fault.CodeMemory, "%s", reason)
 }
 
 // placementLimits returns the limits of the plan of m for steps of rows rows.
 func (l *loop) placementLimits(m *openModel, rows int) placement.Limits {
-	return placement.Limits{Context: l.contextOf(m), Answers: l.answersOf(m), Rows: rows, Among: l.options.Among}
+	s := l.setupOf(m)
+	return placement.Limits{Context: s.Context, Answers: s.Answers, Rows: rows, Among: l.options.Among}
 }
 
 // placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
@@ -512,7 +535,7 @@ func whyInFile(f *gguf.File, size placement.Device) string {
 // addShortage adds to the notice of p what was kept free, because it had run out.
 func (l *loop) addShortage(m *openModel, p *placed) {
 	for i, size := range p.sizes {
-		if kept := l.kept[m.key()][i]; kept > 0 && size.Dedicated {
+		if kept := l.kept[m.key()][i]; kept > 0 {
 			notice := fmt.Sprintf("the memory of %s ran out while the model was loaded, so %s more of it are left free", size.Name, units.ByteSize(kept))
 			p.info.Notice = strings.TrimPrefix(p.info.Notice+"; "+notice, "; ")
 		}
@@ -522,8 +545,16 @@ func (l *loop) addShortage(m *openModel, p *placed) {
 // sizeBeside is sizeOn, but the device also has the head of m, and the first one its draft model, if it has one.
 func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (placement.Device, error) {
 	size, err := l.sizeOn(m, dev, i)
-	if err != nil || size.Memory == 0 {
+	if err != nil {
 		return size, err
+	}
+	if i == 0 && p.tower.wanted {
+		if size.Memory, err = l.leaveRoomForTower(p, m, dev, size.Memory); err != nil {
+			p.tower = plannedTower{why: err.Error()}
+		}
+	}
+	if size.Memory == 0 {
+		return size, nil
 	}
 	size.Memory = max(size.Memory-l.headBytes(m, dev, p.head), 1)
 	draft := p.draft
@@ -532,7 +563,7 @@ func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (pl
 	}
 	needs, _, err := l.draftNeeds(draft, dev, m.config.ContextLength)
 	if err != nil {
-		return size, infer.Errorf(infer.CodeModelFile, "cannot load the draft model %q: %s", draft.info.Name, err)
+		return size, fault.Errorf(fault.CodeModelFile, "cannot load the draft model %q: %s", draft.info.Name, err)
 	}
 	size.Memory = max(size.Memory-needs, 1)
 	return size, nil
@@ -542,13 +573,13 @@ func (l *loop) sizeBeside(p *placed, m *openModel, dev device.Device, i int) (pl
 func (l *loop) sizeOn(m *openModel, dev device.Device, i int) (placement.Device, error) {
 	size, err := placement.DeviceOf(m.file, m.config, dev, l.cacheOf(m), placement.StepLimits(l.sched.limits))
 	if err != nil {
-		return size, infer.Errorf(infer.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
-	}
-	if kept := l.kept[m.key()][i]; kept > 0 && size.Dedicated {
-		size.Memory = max(size.Memory-kept, 1)
+		return size, fault.Errorf(fault.CodeModelFile, "cannot load model %q: %s", m.info.Name, err)
 	}
 	if most := l.options.MemoryLimit; most > 0 && !size.Dedicated && (size.Memory == 0 || most < size.Memory) {
 		size.Memory = most
+	}
+	if kept := l.kept[m.key()][i]; kept > 0 && size.Memory > 0 {
+		size.Memory = max(size.Memory-kept, 1)
 	}
 	return size, nil
 }
@@ -642,10 +673,8 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	}
 	compiled := p.stages[0].Device.Info() // with what is known since its programs were compiled
 	info.Decode, info.DecodeReason = compiled.Decode, compiled.DecodeReason
-	if m.vision != nil && info.Kind == "cuda" {
-		info.Notice = strings.TrimPrefix(info.Notice+"; pictures are encoded on the CPU", "; ")
-	}
 	r := &loadedModel{model: m, devices: p.devices, info: info, forward: forward, plan: p.plan, memory: memoryOf(p.plan, p.devices)}
+	l.setTower(r, m, p)
 	r.head = l.newHeadDrafter(r, p.head)
 	if r.packing.missing, err = forward.Pack(0); err != nil {
 		return nil, err
@@ -676,19 +705,22 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 	return r, nil
 }
 
-// loadError returns the error of a load for people, a *shortage if the memory of a device of its own ran out.
+// loadError returns the error of a load for people, a *shortage if the memory of a device ran out.
 func loadError(m *openModel, p placed, err error) error {
-	code := infer.CodeModelFile
-	if errors.Is(err, device.ErrFailed) {
-		code = infer.CodeDevice
+	code := fault.CodeModelFile
+	switch {
+	case errors.Is(err, device.ErrMemory):
+		code = fault.CodeMemory
+	case errors.Is(err, device.ErrFailed):
+		code = fault.CodeDevice
 	}
-	e := infer.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
+	e := fault.Errorf(code, "cannot load model %q: %s", m.info.Name, err)
 	failed, ok := errors.AsType[*model.DeviceError](err)
 	if !ok || !errors.Is(err, device.ErrMemory) {
 		return e
 	}
 	i := slices.Index(p.devices, failed.Device)
-	if i < 0 || !p.sizes[i].Dedicated {
+	if i < 0 {
 		return e
 	}
 	size := p.sizes[i]
@@ -709,7 +741,7 @@ func (l *loop) progress(m *openModel, p model.Progress) {
 
 // unload ends the running answers with err and closes the devices. It does nothing if no model is
 // loaded.
-func (l *loop) unload(err *infer.Error) {
+func (l *loop) unload(err *fault.Error) {
 	l.kv.abandon()
 	l.flights, l.collected = nil, time.Time{}
 	l.endTurn()

@@ -42,7 +42,7 @@ func (l *lookup) draft(tokens []int32, most int) []int32 {
 	right := l.learn(tokens)
 	l.index(tokens)
 	if right && l.at > 0 {
-		l.at += len(tokens) - l.from // what was copied goes on there, though its last tokens may occur again behind it
+		l.at += len(tokens) - l.from // what was copied goes on there, though its last tokens may occur again after it
 	} else {
 		l.at = l.find(tokens)
 	}
@@ -55,12 +55,6 @@ func (l *lookup) draft(tokens []int32, most int) []int32 {
 		l.guess = append(l.guess, tokens[l.at+i%(len(tokens)-l.at)]) // a repetition goes on
 	}
 	return l.guess[:most]
-}
-
-// due reports whether a draft for tokens would not be empty, so that it is worth more than a step ahead. It learns from tokens as draft does.
-func (l *lookup) due(tokens []int32) bool {
-	l.draft(tokens, 0)
-	return l.at > 0 && l.trust > 0
 }
 
 // learn compares the last guess with what followed, and reports whether that began as guessed. Each right token is

@@ -38,7 +38,7 @@ func TestLookup_DraftsGrowWhileTheyAreRight(t *testing.T) {
 	follow(3)
 	expect(4)
 	follow(4)
-	follow(5) // the guess behind a draft counts too
+	follow(5) // the guess after a draft counts too
 	expect(6, 7, 8)
 	text = append(text, 6, 7, 8, 9)
 	expect(10, 11, 12, 13, 14, 15, 16)

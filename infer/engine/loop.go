@@ -2,14 +2,17 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
+	"m40-llm/infer/lease"
 	"m40-llm/infer/model"
+	"m40-llm/infer/record"
 )
 
 // loop owns the devices, the model and all answers, and runs in one goroutine. It never waits for
@@ -29,6 +32,7 @@ type loop struct {
 
 	sched    scheduler
 	answers  map[*sequence]*answer // by sequence, running and waiting
+	jobs     []*towerJob           // to run between steps, the oldest first
 	loaded   *loadedModel
 	flights  []*flight // steps that were submitted and not collected, the oldest first
 	spare    []*flight // to be used again
@@ -40,10 +44,13 @@ type loop struct {
 	vectors  []float32     // of the rows of a text, in the step
 	setup    *infer.Setup  // to reload the model with when no answer runs; nil: none
 
+	comparing sync.WaitGroup // goroutines of comparisons
+
 	steps      int                      // that were collected
 	stepBytes  int64                    // that the last one read from memory; 0: not known, or it read prompts too
 	turn       int                      // that were submitted since the devices were taken from another engine
 	collected  time.Time                // when the last one was, if the loop has not waited since; else zero
+	shrunk     time.Time                // when the engine looked last whether the KV cache has to shrink
 	kept       map[string]map[int]int64 // by model and device, bytes that plans leave free because they were missing; see keepFree
 	bandwidths map[string]float64       // measured read bandwidth by loadedModel.metered, bytes per second; 0: it cannot be measured
 }
@@ -55,15 +62,17 @@ func (l *loop) run() {
 	}
 	for l.receive() {
 		if err := contain(l.options.Logger, l.iterate); err != nil {
-			l.restart(infer.AsError(infer.CodeInternal, err))
+			l.restart(fault.Of(fault.CodeInternal, err))
 		}
 	}
+	l.refuseJobs()
 	l.finishSaves()
 	l.unload(errClosed)
 	for len(l.sched.waiting) > 0 {
 		l.end(l.answers[l.sched.waiting[0]], errClosed, true)
 	}
 	l.kv.running.Wait()
+	l.comparing.Wait()
 }
 
 // finishSaves waits a moment for KV caches that are being written to files.
@@ -79,10 +88,11 @@ func (l *loop) receive() bool {
 	for {
 		closed := l.takeRequests()
 		l.status.setCounts(len(l.sched.running), len(l.sched.waiting))
+		l.status.setDrain(l.sched.drainSteps(l.remaining))
 		if closed {
 			return false
 		}
-		if !l.stalled && (len(l.sched.running)+len(l.sched.waiting)+len(l.flights) > 0 || l.setup != nil || l.kv.active()) || l.packs() {
+		if !l.stalled && l.busy() || l.packs() || len(l.jobs) > 0 {
 			return true
 		}
 		l.idle()
@@ -90,15 +100,21 @@ func (l *loop) receive() bool {
 	}
 }
 
+// busy reports whether there is something to compute, to load or to store.
+func (l *loop) busy() bool {
+	return len(l.sched.running)+len(l.sched.waiting)+len(l.flights) > 0 || l.setup != nil || l.kv.active() || l.packs()
+}
+
 // idle waits until the inbox wakes the loop. If no request comes for a while, it measures the bandwidth of
-// the memory, once for each model on a device; if none comes for the time of KeepAlive, it unloads the model.
+// the memory, once for each model on a device; if none comes for the time of KeepAlive, it unloads the model. Meanwhile the
+// KV cache shrinks where memory becomes short.
 func (l *loop) idle() {
 	l.collected = time.Time{}
 	if l.loaded == nil || l.stalled {
 		<-l.inbox.wake
 		return
 	}
-	var measure, unload <-chan time.Time
+	var measure, unload, shrink <-chan time.Time
 	if l.steps > 0 && l.meter() != nil {
 		timer := time.NewTimer(l.options.measureAfter)
 		defer timer.Stop()
@@ -111,14 +127,28 @@ func (l *loop) idle() {
 		l.status.setUnload(l.options.Now().Add(l.keepAlive))
 		defer l.status.setUnload(time.Time{})
 	}
-	select {
-	case <-l.inbox.wake:
-	case <-measure:
-		l.measure()
-	case <-unload:
-		l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.keepAlive)
-		l.unload(errClosed)
-		l.status.setUnloaded()
+	if l.unusedCache() {
+		ticker := time.NewTicker(l.options.shrinkEvery)
+		defer ticker.Stop()
+		shrink = ticker.C
+	}
+	for {
+		select {
+		case <-l.inbox.wake:
+		case <-measure:
+			l.measure()
+		case <-shrink:
+			if err := l.shrinkCache(); err != nil {
+				l.restart(deviceError(err))
+				return
+			}
+			continue
+		case <-unload:
+			l.options.Logger.Info("model unloaded", "model", l.loaded.model.info.Name, "unused_for", l.keepAlive)
+			l.unload(errClosed)
+			l.status.setUnloaded()
+		}
+		return
 	}
 }
 
@@ -138,7 +168,8 @@ func keepTime(seconds float64) time.Duration {
 }
 
 func (l *loop) takeRequests() (closed bool) {
-	fresh, setup, keep, closed := l.inbox.take()
+	fresh, setup, keep, jobs, closed := l.inbox.take()
+	l.jobs = append(l.jobs, jobs...)
 	if keep != nil && l.loaded != nil {
 		l.setKeepAlive(*keep)
 	}
@@ -158,7 +189,7 @@ func (l *loop) takeRequests() (closed bool) {
 // fit ends an answer whose prompt is too long for the loaded model. If the KV cache of its chat is stored,
 // fit begins to restore it.
 func (l *loop) fit(a *answer) {
-	if err := a.fit(l.loaded.plan.Context); err != nil {
+	if err := a.kind.fit(a, l.loaded.plan.Context); err != nil {
 		l.end(a, err, true)
 		return
 	}
@@ -170,10 +201,22 @@ func (l *loop) fit(a *answer) {
 }
 
 // iterate copies some weights, loads the model that is wanted, if another one is loaded, or computes a step: submit -> collect -> deliver.
-// Between the first two, steps ahead are submitted.
+// Between the first two, steps ahead are submitted. After all of this it runs a job.
 func (l *loop) iterate() error {
 	l.dropCancelled()
+	l.settleComparisons()
 	defer l.endTurn()
+	if l.busy() {
+		if err := l.work(); err != nil {
+			return err
+		}
+	}
+	l.runJob()
+	return nil
+}
+
+// work is iterate without jobs.
+func (l *loop) work() error {
 	if l.packs() {
 		l.takeTurn()
 		return l.pack()
@@ -196,8 +239,17 @@ func (l *loop) iterate() error {
 
 // takeTurn waits until the devices of the loaded model are this engine's.
 func (l *loop) takeTurn() {
-	if l.options.Leases != nil && l.options.Leases.Take(l.loaded.leased()) {
+	if l.options.Leases != nil && l.options.Leases.Take(l.loaded.leased(), l.clients) {
 		l.turn, l.collected = 0, time.Time{} // the wait is not part of a step
+	}
+}
+
+// clients yields the client of each running answer.
+func (l *loop) clients(yield func(lease.Client) bool) {
+	for _, q := range l.sched.running {
+		if !yield(lease.ClientOf(q.client)) {
+			return
+		}
 	}
 }
 
@@ -235,6 +287,11 @@ func (l *loop) plan() ([]scheduled, error) {
 	}
 	if l.loaded != nil {
 		l.loaded.growth.refused = false
+		if l.options.Now().Sub(l.shrunk) >= l.options.shrinkEvery && l.unusedCache() {
+			if err := l.shrinkCache(); err != nil {
+				return nil, deviceError(err)
+			}
+		}
 	}
 	begin := l.options.Now()
 	plan := l.sched.schedule()
@@ -245,7 +302,7 @@ func (l *loop) plan() ([]scheduled, error) {
 	}
 	l.reportPositions()
 	if len(plan) == 0 {
-		l.stalled = !moved && l.kv.active()
+		l.stalled = !moved && (l.kv.active() || l.sched.pauses())
 		l.endStarved()
 	}
 	return plan, nil
@@ -349,7 +406,7 @@ func (l *loop) collect() error {
 		if len(counted) > 0 && counted[0].seq == part.seq {
 			a := l.answers[part.seq]
 			before := a.length()
-			accepted, err := l.deliver(a, part, results[:n], now, settledStep{without, between})
+			accepted, err := a.kind.deliver(l, a, part, results[:n], now, settledStep{without, between})
 			if err == nil {
 				err = l.observe(f, part, row, part.rows+accepted)
 			}
@@ -412,7 +469,7 @@ func (l *loop) fill(f *flight) {
 		q, from := plan[i].seq, plan[i].from
 		l.sched.blocks.write(&q.table, from, from+plan[i].rows+len(plan[i].draft))
 		for pos := from; pos < from+plan[i].rows; pos++ {
-			if f.ahead || l.answers[q].needsLogits(pos) {
+			if f.ahead || l.answers[q].kind.needs(l.answers[q], pos) {
 				b.Out = append(b.Out, int32(len(b.Tokens)))
 			}
 			id := int32(0) // of a step ahead: not known
@@ -440,61 +497,11 @@ func (l *loop) fill(f *flight) {
 	}
 }
 
-// deliver gives an answer its results of the step, whose last rows are those of draft. It returns the
-// errors of the device. Logits that are not finite end this answer alone, and the cache drops what it
-// computed.
-func (l *loop) deliver(a *answer, part scheduled, results []model.Result, now time.Time, took settledStep) (accepted int, err error) {
-	if a.embedding != nil {
-		return 0, l.deliverVectors(a, results)
-	}
-	a.reportPrefill()
-	var done *infer.Done
-	draft := part.draft
-	before, drafted := a.last, len(a.tokens)
-	for _, result := range results {
-		if i := int(result.Pos) - drafted; i >= 0 {
-			if done != nil || len(a.tokens) != int(result.Pos)+1 || a.tokens[result.Pos] != draft[i] {
-				break
-			}
-			accepted++
-		}
-		known, err := l.loaded.row(result.Row)
-		if err != nil {
-			return 0, err
-		}
-		if a.scores(int(result.Pos)) {
-			err = a.score(known)
-		} else {
-			done, err = a.next(known, now)
-		}
-		if unread, ok := errors.AsType[*readError](err); ok {
-			return 0, unread.error
-		}
-		if err != nil {
-			l.end(a, samplingError(err), false)
-			return 0, nil
-		}
-	}
-	l.countReads(a, before, now)
-	if a.drafts != nil && took.without > 0 {
-		a.drafts.settle(len(a.tokens)-drafted, took)
-	}
-	if len(draft) > 0 {
-		l.sched.accept(part, accepted)
-		l.options.onDraft(drafted, draft, accepted)
-	}
-	l.sched.rewind(a.sequence)
-	if done == nil && a.missing() == 0 {
-		done = a.endIfFull()
-	}
-	if done != nil && a.comparison != nil && !a.comparison.isSecond() {
-		l.scoreWithNext(a)
-	} else if done != nil {
-		l.lengths.add(a.length())
-		a.finish(done, l.loaded.receipt, now)
-		l.end(a, nil, true)
-	}
-	return accepted, nil
+// finish ends an answer with its done event.
+func (l *loop) finish(a *answer, done *infer.Done, r record.Receipt, now time.Time) {
+	l.lengths.add(a.length())
+	a.finish(done, r, now)
+	l.end(a, nil, true)
 }
 
 // observe gives the head of the model, if it has one, the states of n rows of part, the first of which is row row of f.
@@ -522,8 +529,7 @@ func (l *loop) end(a *answer, err error, keep bool) {
 	l.status.setCounts(len(l.sched.running), len(l.sched.waiting))
 	delete(l.answers, a.sequence)
 	l.models.release(a.model)
-	a.comparison.close(l.models)
-	if a.embedding.isLast() {
+	if a.kind.close() {
 		l.inbox.leave(a.client)
 	}
 	if a.done != nil { // last: a client that knows of the end may read the status
@@ -540,6 +546,12 @@ func (l *loop) dropCancelled() {
 	}
 }
 
+// remaining returns how many more tokens to expect of the answer of q.
+func (l *loop) remaining(q *sequence) int {
+	a := l.answers[q]
+	return l.lengths.expected(a.limit - a.length())
+}
+
 // reportPositions sends those who wait their new position in the queue, and how long they are
 // expected to wait. An answer that has begun and was preempted gets none: it just pauses.
 func (l *loop) reportPositions() {
@@ -547,10 +559,7 @@ func (l *loop) reportPositions() {
 		return
 	}
 	perStep := l.status.stepTime()
-	outlook := l.sched.outlook(func(q *sequence) int {
-		a := l.answers[q]
-		return l.lengths.expected(a.limit - a.length())
-	})
+	outlook := l.sched.outlook(l.remaining)
 	var last time.Duration
 	for i, q := range l.sched.waiting {
 		steps, known := outlook.steps(q)
@@ -560,7 +569,7 @@ func (l *loop) reportPositions() {
 		}
 		now := infer.Queued{Position: i + 1}
 		if known {
-			last = roughly(time.Duration(steps) * perStep)
+			last = infer.Roughly(time.Duration(steps) * perStep)
 			now.WaitS = last.Seconds()
 		}
 		if a.queue != now {
@@ -574,7 +583,7 @@ func (l *loop) reportPositions() {
 // restart ends the running answers after a failure that leaves the device or the block manager in
 // an unknown state, and loads the model again. If that fails too, it gives up until the next
 // request.
-func (l *loop) restart(e *infer.Error) {
+func (l *loop) restart(e *fault.Error) {
 	l.options.Logger.Error("step failed", "code", e.Code, "error", e.Message)
 	if l.loaded == nil {
 		l.unload(e)
@@ -582,7 +591,7 @@ func (l *loop) restart(e *infer.Error) {
 	}
 	m := l.models.retain(l.loaded.model)
 	defer l.models.release(m)
-	if e.Code == infer.CodeModelFile {
+	if e.Code == fault.CodeModelFile {
 		l.models.forget(m)
 		m.readErr = e
 	}
@@ -598,7 +607,7 @@ func (l *loop) restart(e *infer.Error) {
 }
 
 // giveUp sets the status to failed with e, and ends the answers that wait for m.
-func (l *loop) giveUp(m *openModel, e *infer.Error) {
+func (l *loop) giveUp(m *openModel, e *fault.Error) {
 	l.status.setFailed(e)
 	for _, a := range l.waitingFor(m) {
 		l.end(a, e, true)
@@ -614,6 +623,6 @@ func (l *loop) waitingFor(m *openModel) (list []*answer) {
 	return list
 }
 
-func deviceError(err error) *infer.Error {
-	return infer.AsError(infer.CodeDevice, fmt.Errorf("the device failed: %w", err))
+func deviceError(err error) *fault.Error {
+	return fault.Of(fault.CodeDevice, fmt.Errorf("the device failed: %w", err))
 }

@@ -19,6 +19,7 @@ import (
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -127,8 +128,8 @@ func TestRealModel_AFileThatIsCutShortInUseEndsTheAnswerOnly(t *testing.T) {
 	if err := os.Truncate(path, 4096); err != nil {
 		t.Fatal(err)
 	}
-	if a := b.ask(request(span(3, 43), 2)); a.code() != infer.CodeModelFile {
-		t.Errorf("error %v, want %s", a.err, infer.CodeModelFile)
+	if a := b.ask(request(span(3, 43), 2)); a.code() != fault.CodeModelFile {
+		t.Errorf("error %v, want %s", a.err, fault.CodeModelFile)
 	}
 }
 
@@ -372,7 +373,7 @@ func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
 			})
 			a := b.ask(r)
 			if !c.host {
-				if failed, _ := errors.AsType[*infer.Error](a.err); failed == nil || failed.Code != infer.CodeDevice || !strings.Contains(failed.Message, c.says) {
+				if failed, _ := errors.AsType[*fault.Error](a.err); failed == nil || failed.Code != fault.CodeMemory || !strings.Contains(failed.Message, c.says) {
 					t.Errorf("got %v, want the error of the load", a.err)
 				}
 			} else if a.err != nil || !reflect.DeepEqual(a.tokens, whole.tokens) {
@@ -384,6 +385,73 @@ func TestRealModel_ADeviceThatRunsOutOfMemoryGetsFewerLayers(t *testing.T) {
 			b.Close()
 			if opened < 2 || closed != opened {
 				t.Errorf("%d devices were opened and %d closed", opened, closed)
+			}
+		})
+	}
+}
+
+// reluctantHost has main memory whose first allocations the system refuses.
+type reluctantHost struct {
+	smallDevice
+	refuses *int // uploads that fail
+}
+
+func (d reluctantHost) Info() device.Info {
+	info := d.smallDevice.Info()
+	info.Dedicated = false
+	return info
+}
+
+func (d reluctantHost) Upload(t gguf.Type, rows, cols int, data []byte) (device.Tensor, error) {
+	if *d.refuses > 0 {
+		*d.refuses--
+		return device.Tensor{}, fmt.Errorf("no memory: %w", device.ErrMemory)
+	}
+	return d.Device.Upload(t, rows, cols, data)
+}
+
+func TestRealModel_MainMemoryThatIsRefusedMakesTheContextShorter(t *testing.T) {
+	file := gguftest.TinyLlama(gguftest.Llama{Layers: 4, Context: 1 << 18})
+	f, _ := parse(t, file)
+	for name, c := range map[string]struct {
+		refuses int
+		whole   bool
+		says    string // the device's notice, or the error
+	}{
+		"twice":  {refuses: 2, says: "the memory of a small device ran out while the model was loaded"},
+		"always": {refuses: 1000, says: "no memory"},
+		"once, where others can be unloaded first": {refuses: 1, whole: true, says: "no memory"},
+		"never": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			closed := 0
+			b := &bench{t: t, files: map[string][]byte{"m": file}}
+			e, err := Open(Options{
+				Catalog: catalog{b}, Model: "m", ChunkRows: 8, Parallel: 2, WholePlan: c.whole,
+				OpenDevice: func(*gguf.File) (device.Device, error) {
+					return reluctantHost{smallDevice{ref.New(), weightBytes(t, f) + 400<<20, &closed}, &c.refuses}, nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { e.Close() })
+			b.Engine = e
+			a := b.ask(request(span(3, 23), 4))
+			s := b.Status()
+			switch {
+			case c.refuses > 0 || c.whole:
+				if failed, _ := errors.AsType[*fault.Error](a.err); failed == nil || failed.Code != fault.CodeMemory || !strings.Contains(failed.Message, c.says) {
+					t.Errorf("got %v, want the error of the load", a.err)
+				}
+			case a.err != nil:
+				t.Fatal(a.err)
+			case !strings.Contains(s.Device.Notice, c.says) || (c.says != "") != strings.Contains(s.Device.Notice, "ran out"):
+				t.Errorf("it runs on %+v, want %q", s.Device, c.says)
+			default:
+				if shorter := s.ContextLength < 1<<18; shorter != (c.says != "") {
+					t.Errorf("the context is %d", s.ContextLength)
+				}
 			}
 		})
 	}

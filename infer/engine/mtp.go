@@ -9,9 +9,9 @@ import (
 	"m40-llm/infer/model"
 )
 
-// The multi-token prediction block of a file, a head (model.Head), guesses a token from the state of the model behind the last token that was
+// The multi-token prediction block of a file, a head (model.Head), guesses a token from the state of the model after the last token that was
 // computed, and the token that follows it; and further ones from its own states. It reads pairs of them, of the last headPrompt tokens of a prompt
-// and of the answer: the state of each position with the token behind it. Its K and V at position i are those of pair i
+// and of the answer: the state of each position with the token after it. Its K and V at position i are those of pair i
 // from the first one that it has read. Where states are missing, because a prefix was cached or steps were computed ahead, it
 // begins again; that changes what it guesses, and no answer.
 
@@ -46,7 +46,7 @@ type readPairs struct {
 	slot   int
 	first  int         // position of the first pair
 	done   int         // pairs that were read
-	states [][]float32 // of the positions behind those
+	states [][]float32 // of the positions after those
 }
 
 // end returns the first position whose state is not known.
@@ -221,7 +221,7 @@ func (d *headDrafter) draft(asks []*draftAsk) error {
 	return nil
 }
 
-// readUp reads the pairs that are new, and takes the first token of each draft. It returns the state of the head behind each.
+// readUp reads the pairs that are new, and takes the first token of each draft. It returns the state of the head after each.
 func (d *headDrafter) readUp(asks []*draftAsk) (last [][]float32, err error) {
 	last = make([][]float32, len(asks))
 	for done := 0; done < len(asks); {
@@ -278,7 +278,7 @@ func (d *headDrafter) add(r *readPairs, from int, tokens []int32, states [][]flo
 	b.Tables[0], b.States = append(b.Tables[0], table), append(b.States, 0)
 }
 
-// forward computes the batch, adds a token to the draft of each of asks, those with logits, and returns the states behind them.
+// forward computes the batch, adds a token to the draft of each of asks, those with logits, and returns the states after them.
 func (d *headDrafter) forward(asks []*draftAsk) (states [][]float32, err error) {
 	if err := d.head.Forward(&d.batch, d.input); err != nil {
 		return nil, err

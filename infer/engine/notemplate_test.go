@@ -7,8 +7,8 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/gguf/gguftest"
-	"m40-llm/infer/talk"
 )
 
 func TestMarkersOfATemplateThatWasChosenEndAnAnswer(t *testing.T) {
@@ -59,7 +59,7 @@ func TestMarkersOfATemplateThatWasChosenEndAnAnswer(t *testing.T) {
 			if text.String() != c.want || done.Reason != c.reason || done.StopString != c.stop {
 				t.Errorf("got %q, %s, stop string %q; want %q, %s, %q", text.String(), done.Reason, done.StopString, c.want, c.reason, c.stop)
 			}
-			if slices.Contains(done.Notes, talk.NoTemplate) != c.hasNotice {
+			if slices.Contains(done.Notes, chatformat.NoTemplate) != c.hasNotice {
 				t.Errorf("the notes are %q", done.Notes)
 			}
 		})

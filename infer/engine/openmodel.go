@@ -15,11 +15,12 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/picture"
-	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -33,7 +34,7 @@ type openModel struct {
 	file        *gguf.File
 	config      model.Config
 	tokenizer   *tokenizer.Tokenizer
-	format      *talk.Format
+	format      *chatformat.Format
 	constraints *constraints
 	classifier  *model.Classifier // of a model that ranks documents; else nil
 	rankParts   []rankPart        // of its template for a query and a document; nil: it has none
@@ -42,7 +43,7 @@ type openModel struct {
 
 	hash string // SHA-256 of the file's header and size
 
-	readErr *infer.Error // the file became unreadable; owned by the loop
+	readErr *fault.Error // the file became unreadable; owned by the loop
 
 	users int           // guarded by sources.mu
 	ready chan struct{} // closed when the file is opened or err is set
@@ -68,9 +69,11 @@ type openModels struct {
 	catalog infer.Catalog
 	log     *slog.Logger
 
-	openTower func(*gguf.File) (device.Device, error) // see Options.OpenTower
-	limits    picture.Options                         // see Options.Pictures
-	pictures  *seenPictures
+	openTower    func(*gguf.File) (device.Device, error) // see Options.OpenTower
+	openFirst    func(*gguf.File) (device.Device, error) // see Options.OpenDevice
+	betweenSteps func(ctx context.Context, f func() error) error
+	limits       picture.Options // see Options.Pictures
+	pictures     *seenPictures
 
 	mu   sync.Mutex
 	open map[openName]*openModel // by the requested name, and by the model's own
@@ -99,7 +102,7 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 			if err := m.read(l.catalog); err != nil {
 				return err
 			}
-			m.openVision(l.openTower, l.limits)
+			l.openVision(m)
 			m.info.Vision = m.vision != nil
 			return nil
 		})
@@ -119,7 +122,7 @@ func (l *openModels) acquire(ctx context.Context, name, device string) (*openMod
 	return m, nil
 }
 
-// templateChanged reports whether another chat template was put beside an open model since it was opened.
+// templateChanged reports whether another chat template was put next to an open model since it was opened.
 func (l *openModels) templateChanged(m *openModel) bool {
 	select {
 	case <-m.ready:
@@ -180,7 +183,7 @@ func (l *openModels) withdraw(m *openModel) {
 
 func (m *openModel) read(c infer.Catalog) (err error) {
 	if m.file, m.info, err = c.Open(m.name); err != nil {
-		return infer.AsError(infer.CodeModelFile, err)
+		return fault.Of(fault.CodeModelFile, err)
 	}
 	if m.config, err = model.ReadConfig(m.file); err == nil {
 		m.tokenizer, err = tokenizer.New(m.file)
@@ -189,20 +192,20 @@ func (m *openModel) read(c infer.Catalog) (err error) {
 		err = m.readRanker()
 	}
 	if err != nil {
-		return infer.Errorf(infer.CodeModelFile, "cannot use model %q: %s", m.info.Name, err)
+		return fault.Errorf(fault.CodeModelFile, "cannot use model %q: %s", m.info.Name, err)
 	}
 	m.hash = headerHash(m.file)
 	m.constraints = newConstraints(m)
-	m.format = talk.Read(m.file, m.tokenizer, m.info.ChatTemplate)
+	m.format = chatformat.Read(m.file, m.tokenizer, m.info.ChatTemplate)
 	return nil
 }
 
 // withTemplate returns the model with another chat template, for a preview. The model must have a user as long as that
 // is used.
 func (m *openModel) withTemplate(source string) (*openModel, error) {
-	format := talk.Read(m.file, m.tokenizer, source)
+	format := chatformat.Read(m.file, m.tokenizer, source)
 	if format.TemplateHash() == "" {
-		return nil, infer.Invalid("chat_template", "%s", format.Notice())
+		return nil, fault.Invalid("chat_template", "%s", format.Notice())
 	}
 	return &openModel{name: m.name, info: m.info, file: m.file, config: m.config, tokenizer: m.tokenizer, format: format, vision: m.vision, blind: m.blind}, nil
 }
@@ -234,11 +237,11 @@ func headerHash(f *gguf.File) string {
 
 // prompt is what an answer continues.
 type prompt struct {
-	text   string // the text of tokens; empty if the request gave tokens
-	tokens []int32
-	notes  []string // how it differs from the conversation
-	begun  *reader  // after the tokens of the answer that is continued; nil: a new answer
-	public int      // leading tokens that say nothing of the request; see publicTokens
+	text      string // the text of tokens; empty if the request gave tokens
+	tokens    []int32
+	notes     []string // how it differs from the conversation
+	continued *reader  // after the tokens of the answer that is continued; nil: a new answer
+	public    int      // leading tokens that say nothing of the request; see publicTokens
 
 	pictures []pictureSpan
 }
@@ -249,22 +252,25 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 	case len(r.Tokens) > 0:
 		p.tokens = slices.Clone(r.Tokens)
 	case r.Prompt != "":
-		p.text = r.Prompt
-		p.tokens, err = m.tokenizer.Encode(ctx, r.Prompt, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
+		if p.text, err = m.rawPrompt(&r); err != nil {
+			return p, err
+		}
+		p.tokens, err = m.tokenizer.Encode(ctx, p.text, tokenizer.Options{AddSpecial: true, ParseSpecial: true})
 	default:
-		if p = m.resume(ctx, r, now); p.begun == nil {
-			var rendered talk.Prompt
+		if p = m.resume(ctx, r, now); p.continued == nil {
+			var rendered chatformat.Prompt
 			rendered, err = m.conversation(ctx, r, now)
 			p.text, p.tokens, p.notes = rendered.Text, rendered.Tokens, rendered.Notes
 		}
 		p.public = m.publicTokens(ctx, r, p.tokens, now)
 	}
 	if err != nil && ctx.Err() == nil {
-		err = infer.AsError(infer.CodeInternal, err)
+		err = fault.Of(fault.CodeInternal, err)
 	}
 	if err == nil && len(p.tokens) == 0 {
-		err = infer.Invalid("prompt", "the prompt has no tokens")
+		err = fault.Invalid("prompt", "the prompt has no tokens")
 	}
+	p.tokens = append(slices.Clip(p.tokens), r.Answered...)
 	if err == nil {
 		err = inVocabulary("follow", r.Follow, m.config.Vocab)
 	}
@@ -276,7 +282,7 @@ func (m *openModel) prompt(ctx context.Context, r infer.Request, now time.Time) 
 }
 
 // formatOf returns the format of the prompt and the reply of r.
-func (m *openModel) formatOf(r infer.Request) *talk.Format {
+func (m *openModel) formatOf(r infer.Request) *chatformat.Format {
 	hasCalls := slices.ContainsFunc(r.Messages, func(message chat.Message) bool { return len(message.ToolCalls) > 0 || message.Role == "tool" })
 	offersTools := len(r.Tools) > 0 && r.ToolChoice != infer.ToolChoiceNone
 	documents := strings.TrimSpace(string(r.TemplateVars["documents"]))
@@ -293,10 +299,10 @@ func (m *openModel) stops(r infer.Request) []string {
 }
 
 // conversation renders and encodes the messages of r.
-func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (talk.Prompt, error) {
+func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.Time) (chatformat.Prompt, error) {
 	pictures, err := m.picturesOf(&r)
 	if err != nil {
-		return talk.Prompt{}, err
+		return chatformat.Prompt{}, err
 	}
 	if r.ToolChoice == infer.ToolChoiceNone {
 		r.Tools = nil
@@ -306,14 +312,14 @@ func (m *openModel) conversation(ctx context.Context, r infer.Request, now time.
 }
 
 func conversationError(err error) error {
-	if wrong, ok := errors.AsType[*talk.MessageError](err); ok {
-		return infer.Invalid("messages", "%s", wrong)
+	if wrong, ok := errors.AsType[*chatformat.MessageError](err); ok {
+		return fault.Invalid("messages", "%s", wrong)
 	}
-	if failed, ok := errors.AsType[*talk.TemplateError](err); ok {
-		return &infer.Error{Code: infer.CodeTemplate, Message: failed.Error(), Param: "messages"}
+	if failed, ok := errors.AsType[*chatformat.TemplateError](err); ok {
+		return &fault.Error{Code: fault.CodeTemplate, Message: failed.Error(), Param: "messages"}
 	}
-	if errors.Is(err, talk.ErrNoTemplate) {
-		return &infer.Error{Code: infer.CodeTemplate, Message: err.Error()}
+	if errors.Is(err, chatformat.ErrNoTemplate) {
+		return &fault.Error{Code: fault.CodeTemplate, Message: err.Error()}
 	}
 	return err
 }
@@ -330,7 +336,7 @@ func (m *openModel) opening(r infer.Request, prompt string) string {
 func inVocabulary(param string, ids []int32, vocab int) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= vocab {
-			return infer.Invalid(param, "%s: number %d is %d, but the model's tokens are 0 to %d", param, i+1, id, vocab-1)
+			return fault.Invalid(param, "%s: number %d is %d, but the model's tokens are 0 to %d", param, i+1, id, vocab-1)
 		}
 	}
 	return nil

@@ -13,9 +13,10 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
-	"m40-llm/infer/talk"
 )
 
 // countingCatalog serves one file under the names "m" and "alias", and counts how
@@ -31,7 +32,7 @@ func (c *countingCatalog) Models(context.Context) ([]infer.ModelInfo, error) { r
 func (c *countingCatalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	c.opens.Add(1)
 	if name != "m" && name != "alias" {
-		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
+		return nil, infer.ModelInfo{}, fault.Errorf(fault.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(c.file)
 	c.info.Name = "m"
@@ -103,7 +104,7 @@ func TestSource_Prompt(t *testing.T) {
 		request  infer.Request
 		prompt   string
 		first    int32
-		code     infer.ErrorCode
+		code     fault.Code
 		message  string
 	}{
 		{"a conversation is rendered by the file's template", "{{ messages[0].content }}!", false, infer.Request{Messages: user}, "hi!", 3 + 'h', "", ""},
@@ -113,10 +114,10 @@ func TestSource_Prompt(t *testing.T) {
 		{"a raw prompt gets the tokens that the file adds", "", true, infer.Request{Prompt: "<|im_start|>x"}, "<|im_start|>x", 0, "", ""},
 		{"a message is continued", gguftest.ChatML, false, infer.Request{Messages: append(user, chat.Message{Role: "assistant", Content: "yes, "}), Continue: true},
 			"<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes, ", 1, "", ""},
-		{"a refusal by the template is told", "{{ raise_exception('roles must alternate') }}", false, infer.Request{Messages: user}, "", 0, infer.CodeTemplate, "roles must alternate"},
-		{"a template that cannot be read is told", "{% if %}", false, infer.Request{Messages: user}, "", 0, infer.CodeTemplate, "only raw prompts work"},
+		{"a refusal by the template is told", "{{ raise_exception('roles must alternate') }}", false, infer.Request{Messages: user}, "", 0, fault.CodeTemplate, "roles must alternate"},
+		{"a template that cannot be read is told", "{% if %}", false, infer.Request{Messages: user}, "", 0, fault.CodeTemplate, "only raw prompts work"},
 		{"a template that cannot be read does not stop raw prompts", "{% if %}", false, infer.Request{Prompt: "x"}, "x", 3 + 'x', "", ""},
-		{"a prompt that comes to nothing is refused", "{{ '' }}", false, infer.Request{Messages: user}, "", 0, infer.CodeInvalid, "no tokens"},
+		{"a prompt that comes to nothing is refused", "{{ '' }}", false, infer.Request{Messages: user}, "", 0, fault.CodeInvalid, "no tokens"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,7 +131,7 @@ func TestSource_Prompt(t *testing.T) {
 			p, err := m.prompt(t.Context(), tt.request, time.Time{})
 			text, tokens := p.text, p.tokens
 			if tt.code != "" {
-				if e := infer.AsError("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
+				if e := fault.Of("", err); e.Code != tt.code || !strings.Contains(e.Message, tt.message) {
 					t.Errorf("error %+v, want %s with %q", e, tt.code, tt.message)
 				}
 				return
@@ -174,9 +175,9 @@ func TestSource_TellsWhatAFileLeavesOpen(t *testing.T) {
 		says []string
 	}{
 		"nothing":               {whole, nil},
-		"the template":          {bare, []string{talk.NoTemplate}},
+		"the template":          {bare, []string{chatformat.NoTemplate}},
 		"how text is cut":       {withoutPre(whole), []string{"does not name its pre-tokenizer (tokenizer.ggml.pre)"}},
-		"the template and that": {withoutPre(bare), []string{talk.NoTemplate, "; the file does not name its pre-tokenizer"}},
+		"the template and that": {withoutPre(bare), []string{chatformat.NoTemplate, "; the file does not name its pre-tokenizer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newSources(&countingCatalog{file: tt.file})
@@ -250,11 +251,11 @@ func TestRenderPreviewsAnotherChatTemplate(t *testing.T) {
 	}
 	r.ChatTemplate = "{% if %}"
 	_, err = e.Render(t.Context(), r)
-	if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != infer.CodeInvalid || known.Param != "chat_template" {
+	if known, ok := errors.AsType[*fault.Error](err); !ok || known.Code != fault.CodeInvalid || known.Param != "chat_template" {
 		t.Errorf("a template that cannot be parsed: %v", err)
 	}
 	for _, err := range e.Generate(t.Context(), r) {
-		if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != infer.CodeInvalid || known.Param != "chat_template" {
+		if known, ok := errors.AsType[*fault.Error](err); !ok || known.Code != fault.CodeInvalid || known.Param != "chat_template" {
 			t.Errorf("an answer with a template of its own: %v", err)
 		}
 	}

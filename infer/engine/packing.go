@@ -11,9 +11,9 @@ import (
 	"m40-llm/infer/placement"
 )
 
-// Copies of weights that are faster to read are made between steps, if memory has room for them beside the pages of the
+// Copies of weights that are faster to read are made between steps, if memory has room for them alongside the pages of the
 // file: else a model would wait for all of them before its first token. A step that needs a weight before reads it from
-// the file, with the same bits. While nothing is to be computed, the loop does nothing but copy; behind a step it copies
+// the file, with the same bits. While nothing is to be computed, the loop does nothing but copy; after a step it copies
 // for packShare times as long as that took.
 
 const (

@@ -71,12 +71,12 @@ func TestEngine_CopiesWeightsBetweenSteps(t *testing.T) {
 		defer mu.Unlock()
 		order = append(order, what)
 	}
-	held := make(chan struct{})
+	copying, held := make(chan struct{}), make(chan struct{})
 	var hold sync.Once
 	b := packingBench(t, 500, func(b *bench, _ *Options) {
 		b.onStep = func(int, *device.Batch) error { note('s'); time.Sleep(3 * time.Millisecond); return nil }
 		b.onPack = func() error {
-			hold.Do(func() { <-held }) // until the request is there
+			hold.Do(func() { close(copying); <-held }) // until the request is there
 			note('p')
 			return nil
 		}
@@ -84,6 +84,7 @@ func TestEngine_CopiesWeightsBetweenSteps(t *testing.T) {
 	if err := b.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	<-copying // a request that came before would already be in the step, and none would wait below
 	prompt := span(10, 20)
 	r := request(prompt, 20)
 	r.IgnoreEOS = true

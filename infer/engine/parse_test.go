@@ -8,6 +8,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/reply"
 )
@@ -180,7 +181,32 @@ func TestParseReply_RefusesToolsThatAreNone(t *testing.T) {
 	b := parseBench(t, gguftest.ChatML)
 	r := callRequest()
 	r.Tools = json.RawMessage(`[{"type": "function"}]`)
-	if a := b.ask(r); a.code() != infer.CodeInvalid {
+	if a := b.ask(r); a.code() != fault.CodeInvalid {
 		t.Errorf("%v", a.err)
+	}
+}
+
+func TestReasoningBudget_ClosesTheReasoning(t *testing.T) {
+	const marker = "</think>"
+	filler := strings.Repeat("-", len(marker)) // what the model would write where the marker comes
+	for _, c := range []struct {
+		name, template, reply string
+		budget                int
+		want                  heard
+	}{
+		{"that the model opens", gguftest.ChatML, "<think>Hm" + filler + "Hi.", 3, heard{text: "Hi.", reasoning: "Hm", reason: infer.FinishStop}}, // the token that opens it counts
+		{"that the prompt opens, before it begins", gguftest.ChatML + "{% if add_generation_prompt %}<think>\n{% endif %}", filler + "Hi.", 0, heard{text: "Hi.", reason: infer.FinishStop}},
+		{"no earlier than the budget says", gguftest.ChatML, "<think>Hm.</think>Hi.", 50, heard{text: "Hi.", reasoning: "Hm.", reason: infer.FinishStop}},
+		{"and leaves answers without reasoning alone", gguftest.ChatML, "Hi.", 0, heard{text: "Hi.", reason: infer.FinishStop}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := parseBench(t, c.template)
+			b.recite(c.reply)
+			r := callRequest()
+			r.Tools, r.ReasoningBudget = nil, &c.budget
+			if got := hear(t, b.ask(r)); got.text != c.want.text || got.reasoning != c.want.reasoning || got.reason != c.want.reason {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
 	}
 }

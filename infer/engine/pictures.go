@@ -7,15 +7,18 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/picture"
-	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -41,7 +44,7 @@ func (p pictureSpan) vectorsOf(first, n int) []float32 {
 }
 
 // coordinates returns the time, the row and the column of a position. Those of text are the same. A picture of n rows and m columns
-// begins behind the text before, and the text behind it goes on max(n, m) later.
+// begins after the text before, and the text after it goes on max(n, m) later.
 func (q *sequence) coordinates(pos int) [device.MaxAxes]int32 {
 	shift := 0
 	for _, p := range q.pictures {
@@ -140,25 +143,38 @@ type vision struct {
 	hash    string     // of its header and size
 	sees    model.Pictures
 	token   int32 // that stands for each row of a picture
-	prepare *picture.Preprocessor
+	prepare map[chat.Detail]*picture.Preprocessor
+	limits  picture.Options
 
-	turn   chan struct{} // has an element while a picture is encoded; guards what follows
-	open   func(*gguf.File) (device.Device, error)
-	device device.Device // nil: no picture was encoded yet
-	tower  *model.Tower
+	open         func(*gguf.File) (device.Device, error)         // on the CPU
+	openFirst    func(*gguf.File) (device.Device, error)         // on the first device of models; nil: the tower is on the CPU
+	betweenSteps func(ctx context.Context, f func() error) error // runs f in the loop
+	notice       func(why string)                                // logs that a picture is encoded on the CPU
+	planned      atomic.Pointer[towerPlace]                      // by the plan of the model; nil: it was not loaded
+	bytes        map[string]model.TowerBytes                     // that the tower takes, by the name of the device; owned by the loop
+	held         atomic.Int64                                    // bytes that the tower has of the first device
+
+	turn        chan struct{} // has an element while a picture is encoded; guards what follows
+	device      device.Device // nil: no picture was encoded yet
+	tower       *model.Tower
+	at          towerPlace // where it is
+	tooLarge    int        // pixels from which on pictures do not fit on the first device; 0: none was
+	whyTooLarge string
 }
 
 // openVision opens the companion file of m. If it cannot be used, the model reads text alone, and blind says why.
-func (m *openModel) openVision(open func(*gguf.File) (device.Device, error), o picture.Options) {
-	if m.info.Companion == "" || open == nil {
+func (l *openModels) openVision(m *openModel) {
+	if m.info.Companion == "" || l.openTower == nil {
 		return
 	}
-	v, err := m.readVision(m.info.Companion, o)
+	v, err := m.readVision(m.info.Companion, l.limits)
 	if err != nil {
 		m.blind = err.Error()
 		return
 	}
-	v.open, v.turn = open, make(chan struct{}, 1)
+	v.open, v.openFirst, v.betweenSteps, v.turn = l.openTower, l.openFirst, l.betweenSteps, make(chan struct{}, 1)
+	v.bytes = map[string]model.TowerBytes{}
+	v.notice = func(why string) { l.log.Warn("pictures are encoded on the CPU", "model", m.info.Name, "reason", why) }
 	m.vision = v
 }
 
@@ -173,12 +189,12 @@ func (m *openModel) readVision(path string, o picture.Options) (_ *vision, err e
 			file.Close()
 		}
 	}()
-	v := &vision{file: file}
+	v := &vision{file: file, limits: o}
 	v.hash = headerHash(v.file)
-	if v.prepare, err = picture.NewPreprocessor(v.file, o); err != nil {
+	if v.prepare, err = preprocessors(v.file, o); err != nil {
 		return nil, err
 	}
-	if v.sees, err = model.ReadTower(v.file, &m.config, v.prepare.Most()); err != nil {
+	if v.sees, err = model.ReadTower(v.file, &m.config, v.prepare[chat.Full].Most()); err != nil {
 		return nil, err
 	}
 	ids, err := m.tokenizer.Encode(context.Background(), v.sees.Token, tokenizer.Options{ParseSpecial: true})
@@ -192,14 +208,37 @@ func (m *openModel) readVision(path string, o picture.Options) (_ *vision, err e
 	return v, nil
 }
 
+// How many tokens a picture has at most in less than full detail, and which share of the most that it can have.
+const (
+	lowTokens, lowShare       = 256, 4
+	mediumTokens, mediumShare = 1024, 2
+)
+
+// preprocessors returns what prepares pictures in each detail.
+func preprocessors(companion *gguf.File, o picture.Options) (map[chat.Detail]*picture.Preprocessor, error) {
+	full, err := picture.NewPreprocessor(companion, o)
+	if err != nil {
+		return nil, err
+	}
+	all := map[chat.Detail]*picture.Preprocessor{chat.Full: full}
+	for d, most := range map[chat.Detail]int{
+		chat.Low:    max(1, min(lowTokens, full.Most()/lowShare)),
+		chat.Medium: max(1, min(mediumTokens, full.Most()/mediumShare)),
+	} {
+		o.Within = most
+		if all[d], err = picture.NewPreprocessor(companion, o); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // close frees what v has opened. v may be nil.
 func (v *vision) close() {
 	if v == nil {
 		return
 	}
-	if v.device != nil {
-		v.device.Close()
-	}
+	v.closeTower()
 	v.file.Close()
 }
 
@@ -219,48 +258,77 @@ func (m *openModel) pictureRows() int {
 	return 0
 }
 
-// picturesOf returns how the prompt of r shows its pictures. Where r has pictures, it replaces what looks like the mark of one in
-// messages without any.
-func (m *openModel) picturesOf(r *infer.Request) (talk.Pictures, error) {
-	if !slices.ContainsFunc(r.Messages, func(message chat.Message) bool { return len(message.Pictures) > 0 }) {
-		return talk.Pictures{}, nil
+// picturesOf returns how the prompt of r shows the pictures of its messages. Where these have any, it replaces what looks like the mark
+// of one in messages without.
+func (m *openModel) picturesOf(r *infer.Request) (chatformat.Pictures, error) {
+	files, _ := r.AllPictures()
+	if len(files) == 0 {
+		return chatformat.Pictures{}, nil
 	}
-	if m.vision == nil {
-		why := "it has no companion file (mmproj) for them"
-		if m.blind != "" {
-			why = m.blind
-		}
-		return talk.Pictures{}, infer.Invalid("messages", "the model %q cannot see pictures: %s; remove them, or choose another model", m.info.Name, why)
+	sizes, err := m.pictureSizes(r)
+	if err != nil {
+		return chatformat.Pictures{}, err
 	}
 	see := m.vision.sees
-	pictures := talk.Pictures{Placeholder: see.Placeholder}
+	pictures := chatformat.Pictures{Placeholder: see.Placeholder}
+	for _, size := range sizes {
+		pictures.Texts = append(pictures.Texts, see.Text(size))
+	}
 	r.Messages = slices.Clone(r.Messages)
-	number := 0
 	for i := range r.Messages {
-		message := &r.Messages[i]
-		if len(message.Pictures) == 0 {
+		if message := &r.Messages[i]; len(message.Pictures) == 0 {
 			message.Content = chat.WithoutPictureMarks(message.Content)
-			continue
-		}
-		for _, data := range message.Pictures {
-			number++
-			size, err := m.vision.sizeOf(data)
-			if err != nil {
-				return talk.Pictures{}, infer.Invalid("messages", "picture %d: %s", number, err)
-			}
-			pictures.Texts = append(pictures.Texts, see.Text(size))
 		}
 	}
 	return pictures, nil
 }
 
-// sizeOf returns what a picture file becomes.
-func (v *vision) sizeOf(data []byte) (picture.Size, error) {
-	info, err := picture.Inspect(data, picture.DefaultLimits)
+// rawPrompt returns the prompt of r with what the model reads for its pictures.
+func (m *openModel) rawPrompt(r *infer.Request) (string, error) {
+	if len(r.Pictures) == 0 {
+		return r.Prompt, nil
+	}
+	sizes, err := m.pictureSizes(r)
+	if err != nil {
+		return "", err
+	}
+	texts := strings.Split(r.Prompt, chat.PictureMark)
+	var b strings.Builder
+	b.WriteString(texts[0])
+	for i, size := range sizes {
+		b.WriteString(m.vision.sees.RawText(size))
+		b.WriteString(texts[i+1])
+	}
+	return b.String(), nil
+}
+
+// pictureSizes returns what the pictures of r become, or why m cannot read them.
+func (m *openModel) pictureSizes(r *infer.Request) (sizes []picture.Size, err error) {
+	files, field := r.AllPictures()
+	if len(files) > 0 && m.vision == nil {
+		why := "it has no companion file (mmproj) for them"
+		if m.blind != "" {
+			why = m.blind
+		}
+		return nil, fault.Invalid(field, "the model %q cannot see pictures: %s; remove them, or choose another model", m.info.Name, why)
+	}
+	for i, p := range files {
+		size, err := m.vision.sizeOf(p)
+		if err != nil {
+			return nil, fault.Invalid(field, "picture %d: %s", i+1, err)
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, nil
+}
+
+// sizeOf returns what a picture becomes.
+func (v *vision) sizeOf(p infer.Picture) (picture.Size, error) {
+	info, err := picture.Inspect(p.File, picture.DefaultLimits)
 	if err != nil {
 		return picture.Size{}, err
 	}
-	return v.prepare.Size(info.Width, info.Height)
+	return v.prepare[p.Detail].Size(info.Width, info.Height)
 }
 
 // decoding bounds the memory of pictures that are decoded at the same time.
@@ -278,57 +346,49 @@ func (e *Engine) contextBefore(m *openModel) int {
 // look encodes the pictures of r, whose prompt is tokens, and returns where they are in it. It reports each before it is encoded,
 // and ends when that returns false. Nothing is reported if one of them cannot be decoded.
 func (m *openModel) look(ctx context.Context, r infer.Request, tokens []int32, seen *seenPictures, report func(infer.Pictures) bool) (spans []pictureSpan, err error) {
-	next, number := 0, 0 // position from which the next picture is looked for; pictures so far
-	all := 0
-	for _, message := range r.Messages {
-		for _, data := range message.Pictures {
-			if all++; all == 1 {
-				continue // encode decodes it before it reports it
-			}
-			if _, err := decoding.Decode(ctx, data, picture.DefaultLimits); err != nil {
-				return nil, pictureError(ctx, all, err)
-			}
+	files, field := r.AllPictures()
+	sizes, err := m.pictureSizes(&r)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range files[min(1, len(files)):] { // encode decodes the first one before it reports it
+		if _, err := decoding.Decode(ctx, p.File, picture.DefaultLimits); err != nil {
+			return nil, pictureError(ctx, field, i+2, err)
 		}
 	}
-	for _, message := range r.Messages {
-		for _, data := range message.Pictures {
-			number++
-			size, err := m.vision.sizeOf(data)
-			if err != nil {
-				return nil, infer.Invalid("messages", "picture %d: %s", number, err)
+	next := 0 // position from which the next picture is looked for
+	for i, p := range files {
+		runs, ok := m.vision.find(tokens, next, sizes[i])
+		if !ok {
+			return nil, fault.Invalid(field, "picture %d has no place in the prompt: a text has that of a control token", i+1)
+		}
+		encoded, err := m.vision.encode(ctx, p, leftOut(r, i), seen, func() bool { return report(infer.Pictures{Done: i, Total: len(files)}) })
+		if err != nil {
+			return nil, pictureError(ctx, field, i+1, err)
+		}
+		for _, span := range runs {
+			span.seenPicture, span.width, span.attend = encoded, len(encoded.vectors)/sizes[i].Tokens, m.vision.sees.Attend
+			if m.config.HasCoordinates() {
+				span.columns = sizes[i].Columns
 			}
-			runs, ok := m.vision.find(tokens, next, size)
-			if !ok {
-				return nil, infer.Invalid("messages", "picture %d has no place in the prompt: a message has the text of a control token", number)
-			}
-			encoded, err := m.vision.encode(ctx, data, seen, func() bool { return report(infer.Pictures{Done: number - 1, Total: all}) })
-			if err != nil {
-				return nil, pictureError(ctx, number, err)
-			}
-			for _, span := range runs {
-				span.seenPicture, span.width, span.attend = encoded, len(encoded.vectors)/size.Tokens, m.vision.sees.Attend
-				if m.config.HasCoordinates() {
-					span.columns = size.Columns
-				}
-				spans, next = append(spans, span), span.end()
-			}
+			spans, next = append(spans, span), span.end()
 		}
 	}
 	if len(spans) > 0 && slices.Contains(tokens[next:], m.vision.token) {
-		return nil, infer.Invalid("messages", "a message has the text of the control token %s", m.vision.sees.Token)
+		return nil, fault.Invalid(field, "a text has that of the control token %s", m.vision.sees.Token)
 	}
-	if len(spans) > 0 && r.PromptLogProb {
-		return nil, infer.Invalid("prompt_logprob", "prompts with pictures cannot be scored")
+	if len(spans) > 0 && r.PromptLogProb && len(r.Answered) == 0 {
+		return nil, fault.Invalid("prompt_logprob", "prompts with pictures cannot be scored")
 	}
 	return spans, nil
 }
 
 // pictureError returns the error of a request for that of one of its pictures.
-func pictureError(ctx context.Context, number int, err error) error {
-	if _, ok := errors.AsType[*infer.Error](err); ok || ctx.Err() != nil || errors.Is(err, context.Canceled) {
+func pictureError(ctx context.Context, field string, number int, err error) error {
+	if _, ok := errors.AsType[*fault.Error](err); ok || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return infer.Invalid("messages", "picture %d: %s", number, err)
+	return fault.Invalid(field, "picture %d: %s", number, err)
 }
 
 // find returns the rows of a picture of that size in a prompt, of which those before next are of other pictures. ok is false if they are
@@ -351,69 +411,63 @@ func (v *vision) find(tokens []int32, next int, size picture.Size) (runs []pictu
 	return runs, true
 }
 
-// encode returns a picture with its vectors. Those of a picture that was encoded before are at hand. It calls report when the
-// picture is decoded, and ends if that returns false.
-func (v *vision) encode(ctx context.Context, data []byte, seen *seenPictures, report func() bool) (*seenPicture, error) {
-	img, err := decoding.Decode(ctx, data, picture.DefaultLimits)
+// leftOut returns the part of a picture of r that the model does not see; nil: it sees all of it.
+func leftOut(r infer.Request, picture int) *infer.PicturePart {
+	if r.LeftOut == nil || r.LeftOut.Picture != picture {
+		return nil
+	}
+	return r.LeftOut
+}
+
+// encode returns a picture, without a part unless that is nil, with its vectors. Those of a picture that was encoded before are at
+// hand. It calls report when the picture is decoded, and ends if that returns false.
+func (v *vision) encode(ctx context.Context, of infer.Picture, without *infer.PicturePart, seen *seenPictures, report func() bool) (*seenPicture, error) {
+	img, err := decoding.Decode(ctx, of.File, picture.DefaultLimits)
 	if err != nil {
 		return nil, err
 	}
-	pixels, err := v.prepare.Prepare(img)
+	if p := without; p != nil {
+		if err := img.LeaveOut(p.X, p.Y, p.Width, p.Height); err != nil {
+			return nil, err
+		}
+	}
+	pixels, err := v.prepare[of.Detail].Prepare(img)
 	if err != nil {
 		return nil, err
 	}
 	if !report() {
 		return nil, context.Canceled
 	}
-	key := pictureKey{v.hash, pixels.Hash}
 	select {
 	case v.turn <- struct{}{}:
 		defer func() { <-v.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if p := seen.find(key); p != nil {
+	at := v.where(pixels.Size)
+	if p := seen.find(pictureKey{v.identity(at), pixels.Hash}); p != nil {
 		return p, nil
 	}
 	var vectors []float32
 	err = readable(v.file, func() (err error) {
-		if err = v.load(pixels.Size); err == nil {
-			vectors, err = v.tower.Encode(ctx, pixels)
+		if at, err = v.load(pixels.Size); err == nil {
+			vectors, err = v.tower.EncodeInTurns(ctx, pixels, v.turns(ctx))
 		}
 		return err
 	})
+	if err != nil {
+		v.closeTower() // its device may have failed
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, infer.AsError(infer.CodeDevice, err)
+		return nil, fault.Of(fault.CodeDevice, err)
 	}
 	if slices.ContainsFunc(vectors, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }) {
-		return nil, infer.Errorf(infer.CodeNotFinite, "a picture has vectors that are not finite; the companion file may be damaged")
+		return nil, fault.Errorf(fault.CodeNotFinite, "a picture has vectors that are not finite; the companion file may be damaged")
 	}
-	return seen.add(key, vectors, pixels.Tokens), nil
-}
-
-// load opens the device of the tower when the first picture is encoded, and again when one is larger than those before.
-func (v *vision) load(s picture.Size) (err error) {
-	if v.tower != nil && v.tower.Fits(s) {
-		return nil
-	}
-	if v.device != nil {
-		v.device.Close()
-		v.device, v.tower = nil, nil
-	}
-	dev, err := v.open(v.file)
-	if err != nil {
-		return err
-	}
-	tower, err := model.LoadTower(v.file, dev, s)
-	if err != nil {
-		dev.Close()
-		return err
-	}
-	v.device, v.tower = dev, tower
-	return nil
+	return seen.add(pictureKey{v.identity(at), pixels.Hash}, vectors, pixels.Tokens), nil
 }
 
 // seenPictures are the pictures that were encoded last, of all models. Their vectors are kept within a limit, their numbers
@@ -427,7 +481,7 @@ type seenPictures struct {
 
 // pictureKey is the identity of a picture: the file that encodes it, and its pixels.
 type pictureKey struct {
-	companion string
+	companion string // with where its tower is
 	pixels    [32]byte
 }
 

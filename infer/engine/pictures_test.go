@@ -17,6 +17,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/picture"
@@ -63,6 +64,7 @@ func openSeeing(t *testing.T, name, companion string, set func(*Options)) *bench
 // seenCase is a case of golden.json.
 type seenCase struct {
 	Name     string   `json:"name"`
+	Rendered string   `json:"rendered"`
 	Pictures []string `json:"pictures"`
 	Messages []struct {
 		Role    string          `json:"role"`
@@ -74,6 +76,14 @@ type seenCase struct {
 	Next         int32     `json:"next_position"`
 	Greedy       []int32   `json:"greedy"`
 	GreedyMargin []float64 `json:"greedy_margin"`
+}
+
+// sure returns the margin above which the likeliest token must be the reference's.
+func (c *seenCase) sure() float64 {
+	if slices.ContainsFunc(c.Pictures, func(file string) bool { return filepath.Ext(file) == ".jpg" }) {
+		return 0.6 // decoders differ
+	}
+	return 2e-3
 }
 
 func readPicture(t *testing.T, file string) []byte {
@@ -188,12 +198,8 @@ func testSeenAnswers(t *testing.T, name string) {
 		if got := alone[i].done.Usage.PromptTokens; got != len(c.IDs) {
 			t.Errorf("%s: the prompt counts %d tokens, want %d", c.Name, got, len(c.IDs))
 		}
-		sure := 2e-3
-		if slices.ContainsFunc(c.Pictures, func(file string) bool { return filepath.Ext(file) == ".jpg" }) {
-			sure = 0.6 // decoders differ
-		}
 		for k, id := range alone[i].ids() {
-			if c.GreedyMargin[k] <= sure {
+			if c.GreedyMargin[k] <= c.sure() {
 				break
 			}
 			if id != c.Greedy[k] {
@@ -215,7 +221,7 @@ func testSeenAnswers(t *testing.T, name string) {
 	running.Wait()
 }
 
-// testSpans tests where the pictures of a case are in its prompt, and the coordinates of all rows and of the one behind them.
+// testSpans tests where the pictures of a case are in its prompt, and the coordinates of all rows and of the one after them.
 func (b *bench) testSpans(c seenCase, r infer.Request) {
 	b.t.Helper()
 	err := b.use(b.t.Context(), "m", func(m *openModel) error {
@@ -254,7 +260,130 @@ func (b *bench) testSpans(c seenCase, r infer.Request) {
 	}
 }
 
-// A chat goes on behind a picture, is rewound, and another one with the same picture begins as it does: all find what is in the cache,
+// rawRequest returns the request of a case as a prompt that no template wrote.
+func (c *seenCase) rawRequest(t *testing.T, m *openModel) infer.Request {
+	t.Helper()
+	r := c.request(t)
+	for _, m := range r.Messages {
+		r.Pictures = append(r.Pictures, m.Pictures...)
+	}
+	r.Messages = nil
+	see := m.vision.sees
+	r.Prompt = strings.ReplaceAll(c.Rendered, see.Before+see.Placeholder+see.After, chat.PictureMark)
+	if bos, _ := m.tokenizer.BOS(); m.tokenizer.AddsBOS() { // the tokenizer puts it before a prompt
+		r.Prompt = strings.TrimPrefix(r.Prompt, m.tokenizer.Decode([]int32{bos}, true))
+	}
+	return r
+}
+
+func TestPictures_APromptThatNoTemplateWroteIsReadAsTheReferenceReadsIt(t *testing.T) {
+	for _, name := range seenFamilies {
+		t.Run(name, func(t *testing.T) {
+			b := openSeeing(t, name, mmproj(t, name), nil)
+			c := seenCases(t, name)[slices.IndexFunc(seenCases(t, name), func(c seenCase) bool { return len(c.Pictures) > 1 })]
+			var r infer.Request
+			err := b.use(t.Context(), "m", func(m *openModel) error {
+				r = c.rawRequest(t, m)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			view, err := b.Render(t.Context(), r)
+			if err != nil || !slices.Equal(view.Tokens, c.IDs) || len(view.Pictures) != len(c.Pictures) {
+				t.Fatalf("got the prompt %v with pictures of %v tokens, %v, want %v", view.Tokens, view.Pictures, err, c.IDs)
+			}
+			b.testSpans(c, r)
+			raw, said := b.ask(r), b.ask(c.request(t))
+			if raw.err != nil || !slices.Equal(raw.ids(), said.ids()) {
+				t.Errorf("the answer is %v, %v, that to the conversation is %v, %v", raw.ids(), raw.err, said.ids(), said.err)
+			}
+			if got := raw.done.Usage.PromptTokens; got != len(c.IDs) {
+				t.Errorf("the prompt counts %d tokens, want %d", got, len(c.IDs))
+			}
+		})
+	}
+}
+
+// The details of large.png in the sizes of the fixtures, which are smaller than those of published models.
+var detailsOfLarge = map[string]infer.PictureTokens{
+	"gemma3":   {Low: 16, Medium: 16, Full: 16},
+	"qwen25vl": {Low: 63, Medium: 63, Full: 63},
+	"smolvlm":  {Low: 4, Medium: 20, Full: 40},
+	"gemma4":   {Low: 12, Medium: 30, Full: 63},
+}
+
+func TestPictures_TheirDetailDecidesHowManyTokensTheyAre(t *testing.T) {
+	for name, want := range detailsOfLarge {
+		t.Run(name, func(t *testing.T) {
+			b := openSeeing(t, name, mmproj(t, name), nil)
+			for detail, tokens := range map[chat.Detail]int{chat.Full: want.Full, chat.Medium: want.Medium, chat.Low: want.Low} {
+				m := chat.Message{Role: "user", Content: chat.PictureMark + "what?" + chat.PictureMark}
+				m.AddPicture(readPicture(t, "large.png"), detail)
+				m.AddPicture(readPicture(t, "large.png"), chat.Full)
+				r := infer.DefaultRequest()
+				r.Messages, r.MaxTokens, r.Params.Temperature = []chat.Message{m}, 3, 0
+				view, err := b.Render(t.Context(), r)
+				if err != nil || !slices.Equal(view.Pictures, []int{tokens, want.Full}) || !slices.Equal(view.Details, []infer.PictureTokens{want, want}) {
+					t.Fatalf("%q: got pictures of %v tokens, %+v, %v, want %d and %d, %+v", detail, view.Pictures, view.Details, err, tokens, want.Full, want)
+				}
+				got, again := b.ask(r), b.ask(r)
+				if got.err != nil || got.done.Usage.PromptTokens != len(view.Tokens) || !slices.Equal(got.ids(), again.ids()) {
+					t.Errorf("%q: the prompt of %d tokens counts %d, %v; the answer is %v, and again %v", detail, len(view.Tokens), got.done.Usage.PromptTokens, got.err, got.ids(), again.ids())
+				}
+			}
+		})
+	}
+}
+
+func TestPictures_DetailsThatFitNoPicturesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		details []chat.Detail
+		want    string
+	}{
+		"an unknown one":         {[]chat.Detail{"huge"}, `the detail "huge"`},
+		"more than pictures are": {[]chat.Detail{chat.Low, chat.Low}, "1 pictures and 2 details"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := infer.DefaultRequest()
+			r.Messages = []chat.Message{{Role: "user", Content: chat.PictureMark, Pictures: [][]byte{{1}}, Details: c.details}}
+			if err := r.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestPictures_APromptThatCannotBeSeenIsRefused(t *testing.T) {
+	picture := readPicture(t, "wide.png")
+	for name, c := range map[string]struct {
+		companion, prompt string
+		pictures          [][]byte
+		param, want       string
+	}{
+		"no companion":              {"", chat.PictureMark, [][]byte{picture}, "prompt", "cannot see pictures"},
+		"no picture":                {mmproj(t, "gemma3"), chat.PictureMark, [][]byte{[]byte("hello")}, "prompt", "picture 1"},
+		"a damaged second picture":  {mmproj(t, "gemma3"), chat.PictureMark + chat.PictureMark, [][]byte{picture, picture[:len(picture)/2]}, "prompt", "picture 2"},
+		"fewer marks than pictures": {mmproj(t, "gemma3"), "x", [][]byte{picture}, "prompt", "1 pictures and 0 marks"},
+		"the text of a picture":     {mmproj(t, "gemma3"), chat.PictureMark + "<image_soft_token>", [][]byte{picture}, "prompt", "control token <image_soft_token>"},
+		"pictures without a prompt": {mmproj(t, "gemma3"), "", [][]byte{picture}, "pictures", "prompt, which is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := openSeeing(t, "gemma3", c.companion, nil)
+			r := infer.DefaultRequest()
+			r.Prompt, r.Pictures, r.MaxTokens = c.prompt, c.pictures, 1
+			if c.prompt == "" {
+				r.Messages = []chat.Message{{Role: "user", Content: "x"}}
+			}
+			e, ok := errors.AsType[*fault.Error](b.ask(r).err)
+			if !ok || e.Code != fault.CodeInvalid || e.Param != c.param || !strings.Contains(e.Message, c.want) {
+				t.Errorf("got %+v, want an error of %s with %q", e, c.param, c.want)
+			}
+		})
+	}
+}
+
+// A chat goes on after a picture, is rewound, and another one with the same picture begins as it does: all find what is in the cache,
 // and answer as a fresh engine does.
 func TestPictures_ChatsGoOnAndForkBehindAPicture(t *testing.T) {
 	for _, name := range seenFamilies {
@@ -326,7 +455,7 @@ func TestPictures_ThoseOfAPromptThatDoesNotFitAreNotEncoded(t *testing.T) {
 	b := openSeeing(t, "gemma3", mmproj(t, "gemma3"), func(o *Options) { o.ContextLength, o.OpenTower = 64, encodes })
 	r := infer.DefaultRequest()
 	r.Messages = []chat.Message{{Role: "user", Content: chat.PictureMark + strings.Repeat("text ", 99), Pictures: [][]byte{readPicture(t, "wide.png")}}}
-	if e, ok := errors.AsType[*infer.Error](b.ask(r).err); !ok || e.Code != infer.CodeContext {
+	if e, ok := errors.AsType[*fault.Error](b.ask(r).err); !ok || e.Code != fault.CodeContext {
 		t.Errorf("got %v, want the error of a prompt that does not fit", e)
 	}
 }
@@ -405,8 +534,8 @@ func TestPictures_WhatCannotBeSeenIsRefused(t *testing.T) {
 			r := infer.DefaultRequest()
 			c.message.Role, r.MaxTokens = "user", 1
 			r.Messages = []chat.Message{c.message}
-			e, ok := errors.AsType[*infer.Error](b.ask(r).err)
-			if !ok || e.Code != infer.CodeInvalid || !strings.Contains(e.Message, c.want) {
+			e, ok := errors.AsType[*fault.Error](b.ask(r).err)
+			if !ok || e.Code != fault.CodeInvalid || !strings.Contains(e.Message, c.want) {
 				t.Errorf("got %v, want an error with %q", e, c.want)
 			}
 			r.Messages = []chat.Message{{Role: "user", Content: "only text " + chat.PictureMark}}

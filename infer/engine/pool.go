@@ -7,18 +7,19 @@ package engine
 // used first. Free: it holds nothing that can be reused.
 //
 // Blocks from fresh on were never in use. A device that allocates a block when it is first
-// written has memory for those before.
+// written has memory for those before, except for the released ones, whose memory it gave back.
 type pool struct {
-	group   int
-	window  int // positions that a row reads, its own included; 0: all
-	all     []block
-	free    []int32         // those before fresh
-	fresh   int             // blocks that were in use once
-	granted int             // blocks that memory was granted for
-	limit   int             // blocks that may ever be granted: all, or those granted when memory was last refused
-	grant   func(n int) int // if set, returns how many blocks of n more are granted, or more than n
-	written int             // blocks that were written
-	idle    int             // idle blocks, in the ring through all[len(all)-1]
+	group    int
+	window   int // positions that a row reads, its own included; 0: all
+	all      []block
+	free     []int32         // those before fresh
+	fresh    int             // blocks that were in use once
+	released []int32         // those before fresh whose memory was given back
+	granted  int             // blocks that memory was granted for
+	limit    int             // blocks that may ever be granted: all, or those granted when memory was last refused
+	grant    func(n int) int // if set, returns how many blocks of n more are granted, or more than n
+	written  int             // blocks that were written and not released since
+	idle     int             // idle blocks, in the ring through all[len(all)-1]
 
 	reserved int // blocks that tables may still take; see heldBlocks
 }
@@ -45,13 +46,16 @@ func newPool(group int, g groupSize) *pool {
 }
 
 // growBy makes p call grant before blocks are used for the first time.
-func (p *pool) growBy(grant func(n int) int) { p.granted, p.grant = p.fresh, grant }
+func (p *pool) growBy(grant func(n int) int) { p.granted, p.grant = p.backed(), grant }
+
+// backed returns how many blocks the device has memory for, or will have when they are written.
+func (p *pool) backed() int { return p.fresh - len(p.released) }
 
 // count returns how many blocks there are.
 func (p *pool) count() int { return len(p.all) - 1 }
 
-// available returns how many blocks could be taken without more memory, beside those that are reserved.
-func (p *pool) available() int { return len(p.free) + p.granted - p.fresh + p.idle - p.reserved }
+// available returns how many blocks could be taken without more memory, apart from those that are reserved.
+func (p *pool) available() int { return len(p.free) + p.granted - p.backed() + p.idle - p.reserved }
 
 // reserve reserves a block for h.
 func (p *pool) reserve(h *heldBlocks) { h.reserved, p.reserved = h.reserved+1, p.reserved+1 }
@@ -65,7 +69,7 @@ func (p *pool) unreserve(h *heldBlocks) {
 
 // askFor calls grant if fewer than n blocks are free or granted.
 func (p *pool) askFor(n int) {
-	more := min(p.fresh+n-len(p.free), p.count()) - p.granted
+	more := min(p.backed()+n-len(p.free), p.count()) - p.granted
 	if more <= 0 {
 		return
 	}
@@ -81,7 +85,7 @@ func (p *pool) askFor(n int) {
 
 // hasSpare reports whether half of the blocks could still be taken after n more were.
 func (p *pool) hasSpare(n int) bool {
-	return len(p.free)+p.limit-p.fresh+p.idle-p.reserved-n >= p.limit/2
+	return len(p.free)+p.limit-p.backed()+p.idle-p.reserved-n >= p.limit/2
 }
 
 // needs returns the first position that rows from position pos on read.
@@ -100,9 +104,14 @@ func (p *pool) takeUnused() (int32, bool) {
 		p.all[id].refs = 1
 		return id, true
 	}
-	if p.askFor(1); p.fresh < p.granted {
+	if p.askFor(1); p.backed() < p.granted {
 		id := int32(p.fresh)
-		p.fresh++
+		if n := len(p.released); n > 0 {
+			id = p.released[n-1]
+			p.released = p.released[:n-1]
+		} else {
+			p.fresh++
+		}
 		p.all[id].refs = 1
 		return id, true
 	}
@@ -145,4 +154,28 @@ func (p *pool) emptied(id int32) {
 		p.unlink(id)
 		p.free = append(p.free, id)
 	}
+}
+
+// unused returns how many written blocks no sequence uses.
+func (p *pool) unused() (n int) {
+	n = p.idle
+	for _, id := range p.free {
+		if p.all[id].written {
+			n++
+		}
+	}
+	return n
+}
+
+// releaseFree makes a free block a released one. There must be one.
+func (p *pool) releaseFree() (id int32, written bool) {
+	last := len(p.free) - 1
+	id = p.free[last]
+	p.free, p.released = p.free[:last], append(p.released, id)
+	p.granted--
+	if written = p.all[id].written; written {
+		p.all[id].written = false
+		p.written--
+	}
+	return id, written
 }

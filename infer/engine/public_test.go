@@ -124,8 +124,8 @@ func TestScheduler_APersonDoesNotWaitForThePrefixOfAnother(t *testing.T) {
 			s.run(s.schedule())
 			s.add(second)
 			s.schedule()
-			if second.begun != tc.runs {
-				t.Errorf("it runs: %v, want %v", second.begun, tc.runs)
+			if second.started != tc.runs {
+				t.Errorf("it runs: %v, want %v", second.started, tc.runs)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/record"
@@ -23,7 +24,7 @@ func (e *Engine) Rank(ctx context.Context, r infer.RankRequest) (result infer.Ra
 	var classifier *model.Classifier
 	texts, err := e.computeTexts(ctx, r.Client, r.Model, func(ctx context.Context, m *openModel) ([]*answer, error) {
 		if classifier = m.classifier; classifier == nil {
-			return nil, infer.Errorf(infer.CodeNotSupported, "the model %q cannot rank documents: its file has no classifier for a query and a document; use a reranker, such as bge-reranker-v2-m3 or Qwen3-Reranker", m.info.Name)
+			return nil, fault.Errorf(fault.CodeNotSupported, "the model %q cannot rank documents: its file has no classifier for a query and a document; use a reranker, such as bge-reranker-v2-m3 or Qwen3-Reranker", m.info.Name)
 		}
 		result.Model, result.Probabilities = m.info.Name, classifier.GivesProbabilities()
 		return m.pairsOf(ctx, r)
@@ -32,9 +33,9 @@ func (e *Engine) Rank(ctx context.Context, r infer.RankRequest) (result infer.Ra
 		return infer.Ranking{}, err
 	}
 	for i, a := range texts {
-		score := classifier.Score(a.embedding.vector)
+		score := classifier.Score(a.kind.(*embedding).vector)
 		if math.IsNaN(score) || math.IsInf(score, 0) {
-			return infer.Ranking{}, infer.Errorf(infer.CodeNotFinite, "the score of document %d is not finite; the model file may be damaged", i+1)
+			return infer.Ranking{}, fault.Errorf(fault.CodeNotFinite, "the score of document %d is not finite; the model file may be damaged", i+1)
 		}
 		result.Scores = append(result.Scores, score)
 		result.Tokens = append(result.Tokens, a.prompt)
@@ -63,10 +64,10 @@ func (m *openModel) pairsOf(ctx context.Context, r infer.RankRequest) (texts []*
 			tokens = slices.Delete(tokens, len(tokens)-behind-cut, len(tokens)-behind)
 		}
 		if all += len(tokens); all > infer.MaxRankTokens {
-			return nil, infer.Invalid("documents", "the query with the first %d documents has more than %d tokens: give fewer documents, and the others in further requests", i+1, infer.MaxRankTokens)
+			return nil, fault.Invalid("documents", "the query with the first %d documents has more than %d tokens: give fewer documents, and the others in further requests", i+1, infer.MaxRankTokens)
 		}
 		if len(tokens) == 0 {
-			return nil, infer.Invalid("documents", "documents: the query with number %d has no tokens", i+1)
+			return nil, fault.Invalid("documents", "documents: the query with number %d has no tokens", i+1)
 		}
 		if err := inVocabulary("documents", tokens, m.config.Vocab); err != nil {
 			return nil, err
@@ -76,16 +77,16 @@ func (m *openModel) pairsOf(ctx context.Context, r infer.RankRequest) (texts []*
 	return texts, nil
 }
 
-// queryTooLong returns the error for a query that leaves no room for documents: it has so many tokens with what stands around both.
-func queryTooLong(tokens, n int) *infer.Error {
-	err := infer.Errorf(infer.CodeContext, "maximum context length is %d tokens; the query alone has %d, which leaves no room for documents: shorten it", n, tokens)
+// queryTooLong returns the error for a query that leaves no room for documents: it has so many tokens with what is around both.
+func queryTooLong(tokens, n int) *fault.Error {
+	err := fault.Errorf(fault.CodeContext, "maximum context length is %d tokens; the query alone has %d, which leaves no room for documents: shorten it", n, tokens)
 	err.Param = "query"
 	return err
 }
 
 // pairEncoder returns the tokens of a query with documents.
 type pairEncoder interface {
-	// Frame returns how many tokens of a pair are not the document's, and how many of these are behind it.
+	// Frame returns how many tokens of a pair are not the document's, and how many of these are after it.
 	Frame() (tokens, behind int)
 	Encode(ctx context.Context, document string) ([]int32, error)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -128,23 +129,23 @@ func TestRank_WhatCannotBeRankedIsRefused(t *testing.T) {
 	many := slices.Repeat([]string{"a"}, infer.MaxRankDocuments)
 	for name, c := range map[string]struct {
 		request     infer.RankRequest
-		code        infer.ErrorCode
+		code        fault.Code
 		param, want string
 	}{
-		"a text model":        {infer.RankRequest{Model: "text", Query: "q", Documents: []string{"a"}}, infer.CodeNotSupported, "", `"text" cannot rank documents`},
-		"an embedding model":  {infer.RankRequest{Model: "embedder", Query: "q", Documents: []string{"a"}}, infer.CodeNotSupported, "", `"embedder" cannot rank documents`},
-		"an unknown model":    {infer.RankRequest{Model: "none", Query: "q", Documents: []string{"a"}}, infer.CodeNotFound, "", "none"},
-		"no query":            {infer.RankRequest{Documents: []string{"a"}}, infer.CodeInvalid, "query", "query is empty"},
-		"no documents":        {infer.RankRequest{Query: "q"}, infer.CodeInvalid, "documents", "documents is empty"},
-		"too many documents":  {infer.RankRequest{Query: "q", Documents: append(slices.Clone(many), "a")}, infer.CodeInvalid, "documents", "at most 2048"},
-		"a negative maximum":  {infer.RankRequest{Query: "q", Documents: []string{"a"}, MaxTokens: -1}, infer.CodeInvalid, "max_tokens", "max_tokens is -1"},
-		"a long document":     {infer.RankRequest{Query: "q", Documents: []string{"a", long}}, infer.CodeContext, "documents", "document 2 with the query has 74 tokens"},
-		"a long query":        {infer.RankRequest{Query: long, Documents: []string{"a"}, Truncate: true}, infer.CodeContext, "query", "the query alone has 73"},
-		"many tokens for all": {infer.RankRequest{Model: "long", Query: strings.Repeat("a ", 8000), Documents: many}, infer.CodeInvalid, "documents", "give fewer documents"},
+		"a text model":        {infer.RankRequest{Model: "text", Query: "q", Documents: []string{"a"}}, fault.CodeNotSupported, "", `"text" cannot rank documents`},
+		"an embedding model":  {infer.RankRequest{Model: "embedder", Query: "q", Documents: []string{"a"}}, fault.CodeNotSupported, "", `"embedder" cannot rank documents`},
+		"an unknown model":    {infer.RankRequest{Model: "none", Query: "q", Documents: []string{"a"}}, fault.CodeNotFound, "", "none"},
+		"no query":            {infer.RankRequest{Documents: []string{"a"}}, fault.CodeInvalid, "query", "query is empty"},
+		"no documents":        {infer.RankRequest{Query: "q"}, fault.CodeInvalid, "documents", "documents is empty"},
+		"too many documents":  {infer.RankRequest{Query: "q", Documents: append(slices.Clone(many), "a")}, fault.CodeInvalid, "documents", "at most 2048"},
+		"a negative maximum":  {infer.RankRequest{Query: "q", Documents: []string{"a"}, MaxTokens: -1}, fault.CodeInvalid, "max_tokens", "max_tokens is -1"},
+		"a long document":     {infer.RankRequest{Query: "q", Documents: []string{"a", long}}, fault.CodeContext, "documents", "document 2 with the query has 74 tokens"},
+		"a long query":        {infer.RankRequest{Query: long, Documents: []string{"a"}, Truncate: true}, fault.CodeContext, "query", "the query alone has 73"},
+		"many tokens for all": {infer.RankRequest{Model: "long", Query: strings.Repeat("a ", 8000), Documents: many}, fault.CodeInvalid, "documents", "give fewer documents"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.Rank(t.Context(), c.request)
-			e, ok := errors.AsType[*infer.Error](err)
+			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || e.Code != c.code || e.Param != c.param && c.param != "" || !strings.Contains(e.Message, c.want) {
 				t.Errorf("got %v, want %s of %s with %q", err, c.code, c.param, c.want)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestEngine_UnloadsAModelThatNobodyUses(t *testing.T) {
@@ -156,8 +157,8 @@ func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 	t.Run("an invalid setup is refused", func(t *testing.T) {
 		b := newBench(t, nil)
 		for _, s := range []infer.Setup{{CacheType: "q4"}, {ContextLength: -1}, {ContextLength: 1 << 30}, {Threads: -1}, {Threads: 5000}, {Draft: "nobody"}} {
-			e, _ := b.Reload(t.Context(), s).(*infer.Error)
-			if e == nil || e.Code != infer.CodeInvalid || e.Param == "" {
+			e, _ := b.Reload(t.Context(), s).(*fault.Error)
+			if e == nil || e.Code != fault.CodeInvalid || e.Param == "" {
 				t.Errorf("%+v: got %v", s, e)
 			}
 		}
@@ -189,15 +190,15 @@ func TestEngine_ReloadsWithAnotherSetup(t *testing.T) {
 	})
 	t.Run("a preempted answer ends before", func(t *testing.T) {
 		s := newTestScheduler(limits{Answers: 1, Rows: 8, Logits: 8}, 8, 4)
-		begun := &sequence{modelKey: s.model, tokens: []int32{1}, begun: true}
-		s.add(begun)
+		started := &sequence{modelKey: s.model, tokens: []int32{1}, started: true}
+		s.add(started)
 		if s.draining = true; s.drained() {
 			t.Error("it is drained while an answer that has begun waits")
 		}
 		fresh := &sequence{modelKey: s.model, tokens: []int32{2}}
 		s.add(fresh)
 		s.schedule()
-		if len(s.running) != 1 || s.running[0] != begun {
+		if len(s.running) != 1 || s.running[0] != started {
 			t.Errorf("%d run", len(s.running))
 		}
 	})

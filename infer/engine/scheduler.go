@@ -10,7 +10,7 @@ import (
 // neither devices nor models nor clocks: the same calls give the same plans.
 //
 // Up to limits.Answers sequences run at a time, and each computes at least one token in every
-// step; prompts pause where answers beside them would keep too little of their speed (beside.go).
+// step; prompts pause where answers alongside them would keep too little of their speed (sharing.go).
 // Those that wait are admitted in this order: first those of the client with the fewest running
 // sequences, so that every client gets the same part of the device; of one client, first those
 // that never ran, so that every answer begins soon, then the oldest.
@@ -188,7 +188,7 @@ func (s *scheduler) wanted() *sequence {
 }
 
 // mayRunFirst reports whether q may run although one for another model is before it.
-func (s *scheduler) mayRunFirst(q *sequence) bool { return q.begun && q.modelKey == s.model }
+func (s *scheduler) mayRunFirst(q *sequence) bool { return q.started && q.modelKey == s.model }
 
 // drained reports whether no sequence has begun and not ended.
 func (s *scheduler) drained() bool {
@@ -198,8 +198,8 @@ func (s *scheduler) drained() bool {
 // starved returns the next sequence if there is too little memory for it though no other runs,
 // else nil. The caller has got an empty plan.
 func (s *scheduler) starved() *sequence {
-	restoring := func(q *sequence) bool { return q.restoring } // its blocks may be what the others lack
-	if len(s.running) > 0 || slices.ContainsFunc(s.waiting, restoring) {
+	resumes := func(q *sequence) bool { return q.restoring || q.paused } // its blocks may be what the others lack
+	if len(s.running) > 0 || slices.ContainsFunc(s.waiting, resumes) {
 		return nil
 	}
 	held := false
@@ -240,7 +240,7 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 		if part.seq.unshared {
 			s.blocks.trim(&part.seq.table, part.seq.computed)
 		} else {
-			if len(part.draft) == 0 { // else the state is behind the draft: see accept
+			if len(part.draft) == 0 { // else the state is after the draft: see accept
 				s.saveState(part.seq)
 			}
 			s.blocks.commit(&part.seq.table, part.seq.ids(part.seq.computed))
@@ -299,6 +299,18 @@ func (s *scheduler) preempt(q *sequence) {
 	s.enqueue(q)
 }
 
+// pause makes q wait, without a place, until paused is cleared. It keeps its memory while nobody else needs it.
+func (s *scheduler) pause(q *sequence) {
+	if q.paused = true; slices.Contains(s.running, q) {
+		s.preempt(q)
+	}
+}
+
+// pauses reports whether a sequence is paused.
+func (s *scheduler) pauses() bool {
+	return slices.ContainsFunc(s.waiting, func(q *sequence) bool { return q.paused })
+}
+
 // order sorts the waiting sequences by who is admitted first.
 func (s *scheduler) order() {
 	if len(s.waiting) < 2 {
@@ -334,14 +346,14 @@ func (s *scheduler) countClients() map[string]int {
 }
 
 // admit starts waiting sequences, in order, as long as their tokens fit, in free places and in
-// those of sequences whose time slice is over. A sequence for another model blocks those behind
+// those of sequences whose time slice is over. A sequence for another model blocks those after
 // it that have not begun.
 func (s *scheduler) admit() {
 	s.order()
 	for i, held := 0, s.draining; i < len(s.waiting); {
 		q := s.waiting[i]
 		held = held || q.modelKey != s.model
-		if held && !s.mayRunFirst(q) || q.restoring || q.table.empty() && s.prefixUnderway(q) {
+		if held && !s.mayRunFirst(q) || q.restoring || q.paused || q.table.empty() && s.prefixUnderway(q) {
 			i++
 			continue
 		}
@@ -402,7 +414,7 @@ func (s *scheduler) allocate(q *sequence) bool {
 	return true
 }
 
-// cachedState returns the longest snapshot in scope behind a prefix of tokens whose keys and values are cached
+// cachedState returns the longest snapshot in scope after a prefix of tokens whose keys and values are cached
 // too, and the length of the prefix.
 func (s *scheduler) cachedState(tokens []int32, scope string) (snapshot int32, length int) {
 	for {
@@ -420,7 +432,7 @@ func (s *scheduler) start(q *sequence) {
 	i := slices.Index(s.waiting, q)
 	s.waiting = slices.Delete(s.waiting, i, i+1)
 	s.running = append(s.running, q)
-	q.begun, q.steps = true, 0
+	q.started, q.steps = true, 0
 }
 
 // victim returns the sequence to preempt for q, or nil if q has to wait. Its time slice is over,
@@ -538,7 +550,7 @@ func (s *scheduler) divide() []scheduled {
 	room := s.limits.Rows - len(plan) - again // for more than one row each
 	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
 	for i, part := range prefill {
-		part.rows = min(part.seq.missing(), left/(len(prefill)-i))
+		part.rows = min(part.seq.missing(), max(1, left/(len(prefill)-i))) // pictures of those before may have taken more than their share
 		if part.seq.unscored() {
 			part.rows = min(part.rows, 1+(s.limits.Logits-len(plan))/scoring)
 		}
@@ -552,7 +564,7 @@ func (s *scheduler) divide() []scheduled {
 	return slices.DeleteFunc(plan, func(part scheduled) bool { return part.rows == 0 })
 }
 
-// repeats reports whether the step behind plan, and behind n-1 others with the same sequences, has these sequences, too.
+// repeats reports whether the step after plan, and after n-1 others with the same sequences, has these sequences, too.
 // All that run have their next token by then.
 func (s *scheduler) repeats(plan []scheduled, n int) bool {
 	return len(plan) == len(s.running) || s.beside.paysAfter(n)

@@ -75,6 +75,20 @@ func TestScheduler_DividesAStep(t *testing.T) {
 	}
 }
 
+// Rows of a picture that see each other are computed in one step, also where they are more than the share of their sequence. The next one got less than no row then.
+func TestScheduler_APictureThatTakesMoreThanItsShareLeavesOneRowForEachOther(t *testing.T) {
+	s := newTestScheduler(limits{4, 16, 4}, 64, 4)
+	s.add(newSequence("m", span(1000, 1001), false))
+	s.run(s.schedule())
+	picture := newSequence("m", span(0, 14), false)
+	picture.pictures = []pictureSpan{{seenPicture: &seenPicture{first: -1}, rows: 12, attend: true}}
+	s.add(picture)
+	s.add(newSequence("m", span(100, 140), false))
+	if got, want := rows(s.schedule()), []int{1, 12, 1}; !slices.Equal(got, want) {
+		t.Errorf("rows %v, want %v", got, want)
+	}
+}
+
 func TestScheduler_AdmitsInOrder(t *testing.T) {
 	s := newTestScheduler(limits{2, 64, 8}, 16, 4)
 	var q []*sequence

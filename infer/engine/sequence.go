@@ -14,11 +14,12 @@ type sequence struct {
 
 	arrival   int64 // when it was added, on the scheduler's clock
 	queued    int64 // when it last began to wait
-	begun     bool  // it has run
+	started   bool  // it has run
 	preempted bool  // it gave way to another when its time slice was over
 	steps     int   // since it was admitted
 	rank      int   // while it waits: how many sequences of its client come before it
 	restoring bool  // it waits until blocks of its prompt are read from a file
+	paused    bool  // it waits until its results are taken, which a goroutine of its own does
 	unshared  bool  // it takes nothing from the cache and leaves nothing there
 	whole     bool  // all of its tokens are computed in one step
 

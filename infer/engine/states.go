@@ -3,10 +3,10 @@ package engine
 import "slices"
 
 // states allocates the slots of recurrent state, and records which slots are snapshots. A sequence
-// that has memory has a slot: the state behind its last computed position. A step overwrites it, so
+// that has memory has a slot: the state after its last computed position. A step overwrites it, so
 // a sequence can begin with a prefix of another, or go back, only to a position with a snapshot; what
-// is behind that is computed again. Snapshots are at multiples of every positions, behind the last
-// whole block of each prompt, and, of sequences that generate, behind their last two blocks. Where
+// is after that is computed again. Snapshots are at multiples of every positions, after the last
+// whole block of each prompt, and, of sequences that generate, after their last two blocks. Where
 // slots run out, the snapshot that was used least recently is overwritten.
 //
 // states decides what is copied. The device copies in the order of copies, before the next step.
@@ -38,7 +38,7 @@ func newStates(count, context, block int) *states {
 	return &states{every: every, block: block, slots: make([]stateSlot, count)}
 }
 
-// snapshot returns the slot with the longest snapshot behind a prefix of tokens from which sequences of scope
+// snapshot returns the slot with the longest snapshot after a prefix of tokens from which sequences of scope
 // may go on, and the length of that prefix; noSlot and 0 if there is none.
 func (s *states) snapshot(tokens []int32, scope string) (slot int32, length int) {
 	slot = noSlot
@@ -54,7 +54,7 @@ func (s *states) snapshot(tokens []int32, scope string) (slot int32, length int)
 	return slot, length
 }
 
-// reusable returns the prefix of tokens behind which a sequence of scope can go on: all of them if s is nil,
+// reusable returns the prefix of tokens after which a sequence of scope can go on: all of them if s is nil,
 // for a model without recurrent state.
 func (s *states) reusable(tokens []int32, scope string) []int32 {
 	if s == nil {
@@ -64,8 +64,8 @@ func (s *states) reusable(tokens []int32, scope string) []int32 {
 	return tokens[:length]
 }
 
-// worthStoring returns the blocks of tokens of a sequence of scope, of which the first are those of a prompt, behind which there are
-// snapshots that a later prompt may go on from: the last one, behind an answer, and the last of the prompt, for a
+// worthStoring returns the blocks of tokens of a sequence of scope, of which the first are those of a prompt, after which there are
+// snapshots that a later prompt may go on from: the last one, after an answer, and the last of the prompt, for a
 // template that writes the answer in other words into the next prompt.
 func (s *states) worthStoring(tokens []int32, prompt int, scope string) (list []int) {
 	for _, end := range []int{min(len(tokens), s.last(prompt)), len(tokens)} {
@@ -76,7 +76,7 @@ func (s *states) worthStoring(tokens []int32, prompt int, scope string) (list []
 	return list
 }
 
-// add returns a slot for a snapshot behind tokens, which the caller writes; noSlot if there is one, or if
+// add returns a slot for a snapshot after tokens, which the caller writes; noSlot if there is one, or if
 // sequences have all slots.
 func (s *states) add(tokens []int32, audience audience) (slot int32) {
 	if twin, length := s.snapshot(tokens, audience.scope); length == len(tokens) {
@@ -90,7 +90,7 @@ func (s *states) add(tokens []int32, audience audience) (slot int32) {
 	return slot
 }
 
-// take returns a slot for a sequence that goes on behind snapshot from, or begins if that is noSlot.
+// take returns a slot for a sequence that goes on after snapshot from, or begins if that is noSlot.
 // It returns noSlot if sequences have all slots.
 func (s *states) take(from int32) int32 {
 	if from != noSlot {
@@ -161,7 +161,7 @@ func (s *states) until(computed, tokens int) int {
 // last returns the end of the last whole block of tokens before the last token.
 func (s *states) last(tokens int) int { return (tokens - 1) / s.block * s.block }
 
-// save makes a snapshot of the slot of a sequence behind tokens, if one is due there and slots are left. A
+// save makes a snapshot of the slot of a sequence after tokens, if one is due there and slots are left. A
 // passing one takes the place of the last but one of the same sequence.
 func (s *states) save(slot int32, tokens []int32, audience audience, passing bool) {
 	n := len(tokens)
@@ -183,14 +183,14 @@ func (s *states) save(slot int32, tokens []int32, audience audience, passing boo
 	}
 }
 
-// giveUp drops the snapshot of scope behind tokens if it is passing.
+// giveUp drops the snapshot of scope after tokens if it is passing.
 func (s *states) giveUp(tokens []int32, scope string) {
 	if slot, length := s.snapshot(tokens, scope); slot != noSlot && length == len(tokens) && s.slots[slot].passing {
 		s.slots[slot] = stateSlot{}
 	}
 }
 
-// discard drops the snapshots behind prefixes of tokens of a sequence of scope, which must not reach another.
+// discard drops the snapshots after prefixes of tokens of a sequence of scope, which must not reach another.
 func (s *states) discard(tokens []int32, scope string) {
 	for slot, length := s.snapshot(tokens, scope); slot != noSlot; slot, length = s.snapshot(tokens[:length], scope) {
 		s.slots[slot] = stateSlot{}

@@ -137,7 +137,7 @@ func (d limitedDevice) Info() device.Info {
 }
 
 // TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact lets answers with common beginnings run
-// beside each other, some of which go back over banned strings, are cancelled, or make way for others, and
+// next to each other, some of which go back over banned strings, are cancelled, or make way for others, and
 // compares each with itself alone in a fresh engine, and that with its tokens read as a prompt.
 func TestRealModel_RewindsForksAndPreemptionsOfRecurrentStateAreExact(t *testing.T) {
 	names, count := []string{"qwen35", "lfm2"}, 6

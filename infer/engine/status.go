@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/model"
 	"m40-llm/infer/record"
 )
@@ -17,7 +18,8 @@ type status struct {
 	current   infer.Status
 	steps     [64]stepTime  // ring of the last steps
 	next      int           // index in steps of the next step
-	begun     time.Time     // when the step in progress began
+	drain     int           // steps until all answers that have begun are expected to have ended
+	stepStart time.Time     // when the step in progress began
 	requested string        // name under which the loaded model was requested
 	changed   chan struct{} // closed at the next change of state
 }
@@ -46,7 +48,7 @@ func (s *status) update(change func(*infer.Status)) {
 func (s *status) beginStep(now time.Time, rows int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun, s.current.Step.Rows = now, rows
+	s.stepStart, s.current.Step.Rows = now, rows
 }
 
 // endStep records that the step has ended, successfully or not. It does nothing if none is in progress.
@@ -57,7 +59,7 @@ func (s *status) endStep(now time.Time) {
 	if step.Rows == 0 {
 		return
 	}
-	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.begun)))
+	step.Rows, step.LongestMS = 0, max(step.LongestMS, record.Milliseconds(now.Sub(s.stepStart)))
 }
 
 // recordReads adds the bytes that a step read from memory; 0: not known.
@@ -120,10 +122,22 @@ func (s *status) setWait(d time.Duration) {
 	s.current.WaitS = d.Seconds()
 }
 
+// setDrain sets in how many steps all answers that have begun are expected to have ended.
+func (s *status) setDrain(steps int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drain = steps
+}
+
 // stepTime returns how long the last steps took on average; 0 if there were none.
 func (s *status) stepTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.meanStep()
+}
+
+// meanStep is stepTime for callers that have locked mu.
+func (s *status) meanStep() time.Duration {
 	n, took := 0, time.Duration(0)
 	for _, step := range s.steps {
 		if step.took > 0 {
@@ -189,7 +203,7 @@ func (s *status) setSetupNotice(why string) {
 	s.update(func(now *infer.Status) { now.SetupNotice = why })
 }
 
-func (s *status) setFailed(e *infer.Error) {
+func (s *status) setFailed(e *fault.Error) {
 	s.update(func(now *infer.Status) { now.State, now.Error = infer.StateFailed, e })
 }
 
@@ -198,7 +212,7 @@ func (s *status) snapshot(now time.Time) infer.Status {
 	defer s.mu.Unlock()
 	snapshot := s.current
 	if snapshot.Step.Rows > 0 {
-		snapshot.Step.ForMS = record.Milliseconds(now.Sub(s.begun))
+		snapshot.Step.ForMS = record.Milliseconds(now.Sub(s.stepStart))
 	}
 	tokens, took := 0, time.Duration(0)
 	for _, step := range s.steps {
@@ -207,6 +221,7 @@ func (s *status) snapshot(now time.Time) infer.Status {
 	}
 	if took > 0 {
 		snapshot.Decode = float64(tokens) / took.Seconds()
+		snapshot.EndS = infer.Roughly(time.Duration(s.drain) * s.meanStep()).Seconds()
 	}
 	return snapshot
 }

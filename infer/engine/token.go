@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
-	"m40-llm/infer/talk"
 )
 
 // The path of a token, from a row of logits to its event:
@@ -67,7 +67,10 @@ func (a *answer) draw(row sample.Row) (c sample.Choice, done *infer.Done, err er
 		}
 		return c, a.endBanned(), nil
 	}
-	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Store: a.request.Rows, Follow: a.request.Follow, Mask: a.allow(mask)})
+	if mask = a.allow(mask); a.thoughtOver() {
+		mask = a.markerMask()
+	}
+	c, err = a.chain.Next(sample.Input{Row: row, History: a.tokens, Pos: len(a.tokens), Top: a.request.Alternatives, Store: a.request.Rows, Follow: a.request.Follow, Mask: mask})
 	if errors.Is(err, sample.ErrMasked) && a.forbidden() != nil {
 		return c, a.endBanned(), nil
 	}
@@ -81,7 +84,7 @@ func (a *answer) take(c sample.Choice, before *textBuffer) *infer.Done {
 		return ended(record.End{Reason: infer.FinishStop, EndToken: &c.ID, EndProb: math.Exp(c.LogProb)}, a.text.flush())
 	}
 	a.tokens = append(a.tokens, c.ID)
-	t := a.token(c)
+	t := a.model.token(c)
 	text, stopString, stopped := a.decode(c.ID)
 	t.Text = text
 	a.buffer(t, before)
@@ -154,10 +157,10 @@ func ended(e record.End, text string) *infer.Done {
 }
 
 // token returns the event of c with the bytes of it and its alternatives.
-func (a *answer) token(c sample.Choice) *infer.Token {
-	t := &infer.Token{Choice: c, Bytes: a.model.tokenizer.Piece(c.ID, true)}
+func (m *openModel) token(c sample.Choice) *infer.Token {
+	t := &infer.Token{Choice: c, Bytes: m.tokenizer.Piece(c.ID, true)}
 	for _, top := range c.Top {
-		t.Tops = append(t.Tops, a.model.tokenizer.Piece(top.ID, true))
+		t.Tops = append(t.Tops, m.tokenizer.Piece(top.ID, true))
 	}
 	return t
 }
@@ -165,7 +168,7 @@ func (a *answer) token(c sample.Choice) *infer.Token {
 // reader decodes and parses the tokens of an answer.
 type reader struct {
 	model  *openModel
-	format *talk.Format
+	format *chatformat.Format
 	text   *textBuffer
 	parser *reply.Parser // nil: the text is passed through unparsed
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 )
 
@@ -44,13 +45,13 @@ func (m *openModel) form(r *infer.Request, prompt string) (*form, error) {
 func toolsToCall(r *infer.Request) (tools []reply.Tool, single bool, err error) {
 	tools, err = reply.ParseTools(r.Tools)
 	if err != nil {
-		return nil, false, infer.Invalid("tools", "%s", err)
+		return nil, false, fault.Invalid("tools", "%s", err)
 	}
 	single = r.SingleCall
 	if r.ForcesCall() && r.ToolChoice != infer.ToolChoiceRequired {
 		i := slices.IndexFunc(tools, func(t reply.Tool) bool { return t.Name == r.ToolChoice })
 		if i < 0 {
-			return nil, false, infer.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
+			return nil, false, fault.Invalid("tool_choice", "tool_choice names the function %q, which is not among the tools", r.ToolChoice)
 		}
 		tools, single = tools[i:i+1], true
 	}

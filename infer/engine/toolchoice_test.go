@@ -9,6 +9,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf/gguftest"
 )
@@ -186,7 +187,7 @@ func TestToolChoice_WhatCannotBeIsRefused(t *testing.T) {
 		r := forcedRequest(0)
 		c.set(&r)
 		a := b.ask(r)
-		if e, _ := a.err.(*infer.Error); e == nil || e.Code != infer.CodeInvalid || e.Param != c.param {
+		if e, _ := a.err.(*fault.Error); e == nil || e.Code != fault.CodeInvalid || e.Param != c.param {
 			t.Errorf("%s: %v", c.name, a.err)
 		}
 	}

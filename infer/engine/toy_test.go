@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -196,6 +198,13 @@ func (m *toy) WriteBlock(group int, id int32, src []byte) error {
 	return nil
 }
 
+// ReleaseBlock drops what a block holds, as a device that gives its memory back.
+func (m *toy) ReleaseBlock(group int, id int32) error {
+	clear(m.cache[group][int(id)*device.BlockSize:][:device.BlockSize])
+	m.bench.released.Add(1)
+	return nil
+}
+
 func (m *toy) BlockBytes() []int { return slices.Repeat([]int{16 * device.BlockSize}, len(m.groups)) }
 
 // Pack copies one byte, in a millisecond.
@@ -268,7 +277,7 @@ type bench struct {
 	mu        sync.Mutex
 	steps     int
 	rows      int
-	ahead     []int // steps that were submitted behind each one, when it was collected
+	ahead     []int // steps that were submitted after each one, when it was collected
 	open      int   // devices
 	opened    int   // the same, ever
 	reads     int   // files opened
@@ -276,9 +285,10 @@ type bench struct {
 	memory    int64
 	readsFile bool // devices can leave weights in the file
 	suggests  *sample.Suggestion
-	vocab     int // logits of a row
-	depth     int // steps that toys take before the first is collected; 0: 1
-	missEvery int // one in so many tokens that toys draw is wrong; 0: none
+	vocab     int          // logits of a row
+	depth     int          // steps that toys take before the first is collected; 0: 1
+	missEvery int          // one in so many tokens that toys draw is wrong; 0: none
+	released  atomic.Int64 // blocks whose memory was given back
 	onStep    func(step int, b *device.Batch) error
 	onLogits  func(logits []float32, pos int32)
 	onLoad    func(ctx context.Context, o model.Options) error
@@ -363,7 +373,7 @@ func (c catalog) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 	c.mu.Unlock()
 	data, ok := c.files[name]
 	if !ok {
-		return nil, infer.ModelInfo{}, infer.Errorf(infer.CodeNotFound, "there is no model %q", name)
+		return nil, infer.ModelInfo{}, fault.Errorf(fault.CodeNotFound, "there is no model %q", name)
 	}
 	f, err := gguf.Parse(data)
 	return f, infer.ModelInfo{Name: name, Size: int64(len(data)), Sampling: c.suggests}, err
@@ -443,8 +453,8 @@ func (r outcome) ids() (ids []int32) {
 	return ids
 }
 
-func (r outcome) code() infer.ErrorCode {
-	var e *infer.Error
+func (r outcome) code() fault.Code {
+	var e *fault.Error
 	if errors.As(r.err, &e) {
 		return e.Code
 	}

@@ -345,7 +345,7 @@ func TestTurns_AnotherModelWaitsForThoseThatGaveWay(t *testing.T) {
 	}
 }
 
-// Behind 12 long answers of one client, a short one begins when a turn is over if it is of another
+// After 12 long answers of one client, a short one begins when a turn is over if it is of another
 // client, or the first of its request where they are the later ones of theirs.
 func TestTurns_FollowTheClientAndTheNumberOfARequest(t *testing.T) {
 	for _, c := range []struct {

@@ -7,14 +7,16 @@
 // recently are unloaded first, as many as it takes. Pinned models stay. A model with answers ends them first: requests that come for it
 // meanwhile wait behind the one that needs its memory, so that no model is used forever while another is asked for.
 //
-// Requests for models that are not loaded wait in one queue, in the order in which they came, and one model is loaded at a time: what a
-// device has free is known only when the load before has ended. A model that would not fit if all others were unloaded is refused.
+// Requests for models that are not loaded wait in one queue, and one model is loaded at a time: what a device has free is known only when the
+// load before has ended. The next one is that of the client with the fewest requests in all models, among equals of the client whose turn was
+// longest ago. Requests that have not begun in a model that is to be unloaded go back into that queue, so that nobody waits for all that
+// another person has asked of it. A model that would not fit if all others were unloaded is refused.
 //
 // # Memory
 //
 // What models take is planned: weights, workspace, and the most that the KV cache may become (infer.Status.Memory). Each worker is told
 // how much main memory it may plan with: what is free, without what the caches of the others may still grow by, and no more than
-// Options.Memory leaves. On GPUs it plans with what the driver says is free.
+// Options.Memory leaves. On GPUs it plans with what the driver says is free. refused.go says what is done if it is not given what it planned.
 package fleet
 
 import (
@@ -30,6 +32,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/placement"
 )
 
@@ -54,20 +57,27 @@ type Options struct {
 	// Find returns the model that requests call name; see hub.Hub.Find.
 	Find func(name string) (infer.ModelInfo, error)
 
-	// Start starts a worker that begins to load a model, in at most memory bytes of main memory; 0: in what is free. setup is how; nil:
-	// as by default.
-	Start func(model string, memory int64, setup *infer.Setup) (Engine, error)
+	// Start starts a worker that begins to load a model.
+	Start func(model string, p Plan) (Engine, error)
 
 	// Machine returns how models are loaded, and main memory with what is free of it now as its only device.
 	Machine func() placement.Machine
 
 	Model  string       // that is loaded at the start
+	Main   int64        // bytes of main memory; 0: not known
 	Most   int          // loaded models; 0: as many as fit
 	Memory int64        // bytes of main memory that all models may take together; 0: what is free
 	Log    *slog.Logger // nil: nothing is logged
 
 	Now   func() time.Time // nil: time.Now
 	Check time.Duration    // pause between two looks at the workers while requests wait; default 50 ms
+}
+
+// Plan is how a worker loads its model.
+type Plan struct {
+	Memory int64        // bytes of main memory that it takes at most; 0: what is free
+	Setup  *infer.Setup // nil: as by default
+	Whole  bool         // where memory is refused, the load fails with fault.CodeMemory, instead of being tried with less
 }
 
 // Fleet is an engine with a worker for each loaded model. Its methods may be called by any goroutine.
@@ -77,8 +87,14 @@ type Fleet struct {
 	mu        sync.Mutex
 	changed   chan struct{} // closed when a request ends, a worker has ended, or a model is pinned or not any more
 	slots     []*slot       // never empty: the last one stays when its worker is closed
-	waiting   []*waiter     // requests for models that are not loaded, the oldest first
-	leaving   int           // workers that are being closed
+	waiting   []*waiter     // requests for models that are not loaded, the next one first
+	arrivals  int64         // of requests
+	clients   clients
+	times     times
+	refused   map[string]refusal // by model, until it is loaded
+	evicted   []string           // names of the models that were unloaded since a model was loaded
+	compared  int64              // bytes of the files of comparisons
+	leaving   int                // workers that are being closed
 	closed    bool
 	evictions int64
 	gpus      []device.Info // that models were on, with the memory that is free for models there if none is loaded
@@ -90,19 +106,22 @@ type Fleet struct {
 
 // slot is a worker with what is known of its use.
 type slot struct {
-	engine   Engine
-	using    int       // requests in it
-	read     int       // calls in it that need no loaded model
-	gone     bool      // it is being closed, or closed
-	used     time.Time // when the last one began or ended
-	pinned   bool
-	draining bool // it ends its answers and is closed
-	measured bool // the free memory of its GPUs is known
-	expected []infer.MemoryUse
+	engine    Engine
+	using     int       // requests in it
+	visits    []*visit  // those of them that can go back into the queue
+	read      int       // calls in it that need no loaded model
+	gone      bool      // it is being closed, or closed
+	used      time.Time // when the last one began or ended
+	pinned    bool
+	draining  bool // it ends its answers and is closed
+	measured  bool // the free memory of its GPUs is known
+	expected  []infer.MemoryUse
+	whole     bool    // its load fails where memory is refused; see Plan
+	refused   bool    // it was, and the model is loaded by another worker
+	notice    string  // what was done because memory was refused, as part of its status
+	inPlaceOf string  // names of the models that were unloaded to make room for this one
+	loadMS    float64 // of the last load that was noted
 }
-
-// waiter is a request for a model that is not loaded.
-type waiter struct{ position int }
 
 // New returns a Fleet that begins to load Options.Model.
 func New(o Options) (*Fleet, error) {
@@ -114,7 +133,7 @@ func New(o Options) (*Fleet, error) {
 	}
 	o.Check = cmp.Or(o.Check, 50*time.Millisecond)
 	f := &Fleet{o: o, changed: make(chan struct{})}
-	first, err := o.Start(o.Model, o.Memory, nil)
+	first, err := o.Start(o.Model, Plan{Memory: o.Memory})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +171,8 @@ func (f *Fleet) signal() {
 // status returns the status of s with what only the fleet knows.
 func (s *slot) status() infer.Status {
 	status := s.engine.Status()
-	status.Pinned = s.pinned
+	status.Pinned, status.Devices = s.pinned, nil
+	status.Notice = strings.Trim(status.Notice+"; "+s.notice, "; ")
 	status.UsedUnix = s.used.Unix()
 	if s.gone {
 		status.State, status.Memory, status.Cache, status.Running, status.Queued = infer.StateUnloaded, nil, infer.Cache{}, 0, 0
@@ -203,6 +223,8 @@ func writes(m infer.ModelInfo) bool { return m.Writes() }
 func embeds(m infer.ModelInfo) bool { return m.Embedding > 0 && !m.Ranks }
 func ranks(m infer.ModelInfo) bool  { return m.Ranks }
 
+func isAny(infer.ModelInfo) bool { return true }
+
 // Status returns the status of the model that wrote last, with those of all loaded ones. It never waits for a worker.
 func (f *Fleet) Status() infer.Status {
 	f.mu.Lock()
@@ -210,7 +232,9 @@ func (f *Fleet) Status() infer.Status {
 	f.measure()
 	first := f.last(writes)
 	s := first.status()
-	s.Queued += len(f.waiting)
+	if n := len(f.waiting); n > 0 {
+		s.Queued, s.WaitS = s.Queued+n, f.outlook()[n-1].WaitS
+	}
 	s.Evictions = f.evictions
 	s.Models = []infer.Status{}
 	byUse := slices.SortedFunc(slices.Values(f.slots), func(a, b *slot) int { return b.used.Compare(a.used) })
@@ -241,111 +265,27 @@ func (f *Fleet) devices() (list []infer.Memory) {
 		}
 		list = append(list, m)
 	}
+	list[len(list)-1].Other = f.others()
 	return list
+}
+
+// others returns the bytes of main memory that are taken, but not by models; 0: not known.
+func (f *Fleet) others() int64 {
+	machine := f.o.Machine()
+	free := machine.Devices[len(machine.Devices)-1].Memory
+	if f.o.Main == 0 || free == 0 || f.o.Memory > 0 { // those that Memory leaves are nobody's
+		return 0
+	}
+	for _, s := range f.slots {
+		for _, use := range f.takenOfMain(s.status()) {
+			free += use.now
+		}
+	}
+	return max(0, f.o.Main-free)
 }
 
 func (f *Fleet) isGPU(name string) bool {
 	return slices.ContainsFunc(f.gpus, func(d device.Info) bool { return d.Name == name })
-}
-
-// enter returns the slot for a request for the model called name, which leave must be given, when the model is loaded or begins to be.
-// report gets the place in the queue meanwhile; it returns false if the request is not wanted any more. An empty name means the model
-// that was used last, of those that suit if there are any.
-func (f *Fleet) enter(ctx context.Context, name string, suits func(infer.ModelInfo) bool, report func(infer.Queued) bool) (*slot, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	m, err := f.o.Find(cmp.Or(name, f.last(suits).engine.Status().Model.Name))
-	w := &waiter{}
-	defer f.forget(w)
-	for {
-		if f.closed {
-			return nil, errClosed
-		}
-		s := f.last(suits) // says what is wrong with the model, and before that with the request
-		switch {
-		case err == nil && m.Error == "":
-			if s, err = f.find(w, m); err != nil {
-				return nil, err
-			}
-		case s.gone:
-			s = nil
-		}
-		if s != nil {
-			return f.use(s), nil
-		}
-		if err := f.wait(ctx, w, report); err != nil {
-			return nil, err
-		}
-	}
-}
-
-var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
-
-// errUnwanted ends a request whose consumer has gone.
-var errUnwanted = errors.New("the request is not wanted any more")
-
-// use counts a request in s. The caller has locked mu.
-func (f *Fleet) use(s *slot) *slot {
-	s.using++
-	s.used = f.o.Now()
-	return s
-}
-
-// leave ends a request in s.
-func (f *Fleet) leave(s *slot) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s.using--
-	s.used = f.o.Now()
-	f.signal()
-}
-
-// find returns the slot for a request for m; nil if it has to wait. The caller has locked mu.
-func (f *Fleet) find(w *waiter, m infer.ModelInfo) (*slot, error) {
-	if s := f.of(m); s != nil && !s.draining && (occupies(s.status()) || len(f.slots) == 1) {
-		return s, nil
-	}
-	if !slices.Contains(f.waiting, w) {
-		f.waiting = append(f.waiting, w)
-	}
-	if f.waiting[0] != w {
-		return nil, nil
-	}
-	return f.makeRoom(m)
-}
-
-// forget removes a request from those that wait. What drains for it need not any more. The caller has locked mu.
-func (f *Fleet) forget(w *waiter) {
-	i := slices.Index(f.waiting, w)
-	if i < 0 {
-		return
-	}
-	f.waiting = slices.Delete(f.waiting, i, i+1)
-	for _, s := range f.slots {
-		s.draining = false
-	}
-	f.signal()
-}
-
-// wait waits for a change, after it has reported a new place in the queue. The caller has locked mu.
-func (f *Fleet) wait(ctx context.Context, w *waiter, report func(infer.Queued) bool) error {
-	changed, position := f.changed, slices.Index(f.waiting, w)+1
-	moved := position != w.position
-	w.position = position
-	f.mu.Unlock()
-	defer f.mu.Lock()
-	if moved && report != nil && !report(infer.Queued{Position: position}) {
-		return errUnwanted
-	}
-	tick := time.NewTimer(f.o.Check) // nobody says that a load has ended
-	defer tick.Stop()
-	select {
-	case <-changed:
-	case <-tick.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return nil
 }
 
 // read calls call with a worker that can read the file of the model called name: the one that has it loaded, else the one used last.
@@ -374,26 +314,6 @@ func (f *Fleet) read(ctx context.Context, name string, call func(Engine) error) 
 	return call(s.engine)
 }
 
-// Generate streams one answer, as engine.Engine does.
-func (f *Fleet) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
-	return func(yield func(infer.Event, error) bool) {
-		s, err := f.enter(ctx, r.Model, writes, func(q infer.Queued) bool {
-			return yield(infer.Event{Type: infer.EventQueued, Queued: &q}, nil)
-		})
-		if err != nil {
-			if !errors.Is(err, errUnwanted) {
-				yield(infer.Event{}, err)
-			}
-			return
-		}
-		defer f.leave(s)
-		if f.isPinned(s) {
-			r.KeepAliveS = nil
-		}
-		s.engine.Generate(ctx, r)(yield)
-	}
-}
-
 func (f *Fleet) isPinned(s *slot) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -402,33 +322,49 @@ func (f *Fleet) isPinned(s *slot) bool {
 
 // Embed computes the embeddings of texts, as engine.Engine does.
 func (f *Fleet) Embed(ctx context.Context, r infer.EmbedRequest) (infer.Embeddings, error) {
-	s, err := f.enter(ctx, r.Model, embeds, nil)
-	if err != nil {
-		return infer.Embeddings{}, err
+	return compute(ctx, f, r.Client, r.Model, embeds, func(s *slot) (infer.Embeddings, error) {
+		if f.isPinned(s) {
+			r.KeepAliveS = nil
+		}
+		return s.engine.Embed(ctx, r)
+	})
+}
+
+// compute calls call with the slot that has a model, and again if the model had to be loaded again.
+func compute[T any](ctx context.Context, f *Fleet, client, name string, suits func(infer.ModelInfo) bool, call func(*slot) (T, error)) (result T, err error) {
+	w := &waiter{client: client}
+	for {
+		v, err := f.enter(ctx, w, name, suits, nil)
+		if err != nil {
+			return result, err
+		}
+		result, err = call(v.slot)
+		f.leave(v)
+		if err == nil || !f.loadsAgain(v.slot, w.model, err) {
+			return result, err
+		}
 	}
-	defer f.leave(s)
-	if f.isPinned(s) {
-		r.KeepAliveS = nil
-	}
-	return s.engine.Embed(ctx, r)
 }
 
 // Rank scores documents for a query, as engine.Engine does.
 func (f *Fleet) Rank(ctx context.Context, r infer.RankRequest) (infer.Ranking, error) {
-	s, err := f.enter(ctx, r.Model, ranks, nil)
-	if err != nil {
-		return infer.Ranking{}, err
-	}
-	defer f.leave(s)
-	return s.engine.Rank(ctx, r)
+	return compute(ctx, f, r.Client, r.Model, ranks, func(s *slot) (infer.Ranking, error) { return s.engine.Rank(ctx, r) })
 }
 
-// Models lists the models of the catalog.
+// Models lists the models of the catalog, with the time that their loads are expected to take.
 func (f *Fleet) Models(ctx context.Context) (list []infer.ModelInfo, err error) {
 	err = f.read(ctx, "", func(e Engine) error {
 		list, err = e.Models(ctx)
 		return err
 	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noteLoads()
+	for i, m := range list {
+		if s := f.of(m); m.Error == "" && (s == nil || !occupies(s.status())) {
+			list[i].LoadS = infer.Roughly(f.times.load(m)).Seconds()
+		}
+	}
 	return list, err
 }
 
@@ -487,13 +423,19 @@ func (f *Fleet) Load(ctx context.Context, name string) error {
 		return err
 	}
 	if m.Error != "" {
-		return infer.Errorf(infer.CodeModelFile, "model %q cannot be used: %s", m.Name, m.Error)
+		return fault.Errorf(fault.CodeModelFile, "model %q cannot be used: %s", m.Name, m.Error)
 	}
-	s, err := f.enter(ctx, m.Name, writes, nil)
+	return f.load(ctx, m)
+}
+
+// load is Load for a model that can be used.
+func (f *Fleet) load(ctx context.Context, m infer.ModelInfo) error {
+	v, err := f.enter(ctx, &waiter{}, m.Name, isAny, nil)
 	if err != nil {
 		return err
 	}
-	f.leave(s)
+	f.leave(v)
+	f.closing.Go(func() { f.seeLoaded(v.slot, m) })
 	return nil
 }
 
@@ -527,17 +469,20 @@ func (f *Fleet) Pin(ctx context.Context, name string, pinned bool) error {
 	return s.engine.Keep(ctx, keep)
 }
 
-// loaded returns the slot that has the model called name.
+// loaded returns the slot that has the model called name, whose file may be gone.
 func (f *Fleet) loaded(name string) (*slot, error) {
 	m, err := f.o.Find(name)
-	if err != nil {
-		return nil, err
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err != nil {
+		m = infer.ModelInfo{Name: name}
+	}
 	s := f.of(m)
+	if s == nil && err != nil {
+		return nil, err
+	}
 	if s == nil || !occupies(s.status()) {
-		return nil, infer.Errorf(infer.CodeInvalid, "the model %q is not loaded", m.Name)
+		return nil, fault.Errorf(fault.CodeInvalid, "the model %q is not loaded", m.Name)
 	}
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
 	"m40-llm/infer/model"
@@ -26,18 +27,31 @@ type worker struct {
 	info    infer.ModelInfo
 	memory  int64
 	release chan struct{}
+	card    int           // of house.cards
+	place   chan struct{} // has room for the answers that are written at once
 
 	mu     sync.Mutex
 	state  infer.State
 	keeps  []float64 // seconds; -2: as by default
 	closed bool
+
+	failure *fault.Error // of the load; nil: it succeeds
 }
 
 func (w *worker) Status() infer.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := infer.Status{State: w.state, Model: w.info}
+	s := infer.Status{State: w.state, Error: w.failure, Model: w.info, EndS: w.house.endS, Loading: infer.Loading{Done: 1, Total: 4}}
+	if w.state == infer.StateReady && w.house.cards > 0 {
+		s.Device = device.Info{Kind: "cuda", Name: cardName(w.card), Dedicated: true}
+		s.Memory = []infer.MemoryUse{{Device: s.Device.Name, Kind: "cuda", Weights: room, Free: room + room/2}}
+		for i := range w.house.cards {
+			s.Devices = append(s.Devices, infer.Memory{Device: cardName(i), Kind: "cuda", Total: room + room/2})
+		}
+		return s
+	}
 	if w.state == infer.StateReady {
+		s.LoadMS = w.house.loadMS
 		s.Memory = []infer.MemoryUse{{Device: "processor", Kind: "cpu", Weights: w.house.weights}}
 	}
 	return s
@@ -45,7 +59,35 @@ func (w *worker) Status() infer.Status {
 
 func (w *worker) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
+		if w.failure != nil {
+			yield(infer.Event{}, w.failure)
+			return
+		}
 		w.set(infer.StateReady)
+		if !yield(infer.Event{Type: infer.EventLoading, Loading: &infer.Loading{Model: w.info.Name, Done: 1, Total: 1}}, nil) {
+			return
+		}
+		select {
+		case w.place <- struct{}{}:
+			defer func() { <-w.place }()
+		case <-ctx.Done():
+			yield(infer.Event{}, ctx.Err())
+			return
+		}
+		if !yield(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{}}, nil) {
+			return
+		}
+		if r.RowFile != nil { // a half of a comparison: the first model scores 1, the second compares by 2
+			token := infer.Token{Prompt: true}
+			if token.LogProb = 1; r.RowFile.Second {
+				token.LogProb, token.Compared = 5, &infer.Compared{KL: 2}
+			}
+			for range 3 {
+				if !yield(infer.Event{Type: infer.EventToken, Token: &token}, nil) {
+					return
+				}
+			}
+		}
 		select {
 		case <-w.release:
 			yield(infer.Event{Type: infer.EventDone, Done: &infer.Done{Text: w.info.Name}}, nil)
@@ -56,6 +98,9 @@ func (w *worker) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 }
 
 func (w *worker) Embed(context.Context, infer.EmbedRequest) (infer.Embeddings, error) {
+	if w.failure != nil {
+		return infer.Embeddings{}, w.failure
+	}
 	return infer.Embeddings{Model: w.info.Name}, nil
 }
 
@@ -94,7 +139,15 @@ type house struct {
 	shape   *placement.Shape
 	weights int64 // that a model takes of memory, once it is loaded
 	free    int64 // if nothing is loaded
+	cards   int   // GPUs, each with room for one model
 	hold    bool  // answers do not end
+	loading bool  // workers load until a test says that they are ready
+
+	refuses bool // memory to loads that are not tried with less
+
+	size   int64 // of the file of a model
+	loadMS float64
+	endS   float64 // expected, of the answers of each worker
 
 	mu      sync.Mutex
 	started []*worker
@@ -126,27 +179,38 @@ func newHouse(t *testing.T, models int) *house {
 
 func (h *house) find(name string) (infer.ModelInfo, error) {
 	if strings.HasPrefix(name, "no-") {
-		return infer.ModelInfo{}, &infer.Error{Code: infer.CodeNotFound, Message: name}
+		return infer.ModelInfo{}, &fault.Error{Code: fault.CodeNotFound, Message: name}
 	}
-	m := infer.ModelInfo{Name: name, Shape: h.shape}
+	m := infer.ModelInfo{Name: name, Shape: h.shape, Size: h.size}
 	if strings.HasPrefix(name, "embed") {
 		m.Embedding = 4
 	}
 	return m, nil
 }
 
-func (h *house) start(name string, memory int64, _ *infer.Setup) (Engine, error) {
+func (h *house) start(name string, p Plan) (Engine, error) {
 	info, _ := h.find(name)
-	w := &worker{house: h, info: info, memory: memory, release: make(chan struct{}), state: infer.StateReady}
+	w := &worker{house: h, info: info, memory: p.Memory, release: make(chan struct{}), place: make(chan struct{}, 1), state: infer.StateReady}
+	if h.loading {
+		w.state = infer.StateLoading
+	}
 	if !h.hold {
 		close(w.release)
 	}
+	if h.refuses && p.Whole {
+		w.state, w.failure = infer.StateFailed, fault.Errorf(fault.CodeMemory, "cannot load model %q: the device ran out of memory", name)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for h.cards > 0 && slices.ContainsFunc(h.started, func(other *worker) bool { return other.card == w.card }) {
+		w.card++
+	}
 	h.started = append(h.started, w)
 	h.log = append(h.log, name)
 	return w, nil
 }
+
+func cardName(i int) string { return fmt.Sprintf("Tesla M40 (GPU %d)", i) }
 
 func (h *house) machine() placement.Machine {
 	h.mu.Lock()
@@ -281,8 +345,8 @@ func TestAModelThatNeverFitsIsRefusedWithFiguresAndNothingIsUnloaded(t *testing.
 				}
 			}
 			_, err := ask(t.Context(), f, "b")
-			known, ok := errors.AsType[*infer.Error](err)
-			if !ok || known.Code != infer.CodeMemory {
+			known, ok := errors.AsType[*fault.Error](err)
+			if !ok || known.Code != fault.CodeMemory {
 				t.Fatalf("got %v, want an error about memory", err)
 			}
 			for _, want := range c.says {
@@ -329,7 +393,7 @@ func TestARequestForAModelWithoutRoomWaitsForAnswersWithItsPlace(t *testing.T) {
 	if got := <-places; got != "b 1" {
 		t.Fatalf("place %q, want b 1", got)
 	}
-	begin("a", reports("a again")) // behind b, or b would never come
+	begin("a", reports("a again")) // after b, or b would never come
 	if got := <-places; got != "a again 2" {
 		t.Fatalf("place %q, want a again 2", got)
 	}
@@ -346,6 +410,117 @@ func TestARequestForAModelWithoutRoomWaitsForAnswersWithItsPlace(t *testing.T) {
 	}
 	if got := h.loads(); got != "a b a" {
 		t.Errorf("loaded in turn: %q, want a b a", got)
+	}
+}
+
+func TestAPersonWithManyRequestsForAModelLetsAnothersHaveTheirsAtOnce(t *testing.T) {
+	h := newHouse(t, 1)
+	h.hold = true
+	f := h.fleet(nil)
+	ended := make(chan string, 8)
+	ask := func(client, model string) {
+		for e, err := range f.Generate(t.Context(), infer.Request{Model: model, Client: client}) {
+			switch {
+			case err != nil:
+				ended <- err.Error()
+			case e.Done != nil:
+				ended <- client + " " + e.Done.Text
+			}
+		}
+	}
+	const many = 4
+	for i := range many {
+		go ask("ann", "a")
+		for f.inUse("a") != i+1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for len(h.of("a").place) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for _, model := range []string{"b", "c"} { // ann's own one comes first, bob's overtakes it
+		client := map[string]string{"b": "ann", "c": "bob"}[model]
+		queued := f.Status().Queued
+		go ask(client, model)
+		for f.Status().Queued <= queued {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for f.inUse("a") != 1 { // the others went back into the queue
+		time.Sleep(time.Millisecond)
+	}
+	h.mu.Lock()
+	h.hold = false
+	h.mu.Unlock()
+	close(h.of("a").release)
+	for i, want := range []string{"ann a", "bob c"} {
+		if got := <-ended; got != want {
+			t.Errorf("answer %d is that of %q, want %q", i+1, got, want)
+		}
+	}
+	rest := map[string]int{}
+	for range many {
+		rest[<-ended]++
+	}
+	if rest["ann a"] != many-1 || rest["ann b"] != 1 {
+		t.Errorf("then come %v, want the other %d of ann for a and the one for b", rest, many-1)
+	}
+}
+
+func TestTheQueueTellsHowLongLoadsAndAnswersAreExpectedToTake(t *testing.T) {
+	for name, c := range map[string]struct {
+		size    int64
+		loadMS  float64 // that the loaded model took
+		endS    float64 // of its answers
+		loading bool    // it is being loaded still, a quarter is there
+		waits   string  // of two requests for other models
+	}{
+		"a load of a file of the same size, behind the running answers": {size: 4e9, loadMS: 3000, endS: 2, waits: "5 0"},
+		"by the size of the file where no load was measured":            {size: 4e9, endS: 1, waits: "9 0"},
+		"nothing while nobody knows when the answers end":               {size: 4e9, loadMS: 3000, waits: "0 0"},
+		"the rest of the load before, and the own one":                  {size: 2e9, loading: true, waits: "7 15"},
+		"long times are rounded to what a person wants to know of them": {size: 4e9, loadMS: 61_000, endS: 10, waits: "90 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, 1)
+			h.size, h.loadMS, h.endS, h.loading, h.hold = c.size, c.loadMS, c.endS, c.loading, true
+			if c.loading {
+				h.free *= 9
+			}
+			f := h.fleet(nil)
+			if !c.loading {
+				go ask(t.Context(), f, "a")
+				for f.inUse("a") != 1 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			var waits []string
+			for _, model := range []string{"b", "c"} {
+				told := make(chan infer.Queued, 100)
+				go func() {
+					for e := range f.Generate(t.Context(), infer.Request{Model: model}) {
+						if e.Queued != nil {
+							told <- *e.Queued
+						}
+					}
+				}()
+				waits = append(waits, fmt.Sprint((<-told).WaitS))
+			}
+			if got := strings.Join(waits, " "); got != c.waits {
+				t.Errorf("they are told to wait %s seconds, want %s", got, c.waits)
+			}
+			if got := fmt.Sprint(f.Status().WaitS); got != waits[1] {
+				t.Errorf("the status says %s seconds, want %s", got, waits[1])
+			}
+		})
+	}
+}
+
+func TestAnEventOfALoadTellsHowLongTheRestIsExpectedToTake(t *testing.T) {
+	f := newHouse(t, 1).fleet(nil)
+	e := f.withPlan(infer.Event{Loading: &infer.Loading{Done: 1, Total: 2}}, &slot{}, infer.ModelInfo{Name: "b", Size: 3e9})
+	if got := e.Loading.LeftS; got != 3 {
+		t.Errorf("%g seconds are left, want 3: half of 3 GB at %g bytes a second", got, assumedRate)
 	}
 }
 
@@ -386,10 +561,11 @@ func TestARequestThatWaitsCanBeCancelled(t *testing.T) {
 func TestRequestsWithoutAModelGoToTheLastOfTheirKind(t *testing.T) {
 	h := newHouse(t, 3)
 	f := h.fleet(nil)
-	for _, name := range []string{"embed", "b"} {
-		if got, err := ask(t.Context(), f, name); err != nil || got != name {
-			t.Fatal(got, err)
-		}
+	if err := f.Load(t.Context(), "embed"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ask(t.Context(), f, "b"); err != nil || got != "b" {
+		t.Fatal(got, err)
 	}
 	if got, err := f.Embed(t.Context(), infer.EmbedRequest{}); err != nil || got.Model != "embed" {
 		t.Errorf("%s embeds, %v; want embed", got.Model, err)
@@ -435,5 +611,81 @@ func TestUnloadFreesTheMemoryAndPinKeepsIt(t *testing.T) {
 	}
 	if got, err := ask(t.Context(), f, "b"); err != nil || got != "b" {
 		t.Errorf("%s answers, %v; want b, loaded again", got, err)
+	}
+}
+
+func TestARequestThatItsModelCannotAnswerLoadsNothing(t *testing.T) {
+	h := newHouse(t, 1)
+	f := h.fleet(nil)
+	ask(t.Context(), f, "embed")
+	if _, err := f.Embed(t.Context(), infer.EmbedRequest{Model: "b"}); err != nil {
+		t.Fatal(err) // the worker of the test refuses nothing
+	}
+	if got := h.loads(); got != "a" || f.Status().Evictions != 0 {
+		t.Errorf("%q are loaded in turn, with %d evictions; want a alone", got, f.Status().Evictions)
+	}
+	if err := f.Load(t.Context(), "embed"); err != nil || loadedNames(f) != "embed" {
+		t.Errorf("after a load %q are loaded, %v; want embed", loadedNames(f), err)
+	}
+}
+
+func TestAModelWhoseFileIsGoneCanBeUnloaded(t *testing.T) {
+	h := newHouse(t, 2)
+	gone := false
+	f := h.fleet(func(o *Options) {
+		o.Find = func(name string) (infer.ModelInfo, error) {
+			if gone {
+				name = "no-" + name
+			}
+			return h.find(name)
+		}
+	})
+	if err := f.Load(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	gone = true
+	if err := f.Unload(t.Context(), "b"); err != nil || loadedNames(f) != "a" {
+		t.Errorf("%q are loaded, %v; want a", loadedNames(f), err)
+	}
+	if err := f.Unload(t.Context(), "c"); err == nil {
+		t.Error("a model that was never there was unloaded")
+	}
+}
+
+func TestModelsAreOnSeveralGPUsBeforeOneIsUnloaded(t *testing.T) {
+	for name, c := range map[string]struct {
+		cards  int
+		loads  string
+		loaded string
+		evicts int64
+	}{
+		"one GPU":  {1, "a b c", "c", 2},
+		"two GPUs": {2, "a b c", "b c", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, 0)
+			h.cards, h.weights, h.free = c.cards, 0, room/4
+			f := h.fleet(nil)
+			for _, model := range []string{"b", "c"} {
+				if got, err := ask(t.Context(), f, model); err != nil || got != model {
+					t.Fatalf("%s answered, %v; want %s", got, err, model)
+				}
+			}
+			if got := h.loads(); got != c.loads {
+				t.Errorf("loaded in turn: %q, want %q", got, c.loads)
+			}
+			s := f.Status()
+			if got := loadedNames(f); got != c.loaded || s.Evictions != c.evicts {
+				t.Errorf("%q are loaded after %d evictions, want %q after %d", got, s.Evictions, c.loaded, c.evicts)
+			}
+			if len(s.Devices) != c.cards+1 {
+				t.Fatalf("the devices are %+v, want %d GPUs and main memory", s.Devices, c.cards)
+			}
+			for i, d := range s.Devices[:c.cards] {
+				if d.Device != cardName(i) || d.Total != room+room/2 || d.Taken != room {
+					t.Errorf("GPU %d has %+v, want one model on it", i, d)
+				}
+			}
+		})
 	}
 }

@@ -3,9 +3,11 @@ package fleet
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/placement"
 	"m40-llm/infer/units"
 )
@@ -41,7 +43,7 @@ func (f *Fleet) makeRoom(m infer.ModelInfo) (*slot, error) {
 	})
 	alone, _ := f.fit(m, pinned)
 	if most := f.most(); most > 0 && len(pinned) >= most {
-		return nil, infer.Errorf(infer.CodeMemory, "the model %q cannot be loaded: --models-max allows %d, and as many are pinned: %s", m.Name, most, names(pinned))
+		return nil, fault.Errorf(fault.CodeMemory, "the model %q cannot be loaded: --models-max allows %d, and as many are pinned: %s", m.Name, most, names(pinned))
 	}
 	if alone.Context == 0 && m.Shape != nil {
 		return nil, f.neverFits(m, alone, pinned)
@@ -52,14 +54,13 @@ func (f *Fleet) makeRoom(m infer.ModelInfo) (*slot, error) {
 	}
 	unload := others[:victims]
 	if slices.ContainsFunc(unload, func(s *slot) bool { return s.using > 0 }) {
-		for _, s := range unload {
-			s.draining = true
-		}
+		f.drain(unload)
 		return nil, nil
 	}
 	if victims > 0 {
 		f.evictions += int64(victims)
 		f.o.Log.Info("models are unloaded to make room", "models", names(unload), "for", m.Name)
+		f.evicted = append(f.evicted, names(unload))
 		f.remove(unload)
 		return nil, nil
 	}
@@ -87,7 +88,7 @@ func (f *Fleet) most() int {
 	return f.o.Most
 }
 
-// hasRoom reports whether m can be loaded beside others, as well as alone.
+// hasRoom reports whether m can be loaded alongside others, as well as alone.
 func (f *Fleet) hasRoom(m infer.ModelInfo, alone placement.Fit, others []*slot) bool {
 	if len(others) == 0 {
 		return true
@@ -99,10 +100,11 @@ func (f *Fleet) hasRoom(m infer.ModelInfo, alone placement.Fit, others []*slot) 
 		return false
 	}
 	beside, _ := f.fit(m, others)
-	return beside.Context >= min(alone.Context, placement.CommonContext) && beside.On == alone.On && beside.InFile == alone.InFile
+	on := beside.On == alone.On || f.isGPU(beside.On) && f.isGPU(alone.On) // whole on one, or on another
+	return beside.Context >= min(alone.Context, placement.CommonContext) && on && beside.InFile == alone.InFile
 }
 
-// fit returns how m fits beside the models of others, and what it would take.
+// fit returns how m fits alongside the models of others, and what it would take.
 func (f *Fleet) fit(m infer.ModelInfo, others []*slot) (placement.Fit, []placement.Use) {
 	if m.Shape == nil {
 		return placement.Fit{}, nil
@@ -110,7 +112,7 @@ func (f *Fleet) fit(m infer.ModelInfo, others []*slot) (placement.Fit, []placeme
 	return m.Shape.Plan(f.machine(others))
 }
 
-// neverFits returns the error for a model that does not fit beside the pinned ones, and fits the less beside others.
+// neverFits returns the error for a model that does not fit alongside the pinned ones, and fits the less alongside others.
 func (f *Fleet) neverFits(m infer.ModelInfo, alone placement.Fit, pinned []*slot) error {
 	why := ""
 	if f.o.Memory > 0 {
@@ -119,7 +121,7 @@ func (f *Fleet) neverFits(m infer.ModelInfo, alone placement.Fit, pinned []*slot
 	if len(pinned) > 0 {
 		why += "; pinned models stay: " + names(pinned)
 	}
-	return infer.Errorf(infer.CodeMemory, "the model %q %s%s; use a smaller model", m.Name, alone, why)
+	return fault.Errorf(fault.CodeMemory, "the model %q %s%s; use a smaller model", m.Name, alone, why)
 }
 
 // Machine returns the devices on which a model would be placed if all but the pinned ones were unloaded.
@@ -130,7 +132,7 @@ func (f *Fleet) Machine() placement.Machine {
 	return f.machine(slices.DeleteFunc(slices.Clone(f.slots), func(s *slot) bool { return !s.pinned }))
 }
 
-// machine returns the devices with what is free of them beside the models of others, if all the rest were unloaded. The caller has
+// machine returns the devices with what is free of them alongside the models of others, if all the rest were unloaded. The caller has
 // locked mu.
 func (f *Fleet) machine(others []*slot) placement.Machine {
 	machine := f.o.Machine()
@@ -143,27 +145,18 @@ func (f *Fleet) machine(others []*slot) placement.Machine {
 	planned := int64(0) // of main memory
 	for _, s := range f.slots {
 		status := s.status()
-		stays, cache := slices.Contains(others, s), status.Cache.Used
+		stays := slices.Contains(others, s)
 		for _, use := range status.Memory {
-			if i := slices.IndexFunc(gpus, func(d device.Info) bool { return d.Name == use.Device }); i >= 0 {
-				if cache -= use.Cache; stays { // all of the cache there is allocated
-					gpus[i].Memory = max(1, gpus[i].Memory-use.Total())
-				}
+			if i := slices.IndexFunc(gpus, func(d device.Info) bool { return d.Name == use.Device }); i >= 0 && stays {
+				gpus[i].Memory = max(1, gpus[i].Memory-use.Total())
 			}
 		}
-		for _, use := range status.Memory {
-			if f.isGPU(use.Device) {
-				continue
-			}
-			taken := int64(0) // of main memory, now
-			if status.State == infer.StateReady {
-				taken = use.Weights + use.Work + max(0, min(cache, use.Cache))
-			}
+		for _, use := range f.takenOfMain(status) {
 			if stays {
-				planned += use.Total()
-				main.Memory -= use.Total() - taken
+				planned += use.planned
+				main.Memory -= use.planned - use.now
 			} else {
-				main.Memory += taken
+				main.Memory += use.now
 			}
 		}
 	}
@@ -177,7 +170,31 @@ func (f *Fleet) machine(others []*slot) placement.Machine {
 	return machine
 }
 
-// measure notes how much memory the GPUs have of the models that have been loaded since. The caller has locked mu.
+// taken is what a model takes of main memory, in bytes.
+type taken struct{ planned, now int64 }
+
+// takenOfMain returns what a model takes of main memory by each of its plans. The caller has locked mu.
+func (f *Fleet) takenOfMain(status infer.Status) (list []taken) {
+	cache := status.Cache.Used
+	for _, use := range status.Memory {
+		if f.isGPU(use.Device) {
+			cache -= use.Cache // all of the cache there is allocated
+		}
+	}
+	for _, use := range status.Memory {
+		if f.isGPU(use.Device) {
+			continue
+		}
+		t := taken{planned: use.Total()}
+		if status.State == infer.StateReady {
+			t.now = use.Weights + use.Work + max(0, min(cache, use.Cache))
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// measure notes which GPUs there are, and how much memory those have that models have been loaded to since. The caller has locked mu.
 func (f *Fleet) measure() {
 	for _, s := range f.slots {
 		status := s.engine.Status()
@@ -185,6 +202,11 @@ func (f *Fleet) measure() {
 			continue
 		}
 		s.measured = true
+		for _, gpu := range status.Devices { // in the order in which workers take them
+			if !f.isGPU(gpu.Device) {
+				f.gpus = append(f.gpus, device.Info{Kind: gpu.Kind, Name: gpu.Device, Dedicated: true, Memory: gpu.Total})
+			}
+		}
 		free := map[string]int64{}
 		for _, use := range status.Memory {
 			if use.Kind == status.Device.Kind {
@@ -209,7 +231,7 @@ func (f *Fleet) measure() {
 	}
 }
 
-// start starts a worker for m beside others. The caller has locked mu.
+// start starts a worker for m alongside others. The caller has locked mu.
 func (f *Fleet) start(m infer.ModelInfo, others []*slot, uses []placement.Use) (*slot, error) {
 	machine := f.machine(others)
 	main := len(machine.Devices) - 1
@@ -221,12 +243,14 @@ func (f *Fleet) start(m infer.ModelInfo, others []*slot, uses []placement.Use) (
 	if now := f.last(writes).engine.Status().Setup; now.CacheType != "" {
 		setup = &now
 	}
-	engine, err := f.o.Start(m.Name, memory, setup)
+	whole := !f.refused[key(m)].shrinks && slices.ContainsFunc(others, (*slot).isIdle)
+	engine, err := f.o.Start(m.Name, Plan{Memory: memory, Setup: setup, Whole: whole})
 	if err != nil {
-		return nil, infer.AsError(infer.CodeInternal, err)
+		return nil, fault.Of(fault.CodeInternal, err)
 	}
 	f.slots = slices.DeleteFunc(f.slots, func(s *slot) bool { return s.gone })
-	s := &slot{engine: engine, used: f.o.Now()}
+	s := &slot{engine: engine, used: f.o.Now(), inPlaceOf: strings.Join(f.evicted, ", "), whole: whole, notice: f.refused[key(m)].notice()}
+	f.evicted = nil
 	for _, use := range uses {
 		d := machine.Devices[use.Device]
 		s.expected = append(s.expected, infer.MemoryUse{Device: d.Name, Kind: d.Kind, Weights: use.Weights, Cache: use.Cache, Work: use.Work})

@@ -117,7 +117,7 @@ func FuzzSchema(f *testing.F) {
 			t.Fatalf("a schema that is enforced in full has another grammar without strict: %v", lenientErr)
 		}
 		if err == nil && len(ignored) > 0 {
-			return // a format beside a pattern
+			return // a format next to a pattern
 		}
 		if err != nil {
 			if rules = lenient; lenientErr != nil {

@@ -126,6 +126,38 @@ func (m *Matcher) Next(s State, token int32) (State, error) {
 	return State{next}, nil
 }
 
+// textChunk is how many bytes of a text count as one token for the limit of work.
+const textChunk = 64
+
+// NextText returns the state after the bytes of a text, which need not end where a token does. It returns an error that
+// names the byte from which the grammar does not allow it, or ErrTooComplex.
+func (m *Matcher) NextText(s State, text string) (State, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for from := 0; from < len(text); from += textChunk {
+		m.beginCall()
+		chunk := text[from:min(len(text), from+textChunk)]
+		next := m.readText(s.s, chunk)
+		if err := m.workError(); err != nil {
+			return State{}, err
+		}
+		if next == nil {
+			return State{}, m.mismatch(s.s, chunk, from)
+		}
+		s.s = next
+	}
+	return s, nil
+}
+
+// mismatch returns the error of a text that the grammar does not allow after s; before is how many bytes came before it.
+func (m *Matcher) mismatch(s *state, text string, before int) error {
+	n := 1
+	for n < len(text) && m.readText(s, text[:n]) != nil {
+		n++
+	}
+	return fmt.Errorf("the grammar does not allow byte %d, %q", before+n, text[n-1:n])
+}
+
 func (m *Matcher) readToken(s *state, token int32) *state {
 	if token < 0 || int(token) >= m.vocab.size {
 		return nil

@@ -682,3 +682,56 @@ func TestAVocabularyThatCannotSpellTheGrammarIsAnError(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 }
+
+func TestMatcher_ResumesBehindAText(t *testing.T) {
+	long := strings.Repeat("ab", 100)
+	for _, c := range []struct{ name, grammar, text, wrong string }{
+		{"nothing is the start", `root ::= "a"`, "", ""},
+		{"a text may end within a token", `root ::= "abcabcabc" "x"`, "abca", ""},
+		{"a text may be longer than a chunk", `root ::= "ab"{100} "x"`, long, ""},
+		{"a text may end within a character", `root ::= "é" "x"`, "\xc3", ""},
+		{"the first byte may be wrong", `root ::= "a"`, "b", `byte 1, "b"`},
+		{"a later byte may be wrong", `root ::= "abc"`, "abx", `byte 3, "x"`},
+		{"a byte behind a chunk may be wrong", `root ::= "ab"{100} "x"`, long + "y", `byte 201, "y"`},
+		{"a text behind the end is wrong", `root ::= "a"`, "ab", `byte 2, "b"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, err := Parse(context.Background(), c.grammar)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := NewMatcher(g, toyVocabulary())
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, err := m.NextText(m.Start(), c.text)
+			if c.wrong != "" {
+				if err == nil || !strings.Contains(err.Error(), c.wrong) {
+					t.Errorf("got %v, want an error about %s", err, c.wrong)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest, err := Parse(context.Background(), c.grammar)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, _ := NewMatcher(rest, toyVocabulary())
+			want := whole.Start()
+			for i := range len(c.text) { // byte by byte
+				if want, err = whole.NextText(want, c.text[i:i+1]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := m.Mask(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mask, err := whole.Mask(want); err != nil || !slices.Equal(got, mask) {
+				t.Errorf("the masks behind %q differ: %v", c.text, err)
+			}
+		})
+	}
+}

@@ -32,7 +32,7 @@ import (
 // if, or oneOf of which two alternatives may be valid at once, then SchemaRules returns an
 // error that names the keyword and its place if strict is set. Otherwise it omits the
 // keyword and adds a line such as "if at #/properties/a" to ignored. A format that cannot be
-// enforced beside a pattern is always omitted. The error may also be that of ctx.
+// enforced next to a pattern is always omitted. The error may also be that of ctx.
 func SchemaRules(ctx context.Context, name string, schema []byte, strict bool) (rules string, ignored []string, err error) {
 	root, err := parseJSON(ctx, schema)
 	if err != nil {
@@ -703,7 +703,7 @@ func (w *schemaWriter) validValue(c conjunction, item *value) (bool, error) {
 	return true, w.ignoreBeside(c, item)
 }
 
-// ignoreBeside ignores the keywords beside an enum or const that constrain item.
+// ignoreBeside ignores the keywords next to an enum or const that constrain item.
 func (w *schemaWriter) ignoreBeside(c conjunction, item *value) error {
 	for _, v := range c {
 		for _, m := range v.members {

@@ -32,12 +32,12 @@ var formats = map[string]string{
 	"relative-json-pointer": "^(0|[1-9][0-9]{0,3})(#|" + pathPattern + ")$",
 }
 
-// widerFormats replace formats beside a pattern, which may require what formats omits.
+// widerFormats replace formats next to a pattern, which may require what formats omits.
 var widerFormats = map[string]string{
 	"uuid": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
 }
 
-// formatsWithLength replace formats beside minLength or maxLength. Their parts have no own
+// formatsWithLength replace formats next to minLength or maxLength. Their parts have no own
 // lengths, which would multiply the states of the automaton.
 var formatsWithLength = map[string]string{
 	"email":    "^" + openWord + "@" + openWord + `\.[a-z]{2,10}$`,
@@ -116,7 +116,7 @@ func (w *schemaWriter) patternsOf(c conjunction) (forms []stringPattern, err err
 		switch {
 		case pattern != "":
 			add(f, pattern)
-		case len(patterns) == 0: // beside a pattern, an unknown format is ignored
+		case len(patterns) == 0: // next to a pattern, an unknown format is ignored
 			if err := w.ignore(f, "the format %q is not supported", shorten(f.text)); err != nil {
 				return nil, err
 			}

@@ -91,7 +91,7 @@ func (p *Puller) shapeOfOne(ctx context.Context, c *client, n name, files []list
 	return nil, listedFile{}, false
 }
 
-// chooseQuant returns the index of the quantisation to choose, and why. Those that fit beside a
+// chooseQuant returns the index of the quantisation to choose, and why. Those that fit alongside a
 // cache of usual length come first; among them that with most bits which is fluent, but no weights
 // of 16 bits or more, which are slower and hardly better.
 func chooseQuant(choices []infer.Quantisation) (chosen int, why string) {
@@ -168,9 +168,9 @@ func WithQuant(name, quant string) (string, error) {
 	case err != nil:
 		return "", err
 	case n.address != nil || n.tag != "" || n.file != "" || n.quant != "":
-		return "", invalid("--quant chooses a quantisation of a repository on Hugging Face, such as org/repo, and %q is none", name)
+		return "", invalidName("--quant chooses a quantisation of a repository on Hugging Face, such as org/repo, and %q is none", name)
 	case !quantPart.MatchString(quant):
-		return "", invalid("%q is not a quantisation; give one such as Q4_K_M", quant)
+		return "", invalidName("%q is not a quantisation; give one such as Q4_K_M", quant)
 	}
 	n.quant = quant
 	return n.String(), nil

@@ -7,17 +7,19 @@ import (
 	"slices"
 	"strings"
 
+	"m40-llm/infer"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/model"
 )
 
 // NoCompanion makes models read no pictures; see SetCompanion.
 const NoCompanion = "off"
 
-// SetCompanion makes models in files read pictures with the companion file at path instead of one beside them, or read none if
+// SetCompanion makes models in files read pictures with the companion file at path instead of one next to them, or read none if
 // path is NoCompanion. It must be called before other methods.
 func (h *Hub) SetCompanion(path string) { h.companion = path }
 
-// companionOf returns the path of the file with which a model reads pictures, "" if there is none. It is beside the model, has mmproj
+// companionOf returns the path of the file with which a model reads pictures, "" if there is none. It is next to the model, has mmproj
 // in its name, and apart from that and its number format the beginning of the model's name, or no name.
 func (h *Hub) companionOf(e entry) string {
 	switch {
@@ -41,7 +43,46 @@ func (h *Hub) companionOf(e entry) string {
 	return ""
 }
 
-// bestCompanion returns the index of the file, of those beside a model, with which it reads pictures; -1 if there is none.
+// addCompanion adds the file with which a model reads pictures to its description, if there is one.
+func (h *Hub) addCompanion(info *infer.ModelInfo, e entry) {
+	info.Companion = h.companionOf(e)
+	info.Vision = info.Companion != ""
+	if info.Vision && info.Shape != nil {
+		info.Shape = info.Shape.WithCompanion(h.companionBytes(info.Companion))
+	}
+}
+
+// companionBytes returns how much memory a companion file needs, 0 if it cannot be used. It reads a file only if it changed since the last
+// call.
+func (h *Hub) companionBytes(path string) int64 {
+	e := newEntry(path, path)
+	state, err := e.stat()
+	if err != nil {
+		return 0
+	}
+	h.mu.Lock()
+	known, ok := h.companions[path]
+	h.mu.Unlock()
+	if ok && known.state == state {
+		return known.bytes
+	}
+	known = companionFile{state: state}
+	if f, err := e.open(); err == nil {
+		if bytes, err := model.TowerBytesIn(f, nil); err == nil {
+			known.bytes = bytes.Total()
+		}
+		f.Close()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.companions == nil {
+		h.companions = map[string]companionFile{}
+	}
+	h.companions[path] = known
+	return known.bytes
+}
+
+// bestCompanion returns the index of the file, of those next to a model, with which it reads pictures; -1 if there is none.
 func bestCompanion(model string, files []string) int {
 	model = plainName(model)
 	best, length, rank := -1, -1, 0

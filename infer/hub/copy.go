@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 )
 
@@ -74,7 +75,7 @@ func (h *Hub) copies(e entry, to string) (files []string, err error) {
 	case h.dir == "":
 		return nil, errors.New("there is no models folder to copy to; set one with --models")
 	case err != nil || strings.Count(base, "/") > 2 || strings.Contains("/"+base, "/.") || len(gguf.Parts(base)) > 1:
-		return nil, &infer.Error{Code: infer.CodeInvalid, Param: "destination", Message: fmt.Sprintf("%.80q cannot be the name of a model; give one such as mine, or folder/mine", to)}
+		return nil, fault.Invalid("destination", "%.80q cannot be the name of a model; give one such as mine, or folder/mine", to)
 	}
 	files = []string{base}
 	if count := len(e.files()); count > 1 {

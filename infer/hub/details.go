@@ -24,9 +24,9 @@ func (h *Hub) Details(name string) (infer.ModelDetails, error) {
 		}
 		return infer.ModelDetails{}, err
 	}
-	d := infer.ModelDetails{ModelInfo: h.fit(h.info(e))[0], Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
-	d.Companion = h.companionOf(e)
-	d.Vision = d.Companion != ""
+	info := h.info(e)
+	h.addCompanion(&info, e)
+	d := infer.ModelDetails{ModelInfo: h.fit(info)[0], Companion: info.Companion, Types: []infer.TensorType{}, Metadata: []infer.Metadata{}}
 	f, err := e.open()
 	if err != nil {
 		return infer.ModelDetails{}, unusable("model %q cannot be read: %s", name, e.reason(err))

@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/model"
 	"m40-llm/infer/placement"
-	"m40-llm/infer/talk"
 	"m40-llm/infer/tokenizer"
 )
 
@@ -127,7 +127,7 @@ func (e entry) stat() (state fileState, err error) {
 	return fileState{}, err
 }
 
-// reason returns the text of err without the path, which a list shows beside it; of a split model
+// reason returns the text of err without the path, which a list shows next to it; of a split model
 // without its folder.
 func (e entry) reason(err error) string {
 	if len(e.files()) > 1 {
@@ -196,7 +196,7 @@ func readHeader(info *infer.ModelInfo, f *gguf.File, types []gguf.Type) error {
 	}
 	if info.Writes() {
 		info.Continues = !slices.ContainsFunc(f.Keys(), isTemplate)
-		info.TemplateProblem = talk.TemplateProblems(f)
+		info.TemplateProblem = chatformat.TemplateProblems(f)
 	}
 	if err := checkTypes(f.Tensors(), types); err != nil {
 		return err

@@ -27,9 +27,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/placement"
-	"m40-llm/infer/talk"
 )
 
 // Options configures a Hub.
@@ -52,6 +53,14 @@ type Hub struct {
 	mu      sync.Mutex
 	allowed []string              // absolute paths, from AllowPath
 	cache   map[string]cachedFile // descriptions of models by entry.key
+
+	companions map[string]companionFile // by path
+}
+
+// companionFile is what a companion file needs.
+type companionFile struct {
+	state fileState
+	bytes int64
 }
 
 type cachedFile struct {
@@ -121,8 +130,7 @@ func (h *Hub) Models(ctx context.Context) ([]infer.ModelInfo, error) {
 				return err
 			}
 			models[i] = h.info(e)
-			models[i].Companion = h.companionOf(e)
-			models[i].Vision = models[i].Companion != ""
+			h.addCompanion(&models[i], e)
 			return nil
 		})
 	}
@@ -160,13 +168,15 @@ func (h *Hub) fit(models ...infer.ModelInfo) []infer.ModelInfo {
 }
 
 // Find returns the model called name without opening its file, which may be broken: see ModelInfo.Error. The error is an
-// *infer.Error with CodeNotFound for an unknown name.
+// *fault.Error with CodeNotFound for an unknown name.
 func (h *Hub) Find(name string) (infer.ModelInfo, error) {
 	e, err := h.entry(name)
 	if err != nil {
 		return infer.ModelInfo{}, err
 	}
-	return h.info(e), nil
+	info := h.info(e)
+	h.addCompanion(&info, e)
+	return info, nil
 }
 
 // entry returns the entry called name.
@@ -186,14 +196,13 @@ func (h *Hub) Open(name string) (*gguf.File, infer.ModelInfo, error) {
 		return nil, infer.ModelInfo{}, err
 	}
 	broken := func(reason string) (*gguf.File, infer.ModelInfo, error) {
-		return nil, infer.ModelInfo{}, &infer.Error{Code: infer.CodeModelFile, Message: fmt.Sprintf("model %q cannot be used: %s", name, reason)}
+		return nil, infer.ModelInfo{}, &fault.Error{Code: fault.CodeModelFile, Message: fmt.Sprintf("model %q cannot be used: %s", name, reason)}
 	}
 	info := h.info(e)
 	if info.Error != "" {
 		return broken(info.Error)
 	}
-	info.Companion = h.companionOf(e)
-	info.Vision = info.Companion != ""
+	h.addCompanion(&info, e)
 	f, err := e.open()
 	if err != nil {
 		return broken(e.reason(err))
@@ -226,7 +235,7 @@ func (h *Hub) info(e entry) infer.ModelInfo {
 	case source != "":
 		info.ChatTemplate, info.Continues, info.TemplateProblem = source, false, ""
 		if info.Writes() {
-			info.TemplateProblem = talk.TemplateProblem(source)
+			info.TemplateProblem = chatformat.TemplateProblem(source)
 		}
 	}
 	return info
@@ -306,7 +315,7 @@ func pulledAs(name string) func(entry) bool {
 }
 
 func notFound(format string, args ...any) error {
-	return &infer.Error{Code: infer.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "model"}
+	return &fault.Error{Code: fault.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "model"}
 }
 
 // entries lists the models without opening files: the built-in ones, then files from the

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/gguf/gguftest"
@@ -139,23 +140,23 @@ func TestOpenAcceptsOnlyListedNames(t *testing.T) {
 	h := hub.New(hub.Options{Dir: dir, Builtin: map[string][]byte{"guide": tiny}})
 	for _, c := range []struct {
 		name, ask string
-		code      infer.ErrorCode // empty: opens
-		want      string          // part of the error
+		code      fault.Code // empty: opens
+		want      string     // part of the error
 	}{
 		{"the name from the list opens", "org/a", "", ""},
 		{"the folder is accepted where it is not needed", "models/b", "", ""},
 		{"the name of a file opens", "b.gguf", "", ""},
 		{"the name of a file in its folder opens, in any case of the ending", "org/a.GGUF", "", ""},
 		{"the name of the only file of a split model opens", "b-00001-of-00001.gguf", "", ""},
-		{"the name of a file of another type is not one", "b.txt", infer.CodeNotFound, "no model called"},
-		{"the name of a file that several have lists the full names", "a.gguf", infer.CodeNotFound, "ask for one of org/a, other/a"},
-		{"the error for an unknown name lists the models", "c", infer.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
-		{"the error for an ambiguous name lists the full names", "a", infer.CodeNotFound, "ask for one of org/a, other/a"},
-		{"the error for a broken file has the reason", "cut", infer.CodeModelFile, "the file ends too early"},
-		{"an absolute path is not a name", outside, infer.CodeNotFound, "no model called"},
-		{"a relative path is not a name", "../models/b", infer.CodeNotFound, "no model called"},
-		{"a path inside the folder is not a name", filepath.Join(dir, "b.gguf"), infer.CodeNotFound, "no model called"},
-		{"the empty name does not exist", "", infer.CodeNotFound, "no model called"},
+		{"the name of a file of another type is not one", "b.txt", fault.CodeNotFound, "no model called"},
+		{"the name of a file that several have lists the full names", "a.gguf", fault.CodeNotFound, "ask for one of org/a, other/a"},
+		{"the error for an unknown name lists the models", "c", fault.CodeNotFound, `no model called "c"; the models here are guide, b, cut, org/a, other/a`},
+		{"the error for an ambiguous name lists the full names", "a", fault.CodeNotFound, "ask for one of org/a, other/a"},
+		{"the error for a broken file has the reason", "cut", fault.CodeModelFile, "the file ends too early"},
+		{"an absolute path is not a name", outside, fault.CodeNotFound, "no model called"},
+		{"a relative path is not a name", "../models/b", fault.CodeNotFound, "no model called"},
+		{"a path inside the folder is not a name", filepath.Join(dir, "b.gguf"), fault.CodeNotFound, "no model called"},
+		{"the empty name does not exist", "", fault.CodeNotFound, "no model called"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, _, err := h.Open(c.ask)
@@ -166,7 +167,7 @@ func TestOpenAcceptsOnlyListedNames(t *testing.T) {
 				f.Close()
 				return
 			}
-			var e *infer.Error
+			var e *fault.Error
 			if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(e.Message, c.want) {
 				t.Errorf("got %v, want code %s and %q", err, c.code, c.want)
 			}
@@ -447,7 +448,7 @@ func TestModelsWithTypesThatAreNotSupportedAreShownAndSayWhatToGet(t *testing.T)
 		t.Run(typ.String(), func(t *testing.T) {
 			data := gguftest.TinyLlama(gguftest.Llama{Dim: 256, FFN: 256, Type: gguf.F16})
 			const name = "token_embd.weight"
-			at := bytes.Index(data, []byte(name)) + len(name) + 4 + 2*8 // behind the shape of two dimensions
+			at := bytes.Index(data, []byte(name)) + len(name) + 4 + 2*8 // after the shape of two dimensions
 			binary.LittleEndian.PutUint32(data[at:], c.typ)
 			if err := os.WriteFile(filepath.Join(dir, "m.gguf"), data, 0o600); err != nil {
 				t.Fatal(err)
@@ -516,8 +517,8 @@ func TestModelsWhoseVocabularyCannotBeUsedSaySo(t *testing.T) {
 	h := hub.New(hub.Options{Dir: dir})
 	for name, want := range map[string]string{"merges": "merges", "pre": "gpt9", "tokens": "vocabulary", "twice": "are both", "far": "eot_token_id is 320"} {
 		_, _, err := h.Open(name)
-		var e *infer.Error
-		if !errors.As(err, &e) || e.Code != infer.CodeModelFile || !strings.Contains(e.Message, want) {
+		var e *fault.Error
+		if !errors.As(err, &e) || e.Code != fault.CodeModelFile || !strings.Contains(e.Message, want) {
 			t.Errorf("%s: Open returned %v, want %q in it", name, err, want)
 		}
 		for _, m := range models(t, h) {

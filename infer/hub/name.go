@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 )
 
@@ -53,9 +53,9 @@ const (
 func parseName(s string) (name, error) {
 	switch {
 	case s == "":
-		return name{}, invalid("the name is empty; give org/repo:quant, %s, a model of the Ollama library, %s, or the https address of a .gguf file", nameExample, libraryExample)
+		return name{}, invalidName("the name is empty; give org/repo:quant, %s, a model of the Ollama library, %s, or the https address of a .gguf file", nameExample, libraryExample)
 	case len(s) > maxName || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return name{}, invalid("the name %.80q is too long or has invalid characters", s)
+		return name{}, invalidName("the name %.80q is too long or has invalid characters", s)
 	case strings.Contains(s, "://"):
 		return parseAddress(s)
 	}
@@ -71,15 +71,15 @@ func parseName(s string) (name, error) {
 	}
 	parts := strings.Split(rest, "/")
 	if len(parts) != 2 || !validRepoPart(parts[0]) || !validRepoPart(parts[1]) {
-		return name{}, invalid("%q is neither org/repo nor org/repo:quant, %s, nor a model of the Ollama library, %s, nor an address that begins with https://", s, nameExample, libraryExample)
+		return name{}, invalidName("%q is neither org/repo nor org/repo:quant, %s, nor a model of the Ollama library, %s, nor an address that begins with https://", s, nameExample, libraryExample)
 	}
 	if hasQuant && !quantPart.MatchString(quant) {
-		return name{}, invalid("%q is not a quantisation; give org/repo:quant, %s", quant, nameExample)
+		return name{}, invalidName("%q is not a quantisation; give org/repo:quant, %s", quant, nameExample)
 	}
 	return name{org: parts[0], repo: parts[1], quant: quant}, nil
 }
 
-// parseLibraryName parses [namespace/]model[:tag], the part of whole behind its host.
+// parseLibraryName parses [namespace/]model[:tag], the part of whole after its host.
 func parseLibraryName(whole, s string) (name, error) {
 	path, tag, hasTag := strings.Cut(s, ":")
 	namespace, model, hasNamespace := strings.Cut(path, "/")
@@ -88,15 +88,15 @@ func parseLibraryName(whole, s string) (name, error) {
 	}
 	switch {
 	case !validRepoPart(namespace) || !validRepoPart(model):
-		return name{}, invalid("%q is not a name of the Ollama library; give model or model:tag, %s, or for Hugging Face org/repo:quant, %s", whole, libraryExample, nameExample)
+		return name{}, invalidName("%q is not a name of the Ollama library; give model or model:tag, %s, or for Hugging Face org/repo:quant, %s", whole, libraryExample, nameExample)
 	case !hasTag:
 		tag = defaultTag
 	case !quantPart.MatchString(tag):
-		return name{}, invalid("%q is not a tag of the Ollama library; give model:tag, %s", tag, libraryExample)
+		return name{}, invalidName("%q is not a tag of the Ollama library; give model:tag, %s", tag, libraryExample)
 	}
 	n := name{org: namespace, repo: model, tag: tag}
 	if len(gguf.Parts(n.libraryFile())) > 1 {
-		return name{}, invalid("%q looks like a file of a split model, and not like a name of the Ollama library", whole)
+		return name{}, invalidName("%q looks like a file of a split model, and not like a name of the Ollama library", whole)
 	}
 	return n, nil
 }
@@ -132,11 +132,11 @@ func parseAddress(s string) (name, error) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return name{}, invalid("%.200q is not an address", s)
+		return name{}, invalidName("%.200q is not an address", s)
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.Opaque != "":
-		return name{}, invalid("%.200q is not an address that begins with https://", s)
+		return name{}, invalidName("%.200q is not an address that begins with https://", s)
 	case u.User != nil:
-		return name{}, invalid("an address must not contain a password; set HF_TOKEN in the environment instead")
+		return name{}, invalidName("an address must not contain a password; set HF_TOKEN in the environment instead")
 	}
 	u.Fragment, u.RawFragment = "", ""
 	if registryHosts[strings.ToLower(u.Hostname())] && u.Scheme == "https" && u.Port() == "" {
@@ -146,7 +146,7 @@ func parseAddress(s string) (name, error) {
 		return parseLibraryName(s, strings.Trim(u.Path, "/"))
 	}
 	if err := checkFile(path.Base(u.Path)); err != nil {
-		return name{}, invalid("%.200q is not the address of a model: %v", s, err)
+		return name{}, invalidName("%.200q is not the address of a model: %v", s, err)
 	}
 	return name{address: u}, nil
 }
@@ -156,18 +156,18 @@ func parseAddress(s string) (name, error) {
 func parseRepoAddress(s string, u *url.URL) (name, error) {
 	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
 	if len(parts) < 2 || !validRepoPart(parts[0]) || !validRepoPart(parts[1]) {
-		return name{}, invalid("%.200q is not the address of a repository or of a .gguf file in one", s)
+		return name{}, invalidName("%.200q is not the address of a repository or of a .gguf file in one", s)
 	}
 	n := name{org: parts[0], repo: parts[1]}
 	if len(parts) == 2 {
 		return n, nil
 	}
 	if len(parts) < 5 || parts[2] != "resolve" && parts[2] != "blob" || !quantPart.MatchString(parts[3]) {
-		return name{}, invalid("%.200q is not the address of a .gguf file; it looks like https://huggingface.co/org/repo/resolve/main/file.gguf", s)
+		return name{}, invalidName("%.200q is not the address of a .gguf file; it looks like https://huggingface.co/org/repo/resolve/main/file.gguf", s)
 	}
 	n.revision, n.file = parts[3], strings.Join(parts[4:], "/")
 	if err := checkFile(n.file); err != nil {
-		return name{}, invalid("%.200q is not the address of a model: %v", s, err)
+		return name{}, invalidName("%.200q is not the address of a model: %v", s, err)
 	}
 	return n, nil
 }
@@ -240,10 +240,10 @@ func (n name) libraryFile() string {
 
 func (n name) repository() string { return n.org + "/" + n.repo }
 
-func invalid(format string, args ...any) error {
-	return &infer.Error{Code: infer.CodeInvalid, Message: fmt.Sprintf(format, args...), Param: "name"}
+func invalidName(format string, args ...any) error {
+	return fault.Invalid("name", format, args...)
 }
 
 func unusable(format string, args ...any) error {
-	return &infer.Error{Code: infer.CodeModelFile, Message: fmt.Sprintf(format, args...)}
+	return &fault.Error{Code: fault.CodeModelFile, Message: fmt.Sprintf(format, args...)}
 }

@@ -163,7 +163,7 @@ func TestPullWithSeveralConnections(t *testing.T) {
 	}
 }
 
-// Stops a pull while bytes behind the first missing one are there, and checks that the next one
+// Stops a pull while bytes after the first missing one are there, and checks that the next one
 // requests the missing bytes only.
 func TestAStoppedPullWithSeveralConnectionsResumesAtTheByte(t *testing.T) {
 	f := hubtest.New(t, map[string][]byte{modelFile: testModel}, modelFile)

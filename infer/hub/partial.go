@@ -23,7 +23,7 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Suffixes of the files of an incomplete download, which are beside the model file. None
+// Suffixes of the files of an incomplete download, which are next to the model file. None
 // ends in .gguf, so none is listed as a model.
 const (
 	partialSuffix = ".partial"
@@ -36,7 +36,7 @@ const (
 const journalEvery = time.Second
 
 // partial is a file that is being downloaded. It is created with its full length, as a sparse
-// file, and locked against other processes. The journal beside it records how many bytes were
+// file, and locked against other processes. The journal next to it records how many bytes were
 // synced to disk.
 type partial struct {
 	root  *os.Root
@@ -50,7 +50,7 @@ type partial struct {
 	mu        sync.Mutex
 	etag      string // of the file on the server; empty if it has no strong one
 	offset    int64  // bytes from the beginning that were downloaded
-	ahead     []span // those downloaded behind offset, in order, none adjacent to another
+	ahead     []span // those downloaded after offset, in order, none adjacent to another
 	saved     int64  // bytes in the journal, those ahead included
 	savedSome bool   // the journal has bytes ahead
 }
@@ -64,7 +64,7 @@ type journal struct {
 	SHA256 string `json:"sha256,omitempty"`
 	ETag   string `json:"etag,omitempty"`
 	Offset int64  `json:"offset"`
-	Ahead  []span `json:"ahead,omitempty"` // downloaded behind Offset
+	Ahead  []span `json:"ahead,omitempty"` // downloaded after Offset
 }
 
 // resumes reports whether d continues the download that j describes.
@@ -304,7 +304,7 @@ func (p *partial) missing() (spans []span) {
 	return spans
 }
 
-// dropAhead forgets the bytes downloaded behind offset, for one connection that downloads them
+// dropAhead forgets the bytes downloaded after offset, for one connection that downloads them
 // again. The journal must not describe them any more.
 func (p *partial) dropAhead() error {
 	p.mu.Lock()
@@ -380,7 +380,7 @@ func (p *partial) save() error {
 	return nil
 }
 
-// makeRoom drops the last bytes from the beginning, and all behind them, so that the journal can be
+// makeRoom drops the last bytes from the beginning, and all after them, so that the journal can be
 // written on a full disk. If that fails too, the previous journal remains, unless it describes
 // dropped bytes. Only close may be called afterwards.
 func (p *partial) makeRoom() {

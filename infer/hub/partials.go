@@ -90,8 +90,8 @@ func (h *Hub) Discard(file string) error {
 		return err
 	}
 	parts := gguf.Parts(file)
-	begun := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !slices.Contains(files, part) })
-	if len(begun) == 0 {
+	partial := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !slices.Contains(files, part) })
+	if len(partial) == 0 {
 		return nil // nothing was downloaded yet
 	}
 	root, err := os.OpenRoot(h.dir)
@@ -99,7 +99,7 @@ func (h *Hub) Discard(file string) error {
 		return fmt.Errorf("failed to open the models folder: %w", err)
 	}
 	defer root.Close()
-	for _, part := range begun {
+	for _, part := range partial {
 		if err := discard(root, part); err != nil {
 			return err
 		}

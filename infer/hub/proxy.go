@@ -28,6 +28,10 @@ func (p *proxies) proxyOf(r *http.Request) (*url.URL, error) {
 	if chosen == nil {
 		return nil, nil
 	}
+	// What cannot be parsed is tried again after "http://", which makes the scheme a host.
+	if host := chosen.Hostname(); host == "" || host == "http" || host == "https" {
+		return nil, permanent("HTTPS_PROXY is not the address of a proxy; write it as http://HOST:PORT")
+	}
 	// A name is resolved by the proxy, which may refuse what it leads to.
 	host := r.URL.Hostname()
 	if ip, err := netip.ParseAddr(host); err == nil && !isPublic(ip) && !p.client.trusts(host) {

@@ -67,6 +67,8 @@ func TestErrorsOfAProxyNameIt(t *testing.T) {
 		{"a proxy that wants a password", status(http.StatusProxyAuthRequired), "org/repo", "PROXY asks for a user and a password; set HTTPS_PROXY"},
 		{"a proxy that does not answer", gone.URL, "org/repo", "failed to reach registry.example through the proxy PROXY"},
 		{"a proxy without an address", "http://proxy.invalid:3128", "org/repo", "the proxy PROXY"},
+		{"an address with two schemes, as one that cannot be parsed gets", "http://http:", "org/repo", "is not the address of a proxy; write it as http://HOST:PORT"},
+		{"an address without a host", "http://:3128", "org/repo", "is not the address of a proxy"},
 		{"a private address behind a proxy", status(http.StatusOK), "https://10.0.0.1/a/b.gguf", "10.0.0.1:443 is not on the public internet"},
 		{"a password in the address of the proxy is not repeated", strings.Replace(gone.URL, "http://", "http://user:secret@", 1), "org/repo", "through the proxy PROXY"},
 	} {

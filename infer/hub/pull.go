@@ -86,7 +86,7 @@ func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
 		return nil, err
 	}
 	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, invalid("HF_TOKEN has invalid characters; check for spaces and line breaks")
+		return nil, invalidName("HF_TOKEN has invalid characters; check for spaces and line breaks")
 	}
 	if p.options.Stall == 0 {
 		p.options.Stall = defaultStall
@@ -110,7 +110,7 @@ func NewPuller(h *Hub, o PullOptions) (*Puller, error) {
 func (p *Puller) registryURL(variable, set, standard string) (*url.URL, error) {
 	u, err := url.Parse(cmp.Or(set, standard))
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil {
-		return nil, invalid("%s %.200q is not an address such as %s", variable, set, standard)
+		return nil, invalidName("%s %.200q is not an address such as %s", variable, set, standard)
 	}
 	if set != "" {
 		p.trusted = append(p.trusted, u.Hostname())
@@ -151,14 +151,14 @@ func (p *Puller) client(n name) *client {
 func (p *Puller) parse(s string) (name, error) {
 	n, err := parseName(s)
 	if err == nil && n.address != nil && !p.options.Addresses {
-		return name{}, invalid("only names such as org/repo:quant or model:tag can be pulled here; pull addresses on the command line, with m40-llm pull")
+		return name{}, invalidName("only names such as org/repo:quant or model:tag can be pulled here; pull addresses on the command line, with m40-llm pull")
 	}
 	return n, err
 }
 
 // Resolve looks up the file that name refers to, without downloading it. Names are
 // org/repo[:quant], hf.co/org/repo[:quant], model[:tag], ollama.com/namespace/model[:tag] and, with
-// PullOptions.Addresses, the address of a .gguf file. It returns an *infer.Error with CodeInvalid for a malformed name, CodeNotFound
+// PullOptions.Addresses, the address of a .gguf file. It returns a *fault.Error with CodeInvalid for a malformed name, CodeNotFound
 // if there is no such file, and CodeModelFile if it cannot be pulled.
 func (p *Puller) Resolve(ctx context.Context, name string) (infer.Download, error) {
 	n, err := p.parse(name)
@@ -374,7 +374,7 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 	size, known := int64(0), true
 	for _, f := range d.Files() {
 		if err := checkFile(path.Base(f.File)); err != nil {
-			return name{}, invalid("cannot be pulled: %v", err)
+			return name{}, invalidName("cannot be pulled: %v", err)
 		}
 		files, size, known = append(files, f.File), size+f.Size, known && p.isFileOf(n, f)
 	}
@@ -384,7 +384,7 @@ func (p *Puller) checkDownload(d infer.Download) (name, error) {
 		known, files = known && companion, files[:last]
 	}
 	if !known || size != d.Size || d.File != files[0] || !slices.Equal(files, gguf.Parts(d.File)) {
-		return name{}, invalid("the download of %q differs from what it resolves to; resolve it again", d.Name)
+		return name{}, invalidName("the download of %q differs from what it resolves to; resolve it again", d.Name)
 	}
 	return n, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 )
 
@@ -302,7 +303,7 @@ func (r registry) explain(n name, err error) error {
 }
 
 func nameNotFound(format string, args ...any) error {
-	return &infer.Error{Code: infer.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "name"}
+	return &fault.Error{Code: fault.CodeNotFound, Message: fmt.Sprintf(format, args...), Param: "name"}
 }
 
 // choice is the chosen file with the Notice, Problem and Works of its infer.Download.
@@ -370,7 +371,7 @@ func (p *Puller) chooseListed(n name, first listedFile, files []listedFile) (cho
 	case len(matching) == 1:
 		return p.withProblem(choice{listedFile: matching[0]}, files), matching[0].check()
 	case len(matching) > 1:
-		return choice{}, invalid("%s has %d files of the quantisation %s: pull one by its address, such as %s", n.repository(), len(matching), n.quant,
+		return choice{}, invalidName("%s has %d files of the quantisation %s: pull one by its address, such as %s", n.repository(), len(matching), n.quant,
 			fileAddress(p.endpoint, n, matching[0].Path))
 	}
 	return choice{}, nameNotFound("%s has no quantisation %s; it has %s", n.repository(), n.quant, quants)

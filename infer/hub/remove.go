@@ -72,7 +72,7 @@ func (h *Hub) Remove(name string) error {
 	return nil
 }
 
-// companionToRemove returns the companion file beside a model that no other model has; empty if there is none.
+// companionToRemove returns the companion file next to a model that no other model has; empty if there is none.
 func (h *Hub) companionToRemove(e entry) (string, error) {
 	companion := h.companionOf(e)
 	if companion == "" || filepath.Dir(companion) != filepath.Dir(e.path) || companion == h.companion {

@@ -10,9 +10,10 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/gguf"
 	"m40-llm/infer/readtext"
-	"m40-llm/infer/talk"
 )
 
 // templateSuffix ends the name of a file with a chat template for the model of that name in the same folder.
@@ -70,7 +71,7 @@ func (h *Hub) OwnTemplate(m infer.ModelInfo) (source string, err error) {
 	return source, err
 }
 
-// WriteTemplate gives the model called name a chat template of its own, in a file beside it; an empty source removes that,
+// WriteTemplate gives the model called name a chat template of its own, in a file next to it; an empty source removes that,
 // so that the template in the model's file is used again. A template that cannot be parsed is refused.
 func (h *Hub) WriteTemplate(name, source string) error {
 	if h.template != "" {
@@ -81,13 +82,13 @@ func (h *Hub) WriteTemplate(name, source string) error {
 		return err
 	}
 	if len(source) > maxTemplate {
-		return &infer.Error{Code: infer.CodeInvalid, Param: "template", Message: fmt.Sprintf("the template has %d bytes; at most %d are possible", len(source), maxTemplate)}
+		return fault.Invalid("template", "the template has %d bytes; at most %d are possible", len(source), maxTemplate)
 	}
 	if source == "" {
 		return h.changeTemplate(e, func(root *os.Root, file string) error { return removeIfExists(root, file) })
 	}
-	if problem := talk.TemplateProblem(source); problem != "" {
-		return &infer.Error{Code: infer.CodeInvalid, Param: "template", Message: problem}
+	if problem := chatformat.TemplateProblem(source); problem != "" {
+		return &fault.Error{Code: fault.CodeInvalid, Param: "template", Message: problem}
 	}
 	return h.changeTemplate(e, func(root *os.Root, file string) error {
 		return errors.Join(writeCopy(context.Background(), root, strings.NewReader(source), file), root.Chmod(file, 0o644))

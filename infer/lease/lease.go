@@ -2,14 +2,19 @@
 // so that the threads of the CPU are never used by two, and no step waits in the middle for another's.
 //
 // A [Holder], in a worker, keeps its lease until another worker asks for it: a model that answers alone asks once, and nothing is sent
-// between its steps. If several want a device, the [Table], in the server, gives it to each for one step, in the order in which they asked.
-// The lease of a worker that ends is free again.
+// between its steps. If several want a device, the [Table], in the server, gives it for one step to the one whose step serves the client with
+// the fewest steps so far, among equals to the one who asked first: a person whose answers are written by two models gets no more of the
+// device than another with one. The lease of a worker that ends is free again.
 package lease
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"slices"
@@ -25,7 +30,23 @@ const (
 	GPU         // all of them
 )
 
-// Messages. Those of a holder have a second byte: the devices.
+// Client is a hash of the name of a client.
+type Client uint32
+
+// ClientOf returns the Client called name.
+func ClientOf(name string) Client {
+	h := fnv.New32a()
+	io.WriteString(h, name)
+	return Client(h.Sum32())
+}
+
+// maxClients is how many clients of a step count, and maxCounted of how many clients steps are counted.
+const (
+	maxClients = 255
+	maxCounted = 1 << 12
+)
+
+// Messages. Those of a holder have two more bytes: the devices, and how many clients follow, of four bytes each.
 const (
 	wants    = 'W' // of a holder
 	releases = 'R'
@@ -37,15 +58,19 @@ const (
 type Table struct {
 	mu      sync.Mutex
 	members []*member
-	waiting []*member // the first who asked first
+	waiting []*member // the next one first
+
+	steps map[Client]int64 // of each client, while several workers want a device
+	now   int64            // steps of the client for whom the last lease was given
 }
 
 // member is a worker.
 type member struct {
 	conn  io.ReadWriteCloser
 	held  Devices
-	want  Devices // while it waits
-	asked bool    // for what it holds
+	want  Devices // while it waits, as clients
+	serve []Client
+	asked bool // for what it holds
 }
 
 // Join adds the worker at the other end of conn, until that is closed.
@@ -59,9 +84,8 @@ func (t *Table) Join(conn io.ReadWriteCloser) {
 
 func (t *Table) serve(m *member) {
 	defer m.conn.Close()
-	var message [2]byte
 	for {
-		_, err := io.ReadFull(m.conn, message[:])
+		message, clients, err := receive(m.conn)
 		t.mu.Lock()
 		if err != nil {
 			m.held = 0
@@ -73,8 +97,8 @@ func (t *Table) serve(m *member) {
 		}
 		switch message[0] {
 		case wants:
-			m.want = Devices(message[1])
-			t.waiting = append(t.waiting, m)
+			m.want, m.serve = Devices(message[1]), clients
+			t.enter(m)
 		case releases:
 			m.held, m.asked = 0, false
 		}
@@ -83,9 +107,43 @@ func (t *Table) serve(m *member) {
 	}
 }
 
+// receive reads a message of a holder.
+func receive(conn io.Reader) (message [3]byte, clients []Client, err error) {
+	if _, err = io.ReadFull(conn, message[:]); err == nil && message[2] > 0 {
+		clients = make([]Client, message[2])
+		err = binary.Read(conn, binary.LittleEndian, clients)
+	}
+	return message, clients, err
+}
+
+// enter lets m wait. Its clients have at least as many steps as the one who was served last, so that who comes late makes up for nothing.
+// The caller has locked mu.
+func (t *Table) enter(m *member) {
+	if t.steps == nil || len(t.steps) > maxCounted {
+		t.steps, t.now = map[Client]int64{}, 0
+	}
+	for _, c := range m.serve {
+		t.steps[c] = max(t.steps[c], t.now)
+	}
+	t.waiting = append(t.waiting, m)
+}
+
+// served returns the steps of the client of m with the fewest.
+func (t *Table) served(m *member) int64 {
+	if len(m.serve) == 0 {
+		return t.now
+	}
+	least := t.steps[m.serve[0]]
+	for _, c := range m.serve {
+		least = min(least, t.steps[c])
+	}
+	return least
+}
+
 // grant gives leases to those who wait and whose devices are free, and asks for the others. Nobody overtakes one who waits for the same
 // device. The caller has locked mu.
 func (t *Table) grant() {
+	slices.SortStableFunc(t.waiting, func(a, b *member) int { return cmp.Compare(t.served(a), t.served(b)) })
 	var claimed Devices // by those before in the queue
 	for _, m := range slices.Clone(t.waiting) {
 		free := m.want&claimed == 0
@@ -101,7 +159,10 @@ func (t *Table) grant() {
 			}
 		}
 		if free {
-			m.held, m.asked = m.want, false
+			m.held, m.asked, t.now = m.want, false, t.served(m)
+			for _, c := range m.serve {
+				t.steps[c]++
+			}
 			t.waiting = slices.DeleteFunc(t.waiting, func(other *member) bool { return other == m })
 			m.conn.Write([]byte{grants})
 		}
@@ -182,11 +243,12 @@ func (h *Holder) giveBack() {
 		return
 	}
 	h.held, h.asked = 0, false
-	h.conn.Write([]byte{releases, 0})
+	h.conn.Write([]byte{releases, 0, 0})
 }
 
-// Take returns when the devices are this worker's for a step, and whether it had to ask for them.
-func (h *Holder) Take(d Devices) (waited bool) {
+// Take returns when the devices are this worker's for a step, and whether it had to ask for them. clients yields the clients that the
+// step serves.
+func (h *Holder) Take(d Devices, clients iter.Seq[Client]) (waited bool) {
 	h.mu.Lock()
 	if h.closed || h.held == d {
 		h.busy = true
@@ -195,10 +257,24 @@ func (h *Holder) Take(d Devices) (waited bool) {
 	}
 	h.giveBack()
 	h.held, h.pending = d, true
-	h.conn.Write([]byte{wants, byte(d)})
+	h.conn.Write(wish(d, clients))
 	h.mu.Unlock()
 	<-h.granted
 	return true
+}
+
+// wish returns the message of a holder who wants devices.
+func wish(d Devices, clients iter.Seq[Client]) []byte {
+	seen := map[Client]bool{}
+	message := []byte{wants, byte(d), 0}
+	for c := range clients {
+		if !seen[c] && message[2] < maxClients {
+			seen[c] = true
+			message = binary.LittleEndian.AppendUint32(message, uint32(c))
+			message[2]++
+		}
+	}
+	return message
 }
 
 // Release ends the step, and gives the devices to who waits for them.

@@ -55,12 +55,12 @@ func TestWorkersThatComputeOnOneDeviceTakeTurnsAndNeverComputeAtOnce(t *testing.
 	for i := range workers {
 		h, _ := join(t, &table)
 		all.Go(func() {
-			h.Take(CPU)
+			h.Take(CPU, nobody)
 			begun.Done()
 			h.Release()
 			begun.Wait()
 			for range steps {
-				h.Take(CPU)
+				h.Take(CPU, nobody)
 				if inside.Add(1) != 1 {
 					t.Error("two workers compute at once")
 				}
@@ -82,9 +82,9 @@ func TestAWorkerThatWaitsGetsTheDeviceAfterOneStepOfTheOther(t *testing.T) {
 	var table Table
 	a, _ := join(t, &table)
 	b, _ := join(t, &table)
-	a.Take(CPU)
+	a.Take(CPU, nobody)
 	got := make(chan bool)
-	go func() { got <- b.Take(CPU) }()
+	go func() { got <- b.Take(CPU, nobody) }()
 	until(a.Wanted)
 	a.Release()
 	if waited := <-got; !waited {
@@ -101,7 +101,7 @@ func TestAWorkerThatWaitsGetsTheDeviceAfterOneStepOfTheOther(t *testing.T) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		for range 100 {
-			a.Take(CPU)
+			a.Take(CPU, nobody)
 			step("a")
 			until(func() bool { return a.Wanted() || !hasSteps(&mu, &order, "b") })
 			a.Release()
@@ -112,7 +112,7 @@ func TestAWorkerThatWaitsGetsTheDeviceAfterOneStepOfTheOther(t *testing.T) {
 			step("b")
 			until(func() bool { return b.Wanted() || !hasSteps(&mu, &order, "a") })
 			b.Release()
-			b.Take(CPU)
+			b.Take(CPU, nobody)
 		}
 		b.Release()
 	})
@@ -144,7 +144,7 @@ func TestAWorkerAloneSendsNothingBetweenSteps(t *testing.T) {
 	h := NewHolder(&counting{theirs, &sent})
 	defer theirs.Close()
 	for i := range 1000 {
-		if waited := h.Take(CPU); waited != (i == 0) {
+		if waited := h.Take(CPU, nobody); waited != (i == 0) {
 			t.Fatalf("step %d: waited %v", i, waited)
 		}
 		h.Release()
@@ -170,15 +170,15 @@ func TestTheDevicesOfAWorkerThatEndsAreFree(t *testing.T) {
 			var table Table
 			a, end := join(t, &table)
 			b, _ := join(t, &table)
-			a.Take(CPU | GPU)
+			a.Take(CPU|GPU, nobody)
 			if waits {
 				c, endC := join(t, &table)
-				go c.Take(GPU)
+				go c.Take(GPU, nobody)
 				until(a.Wanted)
 				endC()
 			}
 			end()
-			b.Take(GPU) // returns
+			b.Take(GPU, nobody) // returns
 		})
 	}
 }
@@ -187,14 +187,81 @@ func TestModelsOnDifferentDevicesDoNotWaitForEachOther(t *testing.T) {
 	var table Table
 	a, _ := join(t, &table)
 	b, _ := join(t, &table)
-	a.Take(CPU)
-	b.Take(GPU) // returns though a computes
+	a.Take(CPU, nobody)
+	b.Take(GPU, nobody) // returns though a computes
 	if a.Wanted() || b.Wanted() {
 		t.Error("one is asked for its device")
 	}
 	b.Release()
 	a.Release()
-	if waited := a.Take(CPU | GPU); !waited {
+	if waited := a.Take(CPU|GPU, nobody); !waited {
 		t.Error("a has the GPU without having asked for it")
+	}
+}
+
+// nobody is the clients of a step that serves none.
+func nobody(func(Client) bool) {}
+
+// granted is the connection of a worker that notes when it gets a lease.
+type granted struct {
+	net.Conn
+	name string
+	log  *[]string
+}
+
+func (g granted) Write(data []byte) (int, error) {
+	if data[0] == grants {
+		*g.log = append(*g.log, g.name)
+	}
+	return len(data), nil
+}
+
+func TestADeviceIsDividedByPersonNotByModel(t *testing.T) {
+	ann, bob, eve := ClientOf("ann"), ClientOf("bob"), ClientOf("eve")
+	for name, c := range map[string]struct {
+		serves [][]Client // by worker
+		want   []int      // steps of each of 120
+		pause  int        // most steps of others between two of a worker
+	}{
+		"one person with two models, another with one":              {[][]Client{{ann}, {ann}, {bob}}, []int{30, 30, 60}, 3},
+		"one person at each of three models":                        {[][]Client{{ann}, {bob}, {eve}}, []int{40, 40, 40}, 2},
+		"a model that serves two people beside that of one of them": {[][]Client{{ann, bob}, {ann}}, []int{60, 60}, 1},
+		"steps without people":                                      {[][]Client{nil, {ann}}, []int{60, 60}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log []string
+			var table Table
+			var members []*member
+			for i, clients := range c.serves {
+				m := &member{conn: granted{name: fmt.Sprint(i), log: &log}, want: CPU, serve: clients}
+				members = append(members, m)
+				table.members = append(table.members, m)
+				table.enter(m)
+			}
+			table.grant()
+			for len(log) < 120 {
+				last := members[slices.IndexFunc(members, func(m *member) bool { return m.held == CPU })]
+				last.held, last.asked = 0, false
+				table.grant()
+				table.enter(last)
+				table.grant()
+			}
+			got, pause, seen := make([]int, len(members)), 0, make([]int, len(members))
+			for at, name := range log[:120] {
+				i := int(name[0] - '0')
+				if got[i]++; got[i] > 1 {
+					pause = max(pause, at-seen[i]-1)
+				}
+				seen[i] = at
+			}
+			for i, n := range got {
+				if n < c.want[i]-1 || n > c.want[i]+1 {
+					t.Errorf("worker %d has %d of 120 steps, want %d", i, n, c.want[i])
+				}
+			}
+			if pause > c.pause {
+				t.Errorf("a worker waits for %d steps of others, want at most %d: %s", pause, c.pause, strings.Join(log[:120], ""))
+			}
+		})
 	}
 }

@@ -58,11 +58,16 @@ func (d *divergences) check(t *testing.T, format string, mean, worst float64) {
 // openReferenceWith opens the reference device: devicetest compares others with it, and their own rounding does not count here.
 func openReferenceWith(t *testing.T, f *gguf.File, format string) *model.Model {
 	t.Helper()
+	return openWith(t, f, ref.New(), format)
+}
+
+func openWith(t *testing.T, f *gguf.File, d device.Device, format string) *model.Model {
+	t.Helper()
 	cache, err := device.ParseCacheType(format)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.Load(context.Background(), f, ref.New(), model.Options{CacheType: cache, Blocks: 8, MaxRows: 64})
+	m, err := model.Load(context.Background(), f, d, model.Options{CacheType: cache, Blocks: 8, MaxRows: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +111,28 @@ func TestCacheFormatsCostLittle(t *testing.T) {
 }
 
 func TestCacheFormatsCostATrainedModelLittle(t *testing.T) {
+	checkGuideCaches(t, func() (device.Device, error) { return ref.New(), nil }, 0)
+}
+
+// On the GPU they cost no more. The emulation takes its time.
+func TestCacheFormatsCostATrainedModelLittleOnTheGPU(t *testing.T) {
+	most := 24
+	if manyOnGPU() {
+		most = 0
+	}
+	checkGuideCaches(t, cudaOpener(t), most)
+}
+
+// checkGuideCaches compares formats on a device with f32 on the same, over the first most tokens of texts; 0: all.
+func checkGuideCaches(t *testing.T, openDevice func() (device.Device, error), most int) {
+	opened := func(f *gguf.File, format string) *model.Model {
+		d, err := openDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return openWith(t, f, d, format)
+	}
 	f, err := gguf.Parse(guide.Model)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +141,7 @@ func TestCacheFormatsCostATrainedModelLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exact := openReferenceWith(t, f, "f32")
+	exact := opened(f, "f32")
 	found := make([]divergences, len(cacheBars))
 	for _, question := range questions[:2] {
 		text := "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\nA model is loaded into memory, with a KV cache that holds the keys and values of all positions. " +
@@ -123,9 +150,12 @@ func TestCacheFormatsCostATrainedModelLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if most > 0 {
+			tokens = tokens[:most]
+		}
 		want := feed(t, exact, tokens, 0)
 		for i, c := range cacheBars {
-			for at, got := range feed(t, openReferenceWith(t, f, c.format), tokens, 0) {
+			for at, got := range feed(t, opened(f, c.format), tokens, 0) {
 				found[i].add(want[at], got)
 			}
 		}

@@ -21,7 +21,7 @@ func (t *Tower) Layers(p *picture.Pixels, tile int) (layers [][]float32, result 
 		if err != nil {
 			return nil, nil, err
 		}
-		if i <= t.towerConfig.layers {
+		if i == 0 || stage.ends > 0 {
 			layers = append(layers, features)
 		}
 		result = features

@@ -23,6 +23,9 @@ var gemma3Tower = towerFamily{
 		r.RMSNorm(n, joined, r.vector("mm.soft_emb_norm.weight", joined.Cols), r.t.eps)
 		// The file has the matrix with a row for each input.
 		stored := r.values("mm.input_projection.weight", joined.Cols*r.t.text)
+		if stored == nil {
+			return vectors
+		}
 		matrix := make([]float32, len(stored))
 		for i := range joined.Cols {
 			for o := range r.t.text {

@@ -25,8 +25,11 @@ func recordCLIP(r *towerRecording) []towerStage {
 	embed := func() {
 		t := r.t
 		r.embedPatches() // 0 for the class
-		positions := r.values("v.position_embd.weight", t.rows*t.dim)
-		for i, v := range r.values("v.class_embd", t.dim) {
+		positions, class := r.values("v.position_embd.weight", t.rows*t.dim), r.values("v.class_embd", t.dim)
+		if positions == nil || class == nil {
+			return
+		}
+		for i, v := range class {
 			positions[i] += v
 		}
 		n := r.shared("norm", t.dim)

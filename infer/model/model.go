@@ -320,6 +320,26 @@ func (m *Model) WriteBlock(group int, id int32, src []byte) error {
 	return m.eachPart(group, src, func(s *stage, kv device.KV, part []byte) error { return s.dev.WriteKV(kv, id, part) })
 }
 
+// ReleaseBlock gives the memory that a block of a cache group takes back to the system, on the devices that can do that. What the block
+// holds is lost.
+func (m *Model) ReleaseBlock(group int, id int32) error {
+	for _, s := range m.stages {
+		dev, ok := s.dev.(device.Releaser)
+		if !ok {
+			continue
+		}
+		for _, kv := range s.kv {
+			if kv.Layout.Group != group {
+				continue
+			}
+			if err := dev.ReleaseKV(kv, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // eachPart calls f for the part of a block's data that each cache of the group has.
 func (m *Model) eachPart(group int, data []byte, f func(s *stage, kv device.KV, part []byte) error) error {
 	if want := m.BlockBytes()[group]; len(data) != want {

@@ -25,6 +25,8 @@ type Pictures struct {
 	// Placeholder is what chat templates write for a picture, and Token the text of the token in each of its rows.
 	Placeholder, Token string
 
+	Before, After string // what chat templates write around Placeholder although it belongs to the picture
+
 	family *towerFamily
 }
 
@@ -44,6 +46,9 @@ func (p Pictures) Text(s picture.Size) string {
 	}
 	return p.family.shown(s, tokens)
 }
+
+// RawText returns what the model reads for a picture of size s in a prompt that no chat template wrote.
+func (p Pictures) RawText(s picture.Size) string { return p.Before + p.Text(s) + p.After }
 
 // repeated returns n runs of so many tokens.
 func repeated(n, tokens int) []int { return slices.Repeat([]int{tokens}, n) }

@@ -29,7 +29,7 @@ var qwen2Tower = towerFamily{
 	text: outputsOf("mm.2.weight"),
 }
 
-var qwenPictures = Pictures{Placeholder: "<|image_pad|>", Token: "<|image_pad|>"} // templates write what is around it
+var qwenPictures = Pictures{Placeholder: "<|image_pad|>", Token: "<|image_pad|>", Before: "<|vision_start|>", After: "<|vision_end|>"}
 
 // recordQwen returns the stages of the towers of Qwen: the embedding of patches, the layers, and a norm.
 func recordQwen(r *towerRecording) []towerStage {

@@ -35,6 +35,7 @@ type towerStage struct {
 	record   func()
 	run      device.Executable
 	windowed bool // patches see those of their window alone
+	ends     int  // number of the layer of which it is the last stage, from 1; 0: none
 }
 
 // towerOutput is what a part of each vector is computed by, of the features behind a stage.
@@ -154,6 +155,9 @@ func readTower(f *gguf.File) (c towerConfig, err error) {
 		c.pool = integer(c.family.poolKey, 64)
 	}
 	eps, err := f.Float("clip.vision.attention.layer_norm_epsilon")
+	if err == nil && !(eps >= 0 && eps <= 1) {
+		err = fmt.Errorf("clip.vision.attention.layer_norm_epsilon is %v, want 0 to 1", eps)
+	}
 	c.eps = float32(eps)
 	problems = append(problems, err)
 	gelu, err := gguf.Optional(f.Bool, "clip.use_gelu", false)
@@ -252,11 +256,7 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 	}
 	t := &Tower{towerConfig: c, dev: dev, rows: c.rowsOf(c.gridOf(s)), weights: map[string]device.Tensor{}}
 	if c.family.varies { // pictures that are little larger are expected
-		rows := leastTowerRows
-		for rows < t.rows {
-			rows *= 2
-		}
-		t.rows = rows
+		t.rows = (t.rows + towerRowsStep - 1) / towerRowsStep * towerRowsStep
 	}
 	layout := device.KVLayout{Type: device.CacheOf(gguf.F32), Blocks: t.blocks(), Layers: 1, KVHeads: c.heads, HeadDim: c.dim / c.heads}
 	if t.kv, err = dev.AllocKV(layout); err != nil {
@@ -271,7 +271,7 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 	for i := range t.stages {
 		r.Program = device.NewProgram(t.rows, t.rows)
 		t.stages[i].record()
-		r.Results = []device.Tensor{t.features}
+		r.Results = append(r.Results, t.features)
 		if t.stages[i].run, err = r.compile(); err != nil {
 			return nil, err
 		}
@@ -284,28 +284,96 @@ func LoadTower(f *gguf.File, dev device.Device, s picture.Size) (*Tower, error) 
 	return t, c.family.checkUsed(f, r.used)
 }
 
-// noDevice has no memory: programs can be recorded with its tensors, and not run.
+// TowerBytes are what a tower takes of a device.
+type TowerBytes struct {
+	Weights int64
+	Work    int64 // activations, keys and values of a layer, workspace of kernels
+}
+
+// Total returns all of them.
+func (b TowerBytes) Total() int64 { return b.Weights + b.Work }
+
+// UsualPicture returns the size of the pictures for which the tower of f gets memory before it encodes one: of those that vary, that of
+// a photo as clients send it.
+func UsualPicture(f *gguf.File, o picture.Options) (picture.Size, error) {
+	p, err := picture.NewPreprocessor(f, o)
+	if err != nil {
+		return picture.Size{}, err
+	}
+	return p.Size(1024, 768)
+}
+
+// TowerBytesIn is TowerBytesOn for usual pictures.
+func TowerBytesIn(f *gguf.File, dev device.Device) (TowerBytes, error) {
+	s, err := UsualPicture(f, picture.Options{})
+	if err != nil {
+		return TowerBytes{}, err
+	}
+	return TowerBytesOn(dev, f, s)
+}
+
+// TowerBytesOn returns what the tower of f takes of dev, which it does not change, if it is loaded for pictures of size s. Without a dev
+// weights count as they are in the file, and kernels need no workspace. It fails if dev lacks kernels.
+func TowerBytesOn(dev device.Device, f *gguf.File, s picture.Size) (TowerBytes, error) {
+	d := &noDevice{of: dev}
+	if _, err := LoadTower(f, d, s); err != nil {
+		return TowerBytes{}, err
+	}
+	if dev != nil {
+		d.bytes.Work += dev.WorkBytes(d.programs...)
+	}
+	return d.bytes, nil
+}
+
+// noDevice has no memory: programs can be recorded with its tensors, and not run. It counts what they would take.
 type noDevice struct {
 	device.Device
-	tensors int32
+	of       device.Device // whose weights are counted; nil: those of the file are
+	tensors  int32
+	programs []*device.Program
+	bytes    TowerBytes
+}
+
+func (d *noDevice) tensor(t gguf.Type, rows, cols int) device.Tensor {
+	d.tensors++
+	return device.Tensor{ID: d.tensors, Type: t, Rows: rows, Cols: cols}
 }
 
 func (d *noDevice) Upload(t gguf.Type, rows, cols int, _ []byte) (device.Tensor, error) {
-	d.tensors++
-	return device.Tensor{ID: d.tensors, Type: t, Rows: rows, Cols: cols}, nil
+	bytes := int64(rows) * int64(t.RowBytes(cols))
+	if d.of != nil {
+		var err error
+		if bytes, err = d.of.WeightBytes(t, rows, cols); err != nil {
+			return device.Tensor{}, err
+		}
+		if c, ok := d.of.(device.Converter); ok {
+			t = c.Converts(t)
+		}
+	}
+	d.bytes.Weights += bytes
+	return d.tensor(t, rows, cols), nil
 }
 
 func (d *noDevice) Alloc(rows, cols int) (device.Tensor, error) {
-	return d.Upload(gguf.F32, rows, cols, nil)
+	d.bytes.Work += 4 * int64(rows) * int64(cols)
+	return d.tensor(gguf.F32, rows, cols), nil
 }
+
 func (d *noDevice) AllocKV(l device.KVLayout) (device.KV, error) {
+	d.bytes.Work += l.Bytes()
 	return device.KV{ID: 1, Layout: l}, nil
 }
 
-func (d *noDevice) Compile(p *device.Program) (device.Executable, error) { return nil, p.Err() }
+func (d *noDevice) Compile(p *device.Program) (device.Executable, error) {
+	d.programs = append(d.programs, p)
+	if c, ok := d.of.(device.Checker); ok && p.Err() == nil {
+		return nil, c.Check(p)
+	}
+	return nil, p.Err()
+}
 
-// leastTowerRows is for how many rows a tower is loaded whose pictures vary in size, if the first is not larger.
-const leastTowerRows = 1024
+// towerRowsStep divides the rows for which a tower is loaded whose pictures vary in size.
+const towerRowsStep = 1024
 
 // loadOutput loads what projects the features behind a layer, -1 for the last stage.
 func (t *Tower) loadOutput(f *gguf.File, of *towerRecording, layer int) (err error) {
@@ -313,7 +381,7 @@ func (t *Tower) loadOutput(f *gguf.File, of *towerRecording, layer int) (err err
 	r := &towerRecording{Program: device.NewProgram(tokens, tokens), t: t, f: f, rows: tokens, used: of.used}
 	out := towerOutput{after: len(t.stages) - 1, joined: r.buffer(t.family.joined(&t.towerConfig))}
 	if layer >= 0 {
-		out.after = layer + 1 // behind the embedding of patches
+		out.after = slices.IndexFunc(t.stages, func(s towerStage) bool { return s.ends == layer+1 })
 	}
 	out.vectors = t.family.project(r, out.joined, layer)
 	r.Results = []device.Tensor{out.vectors}
@@ -337,8 +405,14 @@ func (family *towerFamily) checkUsed(f *gguf.File, used map[string]bool) error {
 func (t *Tower) Fits(s picture.Size) bool { return t.rowsOf(t.gridOf(s)) <= t.rows }
 
 // Encode returns the vectors of a picture, one after the other, as many as picture.Size has tokens. Each is as wide as the language
-// model, once for its embedding and once for each layer of Config.Deepstack. It ends after the layer in which ctx does.
+// model, once for its embedding and once for each layer of Config.Deepstack. It ends after the stage in which ctx does.
 func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error) {
+	return t.EncodeInTurns(ctx, p, func(f func() error) error { return f() })
+}
+
+// EncodeInTurns is Encode, but uses the device only in functions that it passes to turn, one after the other. A layer is several. turn
+// calls its argument, or returns an error.
+func (t *Tower) EncodeInTurns(ctx context.Context, p *picture.Pixels, turn func(func() error) error) ([]float32, error) {
 	plane := 3 * p.Width * p.Height
 	g := t.gridOf(p.Size)
 	switch {
@@ -352,7 +426,7 @@ func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error
 	width := len(t.outputs) * t.text
 	vectors := make([]float32, p.Tiles*t.tokens(g)*width)
 	for i := range p.Tiles {
-		if err := t.encodeTile(ctx, g, p.Data[i*plane:][:plane], vectors[i*t.tokens(g)*width:][:t.tokens(g)*width]); err != nil {
+		if err := t.encodeTile(ctx, g, p.Data[i*plane:][:plane], vectors[i*t.tokens(g)*width:][:t.tokens(g)*width], turn); err != nil {
 			return nil, err
 		}
 	}
@@ -360,8 +434,8 @@ func (t *Tower) Encode(ctx context.Context, p *picture.Pixels) ([]float32, error
 }
 
 // encodeTile sets vectors to those of a tile of planes of red, green and blue.
-func (t *Tower) encodeTile(ctx context.Context, g grid, pixels, vectors []float32) error {
-	if err := t.write(g, pixels); err != nil {
+func (t *Tower) encodeTile(ctx context.Context, g grid, pixels, vectors []float32, turn func(func() error) error) error {
+	if err := turn(func() error { return t.write(g, pixels) }); err != nil {
 		return err
 	}
 	all, windows := t.batch(g), (*device.Batch)(nil)
@@ -376,14 +450,14 @@ func (t *Tower) encodeTile(ctx context.Context, g grid, pixels, vectors []float3
 			}
 			batch = windows
 		}
-		if err := stage.run.Run(batch); err != nil {
+		if err := turn(func() error { return stage.run.Run(batch) }); err != nil {
 			return err
 		}
 		for part, out := range t.outputs {
 			if out.after != i {
 				continue
 			}
-			if err := t.projectTile(g, out, part, vectors); err != nil {
+			if err := turn(func() error { return t.projectTile(g, out, part, vectors) }); err != nil {
 				return err
 			}
 		}
@@ -578,19 +652,21 @@ func (r *towerRecording) vector(name string, cols int) device.Tensor {
 	return r.upload(name, gguf.F32, 1, cols, bytesOf(values))
 }
 
-// values returns the n values of the tensor called name.
+// values returns the n values of the tensor called name; none if it fails, because metadata may ask for more than there is memory.
 func (r *towerRecording) values(name string, n int) []float32 {
-	values := make([]float32, n)
 	r.used[name] = true
 	t, err := r.f.Tensor(name)
 	if err == nil && t.Elements() != n {
 		err = fmt.Errorf("tensor %s has the shape %v, want %d values", name, t.Shape, n)
 	}
-	if err == nil {
-		err = gguf.Dequantize(t.Type, t.Data, values)
-	}
 	if err != nil {
 		r.fail(err)
+		return nil
+	}
+	values := make([]float32, n)
+	if err := gguf.Dequantize(t.Type, t.Data, values); err != nil {
+		r.fail(err)
+		return nil
 	}
 	return values
 }

@@ -18,29 +18,38 @@ type towerLayers struct {
 	normValues bool                                     // values are normed, without weights
 }
 
-// record returns a stage for each layer.
+// record returns the stages of all layers, three for each: a step of other sequences does not wait for a whole layer of a large picture.
 func (o towerLayers) record(r *towerRecording) (stages []towerStage) {
 	for i := range r.t.layers {
-		stages = append(stages, towerStage{
-			windowed: r.t.period > 0 && (i+1)%r.t.period != 0,
-			record:   func() { o.layer(r, fmt.Sprintf("v.blk.%d.", i)) },
-		})
+		prefix, windowed := fmt.Sprintf("v.blk.%d.", i), r.t.period > 0 && (i+1)%r.t.period != 0
+		stages = append(stages,
+			towerStage{windowed: windowed, record: func() { o.project(r, prefix) }},
+			towerStage{windowed: windowed, record: func() { o.attend(r, prefix) }},
+			towerStage{ends: i + 1, record: func() { o.feedForward(r, prefix) }})
 	}
 	return stages
 }
 
-// layer records the layer whose tensors begin with prefix.
-func (o towerLayers) layer(r *towerRecording, prefix string) {
+// attend records the attention of the layer whose tensors begin with prefix.
+func (o towerLayers) attend(r *towerRecording, prefix string) {
 	t := r.t
-	h, n := t.features, r.shared("norm", t.dim)
-	r.norm(n, h, prefix+"ln1", t.dim)
-	proj := r.shared("projection", t.dim)
-	r.linear(proj, prefix+"attn_out", o.attention(r, prefix, n))
+	att, proj := r.shared("attention", t.dim), r.shared("projection", t.dim)
+	scale := o.scale
+	if scale == 0 {
+		scale = float32(1 / math.Sqrt(float64(t.dim/t.heads)))
+	}
+	r.Attention(att, r.shared("q", t.dim), t.kv, 0, device.Attention{Heads: t.heads, Scale: scale, Bidirectional: true})
+	r.linear(proj, prefix+"attn_out", att)
 	if name := prefix + "attn_post_norm"; r.has(name + ".weight") {
 		r.norm(proj, proj, name, t.dim)
 	}
-	r.Add(h, proj)
+	r.Add(t.features, proj)
+}
 
+// feedForward records the second half of the layer whose tensors begin with prefix.
+func (o towerLayers) feedForward(r *towerRecording, prefix string) {
+	t := r.t
+	h, n, proj := t.features, r.shared("norm", t.dim), r.shared("projection", t.dim)
 	r.norm(n, h, prefix+"ln2", t.dim)
 	up, down := prefix+"ffn_up", prefix+"ffn_down"
 	if w, err := r.f.Tensor(up + ".weight"); err == nil && len(w.Shape) == 2 && w.Shape[0] == t.ffn && t.ffn != t.dim {
@@ -64,10 +73,12 @@ func (o towerLayers) layer(r *towerRecording, prefix string) {
 	r.Add(h, proj)
 }
 
-// attention records the attention of a layer over n, and returns its result.
-func (o towerLayers) attention(r *towerRecording, prefix string, n device.Tensor) device.Tensor {
+// project records the queries, keys and values of the layer whose tensors begin with prefix.
+func (o towerLayers) project(r *towerRecording, prefix string) {
 	t := r.t
-	q, k, v, att := r.shared("q", t.dim), r.shared("k", t.dim), r.shared("v", t.dim), r.shared("attention", t.dim)
+	n := r.shared("norm", t.dim)
+	r.norm(n, t.features, prefix+"ln1", t.dim)
+	q, k, v := r.shared("q", t.dim), r.shared("k", t.dim), r.shared("v", t.dim)
 	if name := prefix + "attn_qkv"; r.has(name + ".weight") {
 		all := r.shared("q, k and v", 3*t.dim)
 		r.linear(all, name, n)
@@ -91,13 +102,8 @@ func (o towerLayers) attention(r *towerRecording, prefix string, n device.Tensor
 		o.rotate(r, q)
 		o.rotate(r, k)
 	}
-	scale := o.scale
-	if scale == 0 {
-		scale = float32(1 / math.Sqrt(float64(head)))
-	}
 	r.StoreKV(t.kv, 0, k, v)
-	r.Attention(att, q, t.kv, 0, device.Attention{Heads: t.heads, Scale: scale, Bidirectional: true})
-	return att
+	r.Results = append(r.Results, q)
 }
 
 // activate records x = a(x), or a(x) · up unless up is none.
@@ -169,7 +175,11 @@ func (r *towerRecording) clampInPlace(name string, x device.Tensor) {
 		if !r.has(name + suffix) {
 			continue
 		}
-		limit := sign * r.values(name+suffix, 1)[0]
+		limits := r.values(name+suffix, 1)
+		if limits == nil {
+			return
+		}
+		limit := sign * limits[0]
 		if math.IsInf(float64(limit), -1) {
 			continue // no limit
 		}

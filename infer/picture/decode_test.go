@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// exifOf returns EXIF data with an orientation behind another tag.
+// exifOf returns EXIF data with an orientation after another tag.
 func exifOf(order binary.AppendByteOrder, orientation uint16) []byte {
 	data := []byte("II*\x00")
 	if order == binary.BigEndian {

@@ -71,6 +71,19 @@ func TestPublishedModelsGetTheirPublishedSizes(t *testing.T) {
 		{"Qwen2.5-VL", Options{MaxTokens: 100}, 1024, 768, Size{Tiles: 1, Width: 308, Height: 224, Rows: 8, Columns: 11, Tokens: 88}},
 		{"Qwen3-VL", Options{}, 10, 10, Size{Tiles: 1, Width: 256, Height: 256, Rows: 8, Columns: 8, Tokens: 64}},
 		{"Qwen3-VL", Options{MaxTokens: 16}, 1024, 768, Size{Tiles: 1, Width: 128, Height: 96, Rows: 3, Columns: 4, Tokens: 12}},
+		{"Qwen3-VL", Options{Within: 16}, 1024, 768, Size{Tiles: 1, Width: 128, Height: 96, Rows: 3, Columns: 4, Tokens: 12}},
+		{"Qwen2.5-VL", Options{Within: 100}, 1024, 768, Size{Tiles: 1, Width: 308, Height: 224, Rows: 8, Columns: 11, Tokens: 88}},
+		{"Qwen2.5-VL", Options{Within: 100, MaxTokens: 100}, 1024, 768, Size{Tiles: 1, Width: 308, Height: 224, Rows: 8, Columns: 11, Tokens: 88}},
+		{"Qwen2.5-VL", Options{Within: 200, MinTokens: 150, MaxTokens: 100_000}, 10, 10, Size{Tiles: 1, Width: 364, Height: 364, Rows: 13, Columns: 13, Tokens: 169}},
+		{"Gemma 4", Options{Within: 70}, 1024, 768, Size{Tiles: 1, Width: 432, Height: 336, Rows: 7, Columns: 9, Tokens: 63}},
+		{"Gemma 3", Options{Within: 64}, 1024, 768, Size{Tiles: 1, Width: 896, Height: 896, Rows: 16, Columns: 16, Tokens: 256}},
+		{"LLaVA 1.5", Options{Within: 64}, 1024, 768, Size{Tiles: 1, Width: 336, Height: 336, Rows: 24, Columns: 24, Tokens: 576}},
+		{"Mistral 3.1", Options{Within: 256}, 1024, 768, Size{Tiles: 1, Width: 448, Height: 336, Rows: 12, Columns: 16, Tokens: 192}},
+		{"Mistral 3.1", Options{Within: 256}, 140, 84, Size{Tiles: 1, Width: 140, Height: 84, Rows: 3, Columns: 5, Tokens: 15}},
+		{"Mistral 3.1", Options{Within: 100_000}, 1024, 768, Size{Tiles: 1, Width: 1036, Height: 784, Rows: 28, Columns: 37, Tokens: 1036}},
+		{"SmolVLM", Options{Within: 256}, 1024, 768, Size{Tiles: 1, Width: 512, Height: 512, Rows: 8, Columns: 8, Tokens: 64}},
+		{"SmolVLM", Options{Within: 1}, 1024, 768, Size{Tiles: 1, Width: 512, Height: 512, Rows: 8, Columns: 8, Tokens: 64}},
+		{"SmolVLM", Options{Within: 832}, 1024, 768, Size{Tiles: 10, TileRows: 3, TileColumns: 3, Width: 512, Height: 512, Rows: 8, Columns: 8, Tokens: 640}},
 	} {
 		t.Run(fmt.Sprintf("%s %+v %d x %d", c.model, c.options, c.width, c.height), func(t *testing.T) {
 			got, err := preprocessorOf(t, c.model, c.options).Size(c.width, c.height)

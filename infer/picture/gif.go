@@ -48,7 +48,7 @@ func decodeGIF(data []byte) (*Image, error) {
 }
 
 // gifScreen is what a GIF says before the pixels of its first frame. The decoder of the library forgets the colour
-// behind the transparent index, which published preprocessors show.
+// after the transparent index, which published preprocessors show.
 type gifScreen struct {
 	width, height int
 	table         [256][3]byte
@@ -96,7 +96,7 @@ func (s *gifScreen) readTable(flags byte, data []byte) []byte {
 	return data[3*n:]
 }
 
-// afterBlocks returns what follows a sequence of blocks, each behind its length, up to one of length 0.
+// afterBlocks returns what follows a sequence of blocks, each after its length, up to one of length 0.
 func afterBlocks(data []byte) []byte {
 	for len(data) > 0 {
 		n := int(data[0])

@@ -12,7 +12,7 @@ type idefics3 struct {
 // idefics3Longest is the longest side that the published preprocessor makes.
 const idefics3Longest = 4096
 
-func newIdefics3(p *parameters, _ Options) rule {
+func newIdefics3(p *parameters, o Options) rule {
 	r := idefics3{side: p.side("clip.vision.image_size")}
 	r.longest = p.sideOr("clip.vision.preproc_image_size", uint64(r.side))
 	if r.longest > idefics3Longest {
@@ -21,6 +21,13 @@ func newIdefics3(p *parameters, _ Options) rule {
 	step := p.side("clip.vision.patch_size") * p.side("clip.vision.projector.scale_factor")
 	p.multiple("clip.vision.image_size in pixels of a token", r.side, step)
 	r.grid = r.side / step
+	if o.Within > 0 {
+		squares := r.longest / r.side // of a side of the picture
+		for squares > 1 && (squares*squares+1)*r.grid*r.grid > o.Within {
+			squares--
+		}
+		r.longest = min(r.longest, max(1, squares)*r.side)
+	}
 	return r
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// WithoutMetadata returns a picture file without what cameras and programs write beside the picture: EXIF data, such as where a photograph
+// WithoutMetadata returns a picture file without what cameras and programs write next to the picture: EXIF data, such as where a photograph
 // was taken, XMP, IPTC, comments, and whatever follows the picture. The orientation of EXIF data stays, so the picture is shown as
 // before. Files of other formats than JPEG, PNG and WebP are returned as they are, and so is what cannot be read.
 func WithoutMetadata(data []byte) []byte {
@@ -31,7 +31,7 @@ func onlyOrientation(exif []byte) []byte {
 	if o == 1 {
 		return nil
 	}
-	data := []byte("II*\x00\x08\x00\x00\x00\x01\x00") // one entry, behind 8 bytes
+	data := []byte("II*\x00\x08\x00\x00\x00\x01\x00") // one entry, after 8 bytes
 	data = binary.LittleEndian.AppendUint16(data, orientationTag)
 	data = binary.LittleEndian.AppendUint16(data, 3) // 16 bits
 	data = binary.LittleEndian.AppendUint32(data, 1)
@@ -39,7 +39,7 @@ func onlyOrientation(exif []byte) []byte {
 	return append(data, 0, 0, 0, 0) // no further directory
 }
 
-// overwrite replaces a part of a file by text, and zeros behind it; by zeros if the text is longer.
+// overwrite replaces a part of a file by text, and zeros after it; by zeros if the text is longer.
 func overwrite(part, text []byte) {
 	clear(part)
 	if len(text) <= len(part) {

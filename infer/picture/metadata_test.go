@@ -54,7 +54,7 @@ func pngWith(t testing.TB, chunks ...[]byte) []byte {
 		t.Fatal(err)
 	}
 	data := b.Bytes()
-	return slices.Concat(data[:33], slices.Concat(chunks...), data[33:]) // behind the header
+	return slices.Concat(data[:33], slices.Concat(chunks...), data[33:]) // after the header
 }
 
 func chunk(name string, payload []byte) []byte {

@@ -6,11 +6,15 @@ import "math"
 // multiple of a token's.
 type pixtral struct{ longest, step int }
 
-func newPixtral(p *parameters, _ Options) rule {
-	return pixtral{
+func newPixtral(p *parameters, o Options) rule {
+	x := pixtral{
 		longest: p.side("clip.vision.image_size"),
 		step:    p.side("clip.vision.patch_size") * p.sideOr("clip.vision.spatial_merge_size", 1),
 	}
+	if o.Within > 0 {
+		x.longest = min(x.longest, max(1, int(math.Sqrt(float64(o.Within))))*x.step)
+	}
+	return x
 }
 
 func (x pixtral) size(width, height int) (Size, error) {

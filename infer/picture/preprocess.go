@@ -18,6 +18,10 @@ import (
 type Options struct {
 	MinTokens int // tokens that a small picture is enlarged to; qwen
 	MaxTokens int // tokens that a large picture is shrunk to; qwen and gemma4
+
+	// Within is how many tokens a picture has at most where a family can shrink it further than it has to: qwen, gemma4, pixtral, and
+	// idefics3, which has one square at least. 0: no further.
+	Within int
 }
 
 // tokens returns the limits, with a family's defaults for those that are not set.
@@ -28,6 +32,9 @@ func (o Options) tokens(p *parameters, least, most int) (int, int) {
 	least = min(least, most)
 	if o.MinTokens != 0 {
 		least = o.MinTokens
+	}
+	if o.Within > 0 && o.Within < most {
+		least, most = min(least, o.Within), o.Within
 	}
 	if least < 1 || least > most || most > maxTokens {
 		p.fail("a picture's least and most tokens are %d and %d, and must be in this order and from 1 to %d", least, most, maxTokens)

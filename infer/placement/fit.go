@@ -20,6 +20,14 @@ type Shape struct {
 	types   Types
 	reads   int64 // bytes of weights that are read for a token
 	experts int64 // of them, those of experts
+	beside  int64 // bytes that its companion file needs next to it
+}
+
+// WithCompanion returns the shape of the same model with a companion file that needs bytes on the same device.
+func (s *Shape) WithCompanion(bytes int64) *Shape {
+	with := *s
+	with.beside = bytes
+	return &with
 }
 
 // ShapeOf reads the shape of the model in f, whose configuration is c.
@@ -72,6 +80,7 @@ type Fit struct {
 	Free    int64 `json:"free"`    // free memory of the devices that it would be on, or of all if it does not fit; 0: unknown
 
 	On        string `json:"on,omitempty"`        // the devices that it would be on, with how many layers; empty: it does not fit
+	Pictures  string `json:"pictures,omitempty"`  // the device that would encode pictures; empty: the model reads none, or does not fit
 	InFile    bool   `json:"in_file,omitempty"`   // whether it fits only if weights stay in the model file on the CPU, which is slower; see device.FileReader
 	Cache     string `json:"cache,omitempty"`     // format of the KV cache, if it was chosen automatically and is not f16
 	Converted string `json:"converted,omitempty"` // which weights are converted to another type for the GPU that it would be on; see Types.Converted
@@ -128,15 +137,18 @@ func (s *Shape) Estimate(m Machine) Estimate {
 	return e
 }
 
+// nameOf returns the name of a device for people.
+func nameOf(info device.Info) string {
+	if info.Dedicated {
+		return info.Name
+	}
+	return "CPU"
+}
+
 // on names the devices of a plan.
 func (s *Shape) on(m Machine, plan Plan) string {
 	layers := len(s.config.Layers)
-	name := func(device int) string {
-		if info := m.Devices[device]; info.Dedicated {
-			return info.Name
-		}
-		return "CPU"
-	}
+	name := func(device int) string { return nameOf(m.Devices[device]) }
 	var names []string
 	for _, stage := range plan.Stages {
 		of := name(stage.Device)
@@ -159,7 +171,7 @@ func (s *Shape) place(m Machine) (f Fit, plan Plan, growth float64) {
 		formats = []device.CacheType{device.CacheOf(gguf.F16)}
 	}
 	for i, cache := range formats {
-		if f, plan, growth = s.placeWith(m, cache); f.Context == f.Trained {
+		if f, plan, growth = s.placeWith(m, cache); f.Context == f.Trained || (Setup{Cache: cache}).Of(s.config, 0).Cache != cache {
 			break
 		}
 		if i > 0 && f.Context > 0 {
@@ -172,8 +184,8 @@ func (s *Shape) place(m Machine) (f Fit, plan Plan, growth float64) {
 // placeWith plans the model for m with a KV cache of a format.
 func (s *Shape) placeWith(m Machine, cache device.CacheType) (f Fit, plan Plan, growth float64) {
 	growth = s.types.growth(m.Converts)
-	steps := StepLimitsOf(m.Parallel, 0)
-	sizes := ModelOf(s.config, cache)
+	setup := Setup{Context: m.ContextLength, Answers: m.Parallel, Cache: cache}.Of(s.config, 0)
+	steps, sizes := setup.Steps, ModelOf(s.config, setup.Cache)
 	var devices []Device
 	for _, info := range m.Devices {
 		d := Device{Info: info, Weights: s.weights, Parts: s.parts, Scratch: steps.Scratch(s.config)}
@@ -182,14 +194,36 @@ func (s *Shape) placeWith(m Machine, cache device.CacheType) (f Fit, plan Plan, 
 		}
 		devices = append(devices, d)
 	}
-	limits := Limits{Context: m.ContextLength, Answers: steps.Answers, Rows: steps.Rows}
+	limits := Limits{Context: setup.Context, Answers: setup.Answers, Rows: steps.Rows}
 	p := newPlacer(sizes, devices, limits)
 	alone := p.need(Device{Weights: s.weights, Scratch: steps.Scratch(s.config)}, 0, p.layers())
-	takes := func(context int) int64 { return p.with(alone, blocksFor(context)) }
+	takes := func(context int) int64 {
+		if s.config.Embeds() {
+			return p.with(alone, p.most()) // for the texts of a step
+		}
+		return p.with(alone, blocksFor(context))
+	}
 	f = Fit{Trained: p.context, Whole: takes(p.context)}
 	plan, err := Place(sizes, devices, limits)
+	if s.beside > 0 && err == nil && len(plan.Stages) == 1 && devices[0].Memory > s.beside { // as the engine: one that fits on a device takes no other
+		free := devices[0].Memory
+		devices[0].Memory -= s.beside
+		if with, short := Place(sizes, devices, limits); short == nil && len(with.Stages) == 1 && with.Stages[0].Device == plan.Stages[0].Device {
+			plan = with
+			takes = func(context int) int64 { return p.with(alone, blocksFor(context)) + s.beside }
+			f.Whole += s.beside
+			f.Pictures = nameOf(m.Devices[0])
+		}
+		devices[0].Memory = free
+	}
+	if s.beside > 0 && err == nil && f.Pictures == "" {
+		f.Pictures = nameOf(device.Info{})
+		if len(plan.Stages) > 1 || devices[0].Memory == 0 {
+			f.Pictures = nameOf(m.Devices[0])
+		}
+	}
 	if last := len(devices) - 1; err != nil && devices[last].Kind == "cpu" {
-		if _, short := Place(sizes, devices, Limits{Answers: 1}); short != nil { // no context fits beside copies
+		if _, short := Place(sizes, devices, Limits{Answers: 1}); short != nil { // no context fits alongside copies
 			devices[last].Weights, devices[last].Parts = 0, model.Parts{Layers: make([]int64, len(s.parts.Layers))}
 			plan, err = Place(sizes, devices, limits)
 			f.InFile = err == nil
@@ -227,6 +261,14 @@ func (f Fit) String() string {
 	return text
 }
 
+// needs says what a model needs that does not fit.
+func (f Fit) needs() string {
+	if f.Needs > f.Free {
+		return units.ByteSize(f.Needs)
+	}
+	return fmt.Sprintf("%s beside %s that stay free for the rest of the program", units.ByteSize(f.Needs), units.ByteSize(Spare))
+}
+
 func (f Fit) memory() string {
 	switch {
 	case f.Free == 0:
@@ -237,10 +279,10 @@ func (f Fit) memory() string {
 	case f.Context == f.Trained:
 		return fmt.Sprintf("fits with a context of %s: %s of the %s that are free", thousands(f.Context), units.ByteSize(f.Needs), units.ByteSize(f.Free))
 	case f.Context == 0 && f.Trained <= shortestContext:
-		return fmt.Sprintf("does not fit: it needs %s, and %s are free", units.ByteSize(f.Needs), units.ByteSize(f.Free))
+		return fmt.Sprintf("does not fit: it needs %s, and %s are free", f.needs(), units.ByteSize(f.Free))
 	case f.Context == 0:
 		return fmt.Sprintf("does not fit: a context of %s needs %s, one of %s needs %s, and %s are free",
-			thousands(shortestContext), units.ByteSize(f.Needs), thousands(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
+			thousands(shortestContext), f.needs(), thousands(f.Trained), units.ByteSize(f.Whole), units.ByteSize(f.Free))
 	}
 	more := fmt.Sprintf("%s would need %s", thousands(f.Trained), units.ByteSize(f.Whole))
 	if f.Whole+Spare <= f.Free {

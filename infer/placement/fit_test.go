@@ -49,6 +49,7 @@ func TestFitSaysWhichContextFits(t *testing.T) {
 		{"one that was asked for does not", Machine{Devices: []device.Info{cpu(1 * gb)}, ContextLength: 60000}, 0, "one of 60,000 needs 3.4 GB"},
 		{"no context fits beside copies of the weights", Machine{Devices: []device.Info{cpu(-300 * mb)}}, 16000, "fits only with weights that stay in the file, which is slower: copies of them and a context of 16,000 need 1.9 GB, and 1.2 GB are free"},
 		{"a device that cannot leave weights in the file", Machine{Devices: []device.Info{{Kind: "ref", Memory: s.weights + scratch + Spare - 300*mb}}}, 0, "does not fit: a context of 512 needs 1.4 GB, one of 131,072 needs 5.7 GB, and 1.2 GB are free"},
+		{"what stays free is too little for it", Machine{Devices: []device.Info{{Kind: "ref", Memory: s.weights + scratch + Spare/2 + 17*mb}}}, 0, "GB beside 67.1 MB that stay free for the rest of the program, one of 131,072 needs 5.7 GB, and"},
 		{"an unknown memory", Machine{Devices: []device.Info{{}}}, 65536, "how much memory is free is not known"},
 		{"a GPU holds it alone", Machine{Devices: []device.Info{{Memory: 12 * gb, Dedicated: true}, cpu(64 * gb)}}, 131072, "of the 12.9 GB that are free"},
 		{"a small GPU shares it with main memory", Machine{Devices: []device.Info{{Memory: 1400 * mb, Dedicated: true}, cpu(1 * gb)}}, 0, "fits with a context of"},
@@ -62,6 +63,37 @@ func TestFitSaysWhichContextFits(t *testing.T) {
 			}
 			if f.Context == 0 && strings.HasPrefix(tt.says, "fits") {
 				t.Errorf("%+v does not fit", f)
+			}
+		})
+	}
+}
+
+func TestAFitCountsTheCompanionWhereThereIsRoomForIt(t *testing.T) {
+	s := llamaShape()
+	gpu := func(free int64) device.Info {
+		return device.Info{Kind: "cuda", Name: "a GPU", Memory: free, Dedicated: true}
+	}
+	cpu := device.Info{Kind: "cpu", Memory: 64 * gb}
+	for _, tt := range []struct {
+		name     string
+		devices  []device.Info
+		pictures string
+		counts   bool
+	}{
+		{"a GPU with room for both", []device.Info{gpu(12 * gb), cpu}, "a GPU", true},
+		{"a GPU with room for the model alone", []device.Info{gpu(2300 * mb), cpu}, "CPU", false},
+		{"a GPU with room for a part of the model", []device.Info{gpu(1200 * mb), cpu}, "a GPU", false},
+		{"the CPU", []device.Info{cpu}, "CPU", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := Machine{Devices: tt.devices}
+			without, with := s.Fit(m), s.WithCompanion(gb).Fit(m)
+			more := int64(0)
+			if tt.counts {
+				more = gb
+			}
+			if with.Pictures != tt.pictures || with.Whole-without.Whole != more || with.On != without.On {
+				t.Errorf("got %+v, without the companion %+v; want pictures on %q, and %d bytes more", with, without, tt.pictures, more)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ const (
 	unknownMemory = 2 << 30
 )
 
-// Model is what determines the memory of a model beside its weights.
+// Model is what determines the memory of a model apart from its weights.
 type Model struct {
 	Context int     // positions it was trained on
 	Cache   []int64 // bytes of a KV block in each layer
@@ -88,7 +88,7 @@ func (p Plan) GroupBlocks() (list []int) {
 	return list
 }
 
-// Stage is a run of layers on one device, behind those of the stages before it. The first one
+// Stage is a run of layers on one device, after those of the stages before it. The first one
 // has the embedding table too, the last one the output layer.
 type Stage struct{ Device, Layers int }
 
@@ -251,7 +251,7 @@ func (p *placer) cache(n need, blocks int64) int64 {
 }
 
 // need returns what layers from to to-1 take of d. The first and the last one include the model's
-// parts beside the layers.
+// parts alongside the layers.
 func (p *placer) need(d Device, from, to int) need {
 	n := need{fixed: d.Weights + d.Scratch, block: d.Block, groups: make([]int64, len(p.model.Windows))}
 	for i, bytes := range p.model.Cache[from:to] {
@@ -307,7 +307,7 @@ func spare(d Device) int64 {
 	return Spare
 }
 
-// room returns how many blocks d has room for beside n, or as many as are of use: half of main memory is
+// room returns how many blocks d has room for alongside n, or as many as are of use: half of main memory is
 // left to other programs, and an eighth of a device's own to the driver.
 func (p *placer) room(d Device, n need) int64 {
 	free := d.Memory - n.fixed - spare(d)
@@ -430,7 +430,7 @@ func (p *placer) among(n int) (plan Plan, fits bool) {
 		if passed += d.Memory; i < n-1 {
 			to = min(layersOf(layers, float64(passed)/float64(memory)), p.layers()-(n-1-i)) // the others get one at least
 			if shared := p.model.Shared; shared > 0 {
-				to = min(to, shared) // those behind must not be parted
+				to = min(to, shared) // those after must not be parted
 			}
 		}
 		if to <= from || p.room(d, p.need(d, from, to)) < least {
@@ -500,7 +500,7 @@ func (p *placer) have(stages []Stage) string {
 }
 
 // fill gives each of the first n devices, the last one first, as many of the last layers as fit
-// beside a cache of blocks blocks. left is the number of layers that remain.
+// alongside a cache of blocks blocks. left is the number of layers that remain.
 func (p *placer) fill(n int, blocks int64) (stages []Stage, left int) {
 	left = p.layers()
 	for i := n - 1; i >= 0 && left > 0; i-- {

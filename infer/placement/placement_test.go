@@ -23,7 +23,7 @@ var llama1B = model.Config{Architecture: "llama", ContextLength: 131072, Dim: 20
 // parts1B are its parts, each layer 64 MiB.
 var parts1B = model.Parts{Embedding: 300 * mb, Output: 300 * mb, Layers: slices.Repeat([]int64{64 * mb}, 16)}
 
-// scratch1B is what it takes beside weights and cache in steps of 16 answers.
+// scratch1B is what it takes apart from weights and cache in steps of 16 answers.
 var scratch1B = StepLimitsOf(16, 256).Scratch(llama1B)
 
 func TestAModelOnOneDeviceGetsTheContextThatFits(t *testing.T) {
@@ -32,7 +32,7 @@ func TestAModelOnOneDeviceGetsTheContextThatFits(t *testing.T) {
 	tests := []struct {
 		name    string
 		config  model.Config
-		free    int64 // beside weights and scratch; -1: the device does not know
+		free    int64 // alongside weights and scratch; -1: the device does not know
 		wanted  int
 		cache   device.CacheType
 		context int
@@ -105,18 +105,18 @@ func TestADedicatedDeviceGivesNearlyAllItHasToTheCache(t *testing.T) {
 }
 
 func TestAModelIsDividedAmongTheFewestDevices(t *testing.T) {
-	card := func(name string, free int64) Device { // free beside the output layer and scratch
+	card := func(name string, free int64) Device { // free alongside the output layer and scratch
 		return Device{
 			Info:    device.Info{Name: name, Memory: parts1B.Output + scratch1B + free, Dedicated: true},
 			Weights: parts1B.Embedding + 16*64*mb, Parts: parts1B, Scratch: scratch1B, // the output layer is the embedding table
 		}
 	}
-	host := func(free int64) Device { // free beside the embedding table and scratch
+	host := func(free int64) Device { // free alongside the embedding table and scratch
 		d := card("the CPU", 0)
 		d.Info = device.Info{Name: "the CPU", Memory: parts1B.Embedding + scratch1B + Spare + free}
 		return d
 	}
-	// Where devices share it, n layers with f MiB beside what else is there have room for
+	// Where devices share it, n layers with f MiB alongside what else is there have room for
 	// (f - 64 n) / 8 * 7 / n * 16 blocks; the division is the one with most.
 	for _, c := range []struct {
 		name    string
@@ -245,7 +245,7 @@ func TestLayersWithAWindowTakeTheMemoryOfTheirWindows(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		answers         int
-		free            int64 // beside weights and scratch; half of it is left to other programs
+		free            int64 // alongside weights and scratch; half of it is left to other programs
 		without, within int   // context
 	}{
 		{"little memory", 16, gb, 3840, 9504},
@@ -286,10 +286,10 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 	device1B := func(info device.Info) Device {
 		return Device{Info: info, Weights: parts1B.Embedding + 16*64*mb, Parts: mixture1B(), Scratch: scratch1B}
 	}
-	card := func(name string, free int64) Device { // free beside the output layer and scratch
+	card := func(name string, free int64) Device { // free alongside the output layer and scratch
 		return device1B(device.Info{Name: name, Memory: parts1B.Output + scratch1B + free, Dedicated: true})
 	}
-	host := func(free int64) Device { // free beside scratch
+	host := func(free int64) Device { // free alongside scratch
 		return device1B(device.Info{Name: "the CPU", Memory: scratch1B + Spare + free})
 	}
 	// A common context takes 256 MiB of the cache, for which 293 MiB have to be free.

@@ -37,7 +37,7 @@ const (
 
 	defaultRows = 256
 
-	// scoredRows is how many rows of a step can score prompts, beside those that give the next
+	// scoredRows is how many rows of a step can score prompts, in addition to those that give the next
 	// token. Each takes memory for the logits of the whole vocabulary.
 	scoredRows = 32
 )
@@ -50,26 +50,50 @@ func StepLimitsOf(answers, rows int) StepLimits {
 	return StepLimits{Answers: answers, Rows: rows, Logits: min(rows, answers+scoredRows)}
 }
 
-// embedTexts is how many texts of an embedding model a step computes at most.
-const embedTexts = 128
-
-// embedRows is how many tokens a step of an embedding model computes, unless a whole text has more.
-const embedRows = 512
-
-// EmbedLimitsOf returns the limits of a model that computes embeddings: of texts that have up to whole
-// tokens and are computed in one step, or 0 if they can be computed in chunks; at most rows rows, or
-// 0 for the default.
-func EmbedLimitsOf(whole, rows int) StepLimits {
-	rows = max(cmp.Or(rows, embedRows), whole)
-	return StepLimits{Answers: min(embedTexts, rows), Rows: rows, Logits: rows}
+// Setup is what a model is planned with.
+type Setup struct {
+	Context int // of one answer, in positions; 0: the model's
+	Answers int // of CommonContext that the KV cache has room for
+	Cache   device.CacheType
+	Steps   StepLimits
 }
 
-// EmbedAnswers returns Limits.Answers for an embedding model: its cache holds the texts of one step,
-// each of which may fill its last block only partly.
-func EmbedAnswers(context int, s StepLimits) int {
-	blocks := blocksFor(s.Rows) + int64(s.Answers)
-	one := blocksFor(min(context, CommonContext))
-	return int((blocks + one - 1) / one)
+// Defaults for models that compute embeddings.
+const (
+	embedTexts = 128 // computed in a step at most
+	embedRows  = 512 // tokens of a step, unless a whole text has more
+
+	wholeContext   = 2048 // longest text that is computed in one step
+	chunkedContext = 8192 // longest text that is computed in chunks
+)
+
+// Of returns what a model of configuration c is planned with if s is asked for, in steps of at most rows rows; 0: the default. A model
+// that computes embeddings has a shorter context by default, and a cache for the texts of one step, each of which may fill its last
+// block only partly. Encoders and rankers have few positions in it at a time, and lose nothing to rounding: it is F32.
+func (s Setup) Of(c model.Config, rows int) Setup {
+	embeds, whole := c.Embeds(), c.Embeds() && c.IsBidirectional()
+	if whole || c.Ranks() {
+		s.Cache = device.CacheOf(gguf.F32)
+	}
+	if !embeds {
+		s.Steps = StepLimitsOf(s.Answers, rows)
+		s.Answers = s.Steps.Answers
+		return s
+	}
+	longest := chunkedContext
+	if whole {
+		longest = wholeContext
+	}
+	s.Context = cmp.Or(s.Context, min(longest, c.ContextLength))
+	context := min(s.Context, c.ContextLength)
+	s.Steps.Rows = cmp.Or(rows, embedRows)
+	if whole {
+		s.Steps.Rows = max(s.Steps.Rows, context)
+	}
+	s.Steps.Answers, s.Steps.Logits = min(embedTexts, s.Steps.Rows), s.Steps.Rows
+	blocks, one := blocksFor(s.Steps.Rows)+int64(s.Steps.Answers), blocksFor(min(context, CommonContext))
+	s.Answers = int((blocks + one - 1) / one)
+	return s
 }
 
 // Scratch returns the bytes of logits and sampler buffers.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
@@ -49,9 +50,10 @@ func All(r io.Reader, most int64) (string, error) {
 	return string(data), err
 }
 
-// File reads a text of at most so many bytes from a file. Errors name the file.
+// File reads a text of at most so many bytes from a file. Errors name the file. A pipe is read as far as somebody writes
+// to it: one without a writer is empty.
 func File(path string, most int64) (string, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}

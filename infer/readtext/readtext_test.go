@@ -1,9 +1,12 @@
 package readtext_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"m40-llm/infer/readtext"
@@ -34,5 +37,31 @@ func TestAByteOrderMarkIsTakenOffOnceAndTextIsUTF8(t *testing.T) {
 	}
 	if _, err := readtext.File(filepath.Join(t.TempDir(), "none"), 64); !os.IsNotExist(err) {
 		t.Errorf("a file that does not exist: %v", err)
+	}
+}
+
+func TestAPipeIsReadAsFarAsSomebodyWrites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readtext.File(path, 64); got != "" || err != nil {
+		t.Errorf("without a writer: got %q, %v", got, err)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	written := make(chan error, 1)
+	go func() {
+		_, err := writer.WriteString("key")
+		written <- errors.Join(err, writer.Close())
+	}()
+	if got, err := readtext.File(fmt.Sprintf("/dev/fd/%d", reader.Fd()), 64); got != "key" || err != nil {
+		t.Errorf("from a pipe: got %q, %v", got, err)
+	}
+	if err := <-written; err != nil {
+		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package record is the record of an answer beside its text: how it ended, its tokens, its times,
+// Package record is the record of an answer apart from its text: how it ended, its tokens, its times,
 // and the settings that reproduce it. The engine creates the record; the worker's protocol, the
 // chats, the database, the page and the export carry it unchanged.
 package record

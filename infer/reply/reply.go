@@ -271,6 +271,15 @@ func (p *Parser) Called() bool { return p.nextIndex > 0 && !p.brokeOff }
 // InReasoning reports whether the parser is inside reasoning.
 func (p *Parser) InReasoning() bool { return p.state == inReasoning }
 
+// ReasoningEnd returns the tag that closes the reasoning that the parser is inside of; "" if it is not, or if that is a harmony
+// channel, which ends with its message.
+func (p *Parser) ReasoningEnd() string {
+	if p.state != inReasoning {
+		return ""
+	}
+	return p.reasoningEnd
+}
+
 // Calls returns the number of complete calls.
 func (p *Parser) Calls() int {
 	if p.announced {

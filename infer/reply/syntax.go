@@ -12,7 +12,7 @@ type Syntax struct {
 	textMarkers    []*marker          // markers that are found in text
 	controlMarkers map[string]*marker // markers that are control tokens
 	byFirstByte    [256][]*marker     // textMarkers by their first byte
-	familyTag      Tag                // the family's own tags of reasoning, beside tags
+	familyTag      Tag                // the family's own tags of reasoning, in addition to tags
 	Tag            Tag                // the tags between which the model is expected to think; empty for harmony, which has a channel
 	callFormat     callFormat
 

@@ -171,14 +171,48 @@ func (b *Buffers) NewChain(p Params, v Vocabulary) (*Chain, error) {
 			c.addDry(p, v)
 		case name == "temperature":
 			c.addTemperature(p)
-		case Truncates(name) && !greedy && p.Mirostat == 0:
-			c.addCut(name, p)
+		case !greedy && p.Mirostat == 0:
+			c.addCut(stageOf(name), p)
 		}
 	}
 	if p.Mirostat != 0 && !greedy {
 		c.addMirostat(p)
 	}
 	return c, nil
+}
+
+// stageKind describes a stage that Params.Samplers can list.
+type stageKind struct {
+	name     string
+	label    string                            // what people call it
+	strength []string                          // the settings that say how strong it is
+	on       func(p *Params) bool              // of a stage that removes candidates: reports whether it has an effect
+	cut      func(c *Chain, p *Params) float64 // removes candidates, and returns their share; nil: the stage removes none
+}
+
+// stages are in the default order.
+var stages = [...]stageKind{
+	{name: "penalties", label: "Penalties", strength: []string{"repeat_penalty", "presence_penalty", "frequency_penalty"}},
+	{name: "dry", label: "DRY", strength: []string{"dry_multiplier"}},
+	{name: "top_n_sigma", label: "Top-nσ", strength: []string{"top_n_sigma"},
+		on: func(p *Params) bool { return p.TopNSigma > 0 }, cut: func(c *Chain, p *Params) float64 { return c.pool.topNSigma(p.TopNSigma) }},
+	{name: "top_k", label: "Top-k", strength: []string{"top_k"},
+		on: func(p *Params) bool { return p.TopK > 0 }, cut: func(c *Chain, p *Params) float64 { return c.pool.topK(p.TopK) }},
+	{name: "typical_p", label: "Typical-p", strength: []string{"typical_p"},
+		on: func(p *Params) bool { return p.TypicalP < 1 }, cut: func(c *Chain, p *Params) float64 { return c.pool.typicalP(p.TypicalP, p.MinKeep) }},
+	{name: "top_p", label: "Top-p", strength: []string{"top_p"},
+		on: func(p *Params) bool { return p.TopP < 1 }, cut: func(c *Chain, p *Params) float64 { return c.pool.topP(p.TopP, p.MinKeep) }},
+	{name: "min_p", label: "Min-p", strength: []string{"min_p"},
+		on: func(p *Params) bool { return p.MinP > 0 }, cut: func(c *Chain, p *Params) float64 { return c.pool.minP(p.MinP, p.MinKeep) }},
+	{name: "xtc", label: "XTC", strength: []string{"xtc_threshold"},
+		on: func(p *Params) bool { return p.XTCProbability > 0 && p.XTCThreshold <= 0.5 },
+		cut: func(c *Chain, p *Params) float64 {
+			if _, coin := uniforms(c.seed, c.input.Pos); coin >= p.XTCProbability {
+				return 0
+			}
+			return c.pool.xtc(p.XTCThreshold, p.MinKeep)
+		}},
+	{name: "temperature", label: "Temperature", strength: []string{"temperature"}},
 }
 
 func (c *Chain) add(name string, apply func() (float64, error)) {
@@ -229,30 +263,9 @@ func (c *Chain) addTemperature(p Params) {
 }
 
 // addCut adds a stage that only removes candidates, if it is on.
-func (c *Chain) addCut(name string, p Params) {
-	add := func(on bool, apply func() float64) {
-		if on {
-			c.add(name, func() (float64, error) { return apply(), nil })
-		}
-	}
-	switch name {
-	case "top_n_sigma":
-		add(p.TopNSigma > 0, func() float64 { return c.pool.topNSigma(p.TopNSigma) })
-	case "top_k":
-		add(p.TopK > 0, func() float64 { return c.pool.topK(p.TopK) })
-	case "typical_p":
-		add(p.TypicalP < 1, func() float64 { return c.pool.typicalP(p.TypicalP, p.MinKeep) })
-	case "top_p":
-		add(p.TopP < 1, func() float64 { return c.pool.topP(p.TopP, p.MinKeep) })
-	case "min_p":
-		add(p.MinP > 0, func() float64 { return c.pool.minP(p.MinP, p.MinKeep) })
-	case "xtc":
-		add(p.XTCProbability > 0 && p.XTCThreshold <= 0.5, func() float64 {
-			if _, coin := uniforms(c.seed, c.input.Pos); coin >= p.XTCProbability {
-				return 0
-			}
-			return c.pool.xtc(p.XTCThreshold, p.MinKeep)
-		})
+func (c *Chain) addCut(s stageKind, p Params) {
+	if s.on(&p) {
+		c.add(s.name, func() (float64, error) { return s.cut(c, &p), nil })
 	}
 }
 
@@ -271,7 +284,7 @@ type Input struct {
 	Mask    Mask    // allowed tokens
 
 	// Changed is the row after the mask and the first stages, those that change logits, if it was stored
-	// (see Choice.Changed). The sums of Row then need not suffice for the stages behind them.
+	// (see Choice.Changed). The sums of Row then need not suffice for the stages after them.
 	Changed *Row
 	Follow  []int32 // tokens whose probability after each stage Choice.Followed reports
 }
@@ -352,7 +365,7 @@ func (c *Chain) edit(reports []Stage) (_ []Stage, err error) {
 	return c.resume(reports)
 }
 
-// resume is edit with the row behind it.
+// resume is edit with the row after it.
 func (c *Chain) resume(reports []Stage) ([]Stage, error) {
 	sums, err := c.changed.open(*c.input.Changed, c.vocab)
 	if err != nil {

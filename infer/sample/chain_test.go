@@ -540,11 +540,11 @@ func TestChain_ChoosesFromExtremeLogits(t *testing.T) {
 		"the whole range at the smallest temperature": {[]float32{-big, big, 0}, func(p *Params) { p.Temperature = 5e-324 }, nil, 1},
 		"a lift past the range stays finite":          {[]float32{big, 0}, func(p *Params) { p.RepeatPenalty = 0.01 }, []int32{0}, 0},
 		"a drop past the range masks nothing":         {[]float32{-big, -inf}, func(p *Params) { p.RepeatPenalty = 100 }, []int32{0, 1}, 0},
-		"no bias brings back a masked token":          {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 0},
-		"a bias forces a token":                       {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: maxBias} }, nil, 1},
-		"a bias bans a token":                         {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 0},
-		"only the banned token is left":               {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -maxBias} }, nil, 1},
-		"the best penalised beyond all that is left":  {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -maxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
+		"no bias brings back a masked token":          {[]float32{0, -inf}, func(p *Params) { p.LogitBias = map[int32]float64{1: MaxBias} }, nil, 0},
+		"a bias forces a token":                       {[]float32{50, 0, 50}, func(p *Params) { p.LogitBias = map[int32]float64{1: MaxBias} }, nil, 1},
+		"a bias bans a token":                         {[]float32{0, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -MaxBias} }, nil, 0},
+		"only the banned token is left":               {[]float32{-inf, 90}, func(p *Params) { p.LogitBias = map[int32]float64{1: -MaxBias} }, nil, 1},
+		"the best penalised beyond all that is left":  {[]float32{1000, -5, 0}, func(p *Params) { p.LogitBias = map[int32]float64{0: -MaxBias}; p.PresencePenalty = 100 }, []int32{0}, 2},
 		"one candidate passes every stage": {[]float32{-inf, 3}, func(p *Params) {
 			p.Temperature, p.TopK, p.TopP, p.MinP, p.TypicalP, p.RepeatPenalty, p.RepeatLastN = 0.5, 1, 0, 1, 0, 2, -1
 		}, []int32{1}, 1},

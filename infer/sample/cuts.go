@@ -37,14 +37,14 @@ func (p Params) Basics() (basics Params, ok bool) {
 		return Params{}, false
 	}
 	cuts, known := !p.greedy(order), []string{"top_k", "top_p", "min_p", "temperature"}
-	on := map[string]bool{
-		"top_n_sigma": cuts && p.TopNSigma > 0, "top_k": cuts && p.TopK > 0, "typical_p": cuts && p.TypicalP < 1, "top_p": cuts && p.TopP < 1,
-		"min_p": cuts && p.MinP > 0, "xtc": cuts && p.XTCProbability > 0 && p.XTCThreshold <= 0.5, "temperature": p.Temperature != 1,
+	on := func(stage string) bool {
+		s := stageOf(stage)
+		return s.cut != nil && cuts && s.on(&p) || stage == "temperature" && p.Temperature != 1
 	}
 	basics = p
 	basics.TopK, basics.TopP, basics.MinP, basics.Temperature = 0, 1, 0, 1
 	for _, stage := range order {
-		if !on[stage] {
+		if !on(stage) {
 			continue
 		}
 		at := slices.Index(known, stage)

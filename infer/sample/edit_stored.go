@@ -66,7 +66,7 @@ func (t *table) known(id int32) (logit float32, known bool) {
 	return 0, len(t.keys) == t.count
 }
 
-// A change of logits may concern tokens that were not stored. These come behind the last one that was,
+// A change of logits may concern tokens that were not stored. These come after the last one that was,
 // and stay there if the change lowers them. So do stored ones that fall below it; they count as not
 // stored from then on. What stays above it is known exactly, but the sums over all candidates are not,
 // if the logit of a changed token is not.

@@ -51,13 +51,34 @@ func DefaultParams() Params {
 }
 
 // Truncates reports whether a stage removes candidates. Mirostat replaces such stages.
-func Truncates(stage string) bool {
-	return stage != "penalties" && stage != "dry" && stage != "temperature"
-}
+func Truncates(stage string) bool { return stageOf(stage).cut != nil }
 
 // StageNames returns the stages that Samplers may list, in the default order.
 func StageNames() []string {
-	return []string{"penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature"}
+	var names []string
+	for _, s := range stages {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// StageLabel returns what people call a stage.
+func StageLabel(stage string) string { return stageOf(stage).label }
+
+// StageNumbers returns the settings that say how strong a stage is.
+func StageNumbers(stage string) (list []Number) {
+	for _, name := range stageOf(stage).strength {
+		list = append(list, numbers[slices.IndexFunc(numbers[:], func(n Number) bool { return n.Name == name })])
+	}
+	return list
+}
+
+func stageOf(name string) stageKind {
+	at := slices.IndexFunc(stages[:], func(s stageKind) bool { return s.name == name })
+	if at < 0 {
+		return stageKind{}
+	}
+	return stages[at]
 }
 
 // stageAliases maps llama.cpp's other names of stages.
@@ -102,9 +123,9 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s is %v: %s", e.Field, e.Value, e.Problem)
 }
 
-// maxBias is large enough to ban or force a token at any sensible temperature, and small
+// MaxBias is large enough to ban or force a token at any sensible temperature, and small
 // enough for a float32 logit to keep four decimals.
-const maxBias = 1000
+const MaxBias = 1000
 
 // Limits of dry_sequence_breakers, well above common use.
 const (
@@ -140,8 +161,8 @@ func (p Params) Validate() error {
 		if id < 0 {
 			return &FieldError{"logit_bias", id, "token ids are 0 or more"}
 		}
-		if bias := p.LogitBias[id]; !inRange(bias, -maxBias, maxBias) {
-			return &FieldError{"logit_bias", bias, fmt.Sprintf("the bias of token %d must be from %d to %d", id, -maxBias, maxBias)}
+		if bias := p.LogitBias[id]; !inRange(bias, -MaxBias, MaxBias) {
+			return &FieldError{"logit_bias", bias, fmt.Sprintf("the bias of token %d must be from %d to %d", id, -MaxBias, MaxBias)}
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func (p *Pair) add(id int32) {
 	}
 }
 
-// Frame returns how many tokens of a pair are not the document's, and how many of these are behind it.
+// Frame returns how many tokens of a pair are not the document's, and how many of these are after it.
 func (p *Pair) Frame() (tokens, behind int) {
 	behind = p.t.Suffixes()
 	return len(p.start) + behind, behind

@@ -17,6 +17,7 @@ type kind struct {
 	asked        bool   // false: it could not be asked what it is
 	native       bool   // it is another m40-llm
 	engine       string // name and version; empty: it does not say
+	unnamed      bool   // its version could not be asked for, and is asked for again
 	context      int    // positions; 0: it does not say
 	templateVars []string
 	fields       map[string]bool  // of requests for chat completions that it knows
@@ -56,7 +57,7 @@ func (s *server) askKind(ctx context.Context, model offered) (kind, error) {
 			continue
 		}
 		if err == nil && k.engine == "" {
-			k.engine = s.askVersion(ctx, model)
+			k.engine, k.unnamed = s.askVersion(ctx, model)
 		}
 		k.asked, k.lacks = err == nil, k.missing()
 		return k, err
@@ -70,16 +71,17 @@ func (s *server) askKind(ctx context.Context, model offered) (kind, error) {
 var engines = map[string]string{"vllm": "vLLM", "sglang": "SGLang"}
 
 // askVersion returns what the engine that model belongs to is called, as far as it says: FastAPI, by which several are
-// built, has a title of its own. A version that cannot be asked for is left out.
-func (s *server) askVersion(ctx context.Context, model offered) string {
+// built, has a title of its own. A version that cannot be asked for is left out; again reports that it may be there later.
+func (s *server) askVersion(ctx context.Context, model offered) (name string, again bool) {
 	var version struct {
 		Version string `json:"version"`
 	}
-	if s.get(ctx, "/version", maxModelBody, &version) != nil {
+	err := s.probe(ctx, "/version", maxModelBody, &version)
+	if err != nil {
 		version.Version = ""
 	}
 	owner := model.info.Upstream.Engine
-	return strings.TrimSpace(cmp.Or(engines[owner], owner) + " " + s.short(version.Version))
+	return strings.TrimSpace(cmp.Or(engines[owner], owner) + " " + s.short(version.Version)), err != nil && !errors.Is(err, errOther)
 }
 
 // errOther is the error for a route that a server does not have, or that has something else there than the engine
@@ -247,9 +249,12 @@ func boundOf(schema json.RawMessage) (bound, bool) {
 	return b, found && b.min <= b.max
 }
 
+// notAValue is a value of no setting.
+var notAValue = []any{map[string]any{"not": "a value"}}
+
 // askByRequests tries requests of one token. A server that refuses an invented field refuses all that it does
-// not know; another one refuses a field that it knows if the value is of no possible type. One that cannot be
-// asked now is taken for one with OpenAI's fields until it can.
+// not know; another one refuses a field that it knows if the value is of no possible type, or fails at that value and not
+// at another one. One that cannot be asked now is taken for one with OpenAI's fields until it can.
 func (s *server) askByRequests(ctx context.Context, model string) kind {
 	k := kind{asked: true, how: "trying", fields: known(basic...)}
 	switch status := s.try(ctx, model, "m40_llm_unknown_field", 1); {
@@ -262,14 +267,17 @@ func (s *server) askByRequests(ctx context.Context, model string) kind {
 		"top_k": 5, "min_p": 0.1, "typical_p": 0.9, "repetition_penalty": 1.1, "repeat_penalty": 1.1, "seed": 1, "logprobs": true,
 		"ignore_eos": false, "chat_template_kwargs": map[string]any{}, "continue_final_message": false,
 	} {
+		tried := value
 		if !k.strict {
-			value = []any{map[string]any{"not": "a value"}}
+			tried = notAValue
 		}
-		switch status := s.try(ctx, model, field, value); status {
-		case http.StatusOK:
+		switch status := s.try(ctx, model, field, tried); {
+		case status == http.StatusOK:
 			k.fields[field] = k.strict
-		case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
 			k.fields[field] = !k.strict
+		case !k.strict && s.try(ctx, model, field, value) == http.StatusOK && s.try(ctx, model, field, notAValue) != http.StatusOK:
+			k.fields[field] = true // what it fails at is the value: it reads the field
 		default: // which says nothing about the field
 			return kind{fields: known(basic...)}
 		}
@@ -314,6 +322,11 @@ func (k *kind) missing() map[string]string {
 	}
 	if !k.llama {
 		lacks["range"] = "gets the nearest value that such engines accept: a temperature and a repetition penalty of at most 2, the two other penalties from -2 to 2"
+	}
+	for setting, field := range map[string]string{"json_schema": "response_format", "grammar": "grammar"} {
+		if !k.has(field) {
+			lacks[setting] = where
+		}
 	}
 	lacks["banned_strings"] = "cannot ban strings"
 	if !k.has("seed") {

@@ -9,8 +9,8 @@ type breaker struct {
 	failures int           // in a row
 	pause    time.Duration // the last one; 0: there was none since an answer was complete
 	until    time.Time     // its end
-	begun    int64         // requests; each is known by its number
-	counted  int64         // begun when the last failure was counted
+	requests int64         // sent; each is known by its number
+	counted  int64         // requests when the last failure was counted
 	trial    int64         // number of the request that tries the server; 0: none does
 }
 
@@ -27,11 +27,11 @@ func (b *breaker) open(now time.Time) bool {
 
 // begin notes that a request goes to the server, and returns its number.
 func (b *breaker) begin() int64 {
-	b.begun++
+	b.requests++
 	if b.failures >= maxFailures {
-		b.trial = b.begun
+		b.trial = b.requests
 	}
-	return b.begun
+	return b.requests
 }
 
 // accept notes that the server has begun to answer a request: others may go there too. The next failure is one too
@@ -56,7 +56,7 @@ func (b *breaker) fail(number int64, now time.Time) {
 	if number <= b.counted {
 		return
 	}
-	b.counted = b.begun
+	b.counted = b.requests
 	if b.failures++; b.failures >= maxFailures {
 		b.pause = min(maxPause, max(firstPause, 2*b.pause))
 		b.until = now.Add(b.pause)

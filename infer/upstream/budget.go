@@ -35,33 +35,61 @@ func budget(r *infer.Request, context int) int {
 	return min(mostBudget, baseBudget+tokens*each)
 }
 
-// Limits of what is decoded of one event.
+// Limits of what is decoded of one event or response.
 const (
-	maxScored     = 1024    // tokens with their probabilities
-	maxTokenBytes = 4 << 10 // bytes of a token
+	maxFew        = 1024     // elements of a list that has one for each thing that was asked for
+	maxListed     = 16 << 10 // elements of a list of models, or of scores of documents
+	maxTokenBytes = 4 << 10  // bytes of a token
 )
 
-// errManyTokens is the error of a list of tokens that is too long.
-var errManyTokens = errors.New("an event has too many tokens")
+// errMany is the error of a list that is too long.
+var errMany = errors.New("a list has too many elements")
 
-// few is a list of at most maxScored elements, the rest of which is not decoded.
+// few is a list of at most maxFew elements. A longer one is not decoded, since an element can take a hundred times the
+// memory of its JSON.
 type few[T any] []T
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (f *few[T]) UnmarshalJSON(data []byte) error {
-	list := json.NewDecoder(bytes.NewReader(data))
-	if first, err := list.Token(); err != nil || first != json.Delim('[') {
-		return err // null, or no list: it has no elements
+	more, err := decodeList(data, maxFew, (*[]T)(f))
+	if more {
+		return errMany
 	}
-	for list.More() {
-		if len(*f) == maxScored {
-			return errManyTokens
+	return err
+}
+
+// listed is a list of which at most maxListed elements are decoded.
+type listed[T any] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *listed[T]) UnmarshalJSON(data []byte) error {
+	_, err := decodeList(data, maxListed, (*[]T)(l))
+	return err
+}
+
+// decodeList decodes the first elements of an array, at most most, and reports whether it has more. What is no array has no
+// elements.
+func decodeList[T any](data []byte, most int, list *[]T) (more bool, err error) {
+	*list = nil
+	if len(data) == 0 || data[0] != '[' {
+		return false, nil
+	}
+	if len(data) <= 2*most { // each element has a byte and a comma
+		return false, json.Unmarshal(data, list)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if _, err := d.Token(); err != nil {
+		return false, err
+	}
+	for d.More() {
+		if len(*list) == most {
+			return true, nil
 		}
 		var one T
-		if err := list.Decode(&one); err != nil {
-			return err
+		if err := d.Decode(&one); err != nil {
+			return false, err
 		}
-		*f = append(*f, one)
+		*list = append(*list, one)
 	}
-	return nil
+	return false, nil
 }

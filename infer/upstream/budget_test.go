@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,6 +50,8 @@ func TestWhatAServerSendsIsChargedAndWhatNobodyAskedForIsNotDecoded(t *testing.T
 		{"100,000 alternatives", flood(entries(1, `{"token":"x","top_logprobs":[`+strings.TrimSuffix(strings.Repeat("{},", 100_000), ",")+`]}`), 4), func(r *infer.Request) { r.Alternatives = 1 }, "more than 1024 tokens in one part", 60 << 20},
 		{"a token of 20,000 bytes", flood(entries(1, `{"token":"x","bytes":[`+strings.TrimSuffix(strings.Repeat("1,", 20_000), ",")+`]}`), 4), func(r *infer.Request) { r.Alternatives = 1 }, "a token of more than 4096 bytes", 60 << 20},
 		{"an alternative of 20,000 bytes", flood(entries(1, `{"token":"x","top_logprobs":[{"token":"`+strings.Repeat("y", 20_000)+`"}]}`), 4), func(r *infer.Request) { r.Alternatives = 1 }, "a token of more than 4096 bytes", 60 << 20},
+		{"340,000 choices", flood(`{"choices":[`+strings.TrimSuffix(strings.Repeat("{},", 340_000), ",")+`]}`, 4), func(*infer.Request) {}, "more than 1024 choices or calls", 60 << 20},
+		{"340,000 calls", flood(`{"choices":[{"delta":{"tool_calls":[`+strings.TrimSuffix(strings.Repeat("{},", 340_000), ",")+`]}}]}`, 4), func(*infer.Request) {}, "more than 1024 choices or calls", 60 << 20},
 		{"comments without end", flood(`{"choices":[]}`+"\n:"+strings.Repeat(" ", 1<<19), 400), func(r *infer.Request) { r.MaxTokens = 1 }, "more than an answer to this request can have", 600 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,6 +110,34 @@ func TestWhatAnotherM40SendsIsCharged(t *testing.T) {
 				t.Errorf("got %v; %d MB were allocated", got.err, used>>20)
 			}
 		})
+	}
+}
+
+func TestListsOfAServerTakeNoMoreMemoryThanWhatWasAskedFor(t *testing.T) {
+	empty := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat("{},", n), ",") + "]" }
+	for _, c := range []struct {
+		name   string
+		decode func() error
+	}{
+		{"models", func() error {
+			return new(listed[struct{ ID, OwnedBy, Quant, License string }]).UnmarshalJSON([]byte(empty(1_000_000)))
+		}},
+		{"embeddings", func() error { return new(few[struct{ Embedding numbers }]).UnmarshalJSON([]byte(empty(1_000_000))) }},
+	} {
+		used := allocated(func() {
+			if err := c.decode(); err != nil && !errors.Is(err, errMany) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		})
+		if used > 20<<20 {
+			t.Errorf("%s: %d MB were allocated", c.name, used>>20)
+		}
+	}
+	for name, text := range map[string]string{"null": "null", "no array": `{"a":1}`, "none": "[]", "two": `[{"ID":"a"},{"ID":"b"}]`} {
+		var got few[struct{ ID string }]
+		if err := got.UnmarshalJSON([]byte(text)); err != nil || len(got) != map[string]int{"two": 2}[name] {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // conversation identifies the conversation of a request by its beginning, which later requests of it have
@@ -91,7 +92,7 @@ func idlest(servers []*server, may func(*server) bool) (best *server) {
 }
 
 // down is the error for a model whose servers cannot be reached.
-func (m *model) down() *infer.Error {
+func (m *model) down() *fault.Error {
 	var reasons []string
 	for _, s := range m.servers {
 		if problem := s.status().Problem; problem != "" {
@@ -101,5 +102,5 @@ func (m *model) down() *infer.Error {
 	if len(reasons) == 0 {
 		reasons = []string{m.servers[0].address + " failed a moment ago"}
 	}
-	return infer.Errorf(infer.CodeUpstream, "%s cannot answer: %s; this is tried again by itself, choose another model meanwhile", m.name, strings.Join(reasons, "; "))
+	return fault.Errorf(fault.CodeUpstream, "%s cannot answer: %s; this is tried again by itself, choose another model meanwhile", m.name, strings.Join(reasons, "; "))
 }

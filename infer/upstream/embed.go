@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 const (
@@ -35,7 +36,7 @@ func (r *Router) Embed(ctx context.Context, request infer.EmbedRequest) (infer.E
 	}
 	for _, part := range parts {
 		request.Inputs = part
-		err := r.attempt(ctx, m, 0, func(s *server) (bool, error) {
+		err := r.attempt(ctx, m, 0, func(ctx context.Context, s *server, _ func() bool) (bool, error) {
 			got, err := s.embed(ctx, m, request)
 			if err == nil && len(result.Vectors) > 0 && len(got.Vectors[0]) != len(result.Vectors[0]) {
 				err = s.breach("sent embeddings of %d dimensions after others of %d", len(got.Vectors[0]), len(result.Vectors[0]))
@@ -53,7 +54,7 @@ func (r *Router) Embed(ctx context.Context, request infer.EmbedRequest) (infer.E
 	return result, nil
 }
 
-// embed has the server compute the embeddings of at most maxTexts texts. An error is a *failure, an *infer.Error or
+// embed has the server compute the embeddings of at most maxTexts texts. An error is a *failure, a *fault.Error or
 // that of ctx.
 func (s *server) embed(ctx context.Context, m *model, r infer.EmbedRequest) (result infer.Embeddings, err error) {
 	if m.exact {
@@ -99,13 +100,13 @@ func (s *server) embedOpenAI(ctx context.Context, r infer.EmbedRequest) (result 
 	}
 	body, err := json.Marshal(map[string]any{"model": r.Model, "input": input})
 	if err != nil {
-		return result, infer.Errorf(infer.CodeInvalid, "the texts cannot be written as JSON: %s", err)
+		return result, fault.Errorf(fault.CodeInvalid, "the texts cannot be written as JSON: %s", err)
 	}
 	var answer struct {
-		Data []struct {
+		Data few[struct {
 			Index     int     `json:"index"`
 			Embedding numbers `json:"embedding"`
-		} `json:"data"`
+		}] `json:"data"`
 		Usage usage `json:"usage"`
 	}
 	limit := int64(maxModelBody + len(r.Inputs)*maxVectorBody)
@@ -135,7 +136,7 @@ func openAIInput(inputs []infer.EmbedInput) (any, error) {
 		}
 	}
 	if len(texts) > 0 && len(ids) > 0 {
-		return nil, infer.Invalid("input", "input has texts and tokens: the engine of this model takes one of them in a request")
+		return nil, fault.Invalid("input", "input has texts and tokens: the engine of this model takes one of them in a request")
 	}
 	if len(ids) > 0 {
 		return ids, nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // embeds answers requests for embeddings: text number n, counted over all requests, has the vector [n, 1].
@@ -79,22 +80,22 @@ func TestEmbeddingsThatAreNoneAreFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		status     int
-		code       infer.ErrorCode
+		code       fault.Code
 		says       string
 		tries      int
 	}{
-		{"one too few", `{"data":[{"index":0,"embedding":[1]}]}`, 200, infer.CodeUpstream, "number", 4},
-		{"one twice", `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`, 200, infer.CodeUpstream, "was not asked for", 4},
-		{"one too many", `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]},{"index":2,"embedding":[1]}]}`, 200, infer.CodeUpstream, "was not asked for", 4},
-		{"of several dimensions", `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, 200, infer.CodeUpstream, "dimensions", 4},
-		{"of none", `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`, 200, infer.CodeUpstream, "dimensions", 4},
-		{"not finite", `{"data":[{"index":0,"embedding":"AADAfw=="},{"index":1,"embedding":"AADAfw=="}]}`, 200, infer.CodeUpstream, "not finite", 4},
-		{"too large", `{"data":[{"index":0,"embedding":[1e99]},{"index":1,"embedding":[1]}]}`, 200, infer.CodeUpstream, "did not send the JSON", 4},
-		{"half a number", `{"data":[{"index":0,"embedding":"AAAA"},{"index":1,"embedding":"AAAA"}]}`, 200, infer.CodeUpstream, "did not send the JSON", 4},
-		{"a page", `<html>`, 200, infer.CodeUpstream, "did not send the JSON", 4},
-		{"of a model that has none", `{"error":{"message":"chat only"}}`, 501, infer.CodeNotSupported, "chat only", 1},
-		{"of a server without the route", `{"detail":"Not Found"}`, 404, infer.CodeNotSupported, "does not have this route: “Not Found”", 1},
-		{"of a text that is too long", `{"error":{"message":"maximum context length is 512"}}`, 400, infer.CodeContext, "512", 1},
+		{"one too few", `{"data":[{"index":0,"embedding":[1]}]}`, 200, fault.CodeUpstream, "number", 4},
+		{"one twice", `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`, 200, fault.CodeUpstream, "was not asked for", 4},
+		{"one too many", `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]},{"index":2,"embedding":[1]}]}`, 200, fault.CodeUpstream, "was not asked for", 4},
+		{"of several dimensions", `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, 200, fault.CodeUpstream, "dimensions", 4},
+		{"of none", `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`, 200, fault.CodeUpstream, "dimensions", 4},
+		{"not finite", `{"data":[{"index":0,"embedding":"AADAfw=="},{"index":1,"embedding":"AADAfw=="}]}`, 200, fault.CodeUpstream, "not finite", 4},
+		{"too large", `{"data":[{"index":0,"embedding":[1e99]},{"index":1,"embedding":[1]}]}`, 200, fault.CodeUpstream, "did not send the JSON", 4},
+		{"half a number", `{"data":[{"index":0,"embedding":"AAAA"},{"index":1,"embedding":"AAAA"}]}`, 200, fault.CodeUpstream, "did not send the JSON", 4},
+		{"a page", `<html>`, 200, fault.CodeUpstream, "did not send the JSON", 4},
+		{"of a model that has none", `{"error":{"message":"chat only"}}`, 501, fault.CodeNotSupported, "chat only", 1},
+		{"of a server without the route", `{"detail":"Not Found"}`, 404, fault.CodeNotSupported, "does not have this route: “Not Found”", 1},
+		{"of a text that is too long", `{"error":{"message":"maximum context length is 512"}}`, 400, fault.CodeContext, "512", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
@@ -102,7 +103,7 @@ func TestEmbeddingsThatAreNoneAreFailures(t *testing.T) {
 				io.WriteString(w, c.body)
 			})
 			_, err := routerTo(t, s).Embed(t.Context(), infer.EmbedRequest{Model: "m", Inputs: texts(2)})
-			known, ok := errors.AsType[*infer.Error](err)
+			known, ok := errors.AsType[*fault.Error](err)
 			if !ok || known.Code != c.code || !strings.Contains(known.Message, c.says) || s.count() != c.tries {
 				t.Errorf("got %v after %d requests", err, s.count())
 			}

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"time"
 
-	"m40-llm/infer"
 	"m40-llm/infer/client"
+	"m40-llm/infer/fault"
 )
 
 // failure is a request that a server could not be asked, or that it refused.
 type failure struct {
-	err    *infer.Error
+	err    *fault.Error
 	why    string // err without what to do
 	server string
 	status int  // of the response that refused the request; 0: there was none
@@ -43,29 +43,29 @@ func (s *server) lost(err error) *failure {
 	switch {
 	case errors.Is(err, client.ErrSilent):
 		f.gone, f.again = false, false
-		return f.because(infer.CodeUpstream, askAgain, "%s sent nothing for too long, and the request to it was ended", s.address)
+		return f.because(fault.CodeUpstream, askAgain, "%s sent nothing for too long, and the request to it was ended", s.address)
 	case errors.As(err, &op) && op.Op == "dial":
 		f.unreached = true
-		return f.because(infer.CodeUpstream, askAgain, "%s cannot be reached: %s", s.address, s.reason(err))
+		return f.because(fault.CodeUpstream, askAgain, "%s cannot be reached: %s", s.address, s.reason(err))
 	}
-	return f.because(infer.CodeUpstream, askAgain, "%s broke off the connection: %s", s.address, s.reason(err))
+	return f.because(fault.CodeUpstream, askAgain, "%s broke off the connection: %s", s.address, s.reason(err))
 }
 
 // askAgain is what a person can do if a server failed.
 const askAgain = "ask again, or choose another model"
 
 // midAnswer returns the error of a failure that ended an answer after its first token.
-func (f *failure) midAnswer() *infer.Error {
-	if f.err.Code != infer.CodeUpstream {
+func (f *failure) midAnswer() *fault.Error {
+	if f.err.Code != fault.CodeUpstream {
 		return f.err
 	}
-	return infer.Errorf(f.err.Code, "%s; what was written is kept: ask again, or continue from there", f.why)
+	return fault.Errorf(f.err.Code, "%s; what was written is kept: ask again, or continue from there", f.why)
 }
 
 // because sets what failed, why, and what to do, and returns f.
-func (f *failure) because(code infer.ErrorCode, todo, format string, args ...any) *failure {
+func (f *failure) because(code fault.Code, todo, format string, args ...any) *failure {
 	f.why = fmt.Sprintf(format, args...)
-	f.err = infer.Errorf(code, "%s; %s", f.why, todo)
+	f.err = fault.Errorf(code, "%s; %s", f.why, todo)
 	return f
 }
 
@@ -93,7 +93,7 @@ func (s *server) reason(err error) string {
 // breach returns the failure of a server that does not keep to its protocol.
 func (s *server) breach(format string, args ...any) *failure {
 	f := &failure{server: s.address, again: true, broken: true, breach: true}
-	return f.because(infer.CodeUpstream, "its log may say why, choose another model meanwhile", "%s %s", s.address, fmt.Sprintf(format, args...))
+	return f.because(fault.CodeUpstream, "its log may say why, choose another model meanwhile", "%s %s", s.address, fmt.Sprintf(format, args...))
 }
 
 // refused returns the failure for a response whose status is not 200.
@@ -111,27 +111,27 @@ func (s *server) refusal(status int, e engineError) *failure {
 	message := s.said(cmp.Or(strings.TrimSpace(e.message), http.StatusText(status)))
 	switch {
 	case status >= 300 && status < 400:
-		f.because(infer.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)
+		f.because(fault.CodeUpstream, "give --upstream the address itself", "%s leads to another address, which is not followed", s.address)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		f.because(infer.CodeUpstream, "see --upstream-keys", "%s did not accept the key of this server: %s", s.address, message)
+		f.because(fault.CodeUpstream, "see --upstream-keys", "%s did not accept the key of this server: %s", s.address, message)
 	case e.tooLong():
-		f.because(infer.CodeContext, "shorten the prompt", "%s: %s", s.address, message)
+		f.because(fault.CodeContext, "shorten the prompt", "%s: %s", s.address, message)
 		f.err.PromptTokens, f.err.ContextLength = e.figures()
 	case status == http.StatusNotFound && e.aboutRoute():
-		f.because(infer.CodeNotSupported, "choose another model", "%s does not have this route: %s", s.address, message)
+		f.because(fault.CodeNotSupported, "choose another model", "%s does not have this route: %s", s.address, message)
 	case status == http.StatusNotFound:
 		f.again = true
-		f.because(infer.CodeNotFound, "choose another model", "%s does not know this: %s", s.address, message)
+		f.because(fault.CodeNotFound, "choose another model", "%s does not know this: %s", s.address, message)
 	case status == http.StatusTooManyRequests:
 		f.again, f.busy = true, true
-		f.because(infer.CodeQueueFull, "ask again in a moment", "%s has too much to do: %s", s.address, message)
-	case status == http.StatusNotImplemented || e.code == string(infer.CodeNotSupported):
-		f.because(infer.CodeNotSupported, "choose another model", "%s cannot do this: %s", s.address, message)
+		f.because(fault.CodeQueueFull, "ask again in a moment", "%s has too much to do: %s", s.address, message)
+	case status == http.StatusNotImplemented || e.code == string(fault.CodeNotSupported):
+		f.because(fault.CodeNotSupported, "choose another model", "%s cannot do this: %s", s.address, message)
 	case status >= 400 && status < 500:
-		f.because(infer.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, message)
+		f.because(fault.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, message)
 	default:
 		f.again, f.broken, f.busy = true, true, status == http.StatusServiceUnavailable
-		f.because(infer.CodeUpstream, askAgain, "%s failed (%d): %s", s.address, status, message)
+		f.because(fault.CodeUpstream, askAgain, "%s failed (%d): %s", s.address, status, message)
 	}
 	return f
 }
@@ -149,13 +149,13 @@ func retryAfter(h http.Header) time.Duration {
 }
 
 // passed are the codes of another m40-llm's errors that say something about the request, or about its model.
-var passed = []infer.ErrorCode{
-	infer.CodeInvalid, infer.CodeContext, infer.CodeTemplate, infer.CodeNotFound, infer.CodeMemory, infer.CodeNotFinite,
-	infer.CodeGrammar, infer.CodeQueueFull, infer.CodeStopped, infer.CodeCrashes, infer.CodeModelFile, infer.CodeNotSupported,
+var passed = []fault.Code{
+	fault.CodeInvalid, fault.CodeContext, fault.CodeTemplate, fault.CodeNotFound, fault.CodeMemory, fault.CodeNotFinite,
+	fault.CodeGrammar, fault.CodeQueueFull, fault.CodeStopped, fault.CodeCrashes, fault.CodeModelFile, fault.CodeNotSupported,
 }
 
 // blamed are those that say something about the server. Other codes are those of its rules for clients.
-var blamed = []infer.ErrorCode{infer.CodeLoading, infer.CodeClosed, infer.CodeDevice, infer.CodeLost, infer.CodeUpstream, infer.CodeInternal}
+var blamed = []fault.Code{fault.CodeLoading, fault.CodeClosed, fault.CodeDevice, fault.CodeLost, fault.CodeUpstream, fault.CodeInternal}
 
 // failure returns an error of the client as a *failure, and those of a context as they are.
 func (s *server) failure(err error) error {
@@ -168,7 +168,7 @@ func (s *server) failure(err error) error {
 	if errors.Is(err, client.ErrTooLong) {
 		return s.breach("sent a response of too many bytes")
 	}
-	known, ok := errors.AsType[*infer.Error](err)
+	known, ok := errors.AsType[*fault.Error](err)
 	if !ok {
 		return s.lost(err)
 	}
@@ -176,8 +176,8 @@ func (s *server) failure(err error) error {
 	f := &failure{server: s.address, err: &e}
 	switch {
 	case slices.Contains(passed, e.Code):
-		f.again = e.Code == infer.CodeQueueFull || e.Code == infer.CodeNotFound
-		if e.Code == infer.CodeContext && e.PromptTokens == 0 { // as OpenAI's clients get it, the sentence alone has them
+		f.again = e.Code == fault.CodeQueueFull || e.Code == fault.CodeNotFound
+		if e.Code == fault.CodeContext && e.PromptTokens == 0 { // as OpenAI's clients get it, the sentence alone has them
 			e.PromptTokens, e.ContextLength = engineError{message: e.Message}.figures()
 		}
 		e.Param = s.said(e.Param)
@@ -186,9 +186,9 @@ func (s *server) failure(err error) error {
 		f.why = e.Message
 	case slices.Contains(blamed, e.Code):
 		f.again, f.broken = true, true
-		f.because(infer.CodeUpstream, askAgain, "%s failed: %s", s.address, s.said(e.Message))
+		f.because(fault.CodeUpstream, askAgain, "%s failed: %s", s.address, s.said(e.Message))
 	default:
-		f.because(infer.CodeUpstream, "choose another model", "%s refused the request: %s", s.address, s.said(e.Message))
+		f.because(fault.CodeUpstream, "choose another model", "%s refused the request: %s", s.address, s.said(e.Message))
 	}
 	return f
 }

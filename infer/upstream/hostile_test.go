@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 )
 
@@ -52,14 +53,14 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		name   string
 		answer func(w http.ResponseWriter, r *http.Request, body map[string]any)
 		text   string // of the answer
-		code   infer.ErrorCode
+		code   fault.Code
 		says   string
 		tries  int // requests; 0: one
 	}{
-		{name: "cut in the middle", text: "Hello", code: infer.CodeUpstream, says: "ended too early", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "cut in the middle", text: "Hello", code: fault.CodeUpstream, says: "ended too early", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, roleChunk, word("Hello"))
 		}},
-		{name: "cut before the first word", code: infer.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, roleChunk) }},
+		{name: "cut before the first word", code: fault.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, roleChunk) }},
 		{name: "a stall after the reason", text: "Hello", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), stopChunk)
 			hanging(w, r)
@@ -68,13 +69,13 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 			stream(w, word("Hello"), stopChunk)
 			panic(http.ErrAbortHandler)
 		}},
-		{name: "an error object that refuses the request", code: infer.CodeInvalid, says: "top_k must be even", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "an error object that refuses the request", code: fault.CodeInvalid, says: "top_k must be even", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, `{"error":{"message":"top_k must be even","type":"BadRequestError","code":400}}`, "[DONE]")
 		}},
-		{name: "a call with a long name", code: infer.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a call with a long name", code: fault.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"`+strings.Repeat("f", maxName+1)+`"}}]}}]}`, stopChunk, "[DONE]")
 		}},
-		{name: "a call with a long id", code: infer.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a call with a long id", code: fault.CodeUpstream, says: "a call with a name or an id", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"`+strings.Repeat("c", maxName+1)+`","function":{"name":"f"}}]}}]}`, stopChunk, "[DONE]")
 		}},
 		{name: "no [DONE]", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
@@ -83,33 +84,33 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		{name: "[DONE] without a reason", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), "[DONE]")
 		}},
-		{name: "[DONE] alone", code: infer.CodeUpstream, says: "before its first word", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, "[DONE]") }},
-		{name: "an error object in the stream", text: "Hello", code: infer.CodeUpstream, says: "CUDA out of [31m memory", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "[DONE] alone", code: fault.CodeUpstream, says: "before its first word", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { stream(w, "[DONE]") }},
+		{name: "an error object in the stream", text: "Hello", code: fault.CodeUpstream, says: "CUDA out of [31m memory", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), `{"error":{"message":"CUDA out of\u001b[31m memory","type":"x","code":500}}`, "[DONE]")
 		}},
-		{name: "429 with Retry-After of an hour", code: infer.CodeQueueFull, says: "slow down", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "429 with Retry-After of an hour", code: fault.CodeQueueFull, says: "slow down", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(429)
 			io.WriteString(w, `{"error":{"message":"slow down"}}`)
 		}},
-		{name: "503 for ever", code: infer.CodeUpstream, says: "503", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "busy", 503) }},
-		{name: "HTML instead of JSON", code: infer.CodeUpstream, says: "text/html", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "503 for ever", code: fault.CodeUpstream, says: "503", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "busy", 503) }},
+		{name: "HTML instead of JSON", code: fault.CodeUpstream, says: "text/html", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<html><script>alert(1)</script>")
 		}},
-		{name: "an error as a web page", code: infer.CodeUpstream, says: "a web page", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "an error as a web page", code: fault.CodeUpstream, says: "a web page", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(502)
 			io.WriteString(w, "<html><body>Bad Gateway")
 		}},
-		{name: "a whole answer instead of a stream", code: infer.CodeUpstream, says: "application/json", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a whole answer instead of a stream", code: fault.CodeUpstream, says: "application/json", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, `{"choices":[{"message":{"content":"Hello"}}]}`)
 		}},
-		{name: "a line of two megabytes", text: "Hello", code: infer.CodeUpstream, says: "a line of more than", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a line of two megabytes", text: "Hello", code: fault.CodeUpstream, says: "a line of more than", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), word(strings.Repeat("x", 2<<20)))
 		}},
-		{name: "a line without an end", code: infer.CodeUpstream, says: "a line of more than", tries: 4, answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		{name: "a line without an end", code: fault.CodeUpstream, says: "a line of more than", tries: 4, answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for part := strings.Repeat("x", 64<<10); r.Context().Err() == nil; {
 				if _, err := io.WriteString(w, part); err != nil {
@@ -117,12 +118,12 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 				}
 			}
 		}},
-		{name: "a stall after the first word", text: "Hello", code: infer.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		{name: "a stall after the first word", text: "Hello", code: fault.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			stream(w, word("Hello"))
 			hanging(w, r)
 		}},
-		{name: "a stall before the response", code: infer.CodeUpstream, says: "nothing for too long", answer: func(_ http.ResponseWriter, r *http.Request, _ map[string]any) { <-r.Context().Done() }},
-		{name: "a trickle that ends no line", text: "Hello", code: infer.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		{name: "a stall before the response", code: fault.CodeUpstream, says: "nothing for too long", answer: func(_ http.ResponseWriter, r *http.Request, _ map[string]any) { <-r.Context().Done() }},
+		{name: "a trickle that ends no line", text: "Hello", code: fault.CodeUpstream, says: "nothing for too long", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			stream(w, word("Hello"))
 			for r.Context().Err() == nil {
 				io.WriteString(w, "x")
@@ -148,40 +149,40 @@ func TestAServerThatBreaksTheContractEndsAnAnswerWithAnErrorOrIsReadAsFarAsItMak
 		{name: "numbers that are none", text: "Hello", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), stopChunk, `{"choices":[],"usage":{"prompt_tokens":-5,"completion_tokens":99999999999}}`, "[DONE]")
 		}},
-		{name: "a redirect to another server", code: infer.CodeUpstream, says: "leads to another address", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		{name: "a redirect to another server", code: fault.CodeUpstream, says: "leads to another address", answer: func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 			http.Redirect(w, r, other.URL+"/v1/chat/completions", http.StatusTemporaryRedirect)
 		}},
 		{name: "invalid UTF-8", text: "H\ufffdllo", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, "{\"choices\":[{\"delta\":{\"content\":\"H\xffllo\"}}]}", stopChunk, "[DONE]")
 		}},
-		{name: "a gzip bomb", code: infer.CodeUpstream, says: "compressed", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a gzip bomb", code: fault.CodeUpstream, says: "compressed", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Write(compressed)
 		}},
-		{name: "closed before the headers", code: infer.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") }},
-		{name: "no HTTP", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "220 smtp ready\r\n\r\n") }},
-		{name: "half a header", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "HTTP/1.1 200 OK\r\nContent-") }},
-		{name: "endless headers", code: infer.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "closed before the headers", code: fault.CodeUpstream, says: "ended too early", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "") }},
+		{name: "no HTTP", code: fault.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "220 smtp ready\r\n\r\n") }},
+		{name: "half a header", code: fault.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { raw(w, "HTTP/1.1 200 OK\r\nContent-") }},
+		{name: "endless headers", code: fault.CodeUpstream, says: "connection", tries: 4, answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			raw(w, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-Y: "+strings.Repeat("z", 1000)+"\r\n", 100))
 		}},
-		{name: "no JSON in an event", text: "Hello", code: infer.CodeUpstream, says: "not valid JSON", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "no JSON in an event", text: "Hello", code: fault.CodeUpstream, says: "not valid JSON", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			stream(w, word("Hello"), "oops")
 		}},
-		{name: "a model that cannot do this", code: infer.CodeNotSupported, says: "cannot do this: “embeddings only”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a model that cannot do this", code: fault.CodeNotSupported, says: "cannot do this: “embeddings only”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(501)
 			io.WriteString(w, `{"error":{"message":"embeddings only"}}`)
 		}},
-		{name: "a model that it does not have", code: infer.CodeNotFound, says: "does not know this: “no m”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a model that it does not have", code: fault.CodeNotFound, says: "does not know this: “no m”", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(404)
 			io.WriteString(w, `{"error":{"message":"no m"}}`)
 		}},
-		{name: "a refused key", code: infer.CodeUpstream, says: "--upstream-keys", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "no", 401) }},
-		{name: "a prompt that is too long", code: infer.CodeContext, says: "maximum context length is 4096", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a refused key", code: fault.CodeUpstream, says: "--upstream-keys", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { http.Error(w, "no", 401) }},
+		{name: "a prompt that is too long", code: fault.CodeContext, says: "maximum context length is 4096", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(400)
 			io.WriteString(w, `{"object":"error","message":"This model's maximum context length is 4096 tokens","code":400}`)
 		}},
-		{name: "a request that is refused", code: infer.CodeInvalid, says: "temperature", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		{name: "a request that is refused", code: fault.CodeInvalid, says: "temperature", answer: func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(422)
 			io.WriteString(w, `{"detail":"temperature must be warm"}`)
 		}},
@@ -229,7 +230,7 @@ func TestAServerThatHasLessRoomEachTimeIsAskedTwice(t *testing.T) {
 	request := question("Hi")
 	request.MaxTokens = 2000
 	got := write(t, routerTo(t, s), request)
-	if code, message := got.code(); code != infer.CodeContext || s.count() != 2 {
+	if code, message := got.code(); code != fault.CodeContext || s.count() != 2 {
 		t.Errorf("after %d requests: %v %s", s.count(), code, message)
 	}
 }

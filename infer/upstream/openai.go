@@ -12,9 +12,10 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/chatformat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
-	"m40-llm/infer/talk"
 )
 
 // maxTops is the most alternatives that OpenAI's route lists.
@@ -27,10 +28,11 @@ type call struct {
 	body   map[string]any
 	scored bool          // the probabilities of tokens are asked for
 	tools  []reply.Tool  // that the prompt describes, so that the text has the calls
+	stop   []string      // stop strings that are not sent
 	used   sample.Params // the settings that have an effect there
 }
 
-// callFor returns the request to the server for r, or an *infer.Error if it cannot do what r asks.
+// callFor returns the request to the server for r, or a *fault.Error if it cannot do what r asks.
 func (s *server) callFor(id string, r *infer.Request) (call, error) {
 	k := s.currentKind()
 	if err := s.cannot(&k, r); err != nil {
@@ -48,8 +50,12 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 	}
 	context := s.describe(id).Upstream.ContextLength
 	c.addSettings(&k, context, r)
-	if len(r.Stop) > 0 {
-		c.body["stop"] = r.Stop
+	sent := len(r.Stop)
+	if !k.llama {
+		sent = min(sent, sentStops)
+	}
+	if c.stop = r.Stop[sent:]; sent > 0 {
+		c.body["stop"] = r.Stop[:sent]
 	}
 	if r.IgnoreEOS {
 		c.body["ignore_eos"] = true
@@ -58,7 +64,7 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 	if k.noTools {
 		tools, err := reply.ParseTools(callable(r))
 		if err != nil {
-			return call{}, infer.Invalid("tools", "%s", err)
+			return call{}, fault.Invalid("tools", "%s", err)
 		}
 		c.tools = tools
 	}
@@ -74,11 +80,13 @@ func (s *server) callFor(id string, r *infer.Request) (call, error) {
 // lacks are left out instead.)
 func (s *server) cannot(k *kind, r *infer.Request) error {
 	refuse := func(param, what string) error {
-		return infer.Invalid(param, "%s cannot %s: leave %s out, or choose another model", s.address, what, param)
+		return fault.Invalid(param, "%s cannot %s: leave %s out, or choose another model", s.address, what, param)
 	}
 	switch {
 	case len(r.Tokens) > 0:
 		return refuse("tokens", "be given tokens")
+	case len(r.Pictures) > 0:
+		return fault.Invalid("prompt", "%s reads pictures in conversations alone: send messages, or choose another model", s.address)
 	case r.PromptLogProb:
 		return refuse("prompt_logprob", "score a prompt")
 	case len(r.Follow) > 0:
@@ -87,12 +95,16 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 		return refuse("banned_ends", "go on behind the end of an answer")
 	case len(r.BannedStrings) > 0:
 		return refuse("banned_strings", "ban strings")
+	case r.ReasoningBudget != nil:
+		return refuse("reasoning_budget", "bound the tokens of reasoning")
 	case len(r.Params.LogitBias) > 0 && !k.has("logit_bias"):
 		return refuse("logit_bias", "change the logits of tokens")
 	case r.Grammar != "" && !k.has("grammar"):
 		return refuse("grammar", "keep to a grammar")
 	case len(r.JSONSchema) > 0 && !k.has("response_format"):
 		return refuse("json_schema", "keep to a schema")
+	case r.Continue && r.ContinueForm && (r.Grammar != "" || len(r.JSONSchema) > 0):
+		return refuse("continue_form", "continue an answer in its output format")
 	case len(r.Tools) > 0 && !k.has("tools"):
 		return refuse("tools", "call tools")
 	case r.IgnoreEOS && !k.has("ignore_eos"):
@@ -102,7 +114,7 @@ func (s *server) cannot(k *kind, r *infer.Request) error {
 	case r.Alternatives > 0 && !k.has("top_logprobs"):
 		return refuse("alternatives", "list alternatives of a token")
 	case r.Alternatives > maxTops:
-		return infer.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, maxTops)
+		return fault.Invalid("alternatives", "%s lists %d alternatives of a token at most", s.address, maxTops)
 	case k.noTools && r.ForcesCall():
 		return refuse("tool_choice", "force a call, because the chat template of its model shows no tools")
 	case k.llama && !k.noTools && len(r.Tools) > 0 && r.Grammar != "":
@@ -156,7 +168,7 @@ func atMost(n, context int) int {
 func (c *call) lower(f *failure) bool {
 	room := f.err.ContextLength - f.err.PromptTokens
 	limit, limited := c.body[c.limit].(int)
-	if !limited || f.err.Code != infer.CodeContext || f.err.PromptTokens == 0 || room <= 0 || room >= limit {
+	if !limited || f.err.Code != fault.CodeContext || f.err.PromptTokens == 0 || room <= 0 || room >= limit {
 		return false
 	}
 	c.body[c.limit] = room
@@ -168,7 +180,7 @@ func (c *call) addMessages(k *kind, context int, r *infer.Request) {
 	c.path, c.limit = "/v1/chat/completions", "max_tokens"
 	conversation := r.Messages
 	if k.noTools {
-		conversation = talk.AsText(r.Messages, callable(r))
+		conversation = chatformat.AsText(r.Messages, callable(r))
 	}
 	messages := make([]map[string]any, len(conversation))
 	for i, m := range conversation {
@@ -277,7 +289,11 @@ func contentParts(m chat.Message) (parts []map[string]any) {
 		if i > 0 && i <= len(m.Pictures) {
 			data := m.Pictures[i-1]
 			url := "data:" + http.DetectContentType(data) + ";base64," + base64.StdEncoding.EncodeToString(data)
-			parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
+			image := map[string]string{"url": url}
+			if m.DetailOf(i-1) == chat.Low { // OpenAI's API has no word for what is between low and high
+				image["detail"] = "low"
+			}
+			parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
 		}
 		if text != "" {
 			parts = append(parts, map[string]any{"type": "text", "text": text})

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"encoding/base64"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,15 +54,19 @@ func isName(text string, limit int) bool { return len(text) <= limit && said(tex
 const leastShown = 8
 
 // withoutKey returns text with "[key]" for the key, and for each part of it of at least half its bytes: servers cut
-// what they quote.
+// what they quote. Of a key that is no common word, letters of either case count as equal, and it counts as it stands in
+// addresses and in base64 too.
 func withoutKey(text, key string) string {
 	if key == "" {
 		return text
 	}
-	least := min(len(key), max(leastShown, (len(key)+1)/2))
+	forms := writtenForms(key)
 	var out strings.Builder
 	for at := 0; at < len(text); {
-		n := partAt(text[at:], key, least)
+		n := 0
+		for _, form := range forms {
+			n = max(n, partAt(text[at:], form, min(len(form), max(leastShown, (len(form)+1)/2))))
+		}
 		if n == 0 {
 			out.WriteByte(text[at])
 			at++
@@ -72,11 +78,30 @@ func withoutKey(text, key string) string {
 	return out.String()
 }
 
+// writtenForms returns a key as servers may write it: as it is, escaped as in an address, and as base64 has it after any
+// other text, such as "user:" of basic authentication.
+func writtenForms(key string) []string {
+	forms := []string{key}
+	if escaped := url.QueryEscape(key); escaped != key {
+		forms = append(forms, escaped)
+	}
+	if len(key) < leastShown {
+		return forms
+	}
+	for before := range 3 {
+		encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat(" ", before) + key))
+		// The characters at the ends have bits of the text before and after the key.
+		inner := encoded[(8*before+5)/6 : (8*(before+len(key)))/6]
+		forms = append(forms, inner, strings.NewReplacer("+", "-", "/", "_").Replace(inner))
+	}
+	return forms
+}
+
 // partAt returns how many bytes at the beginning of text are a part of key, the longest of at least least bytes; 0: none.
 func partAt(text, key string, least int) (longest int) {
 	for from := 0; from+least <= len(key); from++ {
 		n := 0
-		for n < len(text) && from+n < len(key) && text[n] == key[from+n] {
+		for n < len(text) && from+n < len(key) && (text[n] == key[from+n] || least >= leastShown && lower(text[n]) == lower(key[from+n])) {
 			n++
 		}
 		if n >= least {
@@ -84,4 +109,12 @@ func partAt(text, key string, least int) (longest int) {
 		}
 	}
 	return longest
+}
+
+// lower returns an ASCII letter as a small one, and other bytes as they are.
+func lower(b byte) byte {
+	if 'A' <= b && b <= 'Z' {
+		return b + 'a' - 'A'
+	}
+	return b
 }

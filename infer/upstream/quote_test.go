@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 const secret = "sk-proj-0123456789abcdefghijklmnop"
@@ -64,7 +65,7 @@ func TestAKeyIsInNothingThatIsQuotedOfAServer(t *testing.T) {
 			defer r.Close()
 			eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) > 0 })
 			got := write(t, r, question("Hi"))
-			known, ok := got.err.(*infer.Error)
+			known, ok := got.err.(*fault.Error)
 			if !ok {
 				t.Fatalf("got %v", got.err)
 			}
@@ -94,6 +95,12 @@ func TestTheKeyAndItsPartsAreTakenOutOfAText(t *testing.T) {
 		{"sk-0123456789", "sk-0123456789", "[key]"},
 		{"sk-0123456789", "sk-01234 and 23456789", "[key] and [key]"},
 		{"sk-0123456789", "sk-0123", "sk-0123"},
+		{"sk-0123456789abcdef", "SK-0123456789ABCDEF", "[key]"},
+		{"sk/0123456789+abcdef=", "?key=sk%2F0123456789%2babcdef%3D&x", "?key=[key]&x"},
+		{"sk-0123456789abcdef", "Basic " + base64.StdEncoding.EncodeToString([]byte("sk-0123456789abcdef")) + ".", "Basic [key]g==."},
+		{"sk-0123456789abcdef", base64.StdEncoding.EncodeToString([]byte("u:sk-0123456789abcdef")), "dTp[key]"},
+		{"sk-0123456789abcdef", base64.StdEncoding.EncodeToString([]byte("Bearer sk-0123456789abcdef")), "QmVhcmVyIH[key]Y="},
+		{"EMPTY", "an empty text", "an empty text"},
 		{"sk-0123456789", "xsk-0123456789sk-0123456789x", "x[key][key]x"},
 	} {
 		if got := withoutKey(c.text, c.key); got != c.want {

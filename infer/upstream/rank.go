@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 // maxResultBody is the most bytes of a document's result in a response, without the document.
@@ -25,7 +26,7 @@ func (r *Router) Rank(ctx context.Context, request infer.RankRequest) (result in
 		return infer.Ranking{}, err
 	}
 	request.Model, request.Client = m.id, ""
-	err = r.attempt(ctx, m, 0, func(s *server) (bool, error) {
+	err = r.attempt(ctx, m, 0, func(ctx context.Context, s *server, _ func() bool) (bool, error) {
 		result, err = s.rank(ctx, m, request)
 		return false, err
 	})
@@ -36,7 +37,7 @@ func (r *Router) Rank(ctx context.Context, request infer.RankRequest) (result in
 	return result, nil
 }
 
-// rank has the server score documents. An error is a *failure, an *infer.Error or that of ctx.
+// rank has the server score documents. An error is a *failure, a *fault.Error or that of ctx.
 func (s *server) rank(ctx context.Context, m *model, r infer.RankRequest) (result infer.Ranking, err error) {
 	if m.exact {
 		if result, err = s.native.Rank(ctx, r); err != nil {
@@ -70,13 +71,13 @@ func (s *server) rerank(ctx context.Context, r infer.RankRequest) (result infer.
 		"model": r.Model, "query": r.Query, "documents": r.Documents, "top_n": len(r.Documents), "return_documents": false,
 	})
 	if err != nil {
-		return result, infer.Errorf(infer.CodeInvalid, "the documents cannot be written as JSON: %s", err)
+		return result, fault.Errorf(fault.CodeInvalid, "the documents cannot be written as JSON: %s", err)
 	}
 	var answer struct {
-		Results []struct {
+		Results listed[struct {
 			Index int     `json:"index"`
 			Score float64 `json:"relevance_score"`
-		} `json:"results"`
+		}] `json:"results"`
 		Usage struct {
 			Prompt int `json:"prompt_tokens"`
 			Total  int `json:"total_tokens"`

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestScoresOfAnotherEngineComeInTheOrderOfTheDocuments(t *testing.T) {
@@ -40,16 +41,16 @@ func TestScoresThatAreNoneAreFailures(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
 		status     int
-		code       infer.ErrorCode
+		code       fault.Code
 		says       string
 		tries      int
 	}{
-		{"one too few", `{"results":[{"index":0,"relevance_score":1}]}`, 200, infer.CodeUpstream, "no score of a document", 4},
-		{"one twice", `{"results":[{"index":0,"relevance_score":1},{"index":0,"relevance_score":1}]}`, 200, infer.CodeUpstream, "was not asked for", 4},
-		{"of a document that is not", `{"results":[{"index":0,"relevance_score":1},{"index":2,"relevance_score":1}]}`, 200, infer.CodeUpstream, "was not asked for", 4},
-		{"too large", `{"results":[{"index":0,"relevance_score":1e999},{"index":1,"relevance_score":1}]}`, 200, infer.CodeUpstream, "did not send the JSON", 4},
-		{"of a server that does not rank", `{"error":{"message":"start it with --reranking"}}`, 501, infer.CodeNotSupported, "--reranking", 1},
-		{"of a server without the route", `{"detail":"Not Found"}`, 404, infer.CodeNotSupported, "does not have this route", 1},
+		{"one too few", `{"results":[{"index":0,"relevance_score":1}]}`, 200, fault.CodeUpstream, "no score of a document", 4},
+		{"one twice", `{"results":[{"index":0,"relevance_score":1},{"index":0,"relevance_score":1}]}`, 200, fault.CodeUpstream, "was not asked for", 4},
+		{"of a document that is not", `{"results":[{"index":0,"relevance_score":1},{"index":2,"relevance_score":1}]}`, 200, fault.CodeUpstream, "was not asked for", 4},
+		{"too large", `{"results":[{"index":0,"relevance_score":1e999},{"index":1,"relevance_score":1}]}`, 200, fault.CodeUpstream, "did not send the JSON", 4},
+		{"of a server that does not rank", `{"error":{"message":"start it with --reranking"}}`, 501, fault.CodeNotSupported, "--reranking", 1},
+		{"of a server without the route", `{"detail":"Not Found"}`, 404, fault.CodeNotSupported, "does not have this route", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
@@ -57,7 +58,7 @@ func TestScoresThatAreNoneAreFailures(t *testing.T) {
 				io.WriteString(w, c.body)
 			})
 			_, err := routerTo(t, s).Rank(t.Context(), infer.RankRequest{Model: "m", Query: "q", Documents: []string{"a", "b"}})
-			known, ok := errors.AsType[*infer.Error](err)
+			known, ok := errors.AsType[*fault.Error](err)
 			if !ok || known.Code != c.code || !strings.Contains(known.Message, c.says) || s.count() != c.tries {
 				t.Errorf("got %v after %d requests", err, s.count())
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestAPromptThatIsTooLongIsToldWithTheFiguresOfTheEngine(t *testing.T) {
@@ -32,8 +33,8 @@ func TestAPromptThatIsTooLongIsToldWithTheFiguresOfTheEngine(t *testing.T) {
 				io.WriteString(w, c.body)
 			})
 			got := write(t, routerTo(t, s), question("long"))
-			e, ok := errors.AsType[*infer.Error](got.err)
-			if !ok || e.Code != infer.CodeContext || e.PromptTokens != c.prompt || e.ContextLength != c.context || s.count() != 1 {
+			e, ok := errors.AsType[*fault.Error](got.err)
+			if !ok || e.Code != fault.CodeContext || e.PromptTokens != c.prompt || e.ContextLength != c.context || s.count() != 1 {
 				t.Errorf("got %+v after %d requests", got.err, s.count())
 			}
 		})
@@ -51,7 +52,7 @@ func TestAPromptThatIsTooLongForAnotherM40HasItsFigures(t *testing.T) {
 		})
 		s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
 		got := write(t, routerTo(t, s), question("long"))
-		if e, ok := errors.AsType[*infer.Error](got.err); !ok || e.Code != infer.CodeContext || e.PromptTokens != 2600 || e.ContextLength != 2048 {
+		if e, ok := errors.AsType[*fault.Error](got.err); !ok || e.Code != fault.CodeContext || e.PromptTokens != 2600 || e.ContextLength != 2048 {
 			t.Errorf("got %+v", got.err)
 		}
 	}
@@ -74,21 +75,21 @@ func TestALimitAboveWhatTheContextHasRoomForIsLowered(t *testing.T) {
 	}
 	engine.words = 2050
 	before := s.count()
-	if code, text := write(t, r, question("long")).code(); code != infer.CodeContext || s.count() != before+1 {
+	if code, text := write(t, r, question("long")).code(); code != fault.CodeContext || s.count() != before+1 {
 		t.Errorf("a prompt that is too long got %v %s after %d requests", code, text, s.count()-before)
 	}
 }
 
 func TestARouteThatAServerDoesNotHaveIsNoUnknownModel(t *testing.T) {
-	for body, want := range map[string]infer.ErrorCode{
-		`{"detail":"Not Found"}`: infer.CodeNotSupported,
-		`{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}`: infer.CodeNotSupported,
-		"404 page not found\n":        infer.CodeNotSupported,
-		"":                            infer.CodeNotSupported,
-		"Cannot POST /v1/completions": infer.CodeNotSupported,
-		`{"error":{"message":"The model ` + "`m`" + ` does not exist.","type":"NotFoundError","code":404}}`: infer.CodeNotFound,
-		`{"error":{"message":"model \"m\" not found, try pulling it first","type":"api_error"}}`:            infer.CodeNotFound,
-		`{"error":{"message":"gone","code":"model_not_found"}}`:                                             infer.CodeNotFound,
+	for body, want := range map[string]fault.Code{
+		`{"detail":"Not Found"}`: fault.CodeNotSupported,
+		`{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}`: fault.CodeNotSupported,
+		"404 page not found\n":        fault.CodeNotSupported,
+		"":                            fault.CodeNotSupported,
+		"Cannot POST /v1/completions": fault.CodeNotSupported,
+		`{"error":{"message":"The model ` + "`m`" + ` does not exist.","type":"NotFoundError","code":404}}`: fault.CodeNotFound,
+		`{"error":{"message":"model \"m\" not found, try pulling it first","type":"api_error"}}`:            fault.CodeNotFound,
+		`{"error":{"message":"gone","code":"model_not_found"}}`:                                             fault.CodeNotFound,
 	} {
 		s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 			w.WriteHeader(404)
@@ -159,6 +160,29 @@ func TestAnErrorWhileAServerIsTriedSaysNothingAboutASetting(t *testing.T) {
 		failing = false
 		if k := newServer(mustParse(s.URL), &Options{Patience: 30e9}).askByRequests(t.Context(), "m"); !k.asked || !k.has("top_k") || k.has("typical_p") {
 			t.Errorf("afterwards it has %v", k.fields)
+		}
+	}
+}
+
+func TestAServerThatFailsAtWrongValuesIsKnownToReadThem(t *testing.T) {
+	for name, fail := range map[string]func(w http.ResponseWriter){
+		"as a 500": func(w http.ResponseWriter) {
+			http.Error(w, "TypeError: float() argument must be a string or a real number", 500)
+		},
+		"as a cut": func(w http.ResponseWriter) { raw(w, "") },
+	} {
+		s := newStandIn(t, func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+			for _, field := range []string{"top_k", "min_p"} {
+				if v, there := body[field]; there {
+					if _, ok := v.(float64); !ok {
+						fail(w)
+					}
+				}
+			}
+		})
+		s.extra = nil
+		if k := newServer(mustParse(s.URL), &Options{Patience: 30e9}).askByRequests(t.Context(), "m"); !k.asked || !k.has("top_k") || !k.has("min_p") || k.has("typical_p") {
+			t.Errorf("of a server that fails %s, is known: %v, %v", name, k.asked, k.fields)
 		}
 	}
 }

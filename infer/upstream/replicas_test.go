@@ -1,7 +1,10 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestAnAddressBehindWhichOneOfTwoEnginesIsDeadRefusesNobody(t *testing.T) {
@@ -92,6 +95,43 @@ func TestADeadServerIsLeftOutAsSoonAsOneRequestFindsIt(t *testing.T) {
 	}
 }
 
+func TestARequestLeavesAServerThatIsFrozen(t *testing.T) {
+	a, b := newStandIn(t, greets), newStandIn(t, greets)
+	serve := a.Config.Handler
+	var frozen atomic.Bool
+	var asked atomic.Int64 // while it is frozen
+	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !frozen.Load() {
+			serve.ServeHTTP(w, r)
+			return
+		}
+		if r.Method == http.MethodPost {
+			asked.Add(1)
+		}
+		io.Copy(io.Discard, r.Body) // so that the end of the connection is noticed
+		<-r.Context().Done()
+	})
+	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(a.URL), mustParse(b.URL)}, CheckEvery: 20 * time.Millisecond, Patience: time.Second, Silence: hang, Stall: hang})
+	t.Cleanup(func() { r.Close() })
+	eventually(t, "both have the model", func() bool {
+		list := r.Status().Remote
+		return len(list) == 1 && len(list[0].Upstream.Servers) == 2
+	})
+	frozen.Store(true)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			if got := write(t, r, question(fmt.Sprint("question ", i))); got.err != nil || got.text != "Hello there" {
+				t.Errorf("a request was lost: %+v", got)
+			}
+		})
+	}
+	wg.Wait()
+	if asked.Load() == 0 || b.count() != 4 {
+		t.Errorf("the frozen server was asked %d times, and %d were answered by the other one", asked.Load(), b.count())
+	}
+}
+
 func TestTheOnlyServerIsTriedThoughItIsTakenForDead(t *testing.T) {
 	s := newStandIn(t, greets)
 	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour})
@@ -111,43 +151,69 @@ func TestTheOnlyServerIsTriedThoughItIsTakenForDead(t *testing.T) {
 	s.Close()
 	r.servers[0].http.CloseIdleConnections()
 	r.servers[0].bury(&failure{why: "it is gone", unreached: true})
-	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "cannot be reached: connection refused; this is tried again") {
+	if code, text := write(t, r, question("Hi")).code(); code != fault.CodeUpstream || !strings.Contains(text, "cannot be reached: connection refused; this is tried again") {
 		t.Errorf("got %v %s", code, text)
 	}
 }
 
 func TestARequestWaitsForAServerThatIsStartedAnew(t *testing.T) {
-	s := newStandIn(t, greets)
-	address := s.Listener.Addr().String()
-	again := &httptest.Server{Config: &http.Server{Handler: s.Config.Handler}}
-	defer func() { again.Close() }()
-	restart := func(string) {
-		if again.Listener == nil {
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				t.Error(err)
-				return
+	for _, failures := range []int{1, 2} { // after the first one the server is taken for dead
+		t.Run(fmt.Sprintf("it comes back after %d failures", failures), func(t *testing.T) {
+			s := newStandIn(t, greets)
+			address := s.Listener.Addr().String()
+			again := &httptest.Server{Config: &http.Server{Handler: s.Config.Handler}}
+			defer func() {
+				if again.Listener != nil {
+					again.Close()
+				}
+			}()
+			log := retries(func(n int) {
+				if n != failures {
+					return
+				}
+				l, err := net.Listen("tcp", address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				again.Listener = l
+				again.Start()
+			})
+			r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour, Pauses: []time.Duration{0, time.Millisecond, time.Millisecond}, Log: slog.New(log)})
+			defer r.Close()
+			eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) == 1 })
+			s.CloseClientConnections()
+			s.Close()
+			r.servers[0].http.CloseIdleConnections()
+			if got := write(t, r, question("Hi")); got.err != nil || got.text != "Hello there" {
+				t.Errorf("got %+v", got)
 			}
-			again.Listener = l
-			again.Start()
-		}
-	}
-	var restarts atomic.Pointer[func(string)]
-	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour, Pauses: []time.Duration{0, time.Millisecond}, Notice: func(line string) {
-		if f := restarts.Load(); f != nil {
-			(*f)(line)
-		}
-	}})
-	defer r.Close()
-	eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) == 1 })
-	s.CloseClientConnections()
-	s.Close()
-	r.servers[0].http.CloseIdleConnections()
-	restarts.Store(&restart)
-	if got := write(t, r, question("Hi")); got.err != nil || got.text != "Hello there" {
-		t.Errorf("got %+v", got)
+		})
 	}
 }
+
+// retryLog calls told with the number of each request that is sent again, before it is sent.
+type retryLog struct {
+	slog.Handler
+	count *atomic.Int32
+	told  func(n int)
+}
+
+func retries(told func(n int)) retryLog {
+	return retryLog{slog.DiscardHandler, new(atomic.Int32), told}
+}
+
+func (l retryLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l retryLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "a request to another engine is sent again" {
+		l.told(int(l.count.Add(1)))
+	}
+	return nil
+}
+
+func (l retryLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l retryLog) WithGroup(string) slog.Handler      { return l }
 
 func TestNoticesNameAServerOnceAndNoPortOfThisMachine(t *testing.T) {
 	var mu sync.Mutex

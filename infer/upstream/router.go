@@ -14,7 +14,7 @@
 // # Names
 //
 // A model has the name that its server gives it. If one of this machine is called so, or one that another server
-// calls differently, it gets "@upstream" behind it: then and at all other times a request for a model of this machine
+// calls differently, it gets "@upstream" after it: then and at all other times a request for a model of this machine
 // stays here.
 //
 // # Which server answers
@@ -44,10 +44,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"m40-llm/infer"
 	"m40-llm/infer/client"
+	"m40-llm/infer/fault"
 )
 
 // Engine is the engine of this machine.
@@ -249,8 +251,8 @@ const maxNamed = 20
 // unknown returns an error of the engine of this machine, which lists its models if it does not have the one that was asked
 // for, with those of other engines.
 func (r *Router) unknown(err error) error {
-	known, ok := errors.AsType[*infer.Error](err)
-	if !ok || known.Code != infer.CodeNotFound {
+	known, ok := errors.AsType[*fault.Error](err)
+	if !ok || known.Code != fault.CodeNotFound {
 		return err
 	}
 	r.mu.Lock()
@@ -351,26 +353,32 @@ func (r *Router) generate(ctx context.Context, m *model, request infer.Request, 
 		return err
 	}
 	if request.Against != "" {
-		return infer.Invalid("against", "%s runs at %s: models are compared on this machine only", m.name, m.servers[0].address)
+		return fault.Invalid("against", "%s runs at %s: models are compared on this machine only", m.name, m.servers[0].address)
 	}
 	request.Model, request.Client, request.Sibling, request.KVFile = m.id, "", 0, nil
-	return r.attempt(ctx, m, conversation(&request), func(s *server) (begun bool, err error) {
+	return r.attempt(ctx, m, conversation(&request), func(ctx context.Context, s *server, stay func() bool) (started bool, err error) {
 		accepted := false
 		err = s.generate(ctx, m, request, func(e infer.Event) bool {
 			if !accepted {
 				s.accept()
 				accepted = true
 			}
-			begun = begun || e.Type == infer.EventToken || e.Type == infer.EventDone
+			if !started && (e.Type == infer.EventToken || e.Type == infer.EventDone) {
+				if !stay() {
+					return false
+				}
+				started = true
+			}
 			return take(e)
 		})
-		return begun, err
+		return started, err
 	})
 }
 
 // attempt has f make a request to a server of m: to another one, or once more, until it succeeds, has begun to give its
-// result, or none can. key is that of the request's conversation; 0: it belongs to none.
-func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*server) (begun bool, err error)) error {
+// result, or none can. key is that of the request's conversation; 0: it belongs to none. The context of f ends when its server
+// is taken for dead while another one can answer, until f has called stay, which returns false if that has happened.
+func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(ctx context.Context, s *server, stay func() bool) (started bool, err error)) error {
 	var tried, away, blamed []*server // in this round; those that want a longer pause than a request waits; those whose breaker has counted it
 	var last *failure
 	var pause time.Duration // for which servers of this round asked
@@ -380,7 +388,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 			return last.err
 		}
 		dead := attempt == 0 && s.dead() // before this request; one that saw it die waits whether it comes back
-		begun, err := s.use(ctx, number, !slices.Contains(blamed, s), f)
+		started, err := r.askOne(ctx, m, s, number, tried, !slices.Contains(blamed, s), f)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -398,7 +406,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 			pause = max(pause, failed.after)
 		}
 		switch {
-		case begun:
+		case started:
 			return last.midAnswer()
 		case !last.again || attempt == len(r.o.Pauses):
 			return last.err
@@ -407,7 +415,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 			continue // at once
 		case dead && last.unreached:
 			return m.down()
-		case last.err.Code == infer.CodeNotFound || len(away) == len(m.servers):
+		case last.err.Code == fault.CodeNotFound || len(away) == len(m.servers):
 			return last.err // time does not change that, or too much of it would have to pass
 		}
 		r.noteAgain(last)
@@ -418,6 +426,32 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(*serv
 		}
 		tried, pause = slices.Clone(away), 0
 	}
+}
+
+// errLeft ends a request that goes to another server.
+var errLeft = errors.New("the server is taken for dead")
+
+// askOne has f make a request to s. One that s has not begun to answer when s is taken for dead, because it is frozen or does not
+// get to answer checks either, fails at once if another server of m can be asked; tried are those that were asked before.
+func (r *Router) askOne(ctx context.Context, m *model, s *server, number int64, tried []*server, blame bool, f func(ctx context.Context, s *server, stay func() bool) (started bool, err error)) (started bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var settled atomic.Bool
+	tried = append(slices.Clone(tried), s)
+	s.wait(number, func() {
+		if r.untried(m, tried) && settled.CompareAndSwap(false, true) {
+			cancel(errLeft)
+		}
+	})
+	defer s.wait(number, nil)
+	started, err = s.use(ctx, number, blame, func(s *server) (bool, error) {
+		return f(ctx, s, func() bool { return settled.CompareAndSwap(false, true) })
+	})
+	if context.Cause(ctx) == errLeft {
+		left := &failure{server: s.address, again: true}
+		err = left.because(fault.CodeUpstream, askAgain, "%s does not answer", s.address)
+	}
+	return started, err
 }
 
 // pauseBefore returns how long a request waits after its failure, the attempt'th from 0. A server that has too much to do
@@ -528,5 +562,5 @@ func (r *Router) ask(ctx context.Context, m *model, f func(context.Context, *ser
 
 // noTokens is the error for a request that needs tokens of a model whose engine does not show them.
 func noTokens(m *model) error {
-	return infer.Invalid("model", "%s runs at %s, which does not show its tokens: they cannot be counted, scored or changed here", m.name, m.servers[0].address)
+	return fault.Invalid("model", "%s runs at %s, which does not show its tokens: they cannot be counted, scored or changed here", m.name, m.servers[0].address)
 }

@@ -17,6 +17,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -41,7 +42,7 @@ func TestAnAnswerOfAnotherEngineIsLikeOneOfThisMachine(t *testing.T) {
 	}
 	local := question("Hi")
 	local.Model = "guide"
-	if code, text := write(t, r, local).code(); code != infer.CodeNotFound || text != "the local engine was asked; other engines have m" {
+	if code, text := write(t, r, local).code(); code != fault.CodeNotFound || text != "the local engine was asked; other engines have m" {
 		t.Errorf("a request for a model of this machine got %v %s", code, text)
 	}
 }
@@ -125,24 +126,25 @@ func TestWhatAServerCannotDoIsRefusedByName(t *testing.T) {
 	r := routerTo(t, s)
 	tried := s.count()
 	for param, change := range map[string]func(*infer.Request){
-		"tokens":          func(r *infer.Request) { r.Messages, r.Tokens = nil, []int32{1} },
-		"prompt_logprob":  func(r *infer.Request) { r.PromptLogProb = true },
-		"follow":          func(r *infer.Request) { r.Follow = []int32{1} },
-		"banned_strings":  func(r *infer.Request) { r.BannedStrings = []string{"x"} },
-		"banned_ends":     func(r *infer.Request) { r.BannedEnds = []int{1} },
-		"grammar":         func(r *infer.Request) { r.Grammar = "root ::= \"a\"" },
-		"ignore_eos":      func(r *infer.Request) { r.IgnoreEOS = true },
-		"continue":        func(r *infer.Request) { r.Messages[0].Role, r.Continue = "assistant", true },
-		"alternatives":    func(r *infer.Request) { r.Alternatives = 21 },
-		"against":         func(r *infer.Request) { r.PromptLogProb, r.MaxTokens, r.Against = true, 0, "o" },
-		"max_tokens":      func(r *infer.Request) { r.MaxTokens = -2 },
-		"top_p":           func(r *infer.Request) { r.Params.TopP = 3 },
-		"an empty answer": func(r *infer.Request) { r.MaxTokens = 0 },
+		"tokens":           func(r *infer.Request) { r.Messages, r.Tokens = nil, []int32{1} },
+		"prompt_logprob":   func(r *infer.Request) { r.PromptLogProb = true },
+		"follow":           func(r *infer.Request) { r.Follow = []int32{1} },
+		"banned_strings":   func(r *infer.Request) { r.BannedStrings = []string{"x"} },
+		"reasoning_budget": func(r *infer.Request) { r.ReasoningBudget = new(int) },
+		"banned_ends":      func(r *infer.Request) { r.BannedEnds = []int{1} },
+		"grammar":          func(r *infer.Request) { r.Grammar = "root ::= \"a\"" },
+		"ignore_eos":       func(r *infer.Request) { r.IgnoreEOS = true },
+		"continue":         func(r *infer.Request) { r.Messages[0].Role, r.Continue = "assistant", true },
+		"alternatives":     func(r *infer.Request) { r.Alternatives = 21 },
+		"against":          func(r *infer.Request) { r.PromptLogProb, r.MaxTokens, r.Against = true, 0, "o" },
+		"max_tokens":       func(r *infer.Request) { r.MaxTokens = -2 },
+		"top_p":            func(r *infer.Request) { r.Params.TopP = 3 },
+		"an empty answer":  func(r *infer.Request) { r.MaxTokens = 0 },
 	} {
 		asked := question("Hi")
 		change(&asked)
 		got := write(t, r, asked)
-		if known, ok := errors.AsType[*infer.Error](got.err); param != "an empty answer" && (!ok || known.Code != infer.CodeInvalid || known.Param != param) {
+		if known, ok := errors.AsType[*fault.Error](got.err); param != "an empty answer" && (!ok || known.Code != fault.CodeInvalid || known.Param != param) {
 			t.Errorf("%s: got %v", param, got.err)
 		} else if param == "an empty answer" && (got.err != nil || got.done == nil || got.done.Reason != infer.FinishLength) {
 			t.Errorf("%s: got %+v", param, got)
@@ -157,7 +159,7 @@ func TestWhatAServerCannotDoIsRefusedByName(t *testing.T) {
 		"Pieces":     second(r.Pieces(t.Context(), "m", []int32{1})),
 		"Render":     second(r.Render(t.Context(), question("x"))),
 	} {
-		if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != infer.CodeInvalid || known.Param != "model" {
+		if known, ok := errors.AsType[*fault.Error](err); !ok || known.Code != fault.CodeInvalid || known.Param != "model" {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -301,20 +303,20 @@ func TestARequestThatAnotherM40CannotAnswerSaysNothingAboutThatServer(t *testing
 		}
 	})
 	s.extra = map[string]string{"/v1/status": `{"state":"ready","step":{},"setup":{}}`}
-	s.models = `{"data":[{"id":"m","meta":{"embedding":64}},{"id":"n","meta":{"ranks":true}}]}`
+	s.models = `{"data":[{"id":"m","meta":{"embedding":64}},{"id":"n","meta":{"ranks":true,"demo":true}}]}`
 	r := routerTo(t, s)
 	if m := r.Status().Remote[0]; m.Embedding != 64 || !m.Upstream.Exact {
 		t.Errorf("the model is %+v", m)
 	}
-	if m := r.Status().Remote[1]; !m.Ranks || m.Writes() {
+	if m := r.Status().Remote[1]; !m.Ranks || !m.Demo || m.Writes() {
 		t.Errorf("the model that ranks is %+v", m)
 	}
 	for _, c := range []struct {
 		prompt   string
-		code     infer.ErrorCode
+		code     fault.Code
 		tries    int // 0: the breaker opens meanwhile, for a time
 		failures int // that the breaker has counted then: one of a request, however often it was sent
-	}{{"write", infer.CodeNotSupported, 1, 0}, {"limit", infer.CodeUpstream, 1, 0}, {"break", infer.CodeUpstream, 4, 1}, {"break", infer.CodeUpstream, 4, 2}, {"break", infer.CodeUpstream, 0, 3}} {
+	}{{"write", fault.CodeNotSupported, 1, 0}, {"limit", fault.CodeUpstream, 1, 0}, {"break", fault.CodeUpstream, 4, 1}, {"break", fault.CodeUpstream, 4, 2}, {"break", fault.CodeUpstream, 0, 3}} {
 		before := s.count()
 		asked := infer.DefaultRequest()
 		asked.Model, asked.Prompt = "m", c.prompt
@@ -509,7 +511,7 @@ func TestAServerThatComesLateOrComesBackIsUsed(t *testing.T) {
 	r := routerTo(t, s)
 	down.Store(true)
 	eventually(t, "it is noticed", func() bool { return r.Status().Remote[0].Upstream.Problem != "" })
-	if code, text := write(t, r, question("Hi")).code(); code != infer.CodeUpstream || !strings.Contains(text, "500") || !strings.Contains(text, "choose another model") {
+	if code, text := write(t, r, question("Hi")).code(); code != fault.CodeUpstream || !strings.Contains(text, "500") || !strings.Contains(text, "choose another model") {
 		t.Errorf("got %v %s", code, text)
 	}
 	down.Store(false)
@@ -677,7 +679,7 @@ func TestAnotherServerAnswersWhenOneAsksForALongPause(t *testing.T) {
 	failing.Store(true)
 	asked, before := question("another"), b.count()
 	r.recent.set(conversation(&asked), r.servers[0])
-	if code, _ := write(t, r, asked).code(); code != infer.CodeUpstream || a.count() != 2 || b.count()-before != 3 {
+	if code, _ := write(t, r, asked).code(); code != fault.CodeUpstream || a.count() != 2 || b.count()-before != 3 {
 		t.Errorf("got %v after %d requests to the server that asked for an hour, and %d to the other", code, a.count()-1, b.count()-before)
 	}
 }

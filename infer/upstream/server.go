@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -57,6 +58,7 @@ type server struct {
 	stale    bool   // it may be another engine than it said it is
 	silent   int    // checks in a row that failed
 	running  int
+	waiting  map[int64]func() // by the number of a request that has not begun: has it go elsewhere
 	answers  int64
 	failures int64
 }
@@ -68,7 +70,7 @@ type offered struct {
 }
 
 func newServer(a Address, o *Options) *server {
-	s := &server{address: a.Host, base: a.Base, key: a.Key, o: o, poke: make(chan struct{}, 1), problem: a.Host + " was not asked yet"}
+	s := &server{address: a.Host, base: a.Base, key: a.Key, o: o, poke: make(chan struct{}, 1), waiting: map[int64]func(){}, problem: a.Host + " was not asked yet"}
 	s.http = &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,
@@ -157,10 +159,14 @@ func (s *server) ask(ctx context.Context) (k kind, models []offered, loading boo
 	k = s.kind
 	again := !k.asked || s.stale
 	s.mu.Unlock()
-	if again && len(models) > 0 {
+	switch {
+	case len(models) == 0:
+	case again:
 		if k, err = s.askKind(ctx, models[0]); err != nil {
 			return k, nil, false, err
 		}
+	case k.unnamed:
+		k.engine, k.unnamed = s.askVersion(ctx, models[0])
 	}
 	if k.native {
 		loading, err = s.nativeModels(ctx, models)
@@ -190,12 +196,27 @@ func (s *server) failedCheck(f *failure) {
 	}
 }
 
+// wait has leave called when the server is taken for dead while the request with this number waits; nil: it does no more.
+func (s *server) wait(number int64, leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leave == nil {
+		delete(s.waiting, number)
+		return
+	}
+	s.waiting[number] = leave
+}
+
 // bury marks the server as dead, and reports that once.
 func (s *server) bury(f *failure) {
 	s.mu.Lock()
 	first := !s.told
 	s.problem, s.told, s.stale = f.why, true, true
+	waiting := slices.Collect(maps.Values(s.waiting))
 	s.mu.Unlock()
+	for _, leave := range waiting {
+		leave()
+	}
 	if first {
 		s.o.Notice(f.why) // which may take time: whoever reads it may be slow
 	}
@@ -244,7 +265,7 @@ func (s *server) exchange(ctx context.Context, method, path string, body io.Read
 // list asks for the models.
 func (s *server) list(ctx context.Context) ([]offered, error) {
 	var body struct {
-		Data []struct {
+		Data listed[struct {
 			ID      string `json:"id"`
 			OwnedBy string `json:"owned_by"`
 			Created int64  `json:"created"`
@@ -259,9 +280,10 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 				License      string `json:"license"`
 				Embedding    int    `json:"embedding"`
 				Ranks        bool   `json:"ranks"`
+				Demo         bool   `json:"demo"`
 				Upstream     string `json:"upstream"`
 			} `json:"meta"`
-		} `json:"data"`
+		}] `json:"data"`
 	}
 	if err := s.get(ctx, "/v1/models", maxModelBody, &body); err != nil {
 		return nil, err
@@ -279,7 +301,7 @@ func (s *server) list(ctx context.Context) ([]offered, error) {
 		context := max(m.MaxLen, m.Meta.Context, 0)
 		list = append(list, offered{m.ID, infer.ModelInfo{
 			Size: max(0, m.Meta.Size), ModifiedUnix: max(0, m.Created), Architecture: s.short(m.Meta.Architecture), Quant: s.short(m.Meta.Quant), License: s.short(m.Meta.License),
-			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding), Ranks: m.Meta.Ranks,
+			Parameters: max(0, m.Meta.Parameters), ContextTrain: max(m.Meta.ContextTrain, context), Embedding: max(0, m.Meta.Embedding), Ranks: m.Meta.Ranks, Demo: m.Meta.Demo,
 			Upstream: &infer.Upstream{ContextLength: context, Engine: s.short(m.OwnedBy)},
 		}})
 	}
@@ -414,7 +436,7 @@ var errNoEnd = errors.New("a request did not return")
 
 // use has f make the request with this number, and counts its end, also if f panics. blame: a failure of the server
 // counts for its breaker.
-func (s *server) use(ctx context.Context, number int64, blame bool, f func(*server) (begun bool, err error)) (begun bool, err error) {
+func (s *server) use(ctx context.Context, number int64, blame bool, f func(*server) (started bool, err error)) (started bool, err error) {
 	err = errNoEnd
 	defer func() { s.release(number, err, ctx.Err() != nil, blame) }()
 	return f(s)

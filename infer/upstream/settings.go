@@ -21,35 +21,43 @@ type setting struct {
 
 // settings are those that an engine may lack. One that switches a sampler is always sent, because the engine may have
 // been started with another value; one of a sampler that is off is not.
-var settings = []setting{
-	{name: "temperature", fields: []string{"temperature"}, value: func(p *sample.Params) any { return p.Temperature }, off: func(p *sample.Params) { p.Temperature = 1 }},
-	{name: "dynatemp_range", fields: []string{"dynatemp_range"}, value: func(p *sample.Params) any { return p.DynatempRange }, off: func(p *sample.Params) { p.DynatempRange = 0 }},
-	{name: "dynatemp_exponent", fields: []string{"dynatemp_exponent"}, value: func(p *sample.Params) any { return p.DynatempExponent }, off: func(p *sample.Params) { p.DynatempExponent = 1 }, on: func(p *sample.Params) bool { return p.DynatempRange != 0 }},
-	{name: "top_k", fields: []string{"top_k"}, value: func(p *sample.Params) any { return p.TopK }, off: func(p *sample.Params) { p.TopK = 0 }},
-	{name: "top_p", fields: []string{"top_p"}, value: func(p *sample.Params) any { return p.TopP }, off: func(p *sample.Params) { p.TopP = 1 }},
-	{name: "min_p", fields: []string{"min_p"}, value: func(p *sample.Params) any { return p.MinP }, off: func(p *sample.Params) { p.MinP = 0 }},
-	{name: "typical_p", fields: []string{"typical_p"}, value: func(p *sample.Params) any { return p.TypicalP }, off: func(p *sample.Params) { p.TypicalP = 1 }},
-	{name: "top_n_sigma", fields: []string{"top_n_sigma"}, value: func(p *sample.Params) any { return p.TopNSigma }, off: func(p *sample.Params) { p.TopNSigma = 0 }},
-	{name: "min_keep", fields: []string{"min_keep"}, value: func(p *sample.Params) any { return p.MinKeep }, off: func(p *sample.Params) { p.MinKeep = 0 }},
-	{name: "mirostat", fields: []string{"mirostat"}, value: func(p *sample.Params) any { return p.Mirostat }, off: func(p *sample.Params) { p.Mirostat = 0 }},
-	{name: "mirostat_tau", fields: []string{"mirostat_tau"}, value: func(p *sample.Params) any { return p.MirostatTau }, off: func(*sample.Params) {}, on: mirostatOn},
-	{name: "mirostat_eta", fields: []string{"mirostat_eta"}, value: func(p *sample.Params) any { return p.MirostatEta }, off: func(*sample.Params) {}, on: mirostatOn},
-	{name: "xtc_probability", fields: []string{"xtc_probability"}, value: func(p *sample.Params) any { return p.XTCProbability }, off: func(p *sample.Params) { p.XTCProbability = 0 }},
-	{name: "xtc_threshold", fields: []string{"xtc_threshold"}, value: func(p *sample.Params) any { return p.XTCThreshold }, off: func(*sample.Params) {}, on: func(p *sample.Params) bool { return p.XTCProbability != 0 }},
-	{name: "repeat_penalty", fields: []string{"repeat_penalty", "repetition_penalty"}, value: func(p *sample.Params) any { return p.RepeatPenalty }, off: func(p *sample.Params) { p.RepeatPenalty = 1 }},
-	{name: "repeat_last_n", fields: []string{"repeat_last_n"}, value: func(p *sample.Params) any { return p.RepeatLastN }, off: func(*sample.Params) {}, on: penaltiesOn},
-	{name: "presence_penalty", fields: []string{"presence_penalty"}, value: func(p *sample.Params) any { return p.PresencePenalty }, off: func(p *sample.Params) { p.PresencePenalty = 0 }},
-	{name: "frequency_penalty", fields: []string{"frequency_penalty"}, value: func(p *sample.Params) any { return p.FrequencyPenalty }, off: func(p *sample.Params) { p.FrequencyPenalty = 0 }},
-	{name: "dry_multiplier", fields: []string{"dry_multiplier"}, value: func(p *sample.Params) any { return p.DryMultiplier }, off: func(p *sample.Params) { p.DryMultiplier = 0 }},
-	{name: "dry_base", fields: []string{"dry_base"}, value: func(p *sample.Params) any { return p.DryBase }, off: func(*sample.Params) {}, on: dryOn},
-	{name: "dry_allowed_length", fields: []string{"dry_allowed_length"}, value: func(p *sample.Params) any { return p.DryAllowedLength }, off: func(*sample.Params) {}, on: dryOn},
-	{name: "dry_penalty_last_n", fields: []string{"dry_penalty_last_n"}, value: func(p *sample.Params) any { return p.DryPenaltyLastN }, off: func(*sample.Params) {}, on: dryOn},
-	{name: "dry_sequence_breakers", fields: []string{"dry_sequence_breakers"}, value: func(p *sample.Params) any { return breakers(p.DryBreakers) }, off: func(*sample.Params) {}, on: dryOn},
-	{name: "samplers", fields: []string{"samplers"}, value: func(p *sample.Params) any { return stages(p.Samplers) }, off: func(p *sample.Params) { p.Samplers = nil }},
+var settings = func() []setting {
+	list := []setting{
+		{name: "dry_sequence_breakers", fields: []string{"dry_sequence_breakers"}, value: func(p *sample.Params) any { return breakers(p.DryBreakers) }, off: func(*sample.Params) {}, on: func(p *sample.Params) bool { return p.DryMultiplier != 0 }},
+		{name: "samplers", fields: []string{"samplers"}, value: func(p *sample.Params) any { return stages(p.Samplers) }, off: func(p *sample.Params) { p.Samplers = nil }},
+	}
+	for _, n := range sample.Numbers() {
+		list = append(list, numeric(n))
+	}
+	return list
+}()
+
+// numeric returns a setting that is a number. One that has no effect by itself depends on what switches its sampler.
+func numeric(n sample.Number) setting {
+	s := setting{name: n.Name, fields: []string{n.Name}, off: func(*sample.Params) {}, value: func(p *sample.Params) any {
+		if n.Whole {
+			return int(n.Get(p))
+		}
+		return n.Get(p)
+	}}
+	switch off, neutral := map[string]float64{"temperature": 1, "dynatemp_exponent": 1}[n.Name]; {
+	case neutral:
+		s.off = func(p *sample.Params) { n.Set(p, off) }
+	case n.DependsOn == "" && n.Name != "repeat_last_n":
+		s.off = func(p *sample.Params) { n.Set(p, n.Off) }
+	}
+	if n.DependsOn != "" {
+		s.on = func(p *sample.Params) bool { return !n.WithoutSampler(p) }
+	}
+	switch n.Name {
+	case "repeat_penalty":
+		s.fields = append(s.fields, "repetition_penalty")
+	case "repeat_last_n":
+		s.on = penaltiesOn
+	}
+	return s
 }
 
-func mirostatOn(p *sample.Params) bool { return p.Mirostat != 0 }
-func dryOn(p *sample.Params) bool      { return p.DryMultiplier != 0 }
 func penaltiesOn(p *sample.Params) bool {
 	return p.RepeatPenalty != 1 || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
 }

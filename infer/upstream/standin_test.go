@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ type localEngine struct {
 
 func (*localEngine) Generate(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(yield func(infer.Event, error) bool) {
-		yield(infer.Event{}, infer.Errorf(infer.CodeNotFound, "the local engine was asked"))
+		yield(infer.Event{}, fault.Errorf(fault.CodeNotFound, "the local engine was asked"))
 	}
 }
 
@@ -178,9 +178,12 @@ func patientRouterTo(t testing.TB, patience time.Duration, servers ...*standIn) 
 	return r
 }
 
+// hang is a wait after which nothing comes any more, however busy the machine is.
+const hang = 5 * time.Minute
+
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(hang); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}
@@ -238,13 +241,9 @@ func write(t *testing.T, r *Router, request infer.Request) (w written) {
 }
 
 // code returns the code and text of the error that ended an answer.
-func (w written) code() (infer.ErrorCode, string) {
-	if known, ok := w.err.(*infer.Error); ok {
+func (w written) code() (fault.Code, string) {
+	if known, ok := w.err.(*fault.Error); ok {
 		return known.Code, known.Message
 	}
 	return "", fmt.Sprint(w.err)
-}
-
-func contains(list []string, text string) bool {
-	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, text) })
 }

@@ -17,6 +17,7 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/client"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
@@ -30,7 +31,7 @@ func (s *server) generateOpenAI(ctx context.Context, m *model, r infer.Request, 
 	if err != nil {
 		return err
 	}
-	w := &writer{server: s, model: m, request: &r, params: call.used, scored: call.scored, budget: budget(&r, s.describe(m.id).Upstream.ContextLength), take: take, begun: time.Now()}
+	w := &writer{server: s, model: m, request: &r, params: call.used, scored: call.scored, stops: stops{strings: call.stop}, budget: budget(&r, s.describe(m.id).Upstream.ContextLength), take: take, start: time.Now()}
 	if r.ParseReply {
 		w.parser = thoughts.Parser(reply.Options{Tools: call.tools, BufferCalls: r.WholeCalls, Single: r.SingleCall})
 	}
@@ -83,7 +84,7 @@ func (s *server) open(ctx context.Context, c *call) (*http.Response, error) {
 	for lowered := false; ; lowered = true {
 		body, err := json.Marshal(c.body)
 		if err != nil {
-			return nil, infer.Errorf(infer.CodeInvalid, "the request cannot be written as JSON: %s", err)
+			return nil, fault.Errorf(fault.CodeInvalid, "the request cannot be written as JSON: %s", err)
 		}
 		response, err := s.send(ctx, http.MethodPost, c.path, bytes.NewReader(body))
 		if err != nil {
@@ -122,7 +123,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // chunk is an event of OpenAI's streams, of chat completions and of completions.
 type chunk struct {
-	Choices []choice        `json:"choices"`
+	Choices few[choice]     `json:"choices"`
 	Usage   *usage          `json:"usage"`
 	Error   json.RawMessage `json:"error"`
 }
@@ -130,11 +131,11 @@ type chunk struct {
 type choice struct {
 	Index int `json:"index"`
 	Delta struct {
-		Content          *string     `json:"content"`
-		ReasoningContent *string     `json:"reasoning_content"`
-		Reasoning        *string     `json:"reasoning"` // another name for it
-		Refusal          *string     `json:"refusal"`
-		Calls            []callDelta `json:"tool_calls"`
+		Content          *string        `json:"content"`
+		ReasoningContent *string        `json:"reasoning_content"`
+		Reasoning        *string        `json:"reasoning"` // another name for it
+		Refusal          *string        `json:"refusal"`
+		Calls            few[callDelta] `json:"tool_calls"`
 	} `json:"delta"`
 	Text         string          `json:"text"` // of a completion
 	LogProbs     json.RawMessage `json:"logprobs"`
@@ -211,7 +212,7 @@ type writer struct {
 	scored  bool // the probabilities of tokens were asked for
 	budget  int  // bytes that the answer may still cost
 	take    func(infer.Event) bool
-	begun   time.Time
+	start   time.Time
 
 	first, last time.Time // tokens
 	tokens      int
@@ -220,6 +221,7 @@ type writer struct {
 	reason      infer.FinishReason // empty: the server has not said that the answer ended
 	stop        string
 	calls       callList
+	stops       stops         // which the server does not know
 	parser      *reply.Parser // of content with reasoning between tags; nil: it is not parsed
 	over        bool          // nothing more is read
 }
@@ -238,7 +240,10 @@ func (w *writer) event(data []byte) error {
 		return w.finish()
 	}
 	var c chunk
-	if err := json.Unmarshal(data, &c); err != nil {
+	switch err := json.Unmarshal(data, &c); {
+	case errors.Is(err, errMany):
+		return w.server.breach("sent more than %d choices or calls in one part of an answer", maxFew)
+	case err != nil:
 		return w.server.breach("sent a part of an answer that is not valid JSON: %s", w.server.said(string(data)))
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
@@ -262,6 +267,9 @@ func (w *writer) event(data []byte) error {
 			w.over = true
 			return nil
 		}
+		if w.stops.found != "" {
+			return w.end()
+		}
 	}
 	return nil
 }
@@ -277,7 +285,7 @@ func (w *writer) failed(object json.RawMessage, data []byte) error {
 		return w.server.refusal(refused.Status, e)
 	}
 	f := &failure{server: w.server.address, again: true, broken: true}
-	return f.because(infer.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, w.server.said(e.message))
+	return f.because(fault.CodeUpstream, askAgain, "%s failed while it wrote the answer: %s", w.server.address, w.server.said(e.message))
 }
 
 // bound counts what c adds to the answer, and returns the failure of a server that sends more than an answer can have.
@@ -306,7 +314,7 @@ var thoughts = reply.Detect("<think></think>", false, func(string) bool { return
 // choice takes an addition to the answer; tokens are those whose probabilities are known. It returns false if nobody
 // wants more.
 func (w *writer) choice(c *choice, tokens []infer.Token) bool {
-	text := c.Text + value(c.Delta.Content) + value(c.Delta.Refusal)
+	text := w.stops.text(c.Text + value(c.Delta.Content) + value(c.Delta.Refusal))
 	reasoning := value(c.Delta.ReasoningContent)
 	if reasoning == "" {
 		reasoning = value(c.Delta.Reasoning)
@@ -331,6 +339,9 @@ func (w *writer) choice(c *choice, tokens []infer.Token) bool {
 		if json.Unmarshal(c.StopReason, &stop) == nil && len(stop) <= maxName {
 			w.stop = stop
 		}
+	}
+	if w.stops.found != "" {
+		w.reason, w.stop = infer.FinishStop, w.stops.found
 	}
 	for i := range tokens {
 		now := time.Now()
@@ -376,8 +387,8 @@ func (w *writer) scores(logprobs json.RawMessage) (tokens []infer.Token, err err
 		legacyScores
 	}
 	switch err := json.Unmarshal(logprobs, &list); {
-	case errors.Is(err, errManyTokens):
-		return nil, w.server.breach("sent more than %d tokens in one part of an answer", maxScored)
+	case errors.Is(err, errMany):
+		return nil, w.server.breach("sent more than %d tokens in one part of an answer", maxFew)
 	case err != nil:
 		return nil, nil // in another form, which is not known
 	}
@@ -458,8 +469,10 @@ func (w *writer) end() error {
 	if w.request.WholeCalls {
 		d.Calls = w.calls.deltas()
 	}
+	d.Text = w.stops.held
 	if w.parser != nil {
-		rest := w.parser.End(w.reason != infer.FinishLength)
+		rest := w.parser.Text(w.stops.held)
+		rest.Add(w.parser.End(w.reason != infer.FinishLength))
 		d.Text, d.Reasoning, d.Calls = rest.Content, rest.Reasoning, append(d.Calls, rest.Calls...)
 		if w.parser.Called() && w.reason == infer.FinishStop {
 			w.reason = infer.FinishCalls
@@ -474,7 +487,7 @@ func (w *writer) end() error {
 		d.Usage = record.Usage{PromptTokens: tokens(u.Prompt), CachedTokens: min(tokens(u.Details.Cached), tokens(u.Prompt)), CompletionTokens: tokens(u.Completion), ReasoningTokens: tokens(u.CompletionDetails.Reasoning)}
 	}
 	if !w.first.IsZero() {
-		d.Timings = record.Timings{Prefill: w.first.Sub(w.begun), First: w.first.Sub(w.begun), Decode: w.last.Sub(w.first)}
+		d.Timings = record.Timings{Prefill: w.first.Sub(w.start), First: w.first.Sub(w.start), Decode: w.last.Sub(w.first)}
 	}
 	d.Receipt = record.Receipt{Model: w.model.name, Params: w.params, Device: w.server.address, Engine: w.server.engineName()}
 	w.take(infer.Event{Type: infer.EventDone, Done: d})

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,7 +29,8 @@ type strict struct {
 	shape   func(message string) string // of an error
 	greets  func(w http.ResponseWriter, r *http.Request, body map[string]any)
 
-	forcesNothing bool // a call cannot be required of it
+	forcesNothing  bool // a call cannot be required of it
+	takesNoGrammar bool
 }
 
 // greetsAnywhere answers conversations and raw texts with two words.
@@ -42,7 +45,7 @@ func greetsAnywhere(w http.ResponseWriter, r *http.Request, body map[string]any)
 // serve starts the engine. Errors of it that should not be are collected in the stand-in's wrong.
 func (e *strict) serve(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, body map[string]any)) *standIn {
 	s := newStandIn(t, func(w http.ResponseWriter, r *http.Request, body map[string]any) {
-		if why := e.refusal(r.URL.Path, body); why != "" {
+		if why := cmp.Or(e.refusal(r.URL.Path, body), refusedParts(body)); why != "" {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
 			io.WriteString(w, e.shape(why))
@@ -115,7 +118,7 @@ func refusedByLlama(body map[string]any) string {
 	const most = math.MaxInt32
 	whole := map[string][2]float64{
 		"repeat_last_n": {0, most}, "dry_penalty_last_n": {0, most}, "dry_allowed_length": {0, most}, "min_keep": {0, most},
-		"max_tokens": {-1, most}, "max_completion_tokens": {-1, most}, "n_predict": {-1, most}, "top_k": {-most, most}, "mirostat": {0, 2}, "seed": {-1, math.MaxUint32},
+		"max_tokens": {-1, most}, "max_completion_tokens": {-1, most}, "n_predict": {-1, most}, "top_k": {-most, most}, "mirostat": {-most, most}, "seed": {-most, math.MaxUint32},
 	}
 	if why := firstOutside(body, true, whole, func(field string, v float64, l [2]float64) string {
 		return fmt.Sprintf("Field '%s': Value must be between %.0f <= value <= %.0f, but got %.0f", field, l[0], l[1], v)
@@ -126,6 +129,9 @@ func refusedByLlama(body map[string]any) string {
 		if _, _, wrong := number(body, field, false); wrong != "" {
 			return wrong
 		}
+	}
+	if v, there, _ := number(body, "repeat_penalty", false); there && v <= 0 {
+		return "Failed to initialize samplers: penalty_repeat must be finite and greater than 0"
 	}
 	list, there := body["dry_sequence_breakers"]
 	if texts, ok := list.([]any); there && (!ok || len(texts) == 0) {
@@ -138,7 +144,6 @@ func refusedByLlama(body map[string]any) string {
 	}
 	tools, _ := body["tools"].([]any)
 	_, grammar := body["grammar"]
-	_, format := body["response_format"]
 	scored, _ := body["logprobs"].(bool)
 	_, tops := body["top_logprobs"]
 	if choice, there := body["tool_choice"]; there {
@@ -152,13 +157,12 @@ func refusedByLlama(body map[string]any) string {
 	switch {
 	case len(tools) > 0 && grammar && body["tool_choice"] != "none":
 		return "Cannot use custom grammar constraints with tools."
-	case grammar && format:
-		return "Either \"json_schema\" or \"grammar\" can be specified, but not both"
 	case len(tools) > 0 && scored:
 		return "logprobs is not supported with tools + stream"
 	case tops && !scored:
 		return "top_logprobs requires logprobs to be set to true"
-	case last["role"] == "assistant" && vars["enable_thinking"] != false:
+	case last["role"] == "assistant" && // versions of 2025
+		vars["enable_thinking"] != false:
 		return "Assistant response prefill is incompatible with enable_thinking."
 	}
 	if on, there := vars["enable_thinking"]; there {
@@ -175,6 +179,57 @@ func allocatedByLlama(body map[string]any) string {
 		if v, _, _ := number(body, field, true); v > 2048 {
 			return fmt.Sprintf("std::bad_alloc: %s has %.0f places", field, v)
 		}
+	}
+	return ""
+}
+
+// partFields are the fields of the parts of a message, by type, and those of image_url, as OpenAI's description has them.
+var partFields = map[string][]string{"text": {"type", "text"}, "image_url": {"type", "image_url"}, "": {"url", "detail"}}
+
+// refusedParts returns why an engine with OpenAI's parts refuses those of the messages of a body. It takes no field that it does not
+// know, and pictures of users alone.
+func refusedParts(body map[string]any) string {
+	messages, _ := body["messages"].([]any)
+	for i, one := range messages {
+		m, _ := one.(map[string]any)
+		parts, _ := m["content"].([]any)
+		for k, part := range parts {
+			p, _ := part.(map[string]any)
+			if why := refusedPart(p, m["role"]); why != "" {
+				return fmt.Sprintf("messages[%d].content[%d]: %s", i, k, why)
+			}
+		}
+	}
+	return ""
+}
+
+func refusedPart(p map[string]any, role any) string {
+	kind, _ := p["type"].(string)
+	image, _ := p["image_url"].(map[string]any)
+	for fields, object := range map[string]map[string]any{kind: p, "": image} {
+		for name := range object {
+			if !slices.Contains(partFields[fields], name) {
+				return "unknown field " + name
+			}
+		}
+	}
+	if kind == "text" {
+		if text, _ := p["text"].(string); text == "" {
+			return "text is missing"
+		}
+		return ""
+	}
+	url, _ := image["url"].(string)
+	head, encoded, _ := strings.Cut(url, ",")
+	_, err := base64.StdEncoding.DecodeString(encoded)
+	detail, hasDetail := image["detail"]
+	switch {
+	case role != "user":
+		return fmt.Sprintf("a picture in a message of the role %v", role)
+	case !slices.Contains([]string{"data:image/png;base64", "data:image/jpeg;base64", "data:image/gif;base64", "data:image/webp;base64"}, head) || encoded == "" || err != nil:
+		return fmt.Sprintf("url is no data: URL of a picture: %.40q", url)
+	case hasDetail && !slices.Contains([]any{"low", "high", "auto"}, detail):
+		return fmt.Sprintf("detail must be low, high or auto, not %v", detail)
 	}
 	return ""
 }
@@ -207,7 +262,7 @@ func vLLM() *strict {
 		"components": map[string]any{"schemas": map[string]any{"ChatCompletionRequest": map[string]any{"properties": properties}}},
 	}
 	e := &strict{
-		name: "vLLM", context: 2048, words: 30, greets: greetsAnywhere,
+		name: "vLLM", takesNoGrammar: true, context: 2048, words: 30, greets: greetsAnywhere,
 		models: `{"object":"list","data":[{"id":"m","object":"model","created":1795881601,"owned_by":"vllm","root":"/models/smol","parent":null,"max_model_len":2048,"permission":[]}]}`,
 		routes: map[string]string{"/openapi.json": string(must(json.Marshal(description))), "/version": `{"version":"0.32.0"}`},
 		shape: func(message string) string {
@@ -236,6 +291,9 @@ func refusedByVLLM(e *strict, path string, body map[string]any) string {
 	if slices.Contains(asList(body["stop"]), "") {
 		return "stop cannot contain an empty string."
 	}
+	if n := len(asList(body["stop"])); n > 4 {
+		return fmt.Sprintf("{'type': 'too_long', 'loc': 'body.stop', 'msg': 'List should have at most 4 items after validation, not %d'}", n)
+	}
 	if _, tops := body["top_logprobs"]; tops && body["logprobs"] != true && path == "/v1/chat/completions" {
 		return "when using `top_logprobs`, `logprobs` must be set to true."
 	}
@@ -259,7 +317,7 @@ func refusedByVLLM(e *strict, path string, body map[string]any) string {
 func openAI() *strict {
 	fields := append(slices.Clone(basic), "messages", "prompt", "model", "stream", "n", "max_completion_tokens")
 	return &strict{
-		name: "a server with OpenAI's fields", context: 0, greets: greetsAnywhere, models: `{"data":[{"id":"m","owned_by":"somebody"}]}`,
+		name: "a server with OpenAI's fields", takesNoGrammar: true, context: 0, greets: greetsAnywhere, models: `{"data":[{"id":"m","owned_by":"somebody"}]}`,
 		shape: func(message string) string {
 			return fmt.Sprintf(`{"error":{"message":%s,"type":"invalid_request_error","param":null,"code":null}}`, must(json.Marshal(message)))
 		},
@@ -268,6 +326,9 @@ func openAI() *strict {
 				if !slices.Contains(fields, field) {
 					return "Unknown parameter: '" + field + "'."
 				}
+			}
+			if n := len(asList(body["stop"])); n > 4 {
+				return fmt.Sprintf("Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length %d instead.", n)
 			}
 			return firstOutside(body, false, map[string][2]float64{"temperature": {0, 2}, "top_p": {0, 1}, "presence_penalty": {-2, 2}, "frequency_penalty": {-2, 2}, "top_logprobs": {0, 20}, "max_tokens": {1, math.MaxInt32}},
 				func(field string, v float64, l [2]float64) string {

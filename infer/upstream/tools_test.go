@@ -3,10 +3,12 @@ package upstream
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 func TestToolsForATemplateThatShowsNoneStandInThePromptAndCallsInTheText(t *testing.T) {
@@ -42,7 +44,7 @@ func TestToolsForATemplateThatShowsNoneStandInThePromptAndCallsInTheText(t *test
 	}
 	before := s.count()
 	asked.ToolChoice = infer.ToolChoiceRequired
-	if code, text := write(t, r, asked).code(); code != infer.CodeInvalid || !strings.Contains(text, "cannot force a call, because the chat template of its model shows no tools") || s.count() != before {
+	if code, text := write(t, r, asked).code(); code != fault.CodeInvalid || !strings.Contains(text, "cannot force a call, because the chat template of its model shows no tools") || s.count() != before {
 		t.Errorf("a call that is required got %v %s", code, text)
 	}
 }
@@ -83,5 +85,27 @@ func TestAnEngineBuiltByFastAPIIsCalledByItsOwnName(t *testing.T) {
 		if up := routerTo(t, s.serve(t, greets)).Status().Remote[0].Upstream; up.Engine != want || up.ContextLength != 2048 {
 			t.Errorf("with the version %s, the model is %+v", version, up)
 		}
+	}
+}
+
+func TestAServerWhoseVersionCannotBeAskedForIsUsedAndAskedAgain(t *testing.T) {
+	s := vLLM().serve(t, greets)
+	serve := s.Config.Handler
+	var knows atomic.Bool
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" && !knows.Load() {
+			http.Error(w, "the version is not known", http.StatusInternalServerError)
+			return
+		}
+		serve.ServeHTTP(w, r)
+	})
+	r := routerTo(t, s)
+	if up := r.Status().Remote[0].Upstream; up.Engine != "vLLM" || up.ContextLength != 2048 || up.Problem != "" {
+		t.Errorf("the model is %+v", up)
+	}
+	knows.Store(true)
+	eventually(t, "the engine is called by its version", func() bool { return r.Status().Remote[0].Upstream.Engine == "vLLM 0.32.0" })
+	if up := r.Status().Remote[0].Upstream; up.ContextLength != 2048 || !up.Tools {
+		t.Errorf("the model is %+v", up)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"m40-llm/infer"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/sample"
 )
 
@@ -45,6 +46,7 @@ func fingerprintOf(r infer.Request) fingerprint {
 		ToolChoice:   r.ToolChoice,
 		TemplateVars: r.TemplateVars,
 		Prompt:       r.Prompt,
+		Pictures:     r.Pictures,
 		Tokens:       r.Tokens,
 		Grammar:      r.Grammar,
 		JSONSchema:   r.JSONSchema,
@@ -105,7 +107,7 @@ func (c *crashes) check(f fingerprint) error {
 	case c.now().Sub(s.last) >= forgetTime:
 		delete(c.suspects, f)
 	case s.count >= maxCrashes:
-		return &infer.Error{Code: infer.CodeCrashes, Message: crashMessage}
+		return &fault.Error{Code: fault.CodeCrashes, Message: crashMessage}
 	}
 	return nil
 }

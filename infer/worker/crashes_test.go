@@ -14,15 +14,16 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 func TestCrashes(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := crashes{now: func() time.Time { return now }}
 	refused := func(f fingerprint) bool {
-		var e *infer.Error
+		var e *fault.Error
 		err := c.check(f)
-		if err != nil && (!errors.As(err, &e) || e.Code != infer.CodeCrashes) {
+		if err != nil && (!errors.As(err, &e) || e.Code != fault.CodeCrashes) {
 			t.Fatalf("the error is %v", err)
 		}
 		return err != nil
@@ -95,7 +96,7 @@ func TestFingerprintOf(t *testing.T) {
 
 // mortalEngine is an engine whose workers are in this process, and end without a word when
 // they are given the prompt "bad"; others they answer. asked counts what workers are given.
-// Each worker has the inputs beside, which only wait.
+// Each worker has the inputs alongside, which only wait.
 func mortalEngine(beside ...fingerprint) (e *Engine, asked *int) {
 	e = &Engine{crashes: crashes{now: time.Now}, closing: make(chan struct{}), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	asked = new(int)
@@ -133,11 +134,11 @@ func mortalEngine(beside ...fingerprint) (e *Engine, asked *int) {
 
 func TestEngine_AnInputThatEndsWorkersBeforeTheirFirstEventIsRefused(t *testing.T) {
 	e, asked := mortalEngine()
-	ask := func(prompt string) (code infer.ErrorCode) {
+	ask := func(prompt string) (code fault.Code) {
 		r := infer.DefaultRequest()
 		r.Prompt = prompt
 		for _, err := range e.Generate(context.Background(), r) {
-			if known, ok := errors.AsType[*infer.Error](err); ok {
+			if known, ok := errors.AsType[*fault.Error](err); ok {
 				code = known.Code
 			} else if err != nil {
 				t.Fatal(err)
@@ -147,13 +148,13 @@ func TestEngine_AnInputThatEndsWorkersBeforeTheirFirstEventIsRefused(t *testing.
 	}
 	for i, step := range []struct {
 		prompt string
-		code   infer.ErrorCode
+		code   fault.Code
 		asked  int
 	}{
-		{"bad", infer.CodeLost, 2}, // it is asked once more
+		{"bad", fault.CodeLost, 2}, // it is asked once more
 		{"good", "", 3},
-		{"bad", infer.CodeCrashes, 4}, // the third end
-		{"bad", infer.CodeCrashes, 4},
+		{"bad", fault.CodeCrashes, 4}, // the third end
+		{"bad", fault.CodeCrashes, 4},
 		{"good", "", 5},
 	} {
 		if code := ask(step.prompt); code != step.code || *asked != step.asked {
@@ -166,17 +167,17 @@ func TestEngine_TextsAreBlamedOnlyIfTheWorkerHadNothingElse(t *testing.T) {
 	r := infer.EmbedRequest{Inputs: []infer.EmbedInput{{Text: "bad"}}}
 	for name, c := range map[string]struct {
 		beside []fingerprint
-		codes  []infer.ErrorCode // of one request after the other, each of which is sent twice
+		codes  []fault.Code // of one request after the other, each of which is sent twice
 	}{
-		"alone":                 {nil, []infer.ErrorCode{infer.CodeLost, infer.CodeCrashes, infer.CodeCrashes}},
-		"beside the same texts": {[]fingerprint{fingerprintOfTexts(r)}, []infer.ErrorCode{infer.CodeLost, infer.CodeCrashes, infer.CodeCrashes}},
-		"beside another input":  {[]fingerprint{{1}}, []infer.ErrorCode{infer.CodeLost, infer.CodeLost, infer.CodeLost}},
+		"alone":                 {nil, []fault.Code{fault.CodeLost, fault.CodeCrashes, fault.CodeCrashes}},
+		"beside the same texts": {[]fingerprint{fingerprintOfTexts(r)}, []fault.Code{fault.CodeLost, fault.CodeCrashes, fault.CodeCrashes}},
+		"beside another input":  {[]fingerprint{{1}}, []fault.Code{fault.CodeLost, fault.CodeLost, fault.CodeLost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _ := mortalEngine(c.beside...)
 			for i, want := range c.codes {
 				_, err := e.Embed(t.Context(), r)
-				if known, ok := errors.AsType[*infer.Error](err); !ok || known.Code != want {
+				if known, ok := errors.AsType[*fault.Error](err); !ok || known.Code != want {
 					t.Errorf("request %d: got %v, want %s", i+1, err, want)
 				}
 			}

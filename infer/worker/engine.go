@@ -9,10 +9,10 @@
 //
 // # What becomes of requests
 //
-// A request whose answer had begun, with its prompt or its tokens, ends with infer.CodeLost; the
+// A request whose answer had begun, with its prompt or its tokens, ends with fault.CodeLost; the
 // caller keeps the text so far. One that still waited is sent once more, to the next worker. An
 // input that was being computed, or had no event yet, when a worker ended three times, and was
-// never answered in between, is refused with infer.CodeCrashes for ten minutes.
+// never answered in between, is refused with fault.CodeCrashes for ten minutes.
 //
 // # When a worker hangs
 //
@@ -26,7 +26,7 @@
 //   - after 5 minutes of loading without progress.
 //
 // If SIGKILL does not end a worker within 5 s, because it waits in a driver that hangs, the next
-// one is started beside it.
+// one is started next to it.
 //
 // Time is counted in polls, so that a server that was itself suspended does not kill its worker.
 // A step that takes longer than 2 s and twice the longest before is reported in the log and in
@@ -54,13 +54,14 @@ import (
 
 	"m40-llm/infer"
 	"m40-llm/infer/client"
+	"m40-llm/infer/fault"
 )
 
 // Options say how to start a worker.
 type Options struct {
 	Args      []string                   // with which the program becomes a worker
 	Model     string                     // name of the model that it loads first
-	SetupArgs func(infer.Setup) []string // arguments of a worker with that setup, beside Args
+	SetupArgs func(infer.Setup) []string // arguments of a worker with that setup, in addition to Args
 	LoadFlag  string                     // flag for the name of the model that a later worker loads first
 	Fallback  *Fallback
 	Join      func(io.ReadWriteCloser) // gets the socket by which each worker takes turns at devices with others; nil: they have none
@@ -97,7 +98,7 @@ type Engine struct {
 	trouble string       // why a worker is being restarted; empty: it is not
 	slow    string       // message while a step takes unusually long
 	fallen  string       // why the fallback has taken over; empty: it has not
-	failed  *infer.Error // why no worker is started until the next request
+	failed  *fault.Error // why no worker is started until the next request
 	closed  bool
 	model   string       // the last model that was ready
 	setup   *infer.Setup // with which it was loaded; nil: none was ready
@@ -275,7 +276,7 @@ func (e *Engine) restarting(reason string) {
 
 // giveUp sets the status of an engine that starts no worker until the next request.
 func (e *Engine) giveUp(reason string) {
-	err := &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
+	err := &fault.Error{Code: fault.CodeLost, Message: fmt.Sprintf("the engine ended %d times before it was ready, the last time with: %s", e.early, reason)}
 	e.update(func() {
 		e.current, e.failed, e.trouble, e.slow = nil, err, "", ""
 		e.status = infer.Status{State: infer.StateFailed, Error: err, Model: e.status.Model, Setup: e.status.Setup, KeepAliveS: e.status.KeepAliveS}
@@ -409,13 +410,13 @@ func (e *Engine) canFallBack(p *process) bool {
 }
 
 // checkDevice ends a worker whose device has failed, if a new one may help.
-func (e *Engine) checkDevice(p *process, err *infer.Error) {
-	if err.Code == infer.CodeDevice && e.canFallBack(p) {
+func (e *Engine) checkDevice(p *process, err *fault.Error) {
+	if err.Code == fault.CodeDevice && e.canFallBack(p) {
 		p.kill(err.Message)
 	}
 }
 
-var errClosed = &infer.Error{Code: infer.CodeClosed, Message: "the engine is shutting down"}
+var errClosed = &fault.Error{Code: fault.CodeClosed, Message: "the engine is shutting down"}
 
 // worker returns the running worker, and waits for one if none runs.
 func (e *Engine) worker(ctx context.Context) (*process, error) {
@@ -465,12 +466,12 @@ func (e *Engine) lost(ctx context.Context, p *process, cut error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-patience.C:
-		return &infer.Error{Code: infer.CodeInternal, Message: cut.Error()}
+		return &fault.Error{Code: fault.CodeInternal, Message: cut.Error()}
 	}
 	if e.isClosing() {
 		return errClosed
 	}
-	return &infer.Error{Code: infer.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this (%s) and is being restarted. What was written is kept; ask again, or write on from there", p.why())}
+	return &fault.Error{Code: fault.CodeLost, Message: fmt.Sprintf("the engine stopped while it worked on this (%s) and is being restarted. What was written is kept; ask again, or write on from there", p.why())}
 }
 
 // tries is how often a request is sent that no worker has begun to answer.
@@ -493,8 +494,8 @@ func (e *Engine) call(ctx context.Context, f func(*client.Client) error) error {
 }
 
 func isLost(err error) bool {
-	known, ok := errors.AsType[*infer.Error](err)
-	return ok && known.Code == infer.CodeLost
+	known, ok := errors.AsType[*fault.Error](err)
+	return ok && known.Code == fault.CodeLost
 }
 
 // Generate streams one answer, as engine.Engine does.
@@ -535,21 +536,21 @@ func (e *Engine) generate(ctx context.Context, r infer.Request, take func(infer.
 		if !errors.Is(err, client.ErrCut) {
 			p.inputs.remove(input)
 		}
-		begun := phase == infer.EventPrefill || phase == infer.EventToken
+		started := phase == infer.EventPrefill || phase == infer.EventToken
 		if errors.Is(err, client.ErrCut) {
 			if err = e.lost(ctx, p, err); isLost(err) {
 				if phase != infer.EventQueued {
 					e.crashes.blame(input, p) // with no event yet, reading the input may have ended the worker
 				}
-				if !begun && try < tries {
+				if !started && try < tries {
 					continue
 				}
 			}
 			return err
 		}
-		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
+		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code == fault.CodeDevice {
 			e.checkDevice(p, known)
-			if begun {
+			if started {
 				e.crashes.blame(input, p)
 			}
 		}
@@ -570,7 +571,7 @@ func (e *Engine) Status() infer.Status {
 	return s
 }
 
-// WaitReady waits until a model is loaded. It returns the *infer.Error for which that failed.
+// WaitReady waits until a model is loaded. It returns the *fault.Error for which that failed.
 func (e *Engine) WaitReady(ctx context.Context) error {
 	for {
 		e.mu.Lock()
@@ -673,14 +674,14 @@ func (e *Engine) compute(ctx context.Context, input fingerprint, call func(c *cl
 			e.crashes.clear(input)
 			return nil
 		}
-		if known, ok := errors.AsType[*infer.Error](err); ok && known.Code == infer.CodeDevice {
+		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code == fault.CodeDevice {
 			e.checkDevice(p, known)
 		}
 		if !errors.Is(err, client.ErrCut) {
 			return err
 		}
 		if err = e.lost(ctx, p, err); isLost(err) && p.inputs.alone() {
-			e.crashes.blame(input, p) // beside others, it may only have waited
+			e.crashes.blame(input, p) // alongside others, it may only have waited
 		}
 		if !isLost(err) || try == tries {
 			return err

@@ -21,6 +21,7 @@ import (
 	"m40-llm/infer/chat"
 	"m40-llm/infer/client"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/reply"
 	"m40-llm/infer/sample"
@@ -47,7 +48,7 @@ func (f *fakeEngine) Models(context.Context) ([]infer.ModelInfo, error) {
 
 func (f *fakeEngine) Tokenize(_ context.Context, name, text string, addSpecial, parseSpecial bool) ([]int32, error) {
 	if name == "none" {
-		return nil, &infer.Error{Code: infer.CodeNotFound, Param: "model", Message: "there is none"}
+		return nil, &fault.Error{Code: fault.CodeNotFound, Param: "model", Message: "there is none"}
 	}
 	f.text = fmt.Sprint(name, text, addSpecial, parseSpecial)
 	return []int32{1, 2}, nil
@@ -142,7 +143,7 @@ func TestClient_LosesNothing(t *testing.T) {
 	asks.Params.LogitBias = map[int32]float64{5: -1}
 	asks.ParseReply, asks.WholeCalls, asks.SingleCall = true, true, true
 	asks.Params.Seed, asks.MaxTokens, asks.Stop, asks.Alternatives = math.MaxInt64, 7, []string{"<"}, 3
-	failure := &infer.Error{Code: infer.CodeContext, Message: "too long", Param: "prompt", PromptTokens: 9, ContextLength: 8}
+	failure := &fault.Error{Code: fault.CodeContext, Message: "too long", Param: "prompt", PromptTokens: 9, ContextLength: 8}
 	engine := &fakeEngine{status: infer.Status{State: infer.StateFailed, Error: failure, Model: infer.ModelInfo{Name: "m", Path: "/p"},
 		Device: device.Info{Kind: "cuda", Memory: 1 << 40}, Step: infer.Step{Rows: 8, ForMS: 0.5, LongestMS: 2}, Trouble: "t"}}
 	engine.generate = func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
@@ -194,8 +195,8 @@ func TestClient_LosesNothing(t *testing.T) {
 		if got, err := c.Tokenize(ctx, "m", "", true, false); err != nil || !reflect.DeepEqual(got, []int32{1, 2}) || engine.text != fmt.Sprint("m", "", true, false) {
 			t.Errorf("got %v, %v for %q", got, err, engine.text)
 		}
-		var failed *infer.Error
-		if _, err := c.Tokenize(ctx, "none", "", true, false); !errors.As(err, &failed) || failed.Code != infer.CodeNotFound || failed.Param != "model" {
+		var failed *fault.Error
+		if _, err := c.Tokenize(ctx, "none", "", true, false); !errors.As(err, &failed) || failed.Code != fault.CodeNotFound || failed.Param != "model" {
 			t.Errorf("the failure is %#v", err)
 		}
 	})
@@ -220,8 +221,8 @@ func TestClient_LosesNothing(t *testing.T) {
 	t.Run("a request that JSON cannot hold is refused", func(t *testing.T) {
 		wrong := asks
 		wrong.Params.Temperature = math.NaN()
-		var failed *infer.Error
-		if err := c.Generate(ctx, wrong, nil); !errors.As(err, &failed) || failed.Code != infer.CodeInvalid {
+		var failed *fault.Error
+		if err := c.Generate(ctx, wrong, nil); !errors.As(err, &failed) || failed.Code != fault.CodeInvalid {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -438,8 +439,8 @@ func TestEngine_AWorkerThatNeverWorks(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			var failed *infer.Error
-			if err := e.WaitReady(ctx); !errors.As(err, &failed) || failed.Code != infer.CodeLost || !strings.Contains(failed.Message, "ended 3 times") || !strings.Contains(failed.Message, c.says) {
+			var failed *fault.Error
+			if err := e.WaitReady(ctx); !errors.As(err, &failed) || failed.Code != fault.CodeLost || !strings.Contains(failed.Message, "ended 3 times") || !strings.Contains(failed.Message, c.says) {
 				t.Fatalf("WaitReady says %v", err)
 			}
 			if s := e.Status(); s.State != infer.StateFailed || s.Error == nil {
@@ -447,7 +448,7 @@ func TestEngine_AWorkerThatNeverWorks(t *testing.T) {
 			}
 			// Who asks has it tried again.
 			for _, err := range e.Generate(ctx, infer.DefaultRequest()) {
-				if !errors.As(err, &failed) || failed.Code != infer.CodeLost {
+				if !errors.As(err, &failed) || failed.Code != fault.CodeLost {
 					t.Errorf("an answer ends with %v", err)
 				}
 			}
@@ -455,7 +456,7 @@ func TestEngine_AWorkerThatNeverWorks(t *testing.T) {
 			if n := strings.Count(log.String(), "the engine's process has ended"); n != 4 && n != 5 { // a request that no worker has begun to answer is made twice
 				t.Errorf("a worker has ended %d times: %s", n, log)
 			}
-			if _, err := e.Models(ctx); !errors.As(err, &failed) || failed.Code != infer.CodeClosed {
+			if _, err := e.Models(ctx); !errors.As(err, &failed) || failed.Code != fault.CodeClosed {
 				t.Errorf("a closed engine says %v", err)
 			}
 		})
@@ -467,8 +468,8 @@ func TestEngine_CloseEndsAWorkerThatDoesNotListen(t *testing.T) {
 	waited := make(chan error, 1)
 	go func() { waited <- e.WaitReady(context.Background()) }()
 	e.Close()
-	var failed *infer.Error
-	if err := <-waited; !errors.As(err, &failed) || failed.Code != infer.CodeClosed {
+	var failed *fault.Error
+	if err := <-waited; !errors.As(err, &failed) || failed.Code != fault.CodeClosed {
 		t.Errorf("who waited has %v", err)
 	}
 }

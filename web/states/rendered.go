@@ -33,7 +33,7 @@ func picker() web.Picker { return web.Picker{Version: 1, Loaded: "guide", Rows: 
 func rail() web.Rail {
 	return web.Rail{Current: "one", Now: day, Folders: []web.Folder{{Name: "Recipes", Chats: 2}}, Older: "x", Rows: []web.ConversationRow{
 		{ID: "two", Title: "Names for a boat", At: day.Add(-time.Hour), Pinned: true},
-		{ID: "one", Title: "A story about a fox", At: day},
+		{ID: "one", Title: "A story about a fox", Marked: []web.Passage{{Text: "A story about a "}, {Text: "fox", Found: true}}, At: day},
 		{ID: "three", Title: "A very long title of a chat that does not fit into the width of the rail", At: day.Add(-time.Minute), Live: true},
 		{ID: "four", Title: "Bread", At: day.Add(-26 * time.Hour), Folder: "Recipes"},
 		{ID: "five", Title: "Soup", At: day.Add(-27 * time.Hour), Folder: "Recipes"},
@@ -89,7 +89,7 @@ func rendered() []State {
 		}))},
 		{Name: "chat-without-scripts", Component: web.Playground(func() web.Page { p := chat(); p.Turns, p.Older = turns(), true; return p }())},
 		{Name: "rail-search", Component: web.Playground(empty(func(p *web.Page) {
-			p.Rail.Query, p.Rail.Rows = "fox", []web.ConversationRow{{ID: "one", Title: "A story about a fox", At: day}, {ID: "two", Title: "Names for a boat", At: day, Hit: "… the Red Fox, or the …", Message: 3}}
+			p.Rail.Query, p.Rail.Rows = "fox", []web.ConversationRow{{ID: "one", Title: "A story about a fox", At: day}, {ID: "two", Title: "Names for a boat", At: day, Hit: []web.Passage{{Text: "… the Red "}, {Text: "Fox", Found: true}, {Text: ", or the …"}}, Message: 3}}
 		}))},
 		{Name: "rail-nothing-found", Component: web.Playground(empty(func(p *web.Page) { p.Rail.Query, p.Rail.Rows, p.Rail.Older = "zebra", nil, "" }))},
 		{Name: "rail-archive", Component: web.Playground(empty(func(p *web.Page) {
@@ -114,7 +114,21 @@ func rendered() []State {
 // ofModels are the states of the page Models.
 func ofModels() []State {
 	page := func(change func(*web.Models)) web.Models {
-		m := web.Models{Manages: true, Engine: engine(), Picker: picker(), Rows: models(), Folder: "/home/anna/models", Taken: "26.1 GB in 6 files", Free: "212 GB free"}
+		m := web.Models{Manages: true, Engine: engine(), Picker: picker(), Rows: models(), Folder: "/home/anna/models", Taken: "26.1 GB in 6 files", Free: "212 GB free",
+			Memory: []web.DeviceMemory{
+				{Device: "Tesla M40 24GB", Taken: "8.4 GB of 24 GB are taken by models or planned for them, 15.6 GB are free",
+					Parts: []web.MemoryPart{
+						{Kind: "weights", Share: 0.21, Title: "qwen3-8b-q4_k_m: 5.1 GB of weights"},
+						{Kind: "cache", From: 0.21, Share: 0.09, Title: "qwen3-8b-q4_k_m: up to 2.2 GB of KV cache"},
+						{Kind: "work", From: 0.3, Share: 0.01, Title: "qwen3-8b-q4_k_m: 210 MB of workspace"},
+						{Kind: "gap", From: 0.308, Share: 0.002},
+						{Kind: "weights", From: 0.31, Share: 0.037, Title: "bge-m3-f16: 880 MB of weights"},
+						{Kind: "work", From: 0.347, Share: 0.003, Title: "bge-m3-f16: 70 MB of workspace"}},
+					Models: []web.LoadedMemory{
+						{Name: "qwen3-8b-q4_k_m", Facts: "5.1 GB of weights, up to 2.2 GB of KV cache, 210 MB of workspace"},
+						{Name: "bge-m3-f16", Facts: "880 MB of weights, 70 MB of workspace"}}},
+				{Device: "main memory", Taken: "0 B of 58 GB are taken by models or planned for them, 58 GB are free; other programs have 4 GB",
+					Parts: []web.MemoryPart{{Kind: "other", From: 0.94, Share: 0.06, Title: "other programs: 4 GB"}}}}}
 		change(&m)
 		return m
 	}
@@ -206,7 +220,7 @@ func ofShares() []State {
 	read := func(change func(*web.SharedChat)) web.SharedChat {
 		c := web.SharedChat{Token: "abc", Title: "A story about a fox", Live: true, Ends: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Turns: []web.SharedTurn{
 			{ID: 1, You: true, At: day, Text: "Tell me a story about a fox."},
-			{ID: 2, At: day, Speaker: "guide", HTML: "<p>This is the story of Sprout.</p>", Notes: "8 tokens, 31 tok/s"}}, Keyboard: web.Keyboard{Accepts: true}}
+			{ID: 2, At: day, Speaker: "guide", HTML: "<p>This is the story of Sprout.</p>", Notes: "8 tokens, 31 tok/s"}}, WriteAccess: web.WriteAccess{Accepts: true}}
 		change(&c)
 		return c
 	}
@@ -219,7 +233,7 @@ func ofShares() []State {
 		{Name: "share-temporary", Component: web.SharePage(share(func(s *web.Sharing) { s.Shares, s.Temporary = nil, true }))},
 		{Name: "reader", Component: web.SharedPage(read(func(*web.SharedChat) {}))},
 		{Name: "reader-live", Component: web.SharedPage(read(func(c *web.SharedChat) { c.Turns[1].Running, c.Turns[1].Text, c.Turns[1].Notes = true, "He lived", "" }))},
-		{Name: "reader-writes", Component: web.SharedPage(read(func(c *web.SharedChat) { c.Keyboard.State, c.Keyboard.Name = "writes", "Wanda" }))},
-		{Name: "reader-form", Component: web.WritePage(web.WriteForm{Token: "abc", Title: "A story about a fox", Keyboard: web.Keyboard{Accepts: true}, Problem: "The name is missing."})},
+		{Name: "reader-writes", Component: web.SharedPage(read(func(c *web.SharedChat) { c.WriteAccess.State, c.WriteAccess.Name = "writes", "Wanda" }))},
+		{Name: "reader-form", Component: web.WritePage(web.WriteForm{Token: "abc", Title: "A story about a fox", WriteAccess: web.WriteAccess{Accepts: true}, Problem: "The name is missing."})},
 	}
 }

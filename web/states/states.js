@@ -20,7 +20,7 @@ const token = ([text, p, rank, entropy], i) => ({ id: 300 + i, text, known: true
 const tokens = words.map(token)
 const prompt = ['<|im_start|>', 'user', '\n', 'Tell', ' me', ' a', ' story', ' about', ' a', ' fox', '.', '<|im_end|>', '\n', '<|im_start|>', 'assistant', '\n'].map((text, i) => i ? { id: i, text, known: true, p: [0.95, 0.6, 0.3, 0.1, 0.02, 0.001][i % 6], rank: i, entropy: i / 4 } : { id: 0, text, p: 0, rank: 0, entropy: 0 })
 const compare = (list, first) => list.map((t, i) => i + first ? { ...t, compared: { kl: [0.0004, 0.004, 0.02, 0.1, 0.4, 1.6][(i + first) % 6], p: t.p / 2, rank: t.rank + 1 } } : t)
-const alternatives = [' a', ' the', ' quick', ' little', ' red', ' clever', ' small', ' brave', ' old', ' hungry'].map((text, i) => ({ id: 305 + i, text, p: 0.4 / 2 ** i }))
+const alternatives = [' a', ' the', ' quick', ' little', ' red', ' clever', ' small', ' brave', ' old', ' hungry'].map((text, i) => ({ id: 405 + i, text, p: 0.4 / 2 ** i }))
 const detail = (t, total) => ({ ...t, total, bytes: bytesOf(t.text), alternatives: [{ id: t.id, text: t.text, p: t.p }, ...alternatives].sort((a, b) => b.p - a.p) })
 const stages = {
   source: 'stored', drawn: { of: 4096, u: 0.8114, from: 0.7421, to: 0.8533 },
@@ -105,9 +105,9 @@ const messages = {
   'question-file': [question({ text: 'What is it?\n\nFile add.go:\n```go\nfunc add(a, b int) int {\n\treturn a + b\n}\n```' }), answer()],
 }
 for (const state of ['running', 'equal', 'differs', 'stopped', 'failed']) messages[`replay-${state}`] = [question(), answer()]
-for (const state of ['tokens', 'tokens-hints', 'tokens-entropy', 'tokens-candidates', 'tokens-judged', 'tokens-stored', 'microscope', 'microscope-reason', 'scoring', 'scoring-failed', 'prompt-scored', 'models-compared', 'models-compare', 'branches']) messages[state] = [question(), answer()]
+for (const state of ['tokens', 'tokens-hints', 'tokens-entropy', 'tokens-candidates', 'tokens-judged', 'tokens-stored', 'microscope', 'microscope-reason', 'answer-judged', 'tokens-forked', 'scoring', 'scoring-failed', 'prompt-scored', 'models-compared', 'models-compare', 'branches']) messages[state] = [question(), answer()]
 
-const [{ Chat }, { Tokens }, { Tree }] = await Promise.all(['chat.js', 'tokens.js', 'tree.js'].map(file => import(base + file)))
+const [{ Chat }, { Tokens }, { Tree }, { Judge }] = await Promise.all(['chat.js', 'tokens.js', 'tree.js', 'judge.js'].map(file => import(base + file)))
 localStorage[name === 'tokens-hints' ? 'removeItem' : 'setItem']('m40.hints', 'done')
 const chat = new Chat(() => '/c/one')
 chat.show({ title: 'A story about a fox', messages: messages[name] })
@@ -116,7 +116,8 @@ for (const img of document.querySelectorAll('.pics img')) { // there is no serve
 }
 $('#empty')?.setAttribute('hidden', '')
 const shown = chat.last
-const view = new Tokens({ chat: () => 'one', inspect() {}, fork() {}, failed() {} })
+const view = new Tokens({ chat: () => 'one', inspect() {}, fork() {}, opened() {}, closed() {}, biases: () => ({ of: () => 0 }), bans: () => false, failed() {} })
+const judge = new Judge({ chat: () => 'one', shown: () => [shown], view: answer => view.views.get(answer) })
 const until = async what => { for (let i = 0; !what() && i < 200; i++) await new Promise(done => setTimeout(done, 10)) }
 const click = q => $(q).click()
 const look = async by => {
@@ -141,12 +142,14 @@ await {
   'tokens-hints': async () => { await look(); await open(9); await until(() => $('.hints [data-done]')) },
   'tokens-entropy': () => look('entropy'),
   'tokens-candidates': async () => { await look(); await open(9) },
-  'tokens-judged': async () => { await look(); view.judge(settings); await until(() => $('.tok.gone')) },
-  'tokens-stored': async () => { await look(); $('.kept').open = true; await until(() => $('[data-kept-sum]').textContent) },
+  'answer-judged': async () => { judge.moved(settings); await until(() => !$('.judged').hidden) },
+  'tokens-forked': async () => { view.forked = { at: 9 }; await view.written(shown); await until(() => $('.token .alt')) },
+  'tokens-judged': async () => { await look(); view.close(false); judge.moved(settings); await until(() => $('.tok.gone')) },
+  'tokens-stored': async () => { await look(); click('[data-more-tokens]'); $('.stored').open = true; await until(() => $('[data-stored]').textContent) },
   microscope: async () => { await look(); await view.inspect(view.views.get(shown), 9); await until(() => $('.micro .chosen')); view.pop.remove() },
   'microscope-reason': async () => { await look(); await view.inspect(view.views.get(shown), 9); await until(() => !$('.why[hidden]')); view.pop.remove() },
   scoring: async () => { await look(); click('[data-score]'); await until(() => $('[data-pass-amount]')?.textContent) },
-  'scoring-failed': async () => { await look(); click('[data-score]'); await until(() => $('.judge').textContent) },
+  'scoring-failed': async () => { await look(); click('[data-score]'); await until(() => $('.trouble').textContent) },
   'prompt-scored': async () => { await look(); click('[data-score]'); await until(() => $('.toks.prompt')) },
   'models-compare': async () => { await look(); click('[data-xray]'); await until(() => $('#against option')) },
   'models-compared': async () => {

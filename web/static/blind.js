@@ -11,6 +11,8 @@ const $ = q => document.querySelector(q)
 const form = $('#blind'), sides = [...document.querySelectorAll('.pair .cell')], votes = [...document.querySelectorAll('[data-vote]')]
 const field = name => form.elements[name]
 
+const next = $('[data-next]')
+
 let source, texts = ['', '']
 
 form.addEventListener('submit', async e => {
@@ -42,14 +44,25 @@ function name({ a, b, vote }) {
     button.disabled = Boolean(vote)
     button.setAttribute('aria-pressed', button.dataset.vote === vote)
   }
+  next.hidden = !vote
   $('[data-voted]').textContent = vote ? `A is ${a}, B is ${b}. Load the page again to see the count.` : ''
 }
+
+// The next question is for the same two.
+next.addEventListener('click', () => {
+  $('#pair').hidden = $('.vote').hidden = true
+  name({})
+  for (const button of votes) button.disabled = true // there is nothing to vote on yet: keys press them, too
+  field('text').value = ''
+  field('text').focus()
+})
 
 async function vote(side) {
   hideProblem()
   const names = await request(route('/blind/vote'), { vote: side }, showProblem)
   if (!names) return
   name(names)
+  next.focus()
   refresh()
 }
 for (const button of votes) button.addEventListener('click', () => vote(button.dataset.vote))

@@ -110,7 +110,7 @@ const heated = (p, t) => t === 1 ? p : p.complete ? new Pool(p.logits, p.count, 
 
 // run returns what each sampler gets and leaves, by name: {before, after, idle}. idle says why one that is on
 // does nothing: the likeliest token is taken anyway, or Mirostat cuts instead. after is null where the page
-// does not know, and the samplers behind that one are left out. XTC is left out too: it removes
+// does not know, and the samplers after that one are left out. XTC is left out too: it removes
 // candidates by chance, after the strips' last sampler unless the order was changed.
 export function run(pool, settings, order) {
   const steps = {}

@@ -7,7 +7,7 @@ import { codeBox, copyOf, fragment } from './html.js'
 import { lookup, reads, timeline } from './pace.js'
 import { list } from './pictures.js'
 import { showReplay } from './receipt.js'
-import { conclude, hear } from './speak.js'
+import { announce, conclude } from './speak.js'
 import { WordCounter } from './words.js'
 
 const waitShownAfter = 250 // ms of waiting before it is shown
@@ -114,6 +114,9 @@ class Answer extends Turn {
 
   get running() { return this.info.state === 'waiting' || this.info.state === 'writing' }
 
+  // thinks reports whether the model is thinking now, before the first word of the answer.
+  get thinks() { return this.running && this.reasoning !== '' && this.text === '' }
+
   // lose(true) stops the animations of a running answer, whose state is unknown while the
   // connection is lost; lose(false) starts them again.
   lose(on) {
@@ -218,14 +221,17 @@ class Answer extends Turn {
       const ahead = p.queued.position - 1
       put('data-wait', ahead === 0 ? 'Waiting, you are next' : `Waiting, ${count(ahead)} ahead of you`)
       put('data-wait-amount', `${ordinal(p.queued.position)} in the queue${p.queued.wait_s ? `, about ${roughly(1000 * p.queued.wait_s)}` : ''}`)
+      if (p.queued.for_memory) facts.push('Another model has to be unloaded first.')
       if (p.queued.wait_s) facts.push('If the answers before yours are as long as the last ones were.')
       facts.push('Your message is kept and will be answered in turn.')
     } else if (p.loading) {
-      const { done, total, model, kernels = 0, kernels_total: compiled } = p.loading
+      const { done, total, model, kernels = 0, kernels_total: compiled, left_s: left, in_place_of: unloaded } = p.loading
       share = compiled ? kernels / compiled : total ? done / total : 0
       put('data-wait', `Loading ${model}`)
+      if (unloaded) facts.push(`in place of ${unloaded}`)
       put('data-wait-amount', compiled ? `compiling kernels, ${kernels} of ${compiled}` : `${bytes(done)} of ${bytes(total)}`)
       if (!compiled && p.for_ms > 200 && done > 0) facts.push(`${bytes(1000 * done / p.for_ms)}/s`, `about ${roughly(p.for_ms * (total - done) / done)} left`)
+      else if (!compiled && left) facts.push(`about ${roughly(1000 * left)} left`)
       facts.push('Your message is kept and will be answered as soon as the model is there.')
     } else if (p.prefill) {
       const { done, total } = p.prefill
@@ -268,7 +274,7 @@ class Answer extends Turn {
     if (e.reasoning) this.think()
     if (e.text) {
       this.draw()
-      hear(e.text)
+      announce(e.text)
     }
   }
 

@@ -71,7 +71,7 @@ export function meter({ context, prompt, answer, draft, over, first, reading }) 
   const before = draft ? draft.tokens - draft.draft : prompt
   const more = draft ? draft.draft : answer
   const used = before + more, share = all ? used / all : 0
-  $('[data-context]').textContent = all ? `${count(used)} / ${count(all)}` : '–'
+  $('[data-context]').textContent = all ? `${count(used)} of ${count(all)}` : '–'
   const bar = $('[data-context-bar]')
   bar.setAttribute('aria-label', all ? `Context: ${count(used)} of ${count(all)} tokens ${draft ? 'after this' : 'used'}` : 'Context: size not known yet')
   bar.classList.toggle('near', share > 0.8 && share < 1)
@@ -79,7 +79,6 @@ export function meter({ context, prompt, answer, draft, over, first, reading }) 
   $('[data-context-prompt]').setAttribute('width', percent(all ? before / all : 0))
   $('[data-context-answer]').setAttribute('x', percent(all ? before / all : 0))
   $('[data-context-answer]').setAttribute('width', percent(all ? Math.min(more, all) / all : 0))
-  $('[data-context-legend]').hidden = used === 0
   $('[data-context-prompt-label]').textContent = draft ? 'history' : 'prompt'
   $('[data-context-answer-label]').textContent = draft ? 'draft' : 'last answer'
   $('[data-context-prompt-n]').textContent = count(before)

@@ -6,6 +6,10 @@
     if (kept === 'light' || kept === 'dark') document.documentElement.dataset.theme = kept
     const size = localStorage.getItem('m40.text')
     if (size) document.documentElement.dataset.text = size
+    for (const name of ['rail', 'insp', 'code']) {
+      const value = localStorage.getItem(`m40.${name}`)
+      if (value) document.documentElement.dataset[name] = value
+    }
   } catch { /* storage is off: the system's preference applies */ }
 
   // A form without an address is for the page's modules. Sent before they have run, which is before DOMContentLoaded, it

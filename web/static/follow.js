@@ -2,7 +2,7 @@
 // frames of its stream.
 import { copy } from './copy.js'
 import { fragment } from './html.js'
-import { conclude, hear } from './speak.js'
+import { announce, conclude } from './speak.js'
 import './toggle.js'
 import { showRunning, showWriting, writing } from './write.js'
 
@@ -71,7 +71,7 @@ const take = {
       const node = tail(el)
       if (!node.firstChild) node.append('')
       node.firstChild.appendData(text)
-      hear(text)
+      announce(text)
     }
     figures.textContent = `${rate ? `${rate.toFixed(1)} tok/s · ` : ''}${tokens} ${tokens === 1 ? 'token' : 'tokens'}`
   },

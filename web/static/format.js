@@ -38,3 +38,6 @@ export function bytes(n) {
 export const clock = ms => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
 
 export const percent = share => `${Math.min(100, Math.max(0, 100 * share)).toFixed(2)}%`
+
+// visible returns the text of a token with its white space made visible.
+export const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'

@@ -37,6 +37,7 @@ export function replaceChanged(shown, newer) {
 export function codeBox(language) {
   const box = copyOf('t-code')
   box.querySelector('header span').textContent = language || 'text'
+  box.querySelector('[data-wrap]').setAttribute('aria-pressed', document.documentElement.dataset.code !== 'scroll')
   box.querySelector('pre').setAttribute('aria-label', `Code, ${language || 'text'}`)
   return [box, box.querySelector('code')]
 }

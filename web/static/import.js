@@ -1,4 +1,4 @@
-// Imports files of exported chats.
+// Imports files of exported chats, of this program or of others.
 import { route } from './base.js'
 import { request } from './request.js'
 
@@ -7,7 +7,7 @@ export function choose() {
   const input = document.createElement('input')
   input.type = 'file'
   input.multiple = true
-  input.accept = '.json,application/json'
+  input.accept = '.json,.zip,application/json,application/zip'
   return new Promise(resolve => {
     input.addEventListener('change', () => resolve([...input.files]))
     input.addEventListener('cancel', () => resolve([]))

@@ -17,7 +17,8 @@ export function place(menu, button, side = 'left') {
   menu.style.top = `${Math.max(gap, top)}px`
 }
 
-// hang positions a popover whenever one of its buttons opens it, and calls opened(button).
+// hang positions a popover whenever one of its buttons opens it, and calls opened(button). It returns what opens it at
+// another button.
 export function hang(menu, opened = () => {}) {
   let opener = null
   document.addEventListener('click', e => { opener = e.target.closest?.(`[popovertarget="${menu.id}"]`) ?? opener }, { capture: true })
@@ -27,6 +28,10 @@ export function hang(menu, opened = () => {}) {
   menu.addEventListener('toggle', e => { // it has no size before
     if (e.newState === 'closed') return
     place(menu, opener)
-    ;[...menu.querySelectorAll('.item:not(:disabled)')].find(item => item.checkVisibility())?.focus()
+    ;(menu.querySelector('[data-first]') ?? [...menu.querySelectorAll('.item:not(:disabled)')].find(item => item.checkVisibility()))?.focus()
   })
+  return button => {
+    opener = button
+    menu.showPopover()
+  }
 }

@@ -1,6 +1,7 @@
 // The sampler microscope: what each stage of the sampler chain did when a token was drawn.
-import { count, percent } from './format.js'
+import { count, percent, visible } from './format.js'
 import { copyOf } from './html.js'
+import { isAbout, Looked } from './looked.js'
 import { request } from './request.js'
 
 const svg = name => document.createElementNS('http://www.w3.org/2000/svg', name)
@@ -44,16 +45,18 @@ const massOf = stage => stage.moves ? bar(['keep', 1]) : bar(['keep', 1 - stage.
 const walking = 250 // ms
 
 export class Microscope {
-  // on: {address(view, at), walk(way), closed(), visible(text)}
+  // on: {address(view, at), sight(view, at), walk(way), closed(), buttons: the element that gives the token a bias}
   constructor(on) {
     this.on = on
     this.el = copyOf('t-microscope')
     for (const button of this.el.querySelectorAll('[data-walk]')) button.addEventListener('click', () => on.walk(Number(button.dataset.walk)))
+    this.find('.micro-scroll').before(on.buttons)
     this.find('[data-close-micro]').addEventListener('click', () => {
       this.close()
       on.closed()
     })
     this.find('[data-ask]').addEventListener('click', () => this.ask())
+    this.find('[data-look]').addEventListener('click', () => this.look())
   }
 
   find(q) { return this.el.querySelector(q) }
@@ -62,7 +65,24 @@ export class Microscope {
 
   close() {
     this.at = -1
+    this.looked?.cancel()
     this.el.remove()
+  }
+
+  // look shows where the answer looked in place of the stages, or the stages again.
+  look() {
+    this.looked ??= new Looked({ address: this.on.sight, shown: () => this.uncover() })
+    const shows = !this.looked.el.isConnected
+    this.find('[data-look]').setAttribute('aria-pressed', shows)
+    this.find('h2').textContent = shows ? 'Where it looked' : 'Sampler microscope'
+    if (shows) {
+      this.el.append(this.looked.el)
+      this.looked.show(this.view, this.at)
+    } else {
+      this.looked.cancel()
+      this.looked.el.remove()
+    }
+    this.uncover()
   }
 
   // show shows the stages of a token.
@@ -70,7 +90,11 @@ export class Microscope {
     Object.assign(this, { view, at })
     if (!this.open) document.querySelector('#composer').before(this.el)
     this.uncover()
-    this.find('[data-at]').textContent = `${this.on.visible(view.tokens[at].text)} · ${count(at + 1)}`
+    const about = isAbout(view.answer), looks = this.looked?.el.isConnected
+    this.find('[data-look]').hidden = !about
+    if (looks && about) this.looked.show(view, at)
+    else if (looks) this.look()
+    this.find('[data-at]').textContent = `${visible(view.tokens[at].text)} · ${count(at + 1)}`
     const stages = await request(this.on.address(view, at), null, e => this.explain(e.message))
     if (!stages || this.view !== view || this.at !== at) return
     this.fill(stages)
@@ -133,7 +157,7 @@ export class Microscope {
   row(t, chosen, notDrawn) {
     const row = element('tr'), name = element('th')
     name.scope = 'row'
-    name.append(element('code', this.on.visible(t.text)))
+    name.append(element('code', visible(t.text)))
     row.append(name)
     row.classList.toggle('chosen', chosen)
     if (chosen) name.append(element('span', notDrawn ? ' (this token)' : ' (drawn)', 'vh'))

@@ -1,4 +1,4 @@
-// The entropy minimap beside the scroll bar: where in the answers whose tokens are shown the model was unsure.
+// The entropy minimap next to the scroll bar: where in the answers whose tokens are shown the model was unsure.
 const svg = name => document.createElementNS('http://www.w3.org/2000/svg', name)
 
 // unsure is the entropy in bits from which on a line has a bar; bounds are those of the colours.

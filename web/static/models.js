@@ -10,7 +10,7 @@ import './toggle.js'
 
 const $ = q => document.querySelector(q)
 const part = (root, name) => root.querySelector(`[data-part="${name}"]`)
-const live = ['summary', 'side', 'downloads', 'list', 'setup']
+const live = ['summary', 'side', 'downloads', 'memory', 'list', 'setup']
 const all = [...live, 'problem', 'details']
 
 // swap fetches the page and replaces the parts of this one that differ. parts returns their names; it is called when the page has arrived.

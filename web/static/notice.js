@@ -36,6 +36,7 @@ function hide() {
   after = null
 }
 
+bar.querySelector('[data-close-undo]').addEventListener('click', dismiss)
 button.addEventListener('click', () => {
   hide()
   act()

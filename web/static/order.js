@@ -1,3 +1,12 @@
+// chainOf returns the value of the setting for the active stages in their order: empty is the default order.
+export const chainOf = (on, usual) => String(on) === String(usual) ? [] : on
+
+// isChain reports whether a list can be the value: known stages, none of them twice.
+export const isChain = (list, usual) => Array.isArray(list) && list.every(name => usual.includes(name)) && new Set(list).size === list.length
+
+// summary says how a chain differs from the default order.
+export const summary = (on, usual) => chainOf(on, usual).length === 0 ? 'default' : on.length < usual.length ? `${on.length} of ${usual.length} on` : 'changed'
+
 // The setting for the order of the sampler chain. It has the interface of Param. Its value is the
 // list of the active stages; an empty list is the default order.
 export class Order {
@@ -22,7 +31,7 @@ export class Order {
 
   get on() { return this.stages.filter(row => this.box(row).checked).map(row => row.dataset.stage) }
 
-  get value() { return String(this.on) === String(this.usual) ? [] : this.on }
+  get value() { return chainOf(this.on, this.usual) }
 
   get modified() { return String(this.value) !== String(this.preset) }
 
@@ -34,7 +43,7 @@ export class Order {
 
   word(list) { return list.length ? list.map(name => this.labels[name]).join(', ') : 'default' }
 
-  accepts(list) { return Array.isArray(list) && list.every(name => name in this.labels) && new Set(list).size === list.length }
+  accepts(list) { return isChain(list, this.usual) }
 
   // set shows the stages of the list first, then the others, which are off.
   set(list) {
@@ -67,6 +76,7 @@ export class Order {
   replace(replaced) {
     this.replaced = replaced
     this.el.querySelector('[data-replaced]').hidden = !replaced
+    this.el.querySelector('[data-usual]').classList.toggle('behind', replaced)
     this.draw()
   }
 
@@ -87,7 +97,7 @@ export class Order {
       row.querySelector('[data-move=down]').disabled = this.lacking || replaced || i === this.usual.length - 1
       this.box(row).disabled = this.lacking || replaced || (on.length === 1 && on[0] === row.dataset.stage) // the last active stage, as an empty chain means the default
     }
-    this.keep.textContent = this.value.length === 0 ? 'default' : on.length < this.usual.length ? `${on.length} of ${this.usual.length} on` : 'changed'
+    this.keep.textContent = summary(on, this.usual)
     this.el.classList.toggle('mod', this.modified)
   }
 

@@ -4,19 +4,10 @@
 import { notify, withdraw } from './notice.js'
 import { Params } from './params.js'
 import { Presets, own } from './presets.js'
+import { recallObject, remember } from './storage.js'
 
 const storage = 'm40.settings'
 const pause = 300 // ms between the last change and sending it
-
-// recalled returns the object stored under key in this browser, or {} if there is none.
-export function recalled(key) {
-  try {
-    const kept = JSON.parse(localStorage.getItem(key))
-    return kept instanceof Object ? kept : {}
-  } catch {
-    return {}
-  }
-}
 
 export class Panel {
   // on: {system(), setSystem(text), address(preset), keep(fields), unpinned(), moved(settings), failed(error)}.
@@ -26,7 +17,7 @@ export class Panel {
     this.dirty = false // there are unsent changes
     this.sent = 0 // number of changes sent and not acknowledged
     this.ours = 0 // seq of the event of our last acknowledged change
-    this.heard = null // the last panel event, while changes of this page are not acknowledged
+    this.pending = null // the last panel event, while changes of this page are not acknowledged
     this.params = new Params({ changed: person => this.changed(person) })
     this.presets = new Presets({
       params: this.params,
@@ -45,12 +36,13 @@ export class Panel {
   fresh() {
     this.params.show({})
     this.presets.pristine = true
-    this.presets.choose(recalled(storage).preset, true)
+    this.presets.choose(recallObject(storage).preset, true)
+    this.settle()
   }
 
   // show shows the settings of a snapshot, unless this page has unsent changes; it sends those.
   show(chat) {
-    this.heard = null
+    this.pending = null
     this.ours = 0
     if (this.dirty) {
       this.flush()
@@ -64,15 +56,26 @@ export class Panel {
     this.params.show(settings)
     this.on.setSystem(system ?? '')
     this.presets.choose(preset)
+    this.settle()
     if (this.presets.missing) this.presets.load() // the preset may be newer than the list
+  }
+
+  // settle makes what the panel shows that to which back() returns.
+  settle() { this.settled = { settings: this.params.values(), preset: this.presets.id } }
+
+  // back returns to what was settled.
+  back() {
+    this.params.show(this.settled.settings)
+    this.presets.choose(this.settled.preset)
+    this.changed(true)
   }
 
   // follow applies a panel event if another page caused it. The server also sends the events of our
   // own changes; their acknowledgements have the seq of the event.
-  follow(event = this.heard) {
-    this.heard = event?.settings ? event : null
-    if (!this.heard || this.sent > 0) return
-    this.heard = null
+  follow(event = this.pending) {
+    this.pending = event?.settings ? event : null
+    if (!this.pending || this.sent > 0) return
+    this.pending = null
     if (event.seq > this.ours && !this.dirty) this.put(event)
   }
 
@@ -106,10 +109,7 @@ export class Panel {
   // remember stores the preset, unless it is the loaded model's own: the next chat may be with another
   // model.
   remember() {
-    try {
-      if (this.presets.id === own) localStorage.removeItem(storage)
-      else localStorage.setItem(storage, JSON.stringify({ preset: this.presets.id }))
-    } catch { /* storage is off: the preset lasts as long as the page */ }
+    remember(storage, this.presets.id === own ? '' : JSON.stringify({ preset: this.presets.id }))
   }
 
   // flush sends the unsent changes, if all fields are valid.

@@ -1,11 +1,20 @@
 // The settings of an answer: sliders with number fields, switches and choices. Each has a value and
 // the value of the preset with which it is compared.
-import { roughly } from './format.js'
+import { plural, roughly } from './format.js'
+import { Biases } from './biases.js'
 import { Order } from './order.js'
+import { OutputFormat } from './output.js'
 import { Strips } from './strips.js'
 import { TextList } from './textlist.js'
 
 const parse = text => text.trim() === '' ? NaN : Number(text.trim().replace(',', '.'))
+
+// complain shows an error of a setting in the place of its sentence, so that nothing moves.
+function complain({ el, error }, text) {
+  error.textContent = text
+  error.hidden = !text
+  el.querySelector('.say > .about')?.classList.toggle('behind', Boolean(text))
+}
 
 class Param {
   constructor(el, changed) {
@@ -111,8 +120,7 @@ class Param {
   }
 
   complain(text) {
-    this.error.textContent = text
-    this.error.hidden = !text
+    complain(this, text)
     if (text) this.field.setAttribute('aria-invalid', 'true')
     else this.field.removeAttribute('aria-invalid')
   }
@@ -176,10 +184,7 @@ class Switch {
     this.changed()
   }
 
-  complain(text) {
-    this.error.textContent = text
-    this.error.hidden = !text
-  }
+  complain(text) { complain(this, text) }
 }
 
 // Choice is a setting with a few possible words; '' leaves the decision to the model.
@@ -234,6 +239,7 @@ class Tools extends Choice {
       this.wrong = error.message
     }
     this.complain(this.wrong)
+    this.count = this.wrong ? 0 : list.length
     this.keep.textContent = this.wrong ? '' : list.length || 'none'
     super.refresh()
   }
@@ -245,7 +251,7 @@ class Tools extends Choice {
   }
 }
 
-const kinds = { slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order, json: Tools }
+const kinds = { biases: Biases, slider: Param, switch: Switch, choice: Choice, texts: TextList, order: Order, output: OutputFormat, json: Tools }
 
 export class Params {
   // on: {changed(person)}; person is true if the user changed a value, false if show did
@@ -348,6 +354,10 @@ export class Params {
     note.hidden = !lacks
     note.textContent = lacks?.why ?? ''
     for (const p of this.list) {
+      if (p.lack) {
+        p.lack(lacks)
+        continue
+      }
       p.lacking = Boolean(lacks?.settings.includes(p.key))
       p.el.classList.toggle('lacking', p.lacking)
       if (p.lacking) p.el.setAttribute('aria-describedby', note.id)
@@ -369,7 +379,7 @@ export class Params {
   speed(tokensPerSecond) {
     const limit = this.byKey.max_tokens
     this.rate = tokensPerSecond
-    document.getElementById('budget').hidden = !this.rate
+    document.getElementById('n-budget').disabled = !this.rate
     limit.note(limit.value > 0 && this.rate ? `up to ≈ ${roughly(1000 * limit.value / this.rate)}` : '')
   }
 
@@ -386,7 +396,10 @@ export class Params {
     return p?.field ?? (this.seedField.getAttribute('aria-invalid') === 'true' ? this.seedField : null)
   }
 
-  unfold(p) { if (this.more.contains(p.el)) this.more.open = true }
+  unfold(p) {
+    const fold = p.el.closest('details')
+    if (fold) fold.open = true
+  }
 
   // refuse shows the server's error at the field of a setting and returns the field.
   refuse(key, message) {
@@ -398,15 +411,20 @@ export class Params {
     return p?.field ?? (key === 'seed' ? this.seedField : null)
   }
 
-  // depend hides settings that have no effect because another one is off, and disables settings
-  // that mirostat replaces.
+  // depend dims settings that have no effect because another one is off, and disables settings
+  // that mirostat replaces. None is hidden, so that nothing moves.
   depend() {
     const mirostat = this.byKey.mirostat.value !== 0
     for (const p of this.list) {
       const of = p.el.dataset.of
-      if (of) p.el.hidden = this.byKey[of].value === 0 && !p.modified
+      if (of) p.el.classList.toggle('idle', this.byKey[of].value === 0)
       if (p.el.hasAttribute('data-cuts') && Boolean(p.replaced) !== mirostat) p.replace(mirostat)
     }
+  }
+
+  // tell shows the value of a folded section in its summary: what of the list there is.
+  tell(section, list) {
+    document.querySelector(`[data-value-of="${section}"]`).textContent = list.filter(Boolean).join(', ') || 'none'
   }
 
   changed(person = true) {
@@ -414,6 +432,10 @@ export class Params {
     this.depend()
     const folded = this.list.filter(p => p.modified && this.more.contains(p.el)).length
     this.moreNote.textContent = folded ? `${folded} modified` : ''
+    this.tell('output', [this.byKey.output_format.word({ type: this.byKey.output_format.type })])
+    this.tell('tools', [this.byKey.tools.count, this.byKey.must_call.value && 'must call'])
+    const { stop, banned_strings: banned, token_biases: biased } = this.byKey
+    this.tell('texts', [stop.value.length && plural(stop.value.length, 'stop'), banned.value.length && `${banned.value.length} banned`, biased.value.length && `${biased.value.length} biased`])
     if (this.rate) this.speed(this.rate)
     this.strips.draw()
     this.on.changed(person)

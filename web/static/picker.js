@@ -98,7 +98,29 @@ export class Picker {
 
   setEngine(engine) {
     this.engine = engine
+    this.mark()
     this.show()
+  }
+
+  // memory has the state of each model in memory by its name: loading, loaded, in use.
+  get memory() { return new Map((this.engine.loaded ?? '').split('\n').filter(Boolean).map(line => line.split('\t').reverse())) }
+
+  // mark says in the menu which models are in memory.
+  mark() {
+    const memory = this.memory
+    for (const b of this.buttons.filter(b => !b.dataset.where)) {
+      const state = memory.get(b.value) ?? b.dataset.idle, chip = b.querySelector('[data-memory]')
+      if ((chip?.textContent ?? '') === state) continue
+      chip?.remove()
+      if (!state) continue
+      const fresh = document.createElement('span')
+      fresh.className = state === 'in use' ? 'chip accent' : 'chip'
+      fresh.dataset.memory = ''
+      const dot = { 'in use': 'live', loaded: 'ok', loading: 'busy' }[state]
+      if (dot) fresh.append(Object.assign(document.createElement('span'), { className: `dot ${dot}` }))
+      fresh.append(state)
+      b.querySelector('.grow').after(fresh)
+    }
   }
 
   show() {
@@ -108,9 +130,11 @@ export class Picker {
     for (const el of $$('[data-model-gone]')) el.hidden = !this.missing
     for (const el of $$('[data-notice]')) el.hidden = other || !this.engine.notice || el.dataset.closed === this.engine.notice // it is about the loaded model
     for (const el of $$('[data-chosen-name]')) el.textContent = this.who
-    const where = this.where
-    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : 'loads with the next message'
-    for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : 'It is loaded when the first message is sent.'
+    const where = this.where, state = this.memory.get(this.name)
+    const note = { loaded: 'loaded', 'in use': 'loaded', loading: 'is being loaded' }[state] ?? 'loads with the next message'
+    for (const el of $$('[data-chosen-note]')) el.textContent = this.missing ? 'not on this machine' : where ? `at ${where}` : note
+    for (const el of $$('[data-chosen-dot]')) el.classList.toggle('ok', note === 'loaded')
+    for (const el of $$('[data-chosen-loads]')) el.textContent = where ? `It runs at ${where}.` : note === 'loaded' ? 'It is in memory.' : 'It is loaded when the first message is sent.'
     for (const el of $$('[data-chosen-good]')) el.textContent = this.button?.dataset.good ?? ''
     for (const el of $$('[data-here]')) el.hidden = where !== ''
     for (const el of $$('[data-there]')) el.hidden = where === ''
@@ -131,6 +155,7 @@ export class Picker {
     await released()
     this.menu.querySelector('form').replaceChildren(...form.children)
     delete this.menu.dataset.unread
+    this.mark()
     this.show()
   }
 }

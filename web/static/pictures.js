@@ -13,7 +13,10 @@ export function fitted({ width, height }, many) {
   return { width: Math.max(1, Math.round(scale * width)), height: Math.max(1, Math.round(scale * height)) }
 }
 
-const sizeOf = ({ width, height }) => `${count(width)} × ${count(height)} pixels`
+const sizeOf = ({ width, height, detail }) => `${count(width)} × ${count(height)} pixels${detail ? `, read in ${detail} detail` : ''}`
+
+// nameOf is what a message calls a picture: see attached.Name.
+export const nameOf = ({ hash, detail }) => detail ? `${hash}:${detail}` : hash
 
 // list returns the element with the pictures of a message, whose files are under an address.
 export function list(address, pictures) {
@@ -51,10 +54,18 @@ const isPicture = file => /^image\/(?!svg)/.test(file.type) || !file.type && /\.
 export class Draft {
   constructor(on) {
     this.on = on
+    this.detail = '' // in which the model reads them: low, medium, or all
+    this.choices = [] // {low, medium, full}: how many tokens each has in each detail, if that is known
     this.list = [] // {file, name, size, progress, uploaded; of one that is uploaded: hash, width, height}
     const { most, bytes: limit } = $('#attached').dataset
     this.most = Number(most)
     this.limit = Number(limit)
+    $('#detail').addEventListener('click', e => {
+      const button = e.target.closest('[data-detail]')
+      if (!button) return
+      this.detail = button.dataset.detail
+      this.on.changed()
+    })
   }
 
   // takes reports whether a file is meant as a picture.
@@ -96,7 +107,23 @@ export class Draft {
   // ready resolves when all are uploaded, or refused.
   async ready() { await Promise.all(this.list.map(p => p.uploaded)) }
 
-  get hashes() { return this.list.filter(p => p.hash).map(p => p.hash) }
+  get names() { return this.list.filter(p => p.hash).map(({ hash }) => nameOf({ hash, detail: this.detail })) }
+
+  // counted sets how many tokens the pictures have in each detail.
+  counted(choices = []) { this.choices = choices }
+
+  // showDetail shows the details, if they are known and not all the same.
+  showDetail() {
+    const all = name => this.choices.reduce((sum, c) => sum + c[name || 'full'], 0)
+    const group = $('#detail')
+    group.hidden = !this.choices.length || this.choices.length !== this.list.length || all('low') === all('')
+    for (const button of group.querySelectorAll('[data-detail]')) {
+      const tokens = all(button.dataset.detail)
+      button.setAttribute('aria-pressed', String(button.dataset.detail === this.detail))
+      button.title = `${count(tokens)} tokens`
+      button.querySelector('.num').textContent = count(tokens)
+    }
+  }
 
   // again uploads all anew: the server does not have them any more.
   async again() {

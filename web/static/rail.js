@@ -55,13 +55,102 @@ export class Rail {
       this.show(button, { id: this.on.current(), ...state(button) })
     })
     const folder = this.menu.querySelector('details')
-    folder.addEventListener('toggle', () => { if (folder.open) folder.querySelector('[name=folder]').focus() })
+    folder.addEventListener('toggle', () => {
+      if (!folder.open) return
+      this.listFolders(folder)
+      const first = folder.querySelector('.folders .item') ?? folder.querySelector('[name=folder]')
+      first.focus()
+    })
+    folder.addEventListener('click', e => {
+      const item = e.target.closest('.folders .item')
+      if (!item) return
+      folder.querySelector('[name=folder]').value = item.dataset.to
+      folder.querySelector('form').requestSubmit()
+    })
+    this.drags()
+  }
+
+  // listFolders offers the folders that there are as items of the menu.
+  listFolders(details) {
+    const box = details.querySelector('.folders'), { folder } = this.chat
+    const names = [...$('#folders').options].map(o => o.value).filter(name => name !== folder)
+    box.replaceChildren(...[...names, ...folder ? [''] : []].map(name => {
+      const item = document.createElement('button'), text = document.createElement('span')
+      item.type = 'button'
+      item.className = 'item'
+      item.dataset.to = name
+      text.className = 'cut-text'
+      text.dir = 'auto'
+      text.textContent = name || `Out of “${folder}”`
+      item.append(text)
+      return item
+    }))
+    box.hidden = !box.firstChild
+  }
+
+  // drags lets a chat be dropped on a folder, on a chat in one, or on what takes it out of its folder. Touch and keys have
+  // the menu.
+  drags() {
+    let chat = null // that is dragged
+    const mark = to => { for (const el of this.el.querySelectorAll('[data-over]')) if (el !== to) delete el.dataset.over }
+    const target = e => {
+      const to = chat && e.target.closest('.rail-list h2[data-folder], .rail-drop, .conv-row')
+      const folder = to?.dataset.folder ?? ''
+      return to && folder !== chat.folder ? { to, folder } : null
+    }
+    this.el.addEventListener('dragstart', e => {
+      const row = e.target.closest?.('.conv-row')
+      if (!row || row.matches('.renaming')) return
+      chat = { id: row.dataset.conv, ...state(row) }
+      setTimeout(() => { // what changes at once ends the drag in Chromium
+        if (!chat) return
+        row.dataset.dragged = ''
+        if (chat.folder) this.dropOut(chat.folder)
+      })
+    })
+    this.el.addEventListener('dragover', e => {
+      const at = target(e)
+      mark(at?.to)
+      if (!at) return
+      e.preventDefault()
+      at.to.dataset.over = ''
+    })
+    this.el.addEventListener('dragleave', e => { if (!this.el.contains(e.relatedTarget)) mark() })
+    this.el.addEventListener('drop', e => {
+      const at = target(e)
+      if (!at) return
+      e.preventDefault()
+      this.moveTo(chat, at.folder)
+    })
+    this.el.addEventListener('dragend', () => {
+      chat = null
+      mark()
+      for (const el of this.el.querySelectorAll('[data-dragged]')) delete el.dataset.dragged
+      this.el.querySelector('.rail-drop')?.remove()
+      if (this.stale) this.load()
+    })
+  }
+
+  // dropOut shows where a chat is dropped to take it out of its folder.
+  dropOut(folder) {
+    const zone = document.createElement('p')
+    zone.className = 'rail-drop'
+    zone.textContent = `Out of “${folder}”`
+    this.el.querySelector('.rail-list').prepend(zone)
+  }
+
+  // moveTo moves a chat into a folder, or out of its own if folder is empty, and offers to undo that.
+  async moveTo({ id, folder: from }, folder, undone = false) {
+    if (!await this.post(route(`/c/${id}/move`), { folder })) return
+    if (id === this.on.current()) this.mark({ ...state($('[data-chat-menu]')), folder })
+    if (!undone) notify(folder ? `Moved to “${folder}”` : `Moved out of “${from}”`, { does: () => this.moveTo({ id, folder }, from, true) })
+    this.load()
   }
 
   get open() { return this.menu.matches(':popover-open') }
 
   // busy: the list must stay as it is; a click on a row that has been replaced since it was pressed is lost.
-  get busy() { return this.open || pressed() || this.el.querySelector('.renaming') }
+  get busy() { return this.open || pressed() || this.el.querySelector('.renaming, [data-dragged]') }
 
   // postpone fetches the list again when it may change.
   async postpone() {
@@ -323,10 +412,25 @@ export class Rail {
     }
     if (done.length === 0) return
     const [first] = done
-    const what = done.length > 1 ? `Imported ${count(done.length)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
+    const chats = done.reduce((sum, made) => sum + (made.chats ?? 1), 0)
+    const what = chats > 1 ? `Imported ${count(chats)} chats` : `Imported “${first.title}”, ${first.messages === 1 ? '1 message' : `${count(first.messages)} messages`}`
     notify(what, { label: 'Open', does: () => location.assign(route(`/c/${first.chat}`)) })
+    const left = done.flatMap(made => made.left_out ?? [])
+    if (left.length) this.reportLeftOut(what, left)
     this.view = ''
     this.search.value = ''
     this.load()
+  }
+
+  // reportLeftOut shows what of the imported files was not imported.
+  reportLeftOut(what, left) {
+    const dialog = $('#imported')
+    dialog.querySelector('[data-what]').textContent = `${what}. These parts of the files were left out:`
+    dialog.querySelector('ul').replaceChildren(...left.map(text => {
+      const item = document.createElement('li')
+      item.textContent = text
+      return item
+    }))
+    dialog.showModal()
   }
 }

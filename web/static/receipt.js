@@ -10,14 +10,14 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), last(answer), past(answer), use(answer), edit(answer), fork(answer), tree(), share(answer), sheet(answer), replay(answer), failed(error)}
+// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), last(answer), past(answer), use(answer), edit(answer), fork(answer), remove(button), tree(), share(answer), sheet(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
   hang(menu, button => {
     opener = button
     answer = on.at(button)
-    for (const item of menu.querySelectorAll('[data-replay], [data-edit]')) item.disabled = on.busy()
+    for (const item of menu.querySelectorAll('[data-replay], [data-edit], [data-delete]')) item.disabled = on.busy()
     for (const name of ['[data-edit]', '[data-fork]']) menu.querySelector(name).hidden = answer.el.querySelector(`.foot ${name}`).checkVisibility() // the row has room for it
     const past = menu.querySelector('[data-past-end]')
     past.hidden = !answer.pastEnd || on.busy() || !on.last(answer)
@@ -32,6 +32,7 @@ export function answerMenu(on) {
     if (item.matches('[data-edit]')) on.edit(answer)
     else if (item.matches('[data-sheet]')) on.sheet(answer)
     else if (item.matches('[data-fork]')) on.fork(answer)
+    else if (item.matches('[data-delete]')) on.remove(opener)
     else if (item.matches('[data-branches]')) on.tree()
     else if (item.matches('[data-share-from]')) on.share(answer)
     else if (item.matches('[data-past-end]')) on.past(answer)

@@ -1,6 +1,6 @@
 // Scoring: one pass of the model over the prompt of an answer, or of two models over prompt and answer.
 import { route } from './base.js'
-import { bytes, count, percent } from './format.js'
+import { bytes, count, ordinal, percent, roughly } from './format.js'
 import { copyOf } from './html.js'
 import { start } from './request.js'
 import { List } from './tokens.js'
@@ -23,8 +23,8 @@ class Prompt extends List {
 
 // passOf describes a line of progress: [what, how far, share].
 function passOf({ queued, loading, prefill }, against) {
-  if (queued) return ['Waiting', `${count(queued.position)}. in the queue`, 0]
-  if (loading) return [`Loading ${loading.model}`, loading.total ? `${bytes(loading.done)} of ${bytes(loading.total)}` : '', loading.total ? loading.done / loading.total : 0]
+  if (queued) return ['Waiting', `${ordinal(queued.position)} in the queue${queued.wait_s ? `, about ${roughly(1000 * queued.wait_s)}` : ''}`, 0]
+  if (loading) return [`Loading ${loading.model}${loading.in_place_of ? ` in place of ${loading.in_place_of}: both do not fit into memory` : ''}`, loading.total ? `${bytes(loading.done)} of ${bytes(loading.total)}` : '', loading.total ? loading.done / loading.total : 0]
   const { done, total } = prefill
   const who = prefill.against ? 'Scoring with the other model' : against ? 'Scoring with the model of the answer' : 'Scoring the prompt'
   return [who, `${count(done)} of ${count(total)} tokens`, total ? done / total : 0]
@@ -44,17 +44,15 @@ export class Scoring {
       this.other = this.find('select').selectedOptions[0].label
       this.ask({ against, device })
     })
-    view.el.querySelector('.scoring').after(this.el)
+    view.list.before(this.el)
   }
 
   find(q) { return this.el.querySelector(q) }
 
   // offer lists the models that the answer can be compared with, or hides the list.
-  offer(button) {
-    const show = this.form.hidden
-    this.form.hidden = !show
-    button.setAttribute('aria-expanded', show)
-    if (!show) return
+  offer() {
+    this.form.hidden = !this.form.hidden
+    if (this.form.hidden) return
     const options = [...document.querySelectorAll('#model-menu form button')].map(b => new Option(b.value, `${b.value}\t`))
     if (document.querySelector('[data-engine="hardware"]')?.textContent !== 'CPU') options.push(new Option('The same model, on the CPU', '\tcpu'))
     this.find('select').replaceChildren(...options)
@@ -90,7 +88,7 @@ export class Scoring {
   // progress shows what a pass does; null: there is none.
   progress(pass) {
     this.find('.passing').hidden = !pass
-    for (const button of this.view.el.querySelectorAll('[data-score], .scorebox form button')) button.disabled = Boolean(pass)
+    this.find('form button').disabled = Boolean(pass)
     if (!pass) return
     const [what, amount, share] = pass
     this.find('[data-pass]').textContent = what
@@ -107,23 +105,20 @@ export class Scoring {
     this.prompt?.list.remove()
     this.prompt = new Prompt(view, tokens.slice(0, prompt))
     this.el.append(this.prompt.list)
-    view.el.querySelector('[data-score]').hidden = true
     if (kl) this.compare(tokens, prompt, kl)
-    view.colour(kl ? 'kl' : view.by)
+    view.owner.colour(kl ? 'kl' : view.owner.by)
   }
 
   compare(tokens, prompt, kl) {
     const { view } = this
     for (const [i, t] of view.tokens.entries()) t.compared = tokens[prompt + i]?.compared
     this.compared = true
-    view.el.querySelector('[data-by="kl"]').hidden = false
     this.worst = kl.worst < prompt ? [this.prompt, kl.worst] : [view, kl.worst - prompt]
     const most = tokens[kl.worst].compared.kl
     this.find('[data-kl]').textContent = `Divergence of “${this.other}” from ${view.answer.info.name || view.answer.info.model} (Kullback–Leibler, full vocabulary): mean ${kl.mean.toPrecision(3)} nats over ${count(tokens.length - 1)} tokens, worst ${most.toPrecision(3)}`
     this.find('[data-worst]').textContent = `Show the worst, ${this.worst[0].place(this.worst[1])}`
     this.find('.klsum').hidden = false
     this.form.hidden = true
-    view.el.querySelector('[data-xray]').setAttribute('aria-expanded', 'false')
   }
 
   // jump selects the token at which the models differ most.

@@ -2,7 +2,7 @@
 // last in seq.
 
 // unseen returns which of events follow number seq without a gap, the number of the last of them, and whether others
-// follow behind a gap. Events up to number seq were seen before and are left out.
+// follow after a gap. Events up to number seq were seen before and are left out.
 export function unseen(events, seq) {
   const fresh = []
   for (const e of events) {

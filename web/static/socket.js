@@ -16,7 +16,7 @@ const remember = way => { try { sessionStorage.setItem('m40.way', way) } catch {
 const recalled = () => { try { return sessionStorage.getItem('m40.way') } catch { return null } }
 
 export class Link {
-  // on: {frame(f), back(resumed), lost(secondsLeft, code), trying(), refused(error)}
+  // on: {before(type of the command), frame(f), back(resumed), lost(secondsLeft, code), trying(), refused(error)}
   // at is the message in the middle of the first snapshot; 0: the end of the chat.
   constructor(chat, on, at) {
     this.chat = chat
@@ -133,6 +133,7 @@ export class Link {
   // command sends a command, at once or when the connection that is being opened is open. The promise
   // resolves with its ack or rejects with its error.
   command(type, fields = {}) {
+    this.on.before?.(type)
     if (!this.socket) return Promise.reject(notConnected)
     const ref = ++this.lastRef
     const text = JSON.stringify({ type, ref, ...fields })

@@ -18,7 +18,7 @@ function speak() {
   last = Date.now()
 }
 
-export function hear(more) {
+export function announce(more) {
   text += more
   if (!timer) timer = setTimeout(speak, Math.max(0, last + pause - Date.now()))
 }

@@ -6,3 +6,13 @@ export const recall = key => { try { return localStorage.getItem(key) } catch { 
 export function remember(key, text) {
   try { text ? localStorage.setItem(key, text) : localStorage.removeItem(key) } catch { /* storage is off */ }
 }
+
+// recallObject returns the object stored under key, or {} if there is none.
+export function recallObject(key) {
+  try {
+    const stored = JSON.parse(recall(key))
+    return stored instanceof Object ? stored : {}
+  } catch {
+    return {}
+  }
+}

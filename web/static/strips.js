@@ -74,15 +74,14 @@ export class Strip {
       return
     }
     if (step.idle) {
-      param.note(param.modified ? '' : 'no effect')
+      param.note('no effect')
       param.keep.title = `Has no effect ${step.idle}`
       param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
       return
     }
     const { before, after } = step
     const share = wholePercent(before.share(after)), n = count(after.count)
-    const keeps = param.modified ? '' : 'keeps ' // a modified setting has less room, for it can be reset
-    param.note(before.count > 999 ? `${keeps}${n} (${share})` : `${keeps}${n} of ${count(before.count)} (${share})`)
+    param.note(before.count > 999 ? `keeps ${n} (${share})` : `keeps ${n} of ${count(before.count)} (${share})`)
     param.keep.title = `Keeps ${n} of ${count(before.count)} candidates, which have ${share} of the probability`
     param.range.setAttribute('aria-description', `${this.about}. ${param.keep.title}`)
   }
@@ -121,7 +120,7 @@ export class Curve extends Strip {
     }
     const n = step.before.choices(param.value)
     const rounded = Math.max(1, Math.round(n))
-    param.note(`about ${rounded} real ${rounded === 1 ? 'choice' : 'choices'}`)
+    param.note(`≈ ${rounded} real ${rounded === 1 ? 'choice' : 'choices'}`)
     param.keep.title = 'The number of equally likely candidates with the same entropy'
   }
 }

@@ -1,23 +1,24 @@
 // The tokens of an answer: each coloured by how likely it was, and the candidates in its place.
 import { route } from './base.js'
+import { BiasButtons } from './biases.js'
 import { copyOf } from './html.js'
-import { bytes, count, percent, plural } from './format.js'
+import { bytes, count, percent, plural, visible } from './format.js'
+import { hang } from './menu.js'
 import { request } from './request.js'
 
-// scales have for each way of colouring the bounds of the five steps, and which side of them a token
-// has to be on.
-const scales = {
-  p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['90+', '50–90', '20–50', '5–20', '1–5', '<1 %'] },
+// scales have for each way of colouring the bounds of the five steps, which side of them a token has to be on, and the
+// legend with its unit.
+export const scales = {
+  p: { bounds: [0.9, 0.5, 0.2, 0.05, 0.01], step: (t, bounds) => bounds.filter(b => t.p < b).length, words: ['≥ 90 %', '50–90 %', '20–50 %', '5–20 %', '1–5 %', '< 1 %'] },
   rank: { bounds: [1, 2, 4, 10, 40], step: (t, bounds) => bounds.filter(b => t.rank >= b).length, words: ['1st', '2nd', '3–4', '5–10', '11–40', '41+'] },
-  entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['<0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '3.2+ bits'] },
-  kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['<0.001', '<0.01', '<0.05', '<0.2', '<1', '1+ nats'] },
+  entropy: { bounds: [0.3, 0.9, 1.6, 2.4, 3.2], step: (t, bounds) => bounds.filter(b => t.entropy >= b).length, words: ['< 0.3', '0.3–0.9', '0.9–1.6', '1.6–2.4', '2.4–3.2', '≥ 3.2'], unit: 'bits' },
+  kl: { bounds: [0.001, 0.01, 0.05, 0.2, 1], step: (t, bounds) => bounds.filter(b => t.compared?.kl >= b).length, words: ['< 0.001', '< 0.01', '< 0.05', '< 0.2', '< 1', '≥ 1'], unit: 'nats' },
 }
 
 // inPercent returns a probability in percent with two or three digits.
 export const inPercent = p => p >= 0.0995 ? (100 * p).toFixed(1) : p >= 0.00095 ? (100 * p).toFixed(2) : p >= 0.0000095 ? (100 * p).toPrecision(1) : '<0.001'
 
-// visible returns the text of a token with its white space made visible.
-export const visible = text => text.replace(/ /g, '␣').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍') || '∅'
+const gap = 6 // px between a token and its candidates
 
 // List is a list of tokens, each a button. at is the address of one of them without its number; forks says
 // whether an answer can go on with another token in the place of one.
@@ -52,7 +53,7 @@ export class List {
     for (const [i, t] of this.tokens.entries()) {
       const known = by === 'kl' ? t.compared : t.known
       const n = known ? step(t, bounds) : 0
-      const marks = ['gone', 'less'].filter(mark => this.spans[i].classList.contains(mark)).map(mark => ` ${mark}`).join('')
+      const marks = ['gone', 'less', 'forked'].filter(mark => this.spans[i].classList.contains(mark)).map(mark => ` ${mark}`).join('')
       this.spans[i].className = `tok${n ? ` ${family}${n}` : ''}${known ? '' : ' unknown'}${marks}`
     }
   }
@@ -115,23 +116,14 @@ export class List {
   }
 }
 
-// View is the answer whose tokens are shown.
+// View is an answer whose tokens are shown.
 class View extends List {
   constructor(owner, answer, tokens) {
     const el = copyOf('t-tokens')
     super(owner, answer, tokens, el.querySelector('.toks'))
     this.el = el
     this.forks = true
-    for (const button of el.querySelectorAll('[data-by]')) button.addEventListener('click', () => this.colour(button.dataset.by))
-    for (const button of el.querySelectorAll('[data-score], [data-xray]')) button.addEventListener('click', () => this.score(button))
-    const kept = el.querySelector('.kept')
-    kept.addEventListener('toggle', () => kept.open && this.keep(null))
-    kept.querySelector('form').addEventListener('submit', e => {
-      e.preventDefault()
-      this.keep({ days: e.target.days.valueAsNumber || 0, megabytes: e.target.megabytes.valueAsNumber || 0 })
-    })
-    this.sum()
-    this.colour(owner.by)
+    this.paint(owner.by)
   }
 
   get at() { return route(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}`) }
@@ -139,32 +131,20 @@ class View extends List {
   // place names a token by its number.
   place(at, total) { return `token ${count(at + 1)}${total ? ` of ${count(total)}` : ''}` }
 
-  // score scores the prompt, or shows what the answer can be compared with.
-  async score(button) {
+  // scored returns what scores its prompt.
+  async scored() {
     const { Scoring } = await import('./score.js')
-    this.scoring ??= new Scoring(this)
-    if (button.matches('[data-score]')) this.scoring.ask({})
-    else this.scoring.offer(button)
+    return this.scoring ??= new Scoring(this)
   }
 
-  // colour colours the tokens by probability, rank, entropy or divergence.
-  colour(by) {
-    if (by === 'kl' && !this.scoring?.compared) by = 'p'
-    this.by = this.owner.by = by
-    const { words } = scales[by], family = by === 'entropy' ? 'e' : 'p'
-    this.paint(by)
+  // paint colours the tokens by probability, rank, entropy or divergence, those of a scored prompt too.
+  paint(by) {
+    super.paint(by)
     this.scoring?.prompt?.paint(by)
-    for (const button of this.el.querySelectorAll('[data-by]')) button.setAttribute('aria-pressed', button.dataset.by === by)
-    this.el.querySelector('.scale').replaceChildren(...words.map((word, n) => {
-      const el = document.createElement('span')
-      el.className = `tok${n ? ` ${family}${n}` : ''}`
-      el.textContent = word
-      return el
-    }))
   }
 
-  // sum shows the figures of all tokens.
-  sum() {
+  // sum describes all tokens in figures.
+  get sum() {
     const known = this.tokens.filter(t => t.known)
     const facts = [plural(this.tokens.length, 'token')]
     if (known.length) {
@@ -173,75 +153,53 @@ class View extends List {
       facts.push(`perplexity ${perplexity.toFixed(2)}`, `least likely ${least.at_most ? '<' : ''}${inPercent(least.p)} %`.replace('<<', '<'))
     }
     if (known.length < this.tokens.length) facts.push(`${known.length ? count(this.tokens.length - known.length) : 'all'} without stored probabilities`)
-    this.el.querySelector('[data-sum]').textContent = facts.join(', ')
+    return facts.join(', ')
   }
 
-  // keep shows how much the stored candidates of all chats take and how long they are kept, after limits, if
-  // any, are set.
-  async keep(limits) {
-    const kept = await request(route('/candidates'), limits, e => this.say(e.message, true))
-    if (!kept) return
-    this.el.querySelector('[data-kept-sum]').textContent = `${bytes(kept.bytes)} of ${count(kept.megabytes)} MB in all chats, for ${count(kept.days)} days`
-    const form = this.el.querySelector('.kept form')
-    form.hidden = !kept.may
-    form.days.value = kept.days
-    form.megabytes.value = kept.megabytes
+  // least is the token with the highest entropy of those for which among holds; -1: none.
+  least(among = () => true) {
+    return this.tokens.reduce((best, t, i) => t.known && !(t.entropy <= this.tokens[best]?.entropy) && among(i) ? i : best, -1)
   }
 
-  // judge marks what other settings would have made of the tokens. While one question is under way, only
-  // the last of those behind it is asked.
-  async judge(settings) {
-    this.wanted = settings
-    if (this.judging) return
-    this.judging = true
-    while (this.wanted) {
-      const asked = this.wanted
-      this.wanted = null
-      const verdict = await request(route(`/c/${this.owner.on.chat()}/tokens/${this.answer.id}/judge`), asked, e => this.say(e.message, true))
-      if (verdict) this.show(verdict)
-      else this.unmark()
-    }
-    this.judging = false
-  }
-
-  unmark() { for (const el of this.spans) el.classList.remove('gone', 'less') }
-
-  show({ before, after, diverges, unknown }) {
-    if (unknown) {
-      this.unmark()
-      this.say(unknown, true)
-      return
-    }
-    const gone = []
+  // judged marks what a verdict says of the tokens; without one, none is marked.
+  judged(verdict) {
+    const before = verdict?.before ?? [], after = verdict?.after ?? []
     for (const [i, el] of this.spans.entries()) {
-      const cut = after[i] === 0
-      if (cut) gone.push(i)
-      el.classList.toggle('gone', cut)
+      el.classList.toggle('gone', after[i] === 0)
       el.classList.toggle('less', after[i] > 0 && after[i] < before[i] / 2)
     }
-    const same = diverges < 0 && gone.length === 0 && after.every((p, i) => p === before[i])
-    const other = diverges < 0 ? '' : ` The seed would first have drawn another one at token ${count(diverges + 1)}.`
-    if (same) this.say('')
-    else if (gone.length) this.say(`With these settings, ${count(gone.length)} of ${count(this.spans.length)} tokens could not have been drawn. First: token ${count(gone[0] + 1)}.${other}`, true)
-    else this.say(`With these settings, each of these tokens could still have been drawn.${other}`)
   }
 
-  say(text, warn = false) {
-    const el = this.el.querySelector('.judge')
+  say(text) {
+    const el = this.el.querySelector('.trouble')
     el.textContent = text
     el.hidden = !text
-    el.classList.toggle('calm', !warn)
   }
 }
 
+// Tokens shows the tokens of answers, in the place of their text, and what is done with them.
 export class Tokens {
-  // on: {chat(), inspect(candidates, name), fork(answer, at, next), failed(error)}. inspect is called with nothing when no token
-  // is selected any more.
+  // on: {chat(), inspect(candidates, name), fork(answer, at, next), opened(answer), closed(answer), failed(error)}, and what
+  // BiasButtons need. inspect is called with nothing when no token is selected any more.
   constructor(on) {
     this.on = on
     this.by = 'p'
     this.views = new Map() // by answer
+    this.forked = null // {at}: the tokens of the version that is written are shown when it is there
+    this.row = document.getElementById('token-row')
+    for (const button of this.row.querySelectorAll('[data-by]')) button.addEventListener('click', () => this.colour(button.dataset.by))
+    this.row.querySelector('[data-least]').addEventListener('click', () => this.pickLeast())
+    this.row.querySelector('[data-close-tokens]').addEventListener('click', () => {
+      const answer = this.current?.answer
+      this.forked = null
+      for (const answer of this.views.keys()) this.read(answer)
+      answer?.el.querySelector('[data-tokens]').focus()
+      this.draw()
+    })
+    this.menu()
     this.pop = copyOf('t-token')
+    this.biases = [new BiasButtons(on), new BiasButtons(on)] // of the popover and of the microscope
+    this.pop.querySelector('.alts').after(this.biases[0].el)
     this.pop.querySelector('[data-close-token]').addEventListener('click', () => this.close(true))
     this.pop.querySelector('[data-stages]').addEventListener('click', () => this.inspect(this.view, this.at, true))
     this.pop.querySelector('[data-all]').addEventListener('click', () => {
@@ -262,7 +220,76 @@ export class Tokens {
     this.pop.addEventListener('keydown', e => this.walked(e))
     addEventListener('resize', () => this.view && this.place())
     document.addEventListener('keydown', e => this.escape(e), true) // before it stops an answer
-    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp, [data-worst]')) this.close(false) })
+    document.addEventListener('click', e => { if (this.view && !e.target.closest('.tok, .token, .micro, .minimap, .insp, .tokbar, #token-menu, [data-worst]')) this.close(false) })
+  }
+
+  // current is the view that the row is about: that of the selected token, or the last one; undefined: none is shown.
+  get current() { return this.views.get(this.view?.answer) ?? [...this.views.values()].at(-1) }
+
+  // menu handles the menu of the row.
+  menu() {
+    const menu = document.getElementById('token-menu'), more = this.row.querySelector('[data-more-tokens]')
+    const find = q => menu.querySelector(q)
+    hang(menu, () => {
+      const { scoring, sum } = this.current
+      find('[data-sum]').textContent = sum
+      find('[data-score]').disabled = Boolean(scoring?.asked || scoring?.prompt)
+      find('[data-xray]').disabled = Boolean(scoring?.asked)
+      if (find('.stored').open) this.store(null)
+    })
+    menu.addEventListener('click', async e => {
+      const item = e.target.closest('button.item'), { current } = this
+      if (!item) return
+      menu.hidePopover()
+      more.focus()
+      const scoring = await current.scored()
+      if (item.matches('[data-score]')) scoring.ask({})
+      else scoring.offer()
+    })
+    find('.stored').addEventListener('toggle', () => find('.stored').open && this.store(null))
+    find('.stored form').addEventListener('submit', e => {
+      e.preventDefault()
+      this.store({ days: e.target.days.valueAsNumber || 0, megabytes: e.target.megabytes.valueAsNumber || 0 })
+    })
+  }
+
+  // store shows how much the stored candidates of all chats take and how long they are kept, after limits, if
+  // any, are set.
+  async store(limits) {
+    const menu = document.getElementById('token-menu')
+    const stored = await request(route('/candidates'), limits, this.on.failed)
+    if (!stored) return
+    menu.querySelector('[data-stored]').textContent = `${bytes(stored.bytes)} of ${count(stored.megabytes)} MB in all chats, for ${count(stored.days)} days`
+    const form = menu.querySelector('form')
+    form.hidden = !stored.may
+    form.days.value = stored.days
+    form.megabytes.value = stored.megabytes
+  }
+
+  // colour colours the tokens of all answers by probability, rank, entropy or divergence.
+  colour(by) {
+    this.by = by
+    for (const view of this.views.values()) view.paint(by)
+    this.draw()
+  }
+
+  // draw shows the row while tokens are shown, or come. The messages stay where they are.
+  draw() {
+    const { row, by } = this, { words, unit } = scales[by], family = by === 'entropy' ? 'e' : 'p'
+    const hidden = !this.views.size && !this.forked
+    if (hidden && row.hidden) return
+    row.querySelector('[data-by="kl"]').hidden = ![...this.views.values()].some(view => view.scoring?.compared)
+    for (const button of row.querySelectorAll('[data-by]')) button.setAttribute('aria-pressed', button.dataset.by === by)
+    row.querySelector('.scale').replaceChildren(...words.map((word, n) => {
+      const el = document.createElement('span')
+      el.className = `tok${n ? ` ${family}${n}` : ''}`
+      el.textContent = word
+      return el
+    }), unit ?? '')
+    if (hidden === row.hidden) return
+    const scroller = row.nextElementSibling, top = scroller.offsetTop
+    row.hidden = hidden
+    scroller.scrollTop += scroller.offsetTop - top
   }
 
   // shows reports whether the tokens of an answer are shown.
@@ -270,27 +297,62 @@ export class Tokens {
 
   // toggle shows the tokens of an answer in place of its text, or its text again.
   async toggle(answer) {
-    if (this.shows(answer)) {
-      this.read(answer)
-      return
-    }
+    if (this.shows(answer)) this.read(answer)
+    else await this.open(answer)
+  }
+
+  // open shows the tokens of an answer, with the candidates of one of them: by default the one of which the model was least
+  // certain among those in sight; -1: of none.
+  async open(answer, at) {
     const list = await this.load(answer)
     if (list && !list.length) {
       this.on.failed({ title: 'There are no tokens to show', message: 'The engine that wrote this answer sent its text without the tokens. Ask a model of this machine to see them.' })
       return
     }
     if (!list || answer.running || !answer.el.isConnected || this.shows(answer)) return
+    if (this.by === 'kl') this.colour('p')
     const view = new View(this, answer, list)
     this.views.set(answer, view)
     answer.prose.hidden = true
     answer.prose.after(view.el)
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'true')
+    this.draw()
     const { Minimap } = await import('./minimap.js')
     this.minimap ??= new Minimap(document.querySelector('#scroll'), () => [...this.views.values()].filter(view => view.el.isConnected), (view, at) => this.pick(view, at))
     this.minimap.soon()
     const { Hints } = await import('./hints.js')
     this.hints ??= new Hints()
     this.hints.show(this.views.size > 0)
+    this.on.opened(answer)
+    if (!this.shows(answer) || this.view) return
+    const first = at ?? view.least(i => this.sees(view.spans[i]))
+    if (first >= 0) await this.pick(view, first, false)
+  }
+
+  // sees reports whether a token is in sight.
+  sees(el) {
+    const scroller = document.getElementById('scroll').getBoundingClientRect(), box = el.getBoundingClientRect()
+    return box.top >= scroller.top && box.bottom <= scroller.bottom
+  }
+
+  // pickLeast selects the token of which the model was least certain.
+  pickLeast() {
+    const { current } = this, at = current?.least() ?? -1
+    if (at >= 0) this.pick(current, at)
+  }
+
+  // written shows the tokens of a version that was forked, now that it is there, and marks where.
+  async written(answer) {
+    const { forked } = this
+    this.forked = null
+    if (forked && answer.info.tokens > forked.at) await this.open(answer, forked.at)
+    const view = this.views.get(answer)
+    if (view && forked) {
+      const el = view.spans[forked.at]
+      el.classList.add('forked')
+      el.title = 'Another word from here'
+    }
+    this.draw()
   }
 
   // reach moves the focus to the tokens of an answer, from which the arrow keys, Enter and m go on.
@@ -311,19 +373,11 @@ export class Tokens {
     return list
   }
 
-  // judge marks in all answers whose tokens are shown what settings would have made of them.
-  judge(settings) {
-    for (const view of this.views.values()) {
-      if (!view.el.isConnected) continue
-      view.judge(settings)
-      this.hints?.did('judge')
-    }
-  }
-
   // replaced forgets the answers that the chat does not show any more.
   replaced() {
     if (this.view && !this.view.el.isConnected) this.close(false)
     for (const [answer, view] of this.views) if (!view.el.isConnected) this.views.delete(answer)
+    this.draw()
     if (!this.views.size) this.hints?.show(false)
     this.minimap?.soon()
   }
@@ -338,6 +392,8 @@ export class Tokens {
     answer.prose.hidden = false
     this.minimap?.soon()
     answer.el.querySelector('[data-tokens]').setAttribute('aria-pressed', 'false')
+    this.draw()
+    this.on.closed(answer)
   }
 
   // inspect opens the microscope at a token, or closes it there.
@@ -345,9 +401,10 @@ export class Tokens {
     const { Microscope } = await import('./microscope.js')
     this.microscope ??= new Microscope({
       address: (view, at) => route(`/c/${this.on.chat()}/tokens/${view.answer.id}/${at}/stages`),
+      sight: (view, at) => route(`/c/${this.on.chat()}/looked/${view.answer.id}/${at}`),
       walk: way => this.view?.spans[this.at + way] && this.pick(this.view, this.at + way),
       closed: () => this.view?.spans[this.at].focus(),
-      visible,
+      buttons: this.biases[1].el,
     })
     if (this.microscope.open && this.view === view && this.at === at) {
       this.microscope.close()
@@ -369,16 +426,17 @@ export class Tokens {
     to.focus()
   }
 
-  // fork goes on with something else in the place of the selected token: {token} or {text}.
-  fork(next) {
-    const { view, at } = this
-    if (!view.forks || !this.detail || next.token === view.tokens[at].id) return
+  // fork goes on with something else in the place of a token, by default of the selected one: {token} or {text}; without either
+  // the model draws it.
+  fork(next, view = this.view, at = this.at) {
+    if (!view.forks || view === this.view && !this.detail || next.token === view.tokens[at].id) return
+    this.forked = { at }
     this.close(false)
     this.on.fork(view.answer, at, next)
   }
 
-  // pick selects a token and shows the candidates in its place.
-  async pick(view, at) {
+  // pick selects a token and shows the candidates in its place. person says whether a person chose it.
+  async pick(view, at, person = true) {
     this.view?.mark(-1)
     this.view = view
     this.at = at
@@ -388,7 +446,7 @@ export class Tokens {
     const detail = await request(`${view.at}/${at}`, null, this.on.failed)
     if (!detail || this.view !== view || this.at !== at) return
     this.detail = detail
-    this.hints?.did('pick')
+    if (person) this.hints?.did('pick')
     const name = visible(detail.text)
     this.pop.querySelector('[data-name]').textContent = name
     this.pop.querySelector('[data-place]').textContent = view.place(at, detail.total)
@@ -401,10 +459,18 @@ export class Tokens {
     if (compared) facts.push(`divergence ${compared.kl.toPrecision(2)} nats`, `other model ${inPercent(compared.p)} %, rank ${count(compared.rank + 1)}`)
     this.pop.querySelector('[data-facts]').textContent = [...facts, `id ${detail.id}`, hex].join(' · ')
     this.pop.querySelector('.own input').value = ''
+    this.biases[0].el.hidden = !view.forks
+    this.biased()
     this.list(8)
     view.el.append(this.pop)
     this.place()
     this.on.inspect(detail.candidates, `${view.place(at)}, ${name}`)
+  }
+
+  // biased shows the bias of the selected token.
+  biased() {
+    if (!this.detail) return
+    for (const buttons of this.biases) buttons.show({ id: this.detail.id, text: this.detail.text, model: this.view.answer.info.model })
   }
 
   // list lists the first alternatives.
@@ -423,7 +489,7 @@ export class Tokens {
       else button.title = `Continue with this one (id ${a.id})`
       el.querySelector('code').textContent = visible(a.text)
       el.querySelector('.fg').setAttribute('width', percent(a.p))
-      el.querySelector('.mono').textContent = inPercent(a.p)
+      el.querySelector('.mono').textContent = `${inPercent(a.p)} %`
       return el
     }))
     const all = this.pop.querySelector('[data-all]')
@@ -431,17 +497,19 @@ export class Tokens {
     all.textContent = `All ${count(alternatives.length)}`
   }
 
-  // place puts the popover under its token, or above it if there is no room.
+  // place puts the popover under its token, or above it if there is room there alone.
   place() {
     const box = this.view.el.getBoundingClientRect(), t = this.view.spans[this.at].getClientRects()[0]
+    const scroller = document.getElementById('scroll').getBoundingClientRect(), height = this.pop.offsetHeight + gap
+    const above = t.bottom + height > scroller.bottom && t.top - height >= scroller.top
     const x = Math.max(0, Math.min(t.left - box.left - 40, box.width - this.pop.offsetWidth))
     this.pop.style.setProperty('left', `${x}px`)
-    this.pop.style.setProperty('top', `${t.bottom - box.top + 6}px`)
+    this.pop.style.setProperty('top', `${above ? t.top - box.top - height : t.bottom - box.top + gap}px`)
     this.pop.scrollIntoView({ block: 'nearest' })
   }
 
   escape(e) {
-    if (e.key !== 'Escape' || !this.view) return
+    if (e.key !== 'Escape' || !this.view || document.querySelector(':popover-open')) return
     e.preventDefault()
     e.stopPropagation()
     this.close(true)

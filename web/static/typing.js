@@ -1,24 +1,33 @@
-// Who is typing: says it to others while there are keys, and shows others under the message field.
+// Who is typing: tells it to others while keys are pressed, and shows others under the message field.
 const interval = 2000 // ms between the signals of one who types
 
-let last = 0
-
-// typed calls say, unless it has lately. typed(null) is for a message that was sent.
-export function typed(say) {
-  if (!say) {
-    last = 0
-    return
+export class Typing {
+  // signal tells others that this user is typing.
+  constructor(signal) {
+    this.signal = signal
+    this.last = -Infinity
   }
-  if (Date.now() - last < interval) return
-  last = Date.now()
-  say()
+
+  // typed is called for each input; it signals at most once in an interval.
+  typed() {
+    if (Date.now() - this.last < interval) return
+    this.last = Date.now()
+    this.signal()
+  }
+
+  // sent is called when the message was sent: the next input is signalled at once.
+  sent() { this.last = -Infinity }
+}
+
+// typingText says who is typing.
+export function typingText(names) {
+  if (names.length === 0) return ''
+  return names.length > 2 ? `${names.length} people are typing` : `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} typing`
 }
 
 export function showTyping(names) {
   const line = document.querySelector('[data-typing]')
-  const hint = document.querySelector('[data-hint]')
-  const text = names.length > 2 ? `${names.length} people are typing` : `${names.join(' and ')} ${names.length > 1 ? 'are' : 'is'} typing`
-  line.textContent = names.length ? text : ''
+  line.textContent = typingText(names)
   line.hidden = names.length === 0
-  hint.hidden = names.length > 0
+  document.querySelector('[data-hint]').hidden = names.length > 0
 }

@@ -3,7 +3,7 @@
 import { enterSends, explain, sends } from './enter.js'
 import { isFirst } from './press.js'
 import { request } from './request.js'
-import { showTyping, typed } from './typing.js'
+import { Typing, showTyping } from './typing.js'
 
 const $ = q => document.querySelector(q)
 const address = document.body.dataset.write
@@ -19,8 +19,9 @@ export function writing(again) {
 }
 
 const post = (fields, refused) => request(address, fields, refused)
+const typing = new Typing(() => post({ do: 'typing' }, () => {}))
 
-// showWriting shows how the request to write stands.
+// showWriting shows the state of the request to write.
 export function showWriting(now) {
   const before = held.state
   held = now
@@ -63,7 +64,7 @@ async function send() {
   sending = true
   showRunning()
   problem()
-  typed(null)
+  typing.sent()
   const sent = await post({ do: 'send', text }, problem)
   if (sent && message.value.startsWith(text)) message.value = message.value.slice(text.length).trimStart() // what was typed meanwhile
   sending = false
@@ -95,7 +96,17 @@ if (address) {
     send()
   })
   message.addEventListener('input', () => {
-    if (message.value) typed(() => post({ do: 'typing' }, () => {}))
+    if (message.value) typing.typed()
+  })
+  const refuse = () => problem({ title: 'The file was not attached', message: 'Only the owner of a shared chat can attach files.' })
+  for (const kind of ['dragover', 'drop']) document.addEventListener(kind, e => {
+    if (composer.hidden || !e.dataTransfer?.types.includes('Files')) return
+    e.preventDefault() // the browser would open the file, and what is written here would be gone
+    if (kind === 'drop') refuse()
+  })
+  message.addEventListener('paste', e => {
+    const { files, types } = e.clipboardData
+    if (files.length && !types.includes('text/plain')) refuse() // programs give text as a picture, too
   })
   $('[data-stop]').addEventListener('click', e => { if (isFirst(e)) post({ do: 'stop' }, problem) })
   for (const button of document.querySelectorAll('[data-leave]')) button.addEventListener('click', () => post({ do: 'leave' }, problem))

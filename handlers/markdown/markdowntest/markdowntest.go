@@ -382,7 +382,7 @@ func hostileElements() (payloads []string) {
 	return payloads
 }
 
-// hostileFences are code blocks: what is behind the fence, and code that leads a
+// hostileFences are code blocks: what is after the fence, and code that leads a
 // lexer to cut where another element could begin.
 func hostileFences() (payloads []string) {
 	for _, info := range []string{

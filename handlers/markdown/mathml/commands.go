@@ -130,7 +130,7 @@ func (p *parser) above(name string) (string, error) {
 	return element("mover", inner+`<mo stretchy="true">`+mark+"</mo>"), err
 }
 
-// fenced reads what stands between \left and \right, whose brackets grow with it.
+// fenced reads what is between \left and \right, whose brackets grow with it.
 func (p *parser) fenced() (string, error) {
 	open, ok := bracket(p.next())
 	if !ok {

@@ -174,7 +174,7 @@ func (p *parser) row() (string, error) {
 	}
 }
 
-// scripted reads an atom with what stands above and below it.
+// scripted reads an atom with what is above and below it.
 func (p *parser) scripted() (string, error) {
 	base, limits, err := p.atom()
 	if err != nil {
@@ -313,7 +313,7 @@ func (p *parser) optional() string {
 	return text
 }
 
-// atom reads one piece without its scripts. limits: they stand above and below it.
+// atom reads one piece without its scripts. limits: they are above and below it.
 func (p *parser) atom() (part string, limits bool, err error) {
 	token := p.peek()
 	switch {

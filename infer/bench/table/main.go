@@ -1,5 +1,5 @@
 // Command table prints the tables of docs/performance.md: the CPU's speed on random weights for
-// formats, sizes, contexts and chats, beside that of llama-bench if there is one. It runs both programs
+// formats, sizes, contexts and chats, alongside that of llama-bench if there is one. It runs both programs
 // in turn, each time in a new process. The machine should be quiet.
 package main
 
@@ -299,7 +299,7 @@ func (t *table) small(ctx context.Context) error {
 	return nil
 }
 
-// contexts prints decode behind a long context and the time of a next turn, with Q4_0 and Q8_0.
+// contexts prints decode after a long context and the time of a next turn, with Q4_0 and Q8_0.
 func (t *table) contexts(ctx context.Context) error {
 	row, end := t.start(fmt.Sprintf("Contexts, %s; time of a token relative to that of an empty context, without the bytes of the cache", t.shape),
 		"weights", "context", "decode tok/s", "time / bytes", fmt.Sprintf("first token of a next turn of %d, s", bench.TurnTokens), "of a cold prefill")
@@ -400,7 +400,7 @@ func (t *table) disturbed(ctx context.Context) error {
 	})
 }
 
-// load prints how long a large file takes to its first token, beside one read of it.
+// load prints how long a large file takes to its first token, next to one read of it.
 func (t *table) load(ctx context.Context) error {
 	row, end := t.start("Loading a file in the page cache", "file", "GB", "one read, s", "first token, s", "ratio", "peak memory, GB", "beyond the weights, MB")
 	defer end()

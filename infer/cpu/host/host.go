@@ -69,6 +69,20 @@ func MemoryAvailable() int64 {
 	return available
 }
 
+// MemoryTotal returns the bytes of main memory, or of the least limit of the process's control groups; 0: unknown.
+func MemoryTotal() int64 {
+	total := int64(0)
+	if kib, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
+		total = kib << 10
+	}
+	for _, dir := range controlGroups("memory") {
+		if limit, ok := readInt(dir, "memory.max", "memory.limit_in_bytes"); ok && (total == 0 || limit < total) {
+			total = limit
+		}
+	}
+	return total
+}
+
 // readLimitLeft returns the bytes that the limits of a process (rlimit) on its address space and data leave, of the
 // files limits and statm, which counts pages.
 func readLimitLeft(limits, statm string, page int64) (left int64, ok bool) {

@@ -31,9 +31,6 @@ func (s Suite) sameBits(t *testing.T) {
 			caches = append(caches, f32, q8, q4, q8q4)
 		}
 		for _, cache := range caches {
-			if !s.supports(cache) {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s weights, %s cache", typ, cache), func(t *testing.T) {
 				newNet := func(t *testing.T, dev device.Device, typ gguf.Type, cache device.CacheType) *net {
 					n := newNet(t, dev, typ, cache)

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"m40-llm/infer/device"
@@ -28,8 +27,8 @@ type Suite struct {
 	// batch; nil: all.
 	SameBits []gguf.Type
 
-	// Caches are the formats of KV caches that the device supports; nil: all.
-	Caches []device.CacheType
+	// Halves says that products with F16 weights may round activations to halves.
+	Halves bool
 
 	// OnlyProducts skips ways to fill the KV cache, and operations with recurrent state, because another
 	// suite of the same device tests them.
@@ -42,11 +41,6 @@ func Run(t *testing.T, s Suite) {
 	t.Run("quantised caches", s.quantizedCaches)
 	t.Run("same bits", s.sameBits)
 	t.Run("errors", s.errors)
-}
-
-// supports reports whether the device has kernels for caches of a format.
-func (s Suite) supports(c device.CacheType) bool {
-	return s.Caches == nil || slices.Contains(s.Caches, c)
 }
 
 func open(t *testing.T, f func() (device.Device, error)) device.Device {

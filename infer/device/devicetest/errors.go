@@ -33,12 +33,8 @@ func (s Suite) errors(t *testing.T) {
 	})
 	t.Run("a KV cache whose heads are not whole blocks of its format is refused", func(t *testing.T) {
 		l := device.KVLayout{Type: device.CacheType{Keys: gguf.F16, Values: gguf.Q8_0}, Blocks: 1, Layers: 1, KVHeads: 1, HeadDim: 80}
-		says := "80"
-		if !s.supports(l.Type) {
-			says = l.Type.String()
-		}
-		if _, err := open(t, s.Open[0]).AllocKV(l); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("got %v, want an error with %q", err, says)
+		if _, err := open(t, s.Open[0]).AllocKV(l); err == nil || !strings.Contains(err.Error(), "80") {
+			t.Errorf("got %v, want an error with the elements of a head", err)
 		}
 	})
 	t.Run("a program with a wrong shape does not compile", func(t *testing.T) {

@@ -88,16 +88,26 @@ func (n *net) mixture(p *device.Program) {
 	p.Multiply(b["o"], w["multiply"])
 	p.Add(b["x"], b["o"])
 
+	p.RMSNorm(b["norm"], b["x"], w["norm1"], 1e-5) // a mixture that devices may compute together: nothing is between its operations
+	p.MatMul(b["scores"], w["router"], b["norm"])
+	p.Route(b["routes"], b["scores"], device.Routing{Experts: net.experts, Used: net.used, Normalize: true, Scale: 1})
+	gated := func(activation device.Activation) {
+		p.ExpertMatMul(b["expert gate"], w["expert gate"], b["norm"], b["routes"], net.experts)
+		p.ExpertMatMul(b["expert up"], w["expert up"], b["norm"], b["routes"], net.experts)
+		p.GLU(b["expert gate"], b["expert gate"], b["expert up"], activation)
+		p.ExpertMatMul(b["expert down"], w["expert down"], b["expert gate"], b["routes"], net.experts)
+	}
+	gated(device.SiLU)
+	p.ExpertSum(b["o"], b["expert down"], b["routes"])
+	p.Add(b["x"], b["o"])
+
 	p.RMSNorm(b["norm"], b["x"], w["norm1"], 1e-5)
 	p.MatMul(b["scores"], w["router"], b["norm"])
 	p.Route(b["routes"], b["scores"], device.Routing{
 		Experts: net.experts, Used: net.used, Score: device.ScoreSigmoid, Normalize: true, Scale: 1.5,
 		Bias: w["router bias"], Scales: w["router scales"], Groups: 3, GroupsUsed: 2,
 	})
-	p.ExpertMatMul(b["expert gate"], w["expert gate"], b["norm"], b["routes"], net.experts)
-	p.ExpertMatMul(b["expert up"], w["expert up"], b["norm"], b["routes"], net.experts)
-	p.GLU(b["expert gate"], b["expert gate"], b["expert up"], device.ClampedSwiGLU)
-	p.ExpertMatMul(b["expert down"], w["expert down"], b["expert gate"], b["routes"], net.experts)
+	gated(device.ClampedSwiGLU)
 	p.ExpertBias(b["expert down"], w["expert bias"], b["routes"])
 	p.ExpertSum(b["o"], b["expert down"], b["routes"])
 	p.MatMul(b["one"], w["gate"], b["norm"])
