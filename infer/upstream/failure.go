@@ -29,6 +29,7 @@ type failure struct {
 	gone   bool // no connection could be made, or it broke
 
 	unreached bool          // no connection could be made: nothing is there
+	mute      bool          // nothing in it is of an engine: a connection that broke before a token, or an error that only a balancer writes
 	breach    bool          // the server does not keep to its protocol
 	busy      bool          // the server says that it has too much to do
 	after     time.Duration // for which the server asked before the request is sent again
@@ -48,6 +49,7 @@ func (s *server) lost(err error) *failure {
 		f.unreached = true
 		return f.because(fault.CodeUpstream, askAgain, "%s cannot be reached: %s", s.address, s.reason(err))
 	}
+	f.mute = true
 	return f.because(fault.CodeUpstream, askAgain, "%s broke off the connection: %s", s.address, s.reason(err))
 }
 
@@ -130,7 +132,7 @@ func (s *server) refusal(status int, e engineError) *failure {
 	case status >= 400 && status < 500:
 		f.because(fault.CodeInvalid, "change it, or choose another model", "%s refused the request (%d): %s", s.address, status, message)
 	default:
-		f.again, f.broken, f.busy = true, true, status == http.StatusServiceUnavailable
+		f.again, f.broken, f.busy, f.mute = true, true, status == http.StatusServiceUnavailable, !e.formed
 		f.because(fault.CodeUpstream, askAgain, "%s failed (%d): %s", s.address, status, message)
 	}
 	return f

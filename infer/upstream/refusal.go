@@ -15,6 +15,7 @@ type engineError struct {
 	code    string // OpenAI's code, or the type
 	prompt  int    // tokens; 0: it does not say
 	context int    // tokens; 0: it does not say
+	formed  bool   // it has the form that engines give it: no balancer wrote it
 }
 
 // webPage stands for the message of an error that is a web page.
@@ -41,7 +42,7 @@ func readError(contentType string, text []byte) engineError {
 		Context int             `json:"n_ctx"`
 	}
 	if json.Unmarshal(body.Error, &inner) == nil && inner.Message != "" {
-		e := engineError{message: inner.Message, prompt: tokens(inner.Prompt), context: tokens(inner.Context)}
+		e := engineError{formed: true, message: inner.Message, prompt: tokens(inner.Prompt), context: tokens(inner.Context)}
 		if json.Unmarshal(inner.Code, &e.code) != nil || e.code == "" {
 			e.code = inner.Type
 		}
@@ -56,7 +57,7 @@ func readError(contentType string, text []byte) engineError {
 	default:
 		message = string(text)
 	}
-	return engineError{message: message}
+	return engineError{message: message, formed: len(body.Error) > 0}
 }
 
 // overflows are sentences of engines about a prompt, or a prompt and an answer, that do not fit into the context, with the

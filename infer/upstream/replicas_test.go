@@ -8,6 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,6 +70,82 @@ func TestAnAddressBehindWhichOneOfTwoEnginesIsDeadRefusesNobody(t *testing.T) {
 				t.Errorf("%d answers are complete", answers)
 			}
 		})
+	}
+}
+
+// A replica whose engine is dead answers at once, so that a balancer that looks for the shortest queue sends it nearly all requests until
+// its checks take it out: Ray Serve for three of them.
+func TestARequestIsSentAgainUntilABalancerHasTakenOutWhatIsDead(t *testing.T) {
+	pauses, long := []time.Duration{0, time.Millisecond}, []time.Duration{time.Millisecond, time.Millisecond}
+	for name, c := range map[string]struct {
+		fail  func(w http.ResponseWriter)
+		tries int // of a request that never succeeds
+	}{
+		"as Ray Serve says it":            {func(w http.ResponseWriter) { http.Error(w, "Internal Server Error", 500) }, 5},
+		"as a web page of nginx":          {webPageOf(502, "Bad Gateway"), 5},
+		"as JSON that no engine has":      {func(w http.ResponseWriter) { http.Error(w, `{"message":"no Route matched"}`, 503) }, 5},
+		"the connection ends":             {func(w http.ResponseWriter) { raw(w, "") }, 5},
+		"it ends after the headers":       {func(w http.ResponseWriter) { stream(w) }, 5},
+		"it ends after the role":          {func(w http.ResponseWriter) { stream(w, roleChunk) }, 5},
+		"an engine says that it failed":   {func(w http.ResponseWriter) { http.Error(w, `{"error":{"message":"EngineDeadError","code":500}}`, 500) }, 3},
+		"an engine says so in its stream": {func(w http.ResponseWriter) { stream(w, `{"error":{"message":"EngineDeadError","code":500}}`) }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries, dead := 0, 0
+			s := newStandIn(t, func(w http.ResponseWriter, r *http.Request, body map[string]any) {
+				if tries++; tries <= dead {
+					c.fail(w)
+					return
+				}
+				greets(w, r, body)
+			})
+			r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(s.URL)}, CheckEvery: time.Hour, Pauses: pauses, LongPauses: long})
+			t.Cleanup(func() { r.Close() })
+			eventually(t, "the model is listed", func() bool { return len(r.Status().Remote) == 1 })
+			dead = c.tries - 1
+			if got := write(t, r, question("Hi")); got.err != nil || got.text != "Hello there" || tries != c.tries {
+				t.Errorf("after %d tries that failed: got %+v at try %d", dead, got, tries)
+			}
+			tries, dead = 0, 1000
+			if got := write(t, r, question("Hi again")); got.err == nil || tries != c.tries {
+				t.Errorf("for ever: got %+v after %d tries, want %d", got, tries, c.tries)
+			}
+		})
+	}
+}
+
+func webPageOf(status int, text string) func(w http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(status)
+		io.WriteString(w, "<html><body>"+text)
+	}
+}
+
+// The figures of docs/upstreams.md: Ray Serve takes out what failed three checks, each of which may take its whole timeout.
+func TestTheDefaultPausesOutlastTheChecksOfTheRecipe(t *testing.T) {
+	recipe, err := os.ReadFile("../../docs/upstreams.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const checks = 3
+	slowest := time.Duration(0)
+	for _, name := range []string{"health_check_period_s", "health_check_timeout_s"} {
+		found := regexp.MustCompile(name + `=(\d+)`).FindSubmatch(recipe)
+		if found == nil {
+			t.Fatalf("docs/upstreams.md has no %s", name)
+		}
+		seconds, _ := strconv.Atoi(string(found[1]))
+		slowest += checks * time.Duration(seconds) * time.Second
+	}
+	r := New(Options{Local: &localEngine{}})
+	defer r.Close()
+	var waits time.Duration
+	for _, pause := range r.pauses(&failure{mute: true}) {
+		waits += pause
+	}
+	if waits < slowest {
+		t.Errorf("a request is sent again for %v; the balancer of the recipe may need %v", waits, slowest)
 	}
 }
 

@@ -22,7 +22,8 @@
 // Servers with the same model are equal. A conversation stays with the server that answered it last, which
 // has its prefix in its cache, unless that one writes more answers than another by some; others go to the one
 // that writes fewest. Until its first token a request that fails is sent again, to another server if there is
-// one, at most five times in all, and to none before the end of a pause that this one asked for; afterwards the
+// one, at most five times in all, and to none before the end of a pause that this one asked for; three more times if
+// nothing says that an engine got it, as behind a balancer that does not know yet that one is dead. Afterwards the
 // failure ends the answer. A server that cannot be reached, or fails three times in a row, is left out as long as there
 // is another one (breaker.go). The last one is not: its address may be that of several engines of which one has
 // failed. Each is asked every ten seconds for its models (server.go).
@@ -80,6 +81,11 @@ type Options struct {
 	Stall      time.Duration   // longest wait for the next part; default 2 minutes
 	Patience   time.Duration   // longest wait for another response; default 10 s
 	Pauses     []time.Duration // before a request is sent again to the same server; default 0, 0.25, 1 and 3 s: behind one address may be several engines
+
+	// LongPauses follow Pauses while what failed is no engine that says why: a balancer that still sends requests to a dead
+	// one, which has nothing to do and so gets most of them. Ray Serve does so for three of its checks. Default three times
+	// 5 s, if Pauses are the default too.
+	LongPauses []time.Duration
 }
 
 // Router is an engine that passes requests to other engines too. Its methods may be called by any goroutine.
@@ -116,6 +122,9 @@ func New(o Options) *Router {
 	o.Patience = cmp.Or(o.Patience, 10*time.Second)
 	if o.Pauses == nil {
 		o.Pauses = []time.Duration{0, 250 * time.Millisecond, time.Second, 3 * time.Second}
+		if o.LongPauses == nil {
+			o.LongPauses = []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second}
+		}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -408,7 +417,7 @@ func (r *Router) attempt(ctx context.Context, m *model, key uint64, f func(ctx c
 		switch {
 		case started:
 			return last.midAnswer()
-		case !last.again || attempt == len(r.o.Pauses):
+		case !last.again || attempt >= len(r.pauses(last)):
 			return last.err
 		case r.untried(m, tried):
 			r.noteAgain(last)
@@ -454,13 +463,21 @@ func (r *Router) askOne(ctx context.Context, m *model, s *server, number int64, 
 	return started, err
 }
 
+// pauses returns the pauses of a request that is sent again after each of its failures, of which f is the last.
+func (r *Router) pauses(f *failure) []time.Duration {
+	if f.mute {
+		return slices.Concat(r.o.Pauses, r.o.LongPauses)
+	}
+	return r.o.Pauses
+}
+
 // pauseBefore returns how long a request waits after its failure, the attempt'th from 0. A server that has too much to do
 // is not asked again at once.
 func (r *Router) pauseBefore(attempt int, f *failure) time.Duration {
 	if f.busy && attempt == 0 && len(r.o.Pauses) > 1 {
 		attempt = 1
 	}
-	return r.o.Pauses[attempt]
+	return r.pauses(f)[attempt]
 }
 
 func (r *Router) noteAgain(f *failure) {
