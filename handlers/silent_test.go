@@ -30,6 +30,27 @@ func TestRequests_WhatCannotBeDoneIsRefused(t *testing.T) {
 		{name: "tokens that end an answer", path: "/v1/completions", body: `{"prompt":"a","stop_token_ids":[2]}`, status: 400, want: []string{`"param":"stop_token_ids"`}},
 		{name: "probabilities after the samplers", path: "/completion", body: `{"prompt":"a","n_probs":2,"post_sampling_probs":true}`, status: 400, want: []string{`"param":"post_sampling_probs"`}},
 		{name: "some fields of a response", path: "/completion", body: `{"prompt":"a","response_fields":["content"]}`, status: 400, want: []string{`"param":"response_fields"`}},
+		{name: "sampling: adaptive-p", path: "/v1/chat/completions", body: chatBody(`"adaptive_target":0.5`), status: 400, want: []string{`"param":"adaptive_target"`, "mirostat"}},
+		{name: "sampling: a watermark", path: "/v1/completions", body: `{"prompt":"a","watermarking":true}`, status: 400, want: []string{`"param":"watermarking"`}},
+		{name: "sampling: repetition_penalty out of range", path: "/v1/chat/completions", body: chatBody(`"repetition_penalty":-1`), status: 400, want: []string{"repeat_penalty is -1"}},
+		{name: "sampling: two penalties", path: "/v1/chat/completions", body: chatBody(`"repetition_penalty":1.1,"repeat_penalty":1.2`), status: 400, want: []string{`"param":"repetition_penalty"`, "two names"}},
+		{name: "output: ids of tokens", path: "/v1/chat/completions", body: chatBody(`"return_token_ids":true`), status: 400, want: []string{`"param":"return_token_ids"`, "return_tokens_as_token_ids"}},
+		{name: "output: control tokens", path: "/v1/completions", body: `{"prompt":"a","skip_special_tokens":false}`, status: 400, want: []string{`"param":"skip_special_tokens"`}},
+		{name: "output: reasoning in the text", path: "/v1/chat/completions", body: chatBody(`"reasoning_format":"none"`), status: 400, want: []string{`"param":"reasoning_format"`, "reasoning_content"}},
+		{name: "output: a limit of time", path: "/completion", body: `{"prompt":"a","t_max_predict_ms":500}`, status: 400, want: []string{`"param":"t_max_predict_ms"`, "max_tokens"}},
+		{name: "output: a chat with its prompt", path: "/v1/chat/completions", body: chatBody(`"echo":true`), status: 400, want: []string{`"param":"echo"`, "/v1/completions"}},
+		{name: "routing: a priority", path: "/v1/chat/completions", body: chatBody(`"priority":-5`), status: 400, want: []string{`"param":"priority"`, "fairly"}},
+		{name: "routing: another engine's cache", path: "/v1/completions", body: `{"prompt":"a","kv_transfer_params":{"do_remote_prefill":true}}`, status: 400, want: []string{`"param":"kv_transfer_params"`}},
+		{name: "the prompt: control tokens around a chat", path: "/v1/chat/completions", body: chatBody(`"add_special_tokens":true`), status: 400, want: []string{`"param":"add_special_tokens"`, "chat template"}},
+		{name: "the prompt: none around a text", path: "/v1/completions", body: `{"prompt":"a","add_special_tokens":false}`, status: 400, want: []string{`"param":"add_special_tokens"`, "/tokenize"}},
+		{name: "several answers of /completion", path: "/completion", body: `{"prompt":"a","n_cmpl":2}`, status: 400, want: []string{`"param":"n_cmpl"`, "writes one answer"}},
+		{name: "several answers of /infill", path: "/infill", body: `{"input_prefix":"a","n":2}`, status: 400, want: []string{`"param":"n"`, "writes one answer"}},
+		{name: "several responses", path: "/v1/responses", body: responseHello + `,"n":2}`, status: 400, want: []string{`"param":"n"`, "writes one answer"}},
+		{name: "two numbers of answers", path: "/v1/chat/completions", body: chatBody(`"n":2,"n_cmpl":3`), status: 400, want: []string{`"param":"n_cmpl"`, "two names"}},
+		{name: "too many answers", path: "/v1/chat/completions", body: chatBody(`"n_cmpl":1000`), status: 400, want: []string{`"param":"n_cmpl"`, "n_cmpl must be"}},
+		{name: "two budgets", path: "/v1/chat/completions", body: chatBody(`"thinking_token_budget":5,"reasoning_budget_tokens":6`), status: 400, want: []string{`"param":"reasoning_budget_tokens"`}},
+		{name: "a budget below none", path: "/v1/chat/completions", body: chatBody(`"reasoning_budget_tokens":-2`), status: 400, want: []string{`"param":"reasoning_budget_tokens"`, "-1 for no limit"}},
+		{name: "what clients send as off", path: "/v1/chat/completions", body: chatBody(`"adaptive_target":-0.01,"adaptive_decay":0.9,"t_max_predict_ms":-1,"skip_special_tokens":true,"include_reasoning":true,"reasoning_format":"auto","parse_tool_calls":true,"priority":0,"n_cmpl":1,"n":1,"echo":false,"add_special_tokens":false,"reasoning_budget_tokens":-1,"id_slot":-1,"cache_prompt":true`), status: 200},
 		{name: "what is off is fine", path: "/v1/chat/completions", body: chatBody(`"web_search_options":null,"guided_json":null,"min_tokens":0,"stop_token_ids":[],"use_beam_search":false,"lora":[],"guided_regex":""`), status: 200},
 		{name: "servers of tools", path: "/v1/messages", body: `{"max_tokens":4,"messages":[{"role":"user","content":"a"}],"mcp_servers":[{"type":"url","url":"http://localhost","name":"x"}]}`, status: 400, want: []string{"mcp_servers is not supported"}},
 		{name: "no servers of tools", path: "/v1/messages", body: `{"max_tokens":4,"messages":[{"role":"user","content":"a"}],"mcp_servers":[]}`, status: 200},
@@ -37,6 +58,63 @@ func TestRequests_WhatCannotBeDoneIsRefused(t *testing.T) {
 		{name: "another truncation", path: "/v1/responses", body: responseHello + `,"truncation":"some"}`, status: 400, want: []string{`"param":"truncation"`}},
 		{name: "a compaction of another server", path: "/v1/responses", body: `{"input":[{"type":"compaction","encrypted_content":"!"},{"role":"user","content":"a"}]}`, status: 400, want: []string{`"param":"input[0].encrypted_content"`}},
 	})
+}
+
+// What has another name here does the same.
+func TestRequests_FieldsOfOtherServersAreDone(t *testing.T) {
+	const path = "/v1/chat/completions"
+	want := func(change func(r *infer.Request)) infer.Request {
+		r := infer.DefaultRequest()
+		r.Prompt = "a"
+		r.MaxTokens = 16
+		change(&r)
+		return r
+	}
+	for _, c := range []struct {
+		path, fields string
+		want         infer.Request
+	}{
+		{"/v1/completions", `"repetition_penalty":1.3`, want(func(r *infer.Request) { r.Params.RepeatPenalty, r.Params.RepeatLastN = 1.3, -1 })},
+		{"/v1/completions", `"repetition_penalty":1.3,"repeat_last_n":32`, want(func(r *infer.Request) { r.Params.RepeatPenalty, r.Params.RepeatLastN = 1.3, 32 })},
+		{"/v1/completions", `"reasoning_budget_tokens":7`, want(func(r *infer.Request) { r.ReasoningBudget = new(7) })},
+		{"/v1/completions", `"thinking_budget_tokens":7,"thinking_token_budget":7`, want(func(r *infer.Request) { r.ReasoningBudget = new(7) })},
+		{"/completion", `"max_completion_tokens":5,"logprobs":3`, want(func(r *infer.Request) { r.MaxTokens, r.Alternatives = 5, 3 })},
+		{"/completion", `"max_completion_tokens":5,"n_predict":6,"logprobs":3,"n_probs":2`, want(func(r *infer.Request) { r.MaxTokens, r.Alternatives = 6, 2 })},
+	} {
+		engine, asked := captured()
+		if got := handlerstest.Post(t, handlerstest.Server(t, engine), c.path, `{"prompt":"a",`+c.fields+`}`); got.Status != http.StatusOK {
+			t.Errorf("%s: got %d: %s", c.fields, got.Status, got.Body)
+		}
+		sameRequest(t, *asked, c.want)
+	}
+	for _, stream := range []string{"false", "true"} {
+		got := handlerstest.Post(t, handlerstest.Server(t, &handlerstest.FakeEngine{}), path, chatBody(`"n_cmpl":3,"stream":`+stream))
+		if got.Status != http.StatusOK || !strings.Contains(got.Body, `"index":2`) || strings.Contains(got.Body, `"index":3`) {
+			t.Errorf("n_cmpl 3, stream %s: got %d: %s", stream, got.Status, got.Body)
+		}
+	}
+	scopes := func(fields string) (list []string) {
+		engine := &handlerstest.FakeEngine{}
+		engine.OnGenerate = func(_ context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
+			list = append(list, r.CacheScope)
+			return handlerstest.Replay(handlerstest.WordEvent(1, "Hi"), handlerstest.DoneEvent(infer.FinishStop))
+		}
+		s := handlerstest.Server(t, engine)
+		for range 2 {
+			handlerstest.Post(t, s, path, chatBody(fields))
+		}
+		return list
+	}
+	for fields, want := range map[string]func(a, b, plain string) bool{
+		`"cache_salt":"x"`:     func(a, b, plain string) bool { return a == b && a != plain },
+		`"cache_salt":"y"`:     func(a, b, plain string) bool { return a == b && a != plain && a != scopes(`"cache_salt":"x"`)[0] },
+		`"cache_prompt":false`: func(a, b, plain string) bool { return a != b && a != plain && b != plain },
+		`"cache_prompt":true`:  func(a, b, plain string) bool { return a == plain && b == plain },
+	} {
+		if got, plain := scopes(fields), scopes(`"n":1`); len(got) != 2 || !want(got[0], got[1], plain[0]) {
+			t.Errorf("%s: the scopes of two requests are %q; without it %q", fields, got, plain)
+		}
+	}
 }
 
 func TestOllama_ThinkIsRefusedForAModelThatCannot(t *testing.T) {

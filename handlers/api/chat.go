@@ -53,7 +53,8 @@ type chatRequest struct {
 	LogProbs            bool `json:"logprobs"`
 	TopLogProbs         *int `json:"top_logprobs"`
 
-	Modalities []string `json:"modalities"` // text
+	Modalities    []string `json:"modalities"`                    // text
+	SpecialTokens bool     `json:"add_special_tokens" schema:"-"` // vLLM's: around what the template writes
 }
 
 // chatCompletions answers POST /v1/chat/completions.
@@ -93,6 +94,9 @@ func (b *chatRequest) requests() ([]infer.Request, error) {
 		if kind != "text" {
 			return nil, fault.Invalid("modalities", "modalities has %q: the model writes text only", httpio.Shorten(kind))
 		}
+	}
+	if b.SpecialTokens {
+		return nil, fault.Invalid("add_special_tokens", "add_special_tokens is not supported: the chat template writes the control tokens of a prompt")
 	}
 	if err := setCount(&r.MaxTokens, "max_completion_tokens", b.MaxCompletionTokens); err != nil {
 		return nil, err

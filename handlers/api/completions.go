@@ -32,6 +32,8 @@ type completionRequest struct {
 	Echo     bool            `json:"echo"`
 	LogProbs *int            `json:"logprobs"`
 	BestOf   *int            `json:"best_of"`
+
+	SpecialTokens *bool `json:"add_special_tokens" schema:"-"` // vLLM's
 }
 
 // completionPrompt is one prompt: text, or tokens if there are any.
@@ -154,6 +156,9 @@ func (api *API) completionJob(ctx context.Context, body *completionRequest) (*co
 func (b *completionRequest) parse() (r infer.Request, prompts []completionPrompt, err error) {
 	if r, err = b.generationFields.request(); err != nil {
 		return r, nil, err
+	}
+	if b.SpecialTokens != nil && !*b.SpecialTokens {
+		return r, nil, fault.Invalid("add_special_tokens", "add_special_tokens is not supported: POST /tokenize has it, and prompt takes the tokens that it returns")
 	}
 	if b.MaxTokens == nil {
 		r.MaxTokens = defaultMaxTokens

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"math"
@@ -30,18 +31,24 @@ type generationFields struct {
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
-	N *int `json:"n"`
+	N     *int `json:"n"`
+	NCmpl *int `json:"n_cmpl"` // llama-server's name of n
 
 	sample.Params
 	LogitBias    map[string]float64 `json:"logit_bias"`
-	TypP         *float64           `json:"typ_p"` // llama-server's short name of typical_p
+	TypP         *float64           `json:"typ_p"`              // llama-server's short name of typical_p
+	Repetition   *float64           `json:"repetition_penalty"` // vLLM's: repeat_penalty with a window of the whole context
 	Banned       []string           `json:"banned_strings"`
 	BannedTokens []string           `json:"banned_tokens"` // KoboldCpp's name: texts all the same
 
 	MaxTokens             *int            `json:"max_tokens"`
 	Stop                  json.RawMessage `json:"stop" schema:"string|[string]"`
 	IgnoreEOS             bool            `json:"ignore_eos"`
-	ThinkingBudget        *int            `json:"thinking_token_budget"` // vLLM's name: tokens of reasoning after which the answer goes on without
+	ThinkingBudget        *int            `json:"thinking_token_budget"`   // vLLM's name: tokens of reasoning after which the answer goes on without
+	ReasoningBudget       *int            `json:"reasoning_budget_tokens"` // llama-server's names of it
+	ThinkingTokens        *int            `json:"thinking_budget_tokens"`
+	CachePrompt           *bool           `json:"cache_prompt"` // llama-server's: false reads the prompt anew
+	CacheSalt             string          `json:"cache_salt"`   // vLLM's: caches are shared with requests of the same salt alone
 	ReturnTokensAsTokenID bool            `json:"return_tokens_as_token_ids"`
 	ReturnProgress        bool            `json:"return_progress"`   // llama-server's: a stream reports the progress of the prefill
 	TimingsPerToken       bool            `json:"timings_per_token"` // llama-server's: each chunk of a stream has timings
@@ -49,69 +56,23 @@ type generationFields struct {
 	declinedFields `schema:"-"`
 }
 
-// declinedFields change an answer where vLLM, llama-server or OpenAI serve it, and have no counterpart here: they are refused,
-// unless their value turns them off.
-type declinedFields struct {
-	StructuredOutputs json.RawMessage `json:"structured_outputs"`
-	GuidedJSON        json.RawMessage `json:"guided_json"`
-	GuidedRegex       json.RawMessage `json:"guided_regex"`
-	GuidedChoice      json.RawMessage `json:"guided_choice"`
-	GuidedGrammar     json.RawMessage `json:"guided_grammar"`
-	StopTokens        json.RawMessage `json:"stop_token_ids"`
-	IncludeStop       json.RawMessage `json:"include_stop_str_in_output"`
-	MinTokens         json.RawMessage `json:"min_tokens"`
-	AllowedTokens     json.RawMessage `json:"allowed_token_ids"`
-	BadWords          json.RawMessage `json:"bad_words"`
-	BeamSearch        json.RawMessage `json:"use_beam_search"`
-	PromptScores      json.RawMessage `json:"prompt_logprobs"`
-	WebSearch         json.RawMessage `json:"web_search_options"`
-	PostSampling      json.RawMessage `json:"post_sampling_probs"`
-	ResponseFields    json.RawMessage `json:"response_fields"`
-	Adapters          json.RawMessage `json:"lora"`
-}
-
-// refuse returns an error for the first field that is on.
-func (f *declinedFields) refuse() error {
-	const form = "response_format, json_schema and grammar say what an answer must be"
-	for _, field := range []struct {
-		name  string
-		value json.RawMessage
-		todo  string
-	}{
-		{"structured_outputs", f.StructuredOutputs, form}, {"guided_json", f.GuidedJSON, form}, {"guided_regex", f.GuidedRegex, form}, {"guided_choice", f.GuidedChoice, form}, {"guided_grammar", f.GuidedGrammar, form},
-		{"stop_token_ids", f.StopTokens, "stop has texts that end an answer"},
-		{"include_stop_str_in_output", f.IncludeStop, "an answer ends before a stop string"},
-		{"min_tokens", f.MinTokens, "ignore_eos has an answer go on until max_tokens"},
-		{"allowed_token_ids", f.AllowedTokens, "logit_bias changes how likely tokens are"},
-		{"bad_words", f.BadWords, "banned_strings has texts that an answer must not have"},
-		{"use_beam_search", f.BeamSearch, "best_of of /v1/completions chooses among several answers"},
-		{"prompt_logprobs", f.PromptScores, "echo with logprobs of /v1/completions scores a prompt"},
-		{"web_search_options", f.WebSearch, "this server searches nothing: put what was found into a message"},
-		{"post_sampling_probs", f.PostSampling, "probabilities are those that the model gives, before the samplers"},
-		{"response_fields", f.ResponseFields, "a response has all fields"},
-		{"lora", f.Adapters, "models are used as they are in their files"},
-	} {
-		switch string(bytes.TrimSpace(field.value)) {
-		case "", "null", "false", "0", "[]", `""`:
-		default:
-			return fault.Invalid(field.name, "%s is not supported: %s", field.name, field.todo)
-		}
-	}
-	return nil
-}
-
 // request returns the engine's request for the fields, without its prompt or messages.
 func (f *generationFields) request() (infer.Request, error) {
 	r := infer.DefaultRequest()
-	r.Model = f.Model
-	r.IgnoreEOS, r.ReasoningBudget = f.IgnoreEOS, f.ThinkingBudget
+	r.Model, r.IgnoreEOS = f.Model, f.IgnoreEOS
 	if err := f.refuse(); err != nil {
 		return r, err
+	}
+	if r.CacheScope = f.CacheSalt; f.CachePrompt != nil && !*f.CachePrompt {
+		r.CacheScope = rand.Text()
 	}
 	if err := f.formFields.fill(&r); err != nil {
 		return r, err
 	}
 	var err error
+	if r.ReasoningBudget, err = f.reasoningBudget(); err != nil {
+		return r, err
+	}
 	if r.Params, r.Unset, err = f.params(); err != nil {
 		return r, err
 	}
@@ -135,6 +96,14 @@ func (f *generationFields) params() (p sample.Params, unset []string, err error)
 	p = f.Params
 	if f.TypP != nil {
 		p.TypicalP = *f.TypP // before Fill, so that it counts as set
+	}
+	if f.Repetition != nil {
+		if !math.IsNaN(p.RepeatPenalty) {
+			return p, nil, fault.Invalid("repetition_penalty", "repeat_penalty and repetition_penalty are two names of one field; give one")
+		}
+		if p.RepeatPenalty = *f.Repetition; p.RepeatLastN == sample.Unset().RepeatLastN {
+			p.RepeatLastN = -1
+		}
 	}
 	if p.TopK == -1 {
 		p.TopK = 0
@@ -226,8 +195,44 @@ func firstByte(raw json.RawMessage) byte {
 // answersPerPrompt returns n.
 func (f *generationFields) answersPerPrompt() (int, error) {
 	n := 1
+	if f.NCmpl != nil {
+		if f.N != nil && *f.N != *f.NCmpl {
+			return 0, fault.Invalid("n_cmpl", "n and n_cmpl are two names of one field; give one")
+		}
+		return *f.NCmpl, httpio.Ranges["n"].Check("n_cmpl", *f.NCmpl)
+	}
 	err := setCount(&n, "n", f.N)
 	return n, err
+}
+
+// oneAnswer returns an error if the request asks a route that writes one answer for several.
+func (f *generationFields) oneAnswer() error {
+	for name, n := range map[string]*int{"n": f.N, "n_cmpl": f.NCmpl} {
+		if n != nil && *n != 1 {
+			return fault.Invalid(name, "%s is %d, and this route writes one answer: /v1/chat/completions and /v1/completions write several", name, *n)
+		}
+	}
+	return nil
+}
+
+// reasoningBudget returns how many tokens of reasoning there may be; nil: any number.
+func (f *generationFields) reasoningBudget() (*int, error) {
+	var budget *int
+	for _, given := range []struct {
+		name  string
+		value *int
+	}{{"thinking_token_budget", f.ThinkingBudget}, {"reasoning_budget_tokens", f.ReasoningBudget}, {"thinking_budget_tokens", f.ThinkingTokens}} {
+		switch {
+		case given.value == nil || *given.value == -1: // not limited
+		case *given.value < 0:
+			return nil, fault.Invalid(given.name, "%s is %d: it must be a number of tokens, or -1 for no limit", given.name, *given.value)
+		case budget != nil && *budget != *given.value:
+			return nil, fault.Invalid(given.name, "%s differs from another name of the same field; give one", given.name)
+		default:
+			budget = given.value
+		}
+	}
+	return budget, nil
 }
 
 // sideBySide returns n copies of r. A fixed seed is incremented for each, so that the answers

@@ -26,7 +26,9 @@ type LlamaRequest struct {
 	generationFields
 	LogitBias json.RawMessage `json:"logit_bias" schema:"object|[[number|boolean]]"` // OpenAI's object, or pairs [id, bias]; false bans a token
 	NPredict  *int            `json:"n_predict"`
+	MaxWhole  *int            `json:"max_completion_tokens"` // another name of n_predict, as max_tokens is
 	NProbs    *int            `json:"n_probs"`
+	LogProbs  *int            `json:"logprobs"` // another name of n_probs
 	WithIDs   bool            `json:"return_tokens"`
 }
 
@@ -63,10 +65,19 @@ func (b *LlamaRequest) request() (infer.Request, error) {
 	if err != nil {
 		return r, err
 	}
+	if err := setPredicted(&r, "max_completion_tokens", b.MaxWhole); err != nil {
+		return r, err
+	}
 	if err := setPredicted(&r, "n_predict", b.NPredict); err != nil {
 		return r, err
 	}
-	return r, setCount(&r.Alternatives, "n_probs", b.NProbs)
+	if err := setCount(&r.Alternatives, "n_probs", b.LogProbs); err != nil {
+		return r, err
+	}
+	if err := setCount(&r.Alternatives, "n_probs", b.NProbs); err != nil {
+		return r, err
+	}
+	return r, b.oneAnswer()
 }
 
 // pairedBiases returns biases by token id, from either form.

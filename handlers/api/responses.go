@@ -94,6 +94,9 @@ func (b *ResponsesRequest) request() (infer.Request, error) {
 	if err := b.unsupported(); err != nil {
 		return r, err
 	}
+	if err := b.oneAnswer(); err != nil {
+		return r, err
+	}
 	if err := setCount(&r.MaxTokens, "max_output_tokens", b.MaxOutputTokens); err != nil {
 		return r, err
 	}
