@@ -1,5 +1,6 @@
 // Package lease lets workers take turns at the devices of a machine: one that computes a step holds a lease of the devices of its model,
-// so that the threads of the CPU are never used by two, and no step waits in the middle for another's.
+// so that the threads of the CPU are never used by two, and no step waits in the middle for another's. Whoever uses GPUs alone may hand them
+// over while its last step is computed.
 //
 // A [Holder], in a worker, keeps its lease until another worker asks for it: a model that answers alone asks once, and nothing is sent
 // between its steps. If several want a device, the [Table], in the server, gives it for one step to the one whose step serves the client with
