@@ -22,10 +22,11 @@ var mayImport = map[string][]string{
 
 	"handlers/access":   {"store", "infer/fault"},
 	"handlers/activity": {"handlers/access", "infer", "infer/fault", "store"},
-	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/ratelimit", "infer", "infer/fault", "store"},
+	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/quota", "handlers/ratelimit", "infer", "infer/fault", "store"},
+	"handlers/quota":    {"infer", "infer/fault"},
 
-	"handlers/account":   {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/share", "web", "infer/fault"},
-	"handlers":           {"handlers/document", "handlers/account", "handlers/activity", "handlers/guest", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/compare", "handlers/inspect", "handlers/live", "handlers/metrics", "handlers/models", "handlers/presets", "web/states", "handlers/attached"},
+	"handlers/account":   {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/quota", "handlers/share", "store", "web", "infer/fault"},
+	"handlers":           {"handlers/access", "handlers/document", "handlers/account", "handlers/activity", "handlers/guest", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/compare", "handlers/inspect", "handlers/live", "handlers/metrics", "handlers/models", "handlers/presets", "web/states", "handlers/attached"},
 	"web/states":         {"web"},
 	"handlers/guest":     {"handlers/access", "handlers/live", "handlers/ratelimit", "infer/record", "store", "infer/fault", "handlers/links", "handlers/owned", "handlers/setting"},
 	"handlers/inspect":   {"handlers/access", "handlers/activity", "handlers/live", "infer", "infer/fault", "infer/perplexity", "infer/picture", "infer/sample", "store", "handlers/owned", "handlers/attached", "handlers/choice", "handlers/setting"},

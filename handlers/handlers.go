@@ -41,6 +41,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/account"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/api"
@@ -219,6 +220,18 @@ func (cfg *Config) setDefaults() {
 	cfg.MemoryBudget = cmp.Or(cfg.MemoryBudget, defaultBudget)
 }
 
+// left says what a person may still use today; it is empty if there is no limit.
+func (cfg *Config) left(ctx context.Context, who access.Principal) string {
+	if cfg.People == nil || who.Role == access.RoleOwner {
+		return ""
+	}
+	text, err := cfg.People.Left(ctx, who)
+	if err != nil && ctx.Err() == nil {
+		cfg.Logger.Warn("failed to read what a person may still use today", "error", err)
+	}
+	return text
+}
+
 // New returns the server's routes.
 func New(cfg Config) *echo.Echo {
 	cfg.setDefaults()
@@ -241,8 +254,8 @@ func New(cfg Config) *echo.Echo {
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.FetchPicture, cfg.Version, cfg.PingInterval)
 	looking := inspect.New(cfg.Live)
 	people := &page.Handlers{Live: cfg.Live, Presets: cfg.Presets, Compare: cfg.Compare, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
-		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil, Documents: cfg.Documents}
-	streams := &stream.Handlers{Live: cfg.Live, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
+		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil, Left: cfg.left, Documents: cfg.Documents}
+	streams := &stream.Handlers{Live: cfg.Live, Left: cfg.left, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()
 	g.Guard(e)

@@ -112,7 +112,7 @@ var fields = map[string]string{
 	"POST /c/:id/share/writers": "writer=999&state=writes", "POST /presets/:id/rename": "name=x",
 	"POST /people/:id/devices/revoke": "id=999", "POST /people/:id/keys": "name=x", "POST /people/:id/keys/revoke": "id=999",
 	"POST /people/:id/rename": "name=", "POST /people/:id/passphrase": "new=a+passphrase+of+the+matrix",
-	"POST /people/:id/limit": "answers=3", "POST /people/:id/remove": "confirm=wrong", "POST /people": "name=Anna",
+	"POST /people/:id/limit": "answers=3&tokens=1000000", "POST /people/:id/remove": "confirm=wrong", "POST /people": "name=Anna",
 }
 
 // asker is somebody who sends requests.

@@ -20,10 +20,17 @@ type Person struct {
 	ID      string
 	Name    string // unique, whatever its case
 	IsOwner bool   // of the server
-	Answers int    // that are written at once; 0: as many as there is room for
+	Limits  PersonLimits
 	Created time.Time
 
 	HasPassphrase bool
+}
+
+// PersonLimits are what the owner of the server allows a person; 0: there is no limit.
+type PersonLimits struct {
+	AtOnce  int // answers that are written at the same time
+	Answers int // a day
+	Tokens  int // a day, that are written in these
 }
 
 // nameKey returns a key that is equal for names that differ only in case or Unicode normalization.
@@ -35,13 +42,15 @@ const selectPerson = `
 			name,
 			role = 'owner',
 			answers,
+			answers_a_day,
+			tokens_a_day,
 			created_at,
 			passphrase <> ''
 		FROM people`
 
 func scanPerson(row interface{ Scan(...any) error }) (p Person, err error) {
 	var created int64
-	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Answers, &created, &p.HasPassphrase)
+	err = row.Scan(&p.ID, &p.Name, &p.IsOwner, &p.Limits.AtOnce, &p.Limits.Answers, &p.Limits.Tokens, &created, &p.HasPassphrase)
 	p.Created = fromMillis(created)
 	return p, err
 }
@@ -139,13 +148,13 @@ func (s *Store) SetPassphraseAndLogOut(ctx context.Context, id, hash string, kee
 	return removed, err
 }
 
-// LimitAnswers sets how many answers of a person may be generated at once; 0: no limit.
-func (s *Store) LimitAnswers(ctx context.Context, id string, answers int) error {
-	if answers < 0 {
-		return &InvalidError{"answers", "must not be negative"}
+// LimitPerson sets the limits of a person.
+func (s *Store) LimitPerson(ctx context.Context, id string, l PersonLimits) error {
+	if min(l.AtOnce, l.Answers, l.Tokens) < 0 {
+		return &InvalidError{"limits", "must not be negative"}
 	}
 	return s.write(ctx, func(tx *sql.Tx) error {
-		return changeOne(ctx, tx, "person", `UPDATE people SET answers = ? WHERE id = ?`, answers, id)
+		return changeOne(ctx, tx, "person", `UPDATE people SET answers = ?, answers_a_day = ?, tokens_a_day = ? WHERE id = ?`, l.AtOnce, l.Answers, l.Tokens, id)
 	})
 }
 

@@ -20,7 +20,7 @@ type Account struct {
 	IsOwner  bool // the person is the owner of the server
 	Manages  bool // the viewer is the owner of the server
 	Own      bool // the viewer is this person
-	Answers  int  // limit of answers at once; 0: no personal limit
+	Limits   PersonLimits
 	Devices  []Credential
 	Keys     []Credential
 	Problem  string
@@ -38,6 +38,13 @@ type Account struct {
 	Plain      bool        // other machines reach the server without encryption
 
 	Fingerprint string // of the server's self-signed certificate; empty: it has another one, or none
+}
+
+// PersonLimits are those of a person; 0: there is none.
+type PersonLimits struct {
+	AtOnce  int // answers that are written at the same time
+	Answers int // a day
+	Tokens  int // a day
 }
 
 // Credential is a device or an API key.
@@ -74,11 +81,12 @@ func (i *Invitation) codes() (with []InvitationLink) {
 // address returns the path of a page or a form of the person.
 func (a Account) address(what string) string { return "/people/" + a.ID + what }
 
-func (a Account) limit() string {
-	if a.Answers == 0 {
+// limit returns a limit for its field, which is empty without one.
+func limit(n int) string {
+	if n == 0 {
 		return ""
 	}
-	return strconv.Itoa(a.Answers)
+	return strconv.Itoa(n)
 }
 
 // summary returns the line about the person in the list of people, up to when their first device was last seen.

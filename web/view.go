@@ -41,6 +41,7 @@ type Page struct {
 	Picker      Picker
 	Engine      Engine
 	Space       string // warning about too little free disk space; empty: none
+	Left        string // what the person may still use today; empty: there is no limit
 	Params      []Param
 	MaxSeed     int64
 	Lists       []TextList

@@ -16,8 +16,10 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/quota"
 	"m40-llm/handlers/share"
 	"m40-llm/infer/fault"
+	"m40-llm/store"
 	"m40-llm/web"
 )
 
@@ -187,21 +189,29 @@ func (h *Handlers) revokeKey(c echo.Context, who access.Principal, person string
 	return h.People.RevokeKey(c.Request().Context(), who, person, id)
 }
 
-// maxAnswers is the largest limit of answers at once.
-const maxAnswers = 1000
+// maxAtOnce is the largest limit of answers at once.
+const maxAtOnce = 1000
 
 func (h *Handlers) limit(c echo.Context, who access.Principal, person string) error {
-	answers := int64(0)
-	if c.FormValue("answers") != "" {
-		var err error
-		if answers, err = number(c, "answers"); err != nil {
+	var l store.PersonLimits
+	for _, field := range []struct {
+		name  string
+		value *int
+		most  int
+	}{{"at_once", &l.AtOnce, maxAtOnce}, {"answers", &l.Answers, quota.MaxLimit}, {"tokens", &l.Tokens, quota.MaxLimit}} {
+		if c.FormValue(field.name) == "" {
+			continue
+		}
+		n, err := number(c, field.name)
+		if err != nil {
 			return err
 		}
+		if n < 0 || n > int64(field.most) {
+			return fault.Invalid(field.name, "%s is %d, but must be from 1 to %d, or empty for no limit", field.name, n, field.most)
+		}
+		*field.value = int(n)
 	}
-	if answers < 0 || answers > maxAnswers {
-		return fault.Invalid("answers", "answers is %d, but must be from 1 to %d, or empty for no limit", answers, maxAnswers)
-	}
-	return h.People.Limit(c.Request().Context(), who, person, int(answers))
+	return h.People.Limit(c.Request().Context(), who, person, l)
 }
 
 // remove serves POST /people/:id/remove. The field confirm must be the person's name.
@@ -230,7 +240,7 @@ func number(c echo.Context, field string) (int64, error) {
 func (h *Handlers) view(c echo.Context, account people.Account) web.Account {
 	who := principal(c)
 	a := web.Account{
-		ID: account.ID, Name: account.Name, IsOwner: account.IsOwner, Answers: account.Answers, Alone: h.Alone,
+		ID: account.ID, Name: account.Name, IsOwner: account.IsOwner, Limits: web.PersonLimits(account.Limits), Alone: h.Alone,
 		Manages: who.Role == access.RoleOwner, Own: who.Owner == account.ID,
 		HasPassphrase: account.HasPassphrase, MinPassphrase: people.MinPassphrase,
 	}

@@ -72,7 +72,8 @@ func letPersonIn(t *testing.T, b *browser, s *httptest.Server, source, name stri
 	look("key")
 	b.click("form[action$='/keys/revoke'] button")
 	b.until("!document.querySelector('form[action$=\"/keys/revoke\"]')")
-	b.fill("#answers", "2")
+	b.fill("[name=at_once]", "2")
+	b.fill("[name=answers]", "50")
 	b.click("form[action$='/limit'] button")
-	b.until("document.querySelector('#answers')?.getAttribute('value') === '2'") // as the server says
+	b.until("document.querySelector('[name=at_once]')?.getAttribute('value') === '2' && document.querySelector('[name=answers]').getAttribute('value') === '50'") // as the server says
 }

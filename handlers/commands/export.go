@@ -162,6 +162,8 @@ func (e *export) writePresets(ctx context.Context) error {
 type exportedPerson struct {
 	Name     string                     `json:"name"`
 	Answers  int                        `json:"answers,omitempty"` // limit of answers at once
+	ADay     int                        `json:"answers_a_day,omitempty"`
+	Tokens   int                        `json:"tokens_a_day,omitempty"`
 	Created  time.Time                  `json:"created"`
 	Settings map[string]json.RawMessage `json:"settings"`
 	Devices  []exportedCredential       `json:"devices"`
@@ -184,7 +186,7 @@ type exportedLink struct {
 }
 
 func (e *export) writePerson(ctx context.Context) error {
-	out := exportedPerson{Name: e.person.Name, Answers: e.person.Answers, Created: e.person.Created}
+	out := exportedPerson{Name: e.person.Name, Answers: e.person.Limits.AtOnce, ADay: e.person.Limits.Answers, Tokens: e.person.Limits.Tokens, Created: e.person.Created}
 	var err error
 	if out.Settings, err = e.db.Settings(ctx, e.person.ID); err != nil {
 		return err

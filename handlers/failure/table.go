@@ -61,6 +61,7 @@ var table = map[fault.Code]row{
 
 	fault.CodePictureNotFound:     {status: http.StatusNotFound},
 	fault.CodeBodyTooLarge:        {status: http.StatusRequestEntityTooLarge},
+	fault.CodeDayUsed:             {status: http.StatusTooManyRequests, title: "That is all for today", final: true},
 	fault.CodeDenied:              {status: http.StatusForbidden, title: "Only the owner can do this"},
 	fault.CodeHostNotAllowed:      {status: http.StatusMisdirectedRequest},
 	fault.CodeInvalidCode:         {status: http.StatusUnauthorized},

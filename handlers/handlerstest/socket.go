@@ -33,6 +33,7 @@ type SocketClient struct {
 	Panel       stream.Event        // the last that told of one
 	WriteAccess *stream.WriteAccess `json:"keyboard"`
 	Authors     map[string]string   // of questions, by their text
+	Left        string              // what may still be used today
 }
 
 // ShownAnswer is an answer as a page has it.
@@ -55,6 +56,7 @@ type Frame struct {
 
 	WriteAccess *stream.WriteAccess `json:"keyboard"`
 	HTML        string              // of activity
+	Left        string
 
 	Before   int64
 	Messages []stream.Message
@@ -120,6 +122,8 @@ func (c *SocketClient) Read() (Frame, error) {
 		for _, m := range chat.Messages {
 			c.add(&m)
 		}
+	case "left":
+		c.Left = f.Left
 	case "resumed":
 		c.Resumed++
 	case "keyboard":

@@ -190,6 +190,7 @@ func (h *Handlers) page(c echo.Context, chat string) (web.Page, error) {
 		Picker:   h.picker(c, chat),
 		Engine:   view.Engine(h.Live.Status()),
 		Space:    view.Space(h.Live.Disk.Space()),
+		Left:     h.Left(c.Request().Context(), principal(c)),
 		Params:   params(setting.Default()),
 		MaxSeed:  setting.MaxSeed,
 		Lists:    textLists,

@@ -4,6 +4,7 @@
 package page
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -33,11 +34,12 @@ type Handlers struct {
 	Activity     *activity.Service
 	Gate         *gate.Gate
 	Log          *slog.Logger
-	Documents    *document.Reader // nil: this server makes no text of PDF and DOCX files
-	PingInterval time.Duration    // after so long without an event, a growing page gets a comment
-	Version      string           // of this program
-	Alone        bool             // other machines do not reach the server
-	People       bool             // there are pages of people, with their devices and keys
+	Documents    *document.Reader                                     // nil: this server makes no text of PDF and DOCX files
+	PingInterval time.Duration                                        // after so long without an event, a growing page gets a comment
+	Version      string                                               // of this program
+	Alone        bool                                                 // other machines do not reach the server
+	Left         func(ctx context.Context, who live.Principal) string // what a person may still use today; empty: there is no limit
+	People       bool                                                 // there are pages of people, with their devices and keys
 
 	asked   sentForms
 	imports imports

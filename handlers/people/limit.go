@@ -2,80 +2,122 @@ package people
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
-	"sync"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
+	"m40-llm/handlers/quota"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
 
-// turns counts the answers of each person that are being generated.
-type turns struct {
-	mu      sync.Mutex
-	running map[string]int
-	freed   chan struct{} // closed when an answer ends
-}
+// maxCounted is for how many people what they use of a day is counted; those beyond it are counted together.
+const maxCounted = 10_000
 
-// Limited returns a function like generate that generates no more answers of a person at once than
-// their limit. Further ones wait, before they enter the engine's queue, until one of the person's
-// answers ends. The request's Client is the id of the person; other clients, such as the owner's
+// usedSetting is the setting of a person with what they have used of a day.
+const usedSetting = "used_today"
+
+// Limited returns a function like generate that generates no more answers of a person at once, and in a day, than
+// their limits. Those beyond the first limit wait, before they enter the engine's queue, until one of the person's
+// answers ends; those beyond the others fail. The request's Client is the id of the person; other clients, such as the owner's
 // programs, have no limit.
 func (s *Service) Limited(generate func(context.Context, infer.Request) iter.Seq2[infer.Event, error]) func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
 	return func(ctx context.Context, r infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
-			release, err := s.turn(ctx, r.Client)
+			day, release, err := s.turn(ctx, r.Client)
+			if errors.Is(err, store.ErrNotFound) {
+				generate(ctx, r)(yield)
+				return
+			}
 			if err != nil {
 				yield(infer.Event{}, err)
 				return
 			}
 			defer release()
-			generate(ctx, r)(yield)
+			begin := func() error { return s.used.Begin(r.Client, "your", day) }
+			token := func() error { return s.used.Token(r.Client, "your", day) }
+			quota.Limited(generate(ctx, r), begin, token)(yield)
 		}
 	}
 }
 
-// turn waits until another answer of a person may be generated.
-func (s *Service) turn(ctx context.Context, person string) (release func(), err error) {
+// turn waits until another answer of a person may be generated, and returns what they may use of a day. store.ErrNotFound:
+// there is no such person.
+func (s *Service) turn(ctx context.Context, person string) (day quota.Limits, release func(), err error) {
 	for {
 		p, err := s.opt.Store.Person(ctx, person)
-		if errors.Is(err, store.ErrNotFound) || err == nil && p.Answers == 0 {
-			return func() {}, nil
-		}
 		if err != nil {
-			return nil, err
+			return day, nil, err
 		}
-		freed, ok := s.turns.take(person, p.Answers)
+		day = dayOf(p)
+		if p.Limits.AtOnce == 0 {
+			return day, func() {}, nil
+		}
+		freed, ok := s.turns.Take(person, p.Limits.AtOnce)
 		if ok {
 			activity.AtLimit(ctx, 0)
-			return func() { s.turns.release(person) }, nil
+			return day, func() { s.turns.Release(person) }, nil
 		}
-		activity.AtLimit(ctx, p.Answers)
+		activity.AtLimit(ctx, p.Limits.AtOnce)
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return day, nil, ctx.Err()
 		}
 	}
 }
 
-func (t *turns) take(person string, limit int) (freed <-chan struct{}, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running[person] >= limit {
-		return t.freed, false
-	}
-	t.running[person]++
-	return nil, true
+func dayOf(p store.Person) quota.Limits {
+	return quota.Limits{Answers: p.Limits.Answers, Tokens: p.Limits.Tokens}
 }
 
-func (t *turns) release(person string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running[person]--; t.running[person] == 0 {
-		delete(t.running, person)
+// Left says what a person may still use today; it is empty if there is no limit.
+func (s *Service) Left(ctx context.Context, who access.Principal) (string, error) {
+	p, err := s.opt.Store.Person(ctx, who.Owner)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
 	}
-	close(t.freed)
-	t.freed = make(chan struct{})
+	if err != nil {
+		return "", err
+	}
+	return s.used.Left(p.ID, dayOf(p)).String(), nil
+}
+
+// loadUsed reads what people have used of a day.
+func (s *Service) loadUsed(ctx context.Context) error {
+	all, err := s.opt.Store.People(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		value, err := s.opt.Store.Setting(ctx, p.ID, usedSetting)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		var used quota.Used
+		if err == nil {
+			err = json.Unmarshal(value, &used)
+		}
+		if err != nil {
+			return err
+		}
+		s.used.Restore(p.ID, used)
+	}
+	return nil
+}
+
+// saveUsed stores what was counted since the last call.
+func (s *Service) saveUsed(ctx context.Context) error {
+	for person, used := range s.used.Changed() {
+		if _, err := s.opt.Store.Person(ctx, person); errors.Is(err, store.ErrNotFound) {
+			continue // they were removed
+		}
+		value, _ := json.Marshal(used) // it is a text and two numbers
+		if err := s.opt.Store.SetSetting(ctx, person, usedSetting, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -140,12 +140,12 @@ func (s *Service) Remove(ctx context.Context, who access.Principal, person, name
 	return nil
 }
 
-// Limit sets how many answers of a person may be generated at once; 0: no limit.
-func (s *Service) Limit(ctx context.Context, who access.Principal, person string, answers int) error {
+// Limit sets the limits of a person.
+func (s *Service) Limit(ctx context.Context, who access.Principal, person string, l store.PersonLimits) error {
 	if err := mayManage(who, person); err != nil {
 		return err
 	}
-	return gone(s.opt.Store.LimitAnswers(ctx, person, answers))
+	return gone(s.opt.Store.LimitPerson(ctx, person, l))
 }
 
 // RevokeDevice logs a device out, and cancels its requests.

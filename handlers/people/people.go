@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"m40-llm/handlers/access"
+	"m40-llm/handlers/quota"
 	"m40-llm/infer/fault"
 	"m40-llm/store"
 )
@@ -37,7 +38,7 @@ type Store interface {
 	Passphrase(ctx context.Context, id string) (hash string, err error)
 	SetPassphrase(ctx context.Context, id, hash string) error
 	SetPassphraseAndLogOut(ctx context.Context, id, hash string, keep int64) (removed []int64, err error)
-	LimitAnswers(ctx context.Context, id string, answers int) error
+	LimitPerson(ctx context.Context, id string, l store.PersonLimits) error
 	ErasePerson(ctx context.Context, id string) error
 	AddDevice(ctx context.Context, d store.Device, token store.TokenHash) (store.Device, error)
 	DeviceWith(ctx context.Context, token store.TokenHash) (store.Device, store.Person, error)
@@ -78,7 +79,8 @@ type Service struct {
 	watchers map[Credential]map[*watcher]bool
 	revoked  map[Credential]bool // since the server started, as in end
 	invited  invitations
-	turns    turns
+	turns    quota.Turns
+	used     *quota.Counts // by person
 }
 
 // Credential identifies the device or API key that authenticated a request. The zero value is none:
@@ -141,11 +143,14 @@ func New(ctx context.Context, opt Options) (*Service, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{opt: opt, key: hashOf(opt.OwnerKey), watchers: map[Credential]map[*watcher]bool{}, revoked: map[Credential]bool{}}
-	s.turns.running, s.turns.freed = map[string]int{}, make(chan struct{})
+	s.used = quota.NewCounts(opt.Now, maxCounted)
 	s.invited.byPerson = map[string]invitation{}
 	s.passphrases = newPassphrases(standardCost)
 	var err error
 	if s.cookie, err = cookieName(ctx, opt.Store); err != nil {
+		return nil, err
+	}
+	if err := s.loadUsed(ctx); err != nil {
 		return nil, err
 	}
 	now := opt.Now()

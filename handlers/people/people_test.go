@@ -275,7 +275,7 @@ func TestManage_IsForWhoMay(t *testing.T) {
 			"read":   second(s.Account(ctx, principal, anna.ID)),
 			"add":    second(s.Add(ctx, principal, "Carl")),
 			"invite": second(s.Invite(ctx, principal, anna.ID)),
-			"limit":  s.Limit(ctx, principal, anna.ID, 1),
+			"limit":  s.Limit(ctx, principal, anna.ID, store.PersonLimits{AtOnce: 1}),
 			"rename": s.Rename(ctx, principal, anna.ID, "Carl"),
 			"change": s.ChangePassphrase(ctx, principal, anna.ID, PassphraseChange{New: "carl was here before"}),
 			"unset":  s.ChangePassphrase(ctx, principal, anna.ID, PassphraseChange{}),
@@ -289,7 +289,7 @@ func TestManage_IsForWhoMay(t *testing.T) {
 			}
 		}
 	}
-	if err := s.Limit(ctx, access.Of(anna), anna.ID, 9); !errors.Is(err, access.ErrDenied) {
+	if err := s.Limit(ctx, access.Of(anna), anna.ID, store.PersonLimits{AtOnce: 9}); !errors.Is(err, access.ErrDenied) {
 		t.Errorf("a person sets their own limit: %v", err)
 	}
 	if _, err := s.CreateKey(ctx, access.Of(anna), anna.ID, "mine"); err != nil {
@@ -330,7 +330,7 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	s, _ := newService(t, "")
 	ctx := t.Context()
 	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
-	if err := s.Limit(ctx, access.Local, anna.ID, 2); err != nil {
+	if err := s.Limit(ctx, access.Local, anna.ID, store.PersonLimits{AtOnce: 2}); err != nil {
 		t.Fatal(err)
 	}
 	begun, end := make(chan string, 9), make(chan struct{})
@@ -390,7 +390,82 @@ func TestLimited_AnswersAboveTheLimitWaitForOneOfTheirOwn(t *testing.T) {
 	}
 	end <- struct{}{}
 	running.Wait()
-	if len(begun) != 0 || len(s.turns.running) != 0 {
-		t.Errorf("%d more began, and %v run at the end", len(begun), s.turns.running)
+	if _, ok := s.turns.Take(anna.ID, 1); len(begun) != 0 || !ok {
+		t.Errorf("%d more began, and one of the person runs at the end: %v", len(begun), !ok)
+	}
+}
+
+// answer generates one answer of a client with so many tokens, and returns how many came and its error.
+func answer(t *testing.T, s *Service, client string, tokens int) (n int, err error) {
+	t.Helper()
+	generate := s.Limited(func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return func(yield func(infer.Event, error) bool) {
+			for range tokens {
+				if !yield(infer.Event{Token: &infer.Token{}}, nil) {
+					return
+				}
+			}
+		}
+	})
+	for e, failed := range generate(t.Context(), infer.Request{Client: client}) {
+		if err = failed; e.Token != nil {
+			n++
+		}
+	}
+	return n, err
+}
+
+// A day's answers and tokens of a person end with a clear refusal, for them alone, until midnight.
+func TestLimited_ADayHasSoManyAnswersAndTokens(t *testing.T) {
+	s, clock := newService(t, "")
+	clock.now = time.Date(2026, 11, 29, 23, 0, 0, 0, time.UTC)
+	ctx := t.Context()
+	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
+	if err := s.Limit(ctx, access.Local, anna.ID, store.PersonLimits{Answers: 2, Tokens: 5}); err != nil {
+		t.Fatal(err)
+	}
+	left := func() string { return must[string](t)(s.Left(ctx, access.Of(anna))) }
+	for _, step := range []struct {
+		name, client string
+		at           time.Duration // after the first
+		tokens, come int
+		refused      bool
+		left         string
+	}{
+		{"the first", anna.ID, 0, 3, 3, false, "1 of 2 answers and 2 of 5 tokens left today"},
+		{"one whose tokens do not last", anna.ID, 0, 3, 2, true, "0 of 2 answers and 0 of 5 tokens left today"},
+		{"a third", anna.ID, 0, 1, 0, true, "0 of 2 answers and 0 of 5 tokens left today"},
+		{"one of a program of the owner", "at 127.0.0.1", 0, 9, 9, false, "0 of 2 answers and 0 of 5 tokens left today"},
+		{"one after midnight", anna.ID, time.Hour, 1, 1, false, "1 of 2 answers and 4 of 5 tokens left today"},
+	} {
+		clock.now = time.Date(2026, 11, 29, 23, 0, 0, 0, time.UTC).Add(step.at)
+		n, err := answer(t, s, step.client, step.tokens)
+		f, _ := errors.AsType[*fault.Error](err)
+		if n != step.come || (f != nil && f.Code == fault.CodeDayUsed) != step.refused || step.refused && f.RetryAfter != 3600 {
+			t.Errorf("%s: got %d tokens and %v, want %d", step.name, n, err, step.come)
+		}
+		if got := left(); got != step.left {
+			t.Errorf("after %s: got %q, want %q", step.name, got, step.left)
+		}
+	}
+}
+
+// What was used of a day is known after a restart.
+func TestLimited_ADayGoesOnAfterARestart(t *testing.T) {
+	s, clock := newService(t, "")
+	ctx := t.Context()
+	anna := must[store.Person](t)(s.Add(ctx, access.Local, "Anna"))
+	if err := s.Limit(ctx, access.Local, anna.ID, store.PersonLimits{Answers: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answer(t, s, anna.ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(ctx)
+	stop()
+	s.Run(stopped)
+	again := must[*Service](t)(New(ctx, Options{Store: s.opt.Store, Now: clock.Now}))
+	if _, err := answer(t, again, anna.ID, 1); err == nil {
+		t.Error("a restart gives a person another day")
 	}
 }

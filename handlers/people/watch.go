@@ -101,7 +101,7 @@ func (l *lastSeen) take() map[int64]time.Time {
 // saveEvery is how often the times of last use are stored.
 const saveEvery = time.Minute
 
-// Run stores when devices and keys were last used, until ctx ends.
+// Run stores when devices and keys were last used, and what people have used of the day, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
@@ -110,6 +110,9 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ticker.C:
 		case <-ctx.Done():
 			more = false
+		}
+		if err := s.saveUsed(context.WithoutCancel(ctx)); err != nil {
+			s.opt.Log.Warn("failed to store what people have used today", "error", err)
 		}
 		devices, keys := s.devicesSeen.take(), s.keysSeen.take()
 		if len(devices)+len(keys) == 0 {

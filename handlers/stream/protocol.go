@@ -71,6 +71,7 @@ import (
 //	{"type":"newer","ref":11,"after":4,"messages":[…],"more":true}     after its ack: what comes after message 4, as above
 //	{"type":"close","code":1012}                          the last frame, if the server ends the session: see the close codes
 //	{"type":"space","space":"…"}                          on every change: what is wrong with the room on the disk; empty: nothing
+//	{"type":"left","left":"…"}                            on every change: what the person may still use today; empty: there is no limit
 //	{"type":"models","models":{…}}                        at the start and on every change: the downloads since the server started, and a version that rises with the list of models: see web.News
 //	{"type":"activity","html":"…"}                        after the command activity, and on every change: the part of the page GET /activity that changes
 //	{"type":"keyboard","keyboard":{…}}                    after a chat was opened, and on every change: see WriteAccess
@@ -152,6 +153,7 @@ type Frame struct {
 	Error       *Error       `json:"error,omitempty"`
 	Engine      *web.Engine  `json:"engine,omitempty"`
 	Space       *string      `json:"space,omitempty"`
+	Left        *string      `json:"left,omitempty"`
 	HTML        string       `json:"html,omitempty"` // activity
 	WriteAccess *WriteAccess `json:"keyboard,omitempty"`
 	Code        int          `json:"code,omitempty"` // close

@@ -105,6 +105,7 @@ type session struct {
 	replies      chan reply
 	chat         *live.Chat // open; touched by the reader alone
 	activity     *activity.Service
+	left         func(ctx context.Context, who live.Principal) string
 	watches      atomic.Bool // the page shows the activity
 }
 
@@ -116,6 +117,7 @@ func (h *Handlers) newSession(who live.Principal, t transport) *session {
 		who:          who,
 		models:       h.Models,
 		activity:     h.Activity,
+		left:         h.Left,
 		log:          h.Log,
 		transport:    t,
 		writeTimeout: h.WriteTimeout,
@@ -353,10 +355,11 @@ func (s *session) ping(ctx context.Context) error {
 	}
 }
 
-// status is what the page was sent last of the engine, the disk, downloads and the activity.
+// status is what the page was sent last of the engine, the disk, the limits of the day, downloads and the activity.
 type status struct {
 	engine   web.Engine
 	space    string
+	left     string
 	news     web.News
 	activity string
 }
@@ -372,6 +375,12 @@ func (s *session) sendStatus(ctx context.Context, sent *status) error {
 	if now := view.Space(s.live.Disk.Space()); now != sent.space {
 		sent.space = now
 		if err := s.send(ctx, Frame{Type: "space", Space: &now}); err != nil {
+			return err
+		}
+	}
+	if now := s.left(ctx, s.who); now != sent.left {
+		sent.left = now
+		if err := s.send(ctx, Frame{Type: "left", Left: &now}); err != nil {
 			return err
 		}
 	}

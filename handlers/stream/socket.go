@@ -28,7 +28,8 @@ type Handlers struct {
 	Models       *models.Service
 	Activity     *activity.Service
 	Log          *slog.Logger
-	WriteTimeout time.Duration // longest wait for a client to take a frame
+	Left         func(ctx context.Context, who live.Principal) string // what a person may still use today; empty: there is no limit
+	WriteTimeout time.Duration                                        // longest wait for a client to take a frame
 
 	sessions sessions
 }

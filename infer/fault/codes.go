@@ -33,6 +33,7 @@ const (
 	CodeChatsLocked         Code = "chats_locked"
 	CodeChatsMissing        Code = "chats_missing"
 	CodeConflict            Code = "conflict"
+	CodeDayUsed             Code = "daily_limit"
 	CodeDenied              Code = "not_allowed"
 	CodeDiskFull            Code = "disk_full"
 	CodeHostNotAllowed      Code = "host_not_allowed"

@@ -178,7 +178,7 @@ func ofModels() []State {
 // ofPeople are the states of the pages of people and of presets.
 func ofPeople() []State {
 	account := func(change func(*web.Account)) web.Account {
-		a := web.Account{ID: "anna", Name: "Anna", Manages: true, Answers: 2, MinPassphrase: 12,
+		a := web.Account{ID: "anna", Name: "Anna", Manages: true, Limits: web.PersonLimits{AtOnce: 2, Answers: 50}, MinPassphrase: 12,
 			Devices: []web.Credential{{ID: 1, Name: "Firefox on Linux", Use: "last seen", Used: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC), Since: time.Date(2026, 3, 3, 18, 0, 0, 0, time.UTC)}}, Keys: []web.Credential{{ID: 2, Name: "script", Since: time.Date(2026, 3, 9, 18, 0, 0, 0, time.UTC)}}}
 		change(&a)
 		return a

@@ -244,6 +244,10 @@ class Page {
       newer: () => scroll.load(() => chat.extend(f)),
       chats: () => this.rail.changed(),
       keyboard: () => this.writers.show(f.keyboard),
+      left: () => {
+        $('[data-left]').textContent = f.left ?? ''
+        $('[data-left]').hidden = !f.left
+      },
       space: () => {
         const note = $('[data-space]')
         note.querySelector('span').textContent = f.space ?? ''
