@@ -36,7 +36,9 @@ func TestAttachingFilesInABrowser(t *testing.T) {
 		if got := b.value("dragover + ' ' + drop"); got != "true true" {
 			t.Errorf("dragover and drop are handled: %s", got)
 		}
+		b.settled() // the list is drawn anew when the draft has been counted
 		b.click("#attached [data-remove]")
+		b.until("document.querySelector('#attached').hidden")
 	})
 
 	const refused = "document.querySelector('#senderror [data-error]').innerText"
@@ -59,6 +61,7 @@ func TestAttachingFilesInABrowser(t *testing.T) {
 		b.until("document.querySelectorAll('#attached li').length === 2")
 		b.fill("#message", "What is it?")
 		b.until("/^\\d\\d tokens, /.test(document.querySelector('[data-cost]').innerText)")
+		b.settled()
 		b.click("#attached li:last-child [data-remove]")
 		b.until("document.querySelector('#attached').innerText.replace(/\\s+/g, ' ').trim() === 'add.go 48 B'")
 		b.look(axe(t), "a file is attached")
@@ -127,6 +130,7 @@ func TestDocumentsAndLongPastesAreAttachedAsText(t *testing.T) {
 	run("a PDF is read by the server, and its text can be read before it is sent", func(t *testing.T) {
 		drop("report.pdf", file)
 		b.until(chips + " === 'report.pdf 2 pages · 102 B'")
+		b.settled() // the list is drawn anew when the draft has been counted
 		b.click("#attached [data-open]")
 		b.until("document.querySelector('#file').open")
 		if got, want := b.value("document.querySelector('#file pre').textContent"), "[Page 1]\nReport on moss\nIt grows in shade, and has no roots. Größe: 3 cm.\n\n[Page 2]\nThe second page."; got != want {
@@ -167,13 +171,16 @@ func TestDocumentsAndLongPastesAreAttachedAsText(t *testing.T) {
 		b.until(chips + " === 'report.pdf 2 pages · 102 B Pasted text 4.5 kB'")
 		b.until("document.querySelector('#senderror').hidden")
 		b.shot("pasted-chip")
+		b.settled()
 		b.click("#attached li:last-child [data-open]")
 		b.click("#file [data-inline]")
 		b.until("document.querySelector('#message').value === 'moss '.repeat(900)")
 		b.until(chips + " === 'report.pdf 2 pages · 102 B'")
 		b.fill("#message", "")
 		paste("'moss '.repeat(900)")
+		b.settled()
 		b.click("#attached li:last-child [data-remove]")
+		b.until(chips + " === 'report.pdf 2 pages · 102 B'")
 	})
 	run("the model gets the text, and the message shows it folded", func(t *testing.T) {
 		b.fill("#message", "What is it about?")

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
@@ -123,11 +121,11 @@ func TestEverybodyCanUseTheStates(t *testing.T) {
 	shots("desktop")
 	b.size(390, 844, true)
 	b.frames()
-	b.do(chromedp.Click("[data-sheet-open]"))
+	b.click("[data-sheet-open]")
 	b.until("document.querySelector('[data-sheet-open]').ariaExpanded === 'true'")
 	look("all samplers on a phone")
 	shots("phone")
-	b.do(chromedp.Click("[data-sheet-close]"))
+	b.click("[data-sheet-close]")
 	b.size(1440, 900, false)
 
 	full, _ := serveFull(t, engine)

@@ -138,7 +138,7 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 	}
 	look("a chat")
 
-	b.do(chromedp.Click("[data-help].icon"))
+	b.click("[data-help].icon")
 	b.until("document.querySelector('#help').open")
 	look("the list of keys")
 	b.press("Escape", 27)
@@ -146,14 +146,14 @@ func TestEverybodyCanUseThePage(t *testing.T) {
 
 	b.size(390, 844, true)
 	look("a chat on a phone")
-	b.do(chromedp.Click("[data-sheet-open]"))
+	b.click("[data-sheet-open]")
 	b.until("document.querySelector('[data-sheet-open]').ariaExpanded === 'true'")
 	look("the parameters on a phone")
-	b.do(chromedp.Click("[data-sheet-close]"))
-	b.do(chromedp.Click("[data-rail-open]"))
+	b.click("[data-sheet-close]")
+	b.click("[data-rail-open]")
 	b.until("document.querySelector('[data-rail-open]').ariaExpanded === 'true'")
 	look("the chats on a phone")
-	b.do(chromedp.Click("[data-rail-close]"))
+	b.click("[data-rail-close]")
 	b.size(1440, 900, false)
 
 	b.say("Too long")

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 )
 
@@ -70,7 +68,7 @@ func TestAClickOnATokenKeepsItOutOfTheNextAnswers(t *testing.T) {
 	})
 
 	run("they are there again after a reload, and a chip is removed", func(t *testing.T) {
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(chips + " === 'never,less likely'")
 		b.unfold()
 		b.look(axe(t), "chips of biased tokens", "heading-order", "region", "landmark-unique")
@@ -80,7 +78,7 @@ func TestAClickOnATokenKeepsItOutOfTheNextAnswers(t *testing.T) {
 	})
 
 	run("the microscope has the same buttons", func(t *testing.T) {
-		b.script("document.querySelector('[data-tokens]:not([hidden])').click()")
+		b.click("[data-tokens]:not([hidden])")
 		b.until("document.querySelectorAll('.toks .tok').length === 4")
 		pick("0")
 		b.press("m", 77)

@@ -49,6 +49,8 @@ type browser struct {
 	ctx    context.Context
 	origin string
 
+	clicks int // that click and hold have made
+
 	mu       sync.Mutex
 	troubles []string
 	requests []string
@@ -288,12 +290,19 @@ func (b *browser) open(path string) {
 	b.until(connected)
 }
 
-// chooseModel chooses the model called name in the menu of the top bar, which is in its place only when it has opened.
+// reload loads the page anew and waits as open does.
+func (b *browser) reload() {
+	b.t.Helper()
+	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+	b.until(wired)
+	b.until(connected)
+}
+
+// chooseModel chooses the model called name in the menu of the top bar.
 func (b *browser) chooseModel(name string) {
 	b.t.Helper()
 	b.click(".top [data-picker]")
 	b.until("document.querySelector('#model-menu').matches(':popover-open')")
-	b.frames()
 	b.click(fmt.Sprintf("#model-menu button[value=%q]", name))
 	b.until(fmt.Sprintf("document.querySelector('.top [data-picker]').innerText.includes(%q)", name))
 }
@@ -369,14 +378,16 @@ func (b *browser) text(selector string) string {
 	return b.value(fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// say writes a message and sends it: by Enter, or by the button on a touch screen, where Enter makes a new line.
+// say writes a message and sends it: by Enter, or by the button on a touch screen, where Enter makes a new line. It waits for the
+// end of the answer before, during which the page sends nothing.
 func (b *browser) say(text string) {
 	b.t.Helper()
+	b.until("!document.querySelector('[data-send]').hidden")
 	b.do(chromedp.Focus("#message"))
 	b.script("for (const answer of document.querySelectorAll('.answer')) answer.beforeSaid = true")
 	command(b, input.InsertText, input.InsertTextParams{Text: text})
 	if b.value("matchMedia('(pointer: coarse)').matches") == "true" {
-		b.do(chromedp.Click("[data-send]"))
+		b.click("[data-send]")
 		return
 	}
 	b.press("Enter", 13)
@@ -394,6 +405,7 @@ func (b *browser) press(key string, code int64) {
 // hold presses the mouse in the middle of an element until release is called: for the nth time in a row there.
 func (b *browser) hold(selector string, nth int64) (release func()) {
 	b.t.Helper()
+	b.stands(selector)
 	var at struct{ X, Y float64 }
 	middle := fmt.Sprintf("(r => JSON.stringify({ x: r.x + r.width / 2, y: r.y + r.height / 2 }))(document.querySelector(%q).getBoundingClientRect())", selector)
 	if err := json.Unmarshal([]byte(b.value(middle)), &at); err != nil {
@@ -452,7 +464,7 @@ func TestThePageInABrowser(t *testing.T) {
 		answer := engine.Next(t)
 		answer.Write("Rain ", "is **water**.\n\n", "It fa")
 		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(lastAnswerIs("Rain is water.\n\nIt fa"))
 		answer.Write("lls.")
 		b.until(lastAnswerIs("Rain is water.\n\nIt falls."))
@@ -521,12 +533,12 @@ func TestThePageInABrowser(t *testing.T) {
 		if len(engine.Answers) > 0 {
 			t.Error("the message was sent all the same")
 		}
-		b.do(chromedp.Click("[data-reset-all]"))
+		b.click("[data-reset-all]")
 		b.script(`document.getElementById('message').value = ''`)
 	})
 
 	run("answering again replaces the answer", func(t *testing.T) {
-		b.do(chromedp.Click(".answer:last-child .foot [data-again]"))
+		b.click(".answer:last-child .foot [data-again]")
 		answer := engine.Next(t)
 		answer.Write("No.")
 		answer.Finish()
@@ -592,8 +604,20 @@ const idle = "!document.querySelector('[data-running]') && document.querySelecto
 
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.stands(selector)
 	b.do(chromedp.Click(selector))
+}
+
+// stands waits until an element has been in one place for a frame: a click meets what is there, and a menu, for one, gets its place
+// after it has opened. A page without scripts draws no frames for it, so there it takes a tenth of a second.
+func (b *browser) stands(selector string) {
+	b.t.Helper()
+	b.clicks++
+	b.until(fmt.Sprintf(`(el => {
+		const { x, y, width, height } = el.getBoundingClientRect(), at = [%d, x, y, width, height].join(), frame = document.timeline.currentTime, now = performance.now()
+		if (el.stood?.at !== at) el.stood = { at, frame, now }
+		return frame > el.stood.frame || now > el.stood.now + 100
+	})(document.querySelector(%q))`, b.clicks, selector))
 }
 
 // unfold opens all sections of the inspector.
@@ -686,7 +710,7 @@ func TestVersionsInABrowser(t *testing.T) {
 	run("a message that is edited is asked again, and the old one stays", func(t *testing.T) {
 		b.script(`document.querySelector('.you:nth-child(3) [data-edit]').click()`)
 		b.fill(".editor textarea", "And hail?")
-		b.do(chromedp.Click(".editor [type=submit]"))
+		b.click(".editor [type=submit]")
 		answer := engine.Next(t)
 		answer.Write("Hard.")
 		answer.Finish()
@@ -695,7 +719,7 @@ func TestVersionsInABrowser(t *testing.T) {
 		if got := b.text(".you:nth-child(3) .vers"); got != "2/2" {
 			t.Errorf("the versions are %q", got)
 		}
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		shows("What is rain? | Water. | And hail? | Hard.")
 	})
 
@@ -725,7 +749,7 @@ func TestVersionsInABrowser(t *testing.T) {
 	run("an answer that is edited is written on", func(t *testing.T) {
 		b.click(".answer:last-child .foot [data-edit]")
 		b.fill(".editor textarea", "Hail is")
-		b.do(chromedp.Click(".editor [type=submit]"))
+		b.click(".editor [type=submit]")
 		answer := engine.Next(t)
 		last := answer.Request.Messages[len(answer.Request.Messages)-1]
 		if !answer.Request.Continue || last.Content != "Hail is" {
@@ -740,7 +764,7 @@ func TestVersionsInABrowser(t *testing.T) {
 	run("an answer that is edited and saved says so, and offers to go on", func(t *testing.T) {
 		b.click(".answer:last-child .foot [data-edit]")
 		b.fill(".editor textarea", "Ice balls.")
-		b.do(chromedp.Click(".editor [data-alternative]"))
+		b.click(".editor [data-alternative]")
 		b.until("document.querySelector('.answer:last-child .why').innerText.startsWith('edited by you')")
 		b.until("!document.querySelector('.answer:last-child [data-continue]').hidden")
 	})
@@ -758,7 +782,7 @@ func TestVersionsInABrowser(t *testing.T) {
 			b.until("!document.querySelector('.editor')")
 			shows("What is rain? | Water. | And hail? | Ice balls.")
 		}
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(idle)
 	})
 
@@ -920,7 +944,7 @@ func TestTheRailInABrowser(t *testing.T) {
 		b.click(".chat-head [data-chat-menu]")
 		b.until("document.querySelector('#chat-menu').matches(':popover-open')")
 		b.shot("menu")
-		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.click("#chat-menu [data-act=delete] button")
 		b.until("location.pathname === '/' && document.querySelector('#empty').checkVisibility()")
 		b.click("#undo button")
 		b.until(fmt.Sprintf("location.pathname === %q", chat))
@@ -945,17 +969,20 @@ func TestTheRailInABrowser(t *testing.T) {
 		if got := b.rail(); !strings.Contains(got, "Night birds") || strings.Contains(got, "Foxes") {
 			t.Errorf("the search shows %q", got)
 		}
-		b.do(chromedp.Click(".conv"), chromedp.WaitReady("#thread .prose"))
+		b.click(".conv")
+		b.do(chromedp.WaitReady("#thread .prose"))
 		if got := b.text("#thread"); !strings.Contains(got, "They fly.") {
 			t.Errorf("the page shows %q", got)
 		}
-		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
+		b.click(".chat-head [data-chat-menu]")
+		b.do(chromedp.WaitVisible("#title"))
 		b.shot("without-scripts")
 		b.fill("#title", "Birds")
-		b.do(chromedp.Click("#chat-menu .unscripted button"))
+		b.click("#chat-menu .unscripted button")
 		b.until("document.querySelector('h1')?.innerText === 'Birds'")
-		b.do(chromedp.Click(".chat-head [data-chat-menu]"), chromedp.WaitVisible("#title"))
-		b.do(chromedp.Click("#chat-menu [data-act=delete] button"))
+		b.click(".chat-head [data-chat-menu]")
+		b.do(chromedp.WaitVisible("#title"))
+		b.click("#chat-menu [data-act=delete] button")
 		b.until("location.pathname === '/' && !document.querySelector('#rail-list')?.innerText.includes('Birds')")
 	})
 }
@@ -1027,17 +1054,18 @@ func TestALongChatComesInPages(t *testing.T) {
 type cable struct {
 	net.Listener
 	mu    sync.Mutex
+	to    string // the address of the server
 	ends  []net.Conn
 	isCut bool
 }
 
-func newCable(t testing.TB, server *httptest.Server) *cable {
+func newCable(t testing.TB, to string) *cable {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{Listener: listener}
+	c := &cable{Listener: listener, to: to}
 	t.Cleanup(func() { _ = listener.Close(); c.cut(true) })
 	go func() {
 		for {
@@ -1045,7 +1073,10 @@ func newCable(t testing.TB, server *httptest.Server) *cable {
 			if err != nil {
 				return
 			}
-			far, err := net.Dial("tcp", server.Listener.Addr().String())
+			c.mu.Lock()
+			to := c.to
+			c.mu.Unlock()
+			far, err := net.Dial("tcp", to)
 			c.mu.Lock()
 			c.ends = append(c.ends, near)
 			if err == nil {
@@ -1069,6 +1100,13 @@ func newCable(t testing.TB, server *httptest.Server) *cable {
 	return c
 }
 
+// lead has the connections that are made from now on lead to another server.
+func (c *cable) lead(to string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.to = to
+}
+
 func (c *cable) cut(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -1085,7 +1123,7 @@ func TestALostConnectionComesBackWithNothingMissing(t *testing.T) {
 	t.Parallel()
 	engine := handlerstest.NewScript()
 	server := handlerstest.Serve(t, engine)
-	line := newCable(t, server)
+	line := newCable(t, server.Listener.Addr().String())
 	b := openBrowser(t, server)
 	b.origin = "http://" + line.Addr().String()
 	b.open("/")
@@ -1255,25 +1293,25 @@ func TestEveryStateOfThePage(t *testing.T) {
 	b.until("document.querySelector('#tobottom').hidden && document.querySelector('#scroll').scrollTop + document.querySelector('#scroll').clientHeight > document.querySelector('#scroll').scrollHeight - 2")
 	both("phone-writing")
 	b.frames()
-	b.do(chromedp.Click("[data-sheet-open]"))
+	b.click("[data-sheet-open]")
 	b.until("document.body.dataset.open === 'sheet'")
 	both("phone-parameters")
-	b.do(chromedp.Click("[data-sheet-close]"))
-	b.do(chromedp.Click("[data-rail-open]"))
+	b.click("[data-sheet-close]")
+	b.click("[data-rail-open]")
 	b.until("document.querySelector('#rail').checkVisibility()")
 	both("phone-rail")
 	b.script(`document.querySelector('.conv-row:last-child [data-row-menu]').click()`)
 	b.until("document.querySelector('#chat-menu').matches(':popover-open')")
 	fits("phone-menu")
 	b.script(`document.querySelector('#chat-menu').hidePopover()`)
-	b.do(chromedp.Click("[data-rail-close]"))
+	b.click("[data-rail-close]")
 	b.until("!document.querySelector('#rail').checkVisibility()")
 	b.size(320, 640, true)
 	fits("narrow")
 	b.size(900, 700, false)
 	b.frames()
 	fits("tablet")
-	b.do(chromedp.Click("[data-rail-open]"))
+	b.click("[data-rail-open]")
 	b.until("document.querySelector('#rail').checkVisibility()")
 	fits("tablet-rail")
 	b.press("Escape", 27)
@@ -1304,7 +1342,7 @@ func TestEveryStateOfThePage(t *testing.T) {
 	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 2822, ContextLength: 2048})
 	b.until("!document.querySelector('.answer:last-child .errbox').hidden")
 	both("context")
-	b.do(chromedp.Click("[data-help].icon"))
+	b.click("[data-help].icon")
 	both("help")
 	b.clean()
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
@@ -79,7 +77,7 @@ func TestARawChatInABrowser(t *testing.T) {
 		answer.Write(" a\n\n<think>", "time")
 		b.until(text + " === '# Once *upon*| a\\n\\n<think>time'")
 		b.shot("raw-running")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(text + " === '# Once *upon*| a\\n\\n<think>time'")
 		answer.Write(" **there**")
 		answer.Finish()
@@ -104,7 +102,7 @@ func TestARawChatInABrowser(t *testing.T) {
 		b.until(text + ".endsWith(' was| a fox| and a hen.')")
 		b.until(idle)
 		b.shot("raw")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(text + ".endsWith(' was| a fox| and a hen.')")
 		b.until("document.querySelector('[data-raw-chip]').checkVisibility()")
 		b.until(idle)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/live"
@@ -38,7 +36,7 @@ func TestAPageWithoutWebsocketsHasEvents(t *testing.T) {
 		answer := engine.Next(t)
 		answer.Write("One ", "two")
 		b.until(lastAnswerIs("One two"))
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(lastAnswerIs("One two"))
 		answer.Write(" three")
 		b.until(lastAnswerIs("One two three"))

@@ -193,9 +193,8 @@ func transcriptIsLaidOut(t *testing.T, open func(testing.TB, *httptest.Server) *
 			pointer, least = "coarse", 44
 		}
 		b.size(width, 900, coarse)
-		if got := b.value("matchMedia('(pointer: coarse)').matches"); got != fmt.Sprint(coarse) {
-			t.Fatalf("the pointer is emulated as coarse: %s", got)
-		}
+		b.until(fmt.Sprintf("matchMedia('(pointer: coarse)').matches === %t", coarse))
+		b.frames()
 		var wrong []string
 		if err := json.Unmarshal([]byte(b.value(fmt.Sprintf("%s(%d)", layout, least))), &wrong); err != nil {
 			t.Fatal(err)
@@ -273,6 +272,7 @@ func TestAShortExchangeTakesLittleRoom(t *testing.T) {
 		coarse              bool
 	}{{1440, 900, 160, false}, {820, 1180, 255, true}, {390, 844, 255, true}} {
 		b.size(size.width, size.height, size.coarse)
+		b.frames()
 		var got float64
 		if _, err := fmt.Sscan(b.value(height), &got); err != nil {
 			t.Fatal(err)

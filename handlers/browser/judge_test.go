@@ -45,6 +45,7 @@ func TestAMovedSliderSaysUnderTheAnswerWhatWouldBeImpossible(t *testing.T) {
 	said := fmt.Sprintf("%d of 70 tokens would be impossible.", unlikely)
 
 	run("the line takes the place of the figures, and nothing moves", func(t *testing.T) {
+		b.settled()
 		before := b.value(places)
 		b.set("top_k", "1")
 		b.until(line + ".checkVisibility()")

@@ -66,8 +66,10 @@ func TestTwoPeopleWriteInOneChat(t *testing.T) {
 	owner.click("[data-asks] [data-set=writes]")
 	phone.until("!document.querySelector('#composer').hidden && document.querySelector('[data-own-name]').innerText === 'Ada <b>'")
 	owner.until("document.querySelector('#keyboard [data-writers]').innerText.includes('Ada <b> can write here')")
+	phone.seesTyping()
+	owner.seesTyping()
 	phone.write("#message", "And snow?")
-	owner.until("document.querySelector('#composer [data-typing]').innerText === 'Ada <b> is typing'")
+	owner.until("seen.includes('Ada <b> is typing')")
 	phone.script("const data = new DataTransfer(); data.items.add(new File(['b'], 'beside.txt'))\n" +
 		"for (const kind of ['dragover', 'drop']) { const e = new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true })\n" +
 		"document.querySelector('#thread').dispatchEvent(e); globalThis[kind] = e.defaultPrevented }")
@@ -78,7 +80,7 @@ func TestTwoPeopleWriteInOneChat(t *testing.T) {
 	owner.shown("typing-owner", false)
 	owner.size(1440, 900, false)
 	owner.write("#message", "Or ")
-	phone.until("document.querySelector('#composer [data-typing]').innerText === 'The owner is typing'")
+	phone.until("seen.includes('The owner is typing')")
 	phone.shown("writes", true)
 
 	phone.click("[data-send]")
@@ -141,7 +143,8 @@ func TestAReaderWithoutScriptsAsksAndWritesByForms(t *testing.T) {
 	reader.do(chromedp.Navigate(server.URL+path+"/write"), chromedp.WaitReady("#name"))
 	reader.shot("keyboard-noscript-ask")
 	reader.write("#name", "Ada")
-	reader.do(chromedp.Click("[type=submit]"), chromedp.WaitReady("meta[http-equiv=refresh]"))
+	reader.click("[type=submit]")
+	reader.do(chromedp.WaitReady("meta[http-equiv=refresh]"))
 	reader.shot("keyboard-noscript-asked")
 	owner.until("document.querySelector('[data-asker]').innerText === 'Ada'")
 	owner.settled()
@@ -149,7 +152,7 @@ func TestAReaderWithoutScriptsAsksAndWritesByForms(t *testing.T) {
 	reader.do(chromedp.WaitReady("#message")) // the page looks again by itself
 	reader.write("#message", "And snow?")
 	reader.shot("keyboard-noscript-writes")
-	reader.do(chromedp.Click("[type=submit]"))
+	reader.click("[type=submit]")
 	answer := engine.Next(t)
 	answer.Write("Slow rain.")
 	answer.Finish()
@@ -157,6 +160,13 @@ func TestAReaderWithoutScriptsAsksAndWritesByForms(t *testing.T) {
 	owner.until("[...document.querySelectorAll('.turn.you .who b')].at(-1).innerText === 'Ada'")
 	owner.clean()
 	reader.clean()
+}
+
+// seesTyping has the page keep in seen who was said to be typing, which it says for some seconds alone.
+func (b *browser) seesTyping() {
+	b.t.Helper()
+	b.script(`const line = document.querySelector('#composer [data-typing]'); window.seen = []
+		new MutationObserver(() => seen.push(line.textContent)).observe(line, { childList: true, characterData: true, subtree: true })`)
 }
 
 // scriptless turns the scripts of pages off.

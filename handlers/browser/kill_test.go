@@ -58,7 +58,7 @@ func playServer(dir string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", os.Getenv("HANDLERS_ADDR"))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -81,10 +81,10 @@ func playServer(dir string) error {
 }
 
 // startProcess starts a server of its own process and returns where it listens.
-func startProcess(t *testing.T, dir, addr string, saveEvery time.Duration) (*exec.Cmd, string) {
+func startProcess(t *testing.T, dir string, saveEvery time.Duration) (*exec.Cmd, string) {
 	t.Helper()
 	process := exec.Command(os.Args[0])
-	process.Env = append(os.Environ(), "HANDLERS_HELPER="+dir, "HANDLERS_ADDR="+addr, "HANDLERS_SAVE_EVERY="+saveEvery.String())
+	process.Env = append(os.Environ(), "HANDLERS_HELPER="+dir, "HANDLERS_SAVE_EVERY="+saveEvery.String())
 	process.Stderr = os.Stderr
 	out, err := process.StdoutPipe()
 	if err == nil {
@@ -113,8 +113,10 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 		rounds = 20
 	}
 	dir := t.TempDir()
-	process, addr := startProcess(t, dir, "127.0.0.1:0", time.Hour)
-	b := openBrowser(t, &httptest.Server{URL: "http://" + addr, Config: &http.Server{}})
+	process, addr := startProcess(t, dir, time.Hour)
+	line := newCable(t, addr) // while the server is gone, nobody else can get the address that the page has
+	b := openBrowser(t, &httptest.Server{URL: "http://" + line.Addr().String(), Config: &http.Server{}})
+	b.keepTimers(2000) // for which connection.js shows that the server is back
 	const text = "[...document.querySelectorAll('.answer .prose')].at(-1).textContent"
 	for range rounds {
 		for _, c := range []struct {
@@ -156,10 +158,11 @@ func TestThePageSaysWhatIsTrueOfAServerThatIsGone(t *testing.T) {
 				}
 			}
 			shown := b.value(text)
-			process, _ = startProcess(t, dir, addr, c.saveEvery)
+			process, addr = startProcess(t, dir, c.saveEvery)
+			line.lead(addr)
 			b.reconnect()
 			b.until("document.querySelector('[data-connbar]').textContent.startsWith('Back.')")
-			said, saved := b.value("document.querySelector('[data-connbar]').textContent"), b.value(text) // the bar is gone after 2 s
+			said, saved := b.value("document.querySelector('[data-connbar]').textContent"), b.value(text)
 			if b.value("document.querySelector('[data-reconnect]').hidden") != "true" {
 				t.Errorf("%s: a server that is back can be tried", c.name)
 			}

@@ -102,7 +102,8 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 		handOver(b, "drop", "#thread", map[string][]byte{"again.png": hills})
 		b.until("!document.querySelector('#attached [aria-busy]')")
 		handOver(b, "drop", "#thread", map[string][]byte{"third.png": landscape(t, 30, 30)})
-		b.until("document.querySelectorAll('#attached .thumb:not([aria-busy])').length === 3")
+		b.until("document.querySelectorAll('#attached .thumb').length === 3 && !document.querySelector('#attached [aria-busy]')")
+		b.settled() // the list is drawn anew when the draft has been counted
 		b.click("#attached li:last-child button")
 		b.until("document.querySelectorAll('#attached .thumb').length === 2")
 	})
@@ -187,7 +188,9 @@ func TestPicturesOfMessagesInABrowser(t *testing.T) {
 			if camera, touch := b.value("document.querySelector('[data-camera]').checkVisibility()"), b.value("matchMedia('(pointer: coarse)').matches"); camera != touch {
 				t.Errorf("the button for the camera is shown: %s, want %s", camera, touch)
 			}
+			b.settled()
 			b.click("#attached button")
+			b.until("document.querySelectorAll('#attached .thumb').length === 0")
 		})
 	}
 	b.clean()

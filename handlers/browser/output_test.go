@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 	"m40-llm/infer/fixtures"
@@ -115,7 +113,7 @@ func TestAnswersKeepToAnOutputFormat(t *testing.T) {
 		if r := ask("A grammar"); r.Grammar != `root ::= "yes" | "no"` || r.JSONSchema != nil {
 			t.Errorf("the engine was asked with %s, %q", r.JSONSchema, r.Grammar)
 		}
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until("document.querySelector('#n-grammar').value === 'root ::= \"yes\" | \"no\"'")
 		if got := b.text("[data-value-of=output]"); got != "GBNF" {
 			t.Errorf("the section says %q", got)
@@ -126,7 +124,7 @@ func TestAnswersKeepToAnOutputFormat(t *testing.T) {
 		b.click("[data-sheet-open]")
 		b.script("document.querySelector('[data-section=output]').scrollIntoView()")
 		b.look(source, "a grammar on a phone", "label")
-		b.do(chromedp.Click("[data-sheet-close]"))
+		b.click("[data-sheet-close]")
 		b.size(1440, 900, false)
 	})
 

@@ -89,7 +89,7 @@ func TestEveryParameterReachesTheRequest(t *testing.T) {
 	})
 
 	run("they are there again after a reload", func(t *testing.T) {
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until("document.querySelectorAll('#p-stop li').length === 2")
 		if got := b.value("document.querySelector('#p-stop li input').value"); got != `\nYou:` {
 			t.Errorf("the first stop string is shown as %q", got)

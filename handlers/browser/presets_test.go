@@ -62,13 +62,13 @@ func TestTheModelsOwnSettingsInABrowser(t *testing.T) {
 
 	run("they change with the model, as long as nobody changes them", func(t *testing.T) {
 		engine.Suggest(map[string]float64{"temperature": 0.6})
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.pickerSays("The model’s own, unchanged")
 		if got := fields(); got != "0.60 40" {
 			t.Errorf("the fields have %s", got)
 		}
 		engine.Suggest(nil)
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.pickerSays("Balanced, unchanged")
 		if got := fields(); got != "0.70 40" {
 			t.Errorf("the fields have %s", got)
@@ -78,7 +78,7 @@ func TestTheModelsOwnSettingsInABrowser(t *testing.T) {
 	run("what a person chose stays", func(t *testing.T) {
 		b.choosePreset("precise")
 		engine.Suggest(map[string]float64{"temperature": 1})
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.pickerSays("Precise, unchanged")
 		b.choosePreset("own")
 		b.pickerSays("The model’s own, unchanged")
@@ -113,7 +113,7 @@ func TestPresetsInABrowser(t *testing.T) {
 
 	run("a new chat begins with the preset that was used last, without what was moved or pinned", func(t *testing.T) {
 		b.click("[data-pin]")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.pickerSays("Precise, unchanged")
 		if got := b.value("document.querySelector('#n-temperature').value + ' ' + document.querySelector('[data-seed-note]').innerText"); got != "0.30 new each time" {
 			t.Errorf("temperature and seed: %s", got)
@@ -157,6 +157,7 @@ func TestPresetsInABrowser(t *testing.T) {
 		b.pickerSays("Facts <b>, modified · 1")
 		b.fill("#system", "Be exact and short.")
 		b.pickerSays("Facts <b>, modified · 2")
+		b.settled() // the server has them
 		first := b.value("location.pathname")
 		b.open("/")
 		b.until("document.querySelector('#system').value === 'Be exact.'") // the preset's

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer/fault"
 	"m40-llm/infer/fixtures"
@@ -77,7 +75,7 @@ func TestReceiptsInABrowser(t *testing.T) {
 		if got := b.value("document.querySelectorAll('.turn').length + ' ' + document.querySelector('.answer .vers').hidden"); got != "2 true" {
 			t.Errorf("turns and versions: %s", got)
 		}
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(replayBox + ".innerText.includes('equal')")
 	})
 

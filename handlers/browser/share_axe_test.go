@@ -59,6 +59,7 @@ func TestEverybodyCanUseSharedChats(t *testing.T) {
 	reader.until("document.querySelector('[data-dot].live')")
 	look(reader, "a shared chat")
 	owner.press("Escape", 27)
+	owner.until("!document.querySelector('#share[open]')")
 	owner.say("And snow?")
 	answer := engine.Next(t)
 	answer.Write("Snow is **slow** rain.\n\n", "It")

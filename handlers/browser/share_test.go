@@ -129,6 +129,7 @@ func TestAFollowerWithoutScriptsReadsAGrowingPage(t *testing.T) {
 	}
 	until("Water.")
 	owner.press("Escape", 27)
+	owner.until("!document.querySelector('#share[open]')")
 	owner.say("And snow?")
 	answer := engine.Next(t)
 	until("And snow?")

@@ -146,6 +146,7 @@ func TestAnswersOfASheetShowTheirMarkupWhenTheyHaveEnded(t *testing.T) {
 	chat, _ := handlerstest.Asked(t, chats, access.Local, "Why?")
 	b := openBrowser(t, server)
 	b.do(chromedp.Navigate(server.URL + "/c/" + chat.ID() + "/sheet"))
+	b.until("document.querySelector('[data-count]').innerText === '12 answers'")
 	b.fill("[name=seeds]", "1 2")
 	b.script("for (const name of ['across', 'down']) { const select = document.querySelector(`[name=${name}]`); select.value = ''; select.dispatchEvent(new Event('change', { bubbles: true })) }")
 	b.until("document.querySelector('[data-count]').innerText === '2 answers'")

@@ -35,7 +35,7 @@ func TestSteeringTheGuide(t *testing.T) {
 		b.script("document.querySelectorAll('.toks .tok')[1].click()")
 		b.until("document.querySelector('.token [data-place]')?.innerText.startsWith('token 2 ')")
 		b.press("m", 77)
-		b.until("document.querySelector('.micro .wf .chosen')")
+		b.until("document.querySelector('.micro .wf .chosen') && document.querySelector('.token .alt.chosen')")
 		if got := b.text(".micro [data-source]"); got != "from stored candidates" {
 			t.Errorf("the source is %q", got)
 		}

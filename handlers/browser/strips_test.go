@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/handlers/view"
 	"m40-llm/infer/fixtures"
@@ -177,7 +175,8 @@ func TestSlidersShowWhatTheyCut(t *testing.T) {
 	run("the last token stays when the answer has ended, and when the page is loaded anew", func(t *testing.T) {
 		a.Finish()
 		b.until("!document.querySelector('[data-send]').hidden")
-		b.do(chromedp.Reload())
+		b.settled() // the server has the value that the slider was moved to
+		b.reload()
 		b.until("document.querySelector('#k-top_p').innerText.startsWith('keeps')")
 		b.until(drawn("top_k", "kept") + ".split('M').length - 1 === 2") // what was set last may arrive after the page
 	})

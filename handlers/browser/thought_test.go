@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"m40-llm/handlers/handlerstest"
-
-	"github.com/chromedp/chromedp"
 )
 
 func TestThoughtsInABrowser(t *testing.T) {
@@ -34,7 +32,7 @@ func TestThoughtsInABrowser(t *testing.T) {
 		answer.Finish()
 		b.until(idle)
 		b.until("document.querySelector('.thought[open] summary').innerText === 'Thinking, 6 words'")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(folded + ".innerText.trim() === 'Thinking, 6 words'")
 		b.shot("thought")
 	})
@@ -52,7 +50,7 @@ func TestThoughtsInABrowser(t *testing.T) {
 		b.until(idle)
 		const said = "document.querySelector('.answer:last-child .prose').innerText === '<think> opens it, </think> ends it.' && !document.querySelector('.answer:last-child .thought')"
 		b.until(said)
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until(said)
 	})
 	b.clean()
@@ -77,7 +75,7 @@ func TestAnAnswerOfHarmonyInABrowser(t *testing.T) {
 	whole := thought + " === 'Thinking, 6 words' && " + said + " === 'Hello there.' && !document.querySelector('.answer:last-child').innerText.includes('analysis')"
 	b.until(whole)
 	b.shot("harmony")
-	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+	b.reload()
 	b.until(whole)
 
 	b.say("And?")

@@ -193,9 +193,7 @@ func TestWhatIsReadStandsStillWhileOlderMessagesCome(t *testing.T) {
 	}
 
 	// A page that comes at the very top leaves its place too.
-	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
-	b.until(wired)
-	b.until(connected) // which scrolls to the end
+	b.reload() // which scrolls to the end
 	b.until(first + " === 'message 501'")
 	b.until("document.querySelector('#scroll').scrollTop > 0")
 	b.frames() // so that the page takes the next scroll for a person's
@@ -472,7 +470,7 @@ func TestTheSystemPromptStandsAtTheTopWithItsSize(t *testing.T) {
 	b.shot("system-line")
 	b.click("#sysline summary")
 	b.until("document.querySelector('[data-system-text]').checkVisibility() && document.querySelector('[data-system-text]').innerText === 'Be brief. <b>'")
-	b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+	b.reload()
 	b.until("document.querySelector('[data-system-tokens]').innerText === '3 tokens'")
 	b.size(390, 844, true)
 	b.scheme("dark")
@@ -532,8 +530,9 @@ func TestAnEditAndAForkAreNamed(t *testing.T) {
 		answer.Write(" there.")
 		answer.Finish()
 		b.until(lastAnswerIs("Hey you there."))
+		b.until(idle)
 		b.until("document.querySelector('.answer:last-child .why').innerText.startsWith('edited by you')")
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until("document.querySelector('.answer:last-child .why')?.innerText.startsWith('edited by you')")
 		page := handlerstest.Call(t, server, http.MethodGet, first, "")
 		if !strings.Contains(page.Body, "finished · edited by you") {

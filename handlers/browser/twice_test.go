@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/store"
@@ -84,11 +82,11 @@ func TestNothingTypedIsLostOrStoredBecauseOfAnother(t *testing.T) {
 		other.say("And snow?")
 		answer := engine.Next(t)
 		b.until("document.querySelectorAll('.answer').length === 2")
-		b.do(chromedp.Click(".editor [type=submit]"))
+		b.click(".editor [type=submit]")
 		b.until("document.querySelector('#senderror').checkVisibility() && document.querySelector('.editor textarea')?.value === 'What is hail?'")
 		answer.Finish()
 		b.until(idle)
-		b.do(chromedp.Click(".editor [type=submit]"))
+		b.click(".editor [type=submit]")
 		answer = engine.Next(t)
 		answer.Write("Ice.")
 		answer.Finish()

@@ -56,7 +56,7 @@ func TestAModelOfAnotherEngineInABrowser(t *testing.T) {
 	engine.List(infer.ModelInfo{Name: "guide"})
 	router := upstream.New(upstream.Options{Local: localScript{engine}, Servers: []upstream.Address{address}, CheckEvery: 50 * time.Millisecond})
 	t.Cleanup(func() { router.Close() })
-	for deadline := time.Now().Add(30 * time.Second); router.ModelsVersion() == 0 || router.Status().Upstreams[0].Problem != ""; {
+	for deadline := time.Now().Add(handlerstest.Hang); router.ModelsVersion() == 0 || router.Status().Upstreams[0].Problem != ""; {
 		if time.Now().After(deadline) {
 			t.Fatalf("the upstream is not ready: %+v", router.Status().Upstreams)
 		}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"m40-llm/handlers/handlerstest"
 	"m40-llm/infer"
 )
@@ -62,7 +60,7 @@ func TestThePageAsksForVariables(t *testing.T) {
 		if got := answered().Messages[0].Content; got != "You are a cat. Jinja writes {{role}}." {
 			t.Errorf("the system prompt is %q", got)
 		}
-		b.do(chromedp.Reload(), chromedp.WaitReady("#message"))
+		b.reload()
 		b.until("document.querySelectorAll('.turn').length === 2")
 		b.say("And now?")
 		if got := last(answered()); got != "And now?" {
