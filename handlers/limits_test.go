@@ -161,17 +161,18 @@ func TestBody_SilentClientIsTurnedAway(t *testing.T) {
 // The deadline for the body must not outlive it: it would look like a disconnect
 // to a slow answer.
 func TestBody_DeadlineEndsWithTheBody(t *testing.T) {
+	t.Parallel()
 	engine := &handlerstest.FakeEngine{OnGenerate: func(ctx context.Context, _ infer.Request) iter.Seq2[infer.Event, error] {
 		return func(yield func(infer.Event, error) bool) {
 			select {
 			case <-ctx.Done():
 				yield(infer.Event{}, ctx.Err())
-			case <-time.After(600 * time.Millisecond):
+			case <-time.After(6 * time.Second):
 				_ = yield(handlerstest.WordEvent(1, "Hi"), nil) && yield(handlerstest.DoneEvent(infer.FinishStop), nil)
 			}
 		}
 	}}
-	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.BodyTimeout = 300 * time.Millisecond })
+	s := handlerstest.Server(t, engine, func(c *handlers.Config) { c.BodyTimeout = 5 * time.Second })
 	if got := handlerstest.Post(t, s, "/v1/chat/completions", hello); got.Status != http.StatusOK {
 		t.Errorf("got %d: %s", got.Status, got.Body)
 	}
@@ -223,10 +224,14 @@ func TestWrites_ClientThatDoesNotReadIsDropped(t *testing.T) {
 
 // A connection that was silent for longer than a write may take is as good as new.
 func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
-	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.WriteTimeout = 300 * time.Millisecond })
+	t.Parallel()
+	s := handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) { c.WriteTimeout = 5 * time.Second })
 	conn := dial(t, s.Listener.Addr().String(), "")
 	reader := bufio.NewReader(conn)
-	for range 3 {
+	for i := range 2 {
+		if i > 0 {
+			time.Sleep(6 * time.Second)
+		}
 		if _, err := io.WriteString(conn, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +243,6 @@ func TestWrites_DeadlineDoesNotOutliveTheResponse(t *testing.T) {
 			t.Fatalf("got %d, %v", resp.StatusCode, err)
 		}
 		resp.Body.Close()
-		time.Sleep(400 * time.Millisecond)
 	}
 }
 

@@ -356,9 +356,6 @@ func TestNetwork_APhoneReadsAlongAndReachesNothingElse(t *testing.T) {
 	closed := line.closed(t)
 	t.Logf("after the owner ended the link, the page said so in %v and the stream was closed in %v; it had changed %s times",
 		time.UnixMilli(over).Sub(ended).Round(time.Millisecond), closed.Sub(ended).Round(time.Millisecond), reader.value("updates"))
-	if limit := ended.Add(10 * time.Second); time.UnixMilli(over).After(limit) || closed.After(limit) {
-		t.Error("the link did not end at once")
-	}
 	eventually(t, "the listener is closed", func() bool {
 		conn, err := phone.dial(t.Context(), "tcp", at)
 		if err == nil {

@@ -119,7 +119,7 @@ func (e testExecutable) Run(b *device.Batch) error {
 	}
 	switch {
 	case has(crashToken):
-		time.Sleep(500 * time.Millisecond) // so that the server has heard that the prompt is being read
+		time.Sleep(2 * time.Second) // so that the server has heard that the prompt is being read
 		syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 		select {}
 	case has(hangToken):

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -234,44 +235,46 @@ func TestALinkEnds(t *testing.T) {
 		{"when its chat goes to the trash", 0, func(t *testing.T, s *visited, c *live.Chat, _ links.Link) {
 			must(t, s.Delete(context.Background(), me, c.ID()))
 		}},
-		{"when its time is over", 3 * time.Second, func(_ *testing.T, _ *visited, _ *live.Chat, share links.Link) {
+		{"when its time is over", time.Hour, func(_ *testing.T, _ *visited, _ *live.Chat, share links.Link) {
 			time.Sleep(time.Until(share.Expires) + 10*time.Millisecond)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newVisited(t, guest.Options{})
-			c, a := s.start(t, "Why?")
-			a.Write("Because.")
-			a.Finish()
-			s.settle(c)
-			share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true, Life: tc.life})
-			must(t, err)
-			f := follow(t, s, share.Token)
-			who, err := s.Links.Follower(context.Background(), share.Token)
-			must(t, err)
-			seat, err := s.Links.Seat(context.Background(), who)
-			must(t, err)
-			defer seat.Close()
-			changed := s.Links.Changed()
-			tc.end(t, s, c, share)
-			for ended := false; !ended; {
-				select {
-				case <-seat.Ended():
-					ended = true
-				case <-f.Ready():
-					_, err := f.Take()
-					ended = errors.Is(err, links.ErrNotShared)
+			synctest.Test(t, func(t *testing.T) {
+				s := newVisited(t, guest.Options{})
+				c, a := s.start(t, "Why?")
+				a.Write("Because.")
+				a.Finish()
+				s.settle(c)
+				share, err := s.Links.Add(context.Background(), me, c.ID(), links.Wanted{Live: true, Life: tc.life})
+				must(t, err)
+				f := follow(t, s, share.Token)
+				who, err := s.Links.Follower(context.Background(), share.Token)
+				must(t, err)
+				seat, err := s.Links.Seat(context.Background(), who)
+				must(t, err)
+				defer seat.Close()
+				changed := s.Links.Changed()
+				tc.end(t, s, c, share)
+				for ended := false; !ended; {
+					select {
+					case <-seat.Ended():
+						ended = true
+					case <-f.Ready():
+						_, err := f.Take()
+						ended = errors.Is(err, links.ErrNotShared)
+					}
 				}
-			}
-			if _, err := s.Links.Follower(context.Background(), share.Token); !errors.Is(err, links.ErrNotShared) {
-				t.Errorf("the link still works: %v", err)
-			}
-			if any, _, err := s.Links.Any(context.Background()); any || err != nil {
-				t.Errorf("something is still shared: %v", err)
-			}
-			if tc.life == 0 {
-				<-changed // else the test hangs
-			}
+				if _, err := s.Links.Follower(context.Background(), share.Token); !errors.Is(err, links.ErrNotShared) {
+					t.Errorf("the link still works: %v", err)
+				}
+				if any, _, err := s.Links.Any(context.Background()); any || err != nil {
+					t.Errorf("something is still shared: %v", err)
+				}
+				if tc.life == 0 {
+					<-changed // else the test hangs
+				}
+			})
 		})
 	}
 }

@@ -180,11 +180,10 @@ func states(t *testing.T, s *Service) (list []string) {
 func expect(t *testing.T, s *Service, want ...string) {
 	t.Helper()
 	var got []string
-	for range 1000 {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if got = states(t, s); slices.Equal(got, want) {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	t.Fatalf("the downloads are %q, want %q", got, want)
 }

@@ -155,11 +155,10 @@ func waitForJournal(t *testing.T, dir string, offset int64) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	for range 4000 {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if readJournal(root, "org/repo/"+modelFile).Offset == offset {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatal("the journal was not written within 20 s")
+	t.Fatal("the journal was not written")
 }

@@ -117,12 +117,12 @@ func TestPullFromAFaultyRegistry(t *testing.T) {
 		},
 		{
 			name:  "a slow server is not a stalled one",
-			stall: 2 * time.Second,
+			stall: 6 * time.Second,
 			setup: func(f *hubtest.Registry) {
 				f.OnCDN = func(w http.ResponseWriter, r *http.Request, try int, data []byte) bool {
 					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 					for piece := range slices.Chunk(data, len(data)/12) {
-						time.Sleep(200 * time.Millisecond)
+						time.Sleep(600 * time.Millisecond)
 						w.Write(piece)
 						http.NewResponseController(w).Flush()
 					}

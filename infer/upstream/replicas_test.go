@@ -190,7 +190,7 @@ func TestARequestLeavesAServerThatIsFrozen(t *testing.T) {
 		io.Copy(io.Discard, r.Body) // so that the end of the connection is noticed
 		<-r.Context().Done()
 	})
-	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(a.URL), mustParse(b.URL)}, CheckEvery: 20 * time.Millisecond, Patience: time.Second, Silence: hang, Stall: hang})
+	r := New(Options{Local: &localEngine{}, Servers: []Address{mustParse(a.URL), mustParse(b.URL)}, CheckEvery: 20 * time.Millisecond, Patience: 5 * time.Second, Silence: hang, Stall: hang})
 	t.Cleanup(func() { r.Close() })
 	eventually(t, "both have the model", func() bool {
 		list := r.Status().Remote

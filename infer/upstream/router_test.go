@@ -396,7 +396,7 @@ func TestAClientThatGoesEndsTheRequestThere(t *testing.T) {
 	}
 	select {
 	case <-gone:
-	case <-time.After(30 * time.Second):
+	case <-time.After(hang):
 		t.Fatal("the server goes on")
 	}
 	if s := r.Status().Upstreams[0]; s.Running != 0 || s.Failed != 0 {
@@ -707,13 +707,13 @@ func TestASilentServerDoesNotHoldTokenizing(t *testing.T) {
 		<-r.Context().Done()
 	})
 	other := server(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"tokens":[4,2]}`) })
-	r := New(Options{Local: &localEngine{}, Servers: []Address{silent, other}, CheckEvery: time.Hour, Patience: 2 * time.Second})
+	r := New(Options{Local: &localEngine{}, Servers: []Address{silent, other}, CheckEvery: time.Hour, Patience: 5 * time.Second})
 	defer r.Close()
 	eventually(t, "the models are listed", func() bool {
 		list := r.Status().Remote
 		return len(list) == 1 && len(list[0].Upstream.Servers) == 2
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	if got, err := r.Tokenize(ctx, "m", "x", false, false); err != nil || !slices.Equal(got, []int32{4, 2}) || reached.Load() != 1 {
 		t.Errorf("got %v, %v; the silent server was asked %d times", got, err, reached.Load())

@@ -437,7 +437,7 @@ func TestEngine_AWorkerThatNeverWorks(t *testing.T) {
 			if s := e.Status(); s.Model.Name != "m" {
 				t.Errorf("at first the status is %+v", s)
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			var failed *fault.Error
 			if err := e.WaitReady(ctx); !errors.As(err, &failed) || failed.Code != fault.CodeLost || !strings.Contains(failed.Message, "ended 3 times") || !strings.Contains(failed.Message, c.says) {
