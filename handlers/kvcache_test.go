@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"m40-llm/handlers/access"
 	"m40-llm/handlers/handlerstest"
@@ -99,6 +100,9 @@ func TestAStoredCacheIsDeletedWithItsChat(t *testing.T) {
 	answers, err := db.Branch(t.Context(), access.Local.Owner, pruned)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for chats.Running(access.Local, pruned) {
+		time.Sleep(time.Millisecond)
 	}
 	if err := chat.Prune(t.Context(), access.Local, answers[len(answers)-1].ID); err != nil || has(pruned) {
 		t.Errorf("the file of a chat of which a branch was deleted: %v, %v", has(pruned), err)

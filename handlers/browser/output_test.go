@@ -107,9 +107,24 @@ func TestAnswersKeepToAnOutputFormat(t *testing.T) {
 		b.until("document.querySelector('.output [data-name]').value === 'a'")
 	})
 
-	run("a grammar is kept with the chat", func(t *testing.T) {
+	run("that the grammar is empty is not said of one that was written meanwhile", func(t *testing.T) {
+		b.script(`const { send } = WebSocket.prototype
+			window.held = []
+			WebSocket.prototype.send = function (text) { JSON.parse(text).type === 'panel' ? held.push(() => send.call(this, text)) : send.call(this, text) }
+			window.release = () => { WebSocket.prototype.send = send; for (const go of held) go() }`)
 		b.click("[data-format=grammar]")
+		b.until("held.length > 0")
 		b.fill("#n-grammar", `root ::= "yes" | "no"`)
+		errors := b.received("error")
+		b.script("release()")
+		b.until(fmt.Sprintf("underWay.received.error > %d", errors))
+		b.settled()
+		if got := b.text("#e-output_format"); got != "" {
+			t.Errorf("beside the grammar it says %q", got)
+		}
+	})
+
+	run("a grammar is kept with the chat", func(t *testing.T) {
 		if r := ask("A grammar"); r.Grammar != `root ::= "yes" | "no"` || r.JSONSchema != nil {
 			t.Errorf("the engine was asked with %s, %q", r.JSONSchema, r.Grammar)
 		}

@@ -16,6 +16,7 @@ export class Panel {
     this.on = on
     this.dirty = false // there are unsent changes
     this.sent = 0 // number of changes sent and not acknowledged
+    this.flushes = 0
     this.ours = 0 // seq of the event of our last acknowledged change
     this.pending = null // the last panel event, while changes of this page are not acknowledged
     this.params = new Params({ changed: person => this.changed(person) })
@@ -120,9 +121,11 @@ export class Panel {
     this.dirty = false
     if (!sent) return
     this.sent++
+    const flush = ++this.flushes
     sent.then(ack => { this.ours = ack.seq ?? 0 }, error => {
+      const changed = this.dirty || flush !== this.flushes // since then: the error is about other values than the panel has
       this.dirty = true // sent again after reconnecting, or with the next change
-      if (error.code) this.on.failed(error)
+      if (error.code && !changed) this.on.failed(error)
     }).finally(() => {
       this.sent--
       this.follow()
