@@ -82,7 +82,7 @@ func TestAClickOnATokenKeepsItOutOfTheNextAnswers(t *testing.T) {
 		b.until("document.querySelectorAll('.toks .tok').length === 4")
 		pick("0")
 		b.press("m", 77)
-		b.until("document.querySelector('.micro .biasing')?.checkVisibility()")
+		b.until("document.querySelector('.micro .biasing')?.checkVisibility() && document.querySelector('.micro .wf .chosen')") // which changes its height
 		b.click(".micro [data-bias='-1000']")
 		b.until("document.querySelectorAll('.toks .tok')[0].matches('.gone')")
 		b.shot("bias-microscope")

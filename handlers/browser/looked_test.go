@@ -74,7 +74,7 @@ func TestWhereAnAnswerLookedIsShownOnThePicture(t *testing.T) {
 		b.script("document.querySelectorAll('.toks .tok')[1].click()")
 		b.until("document.querySelector('.token [data-stages]')?.checkVisibility()")
 		b.click(".token [data-stages]")
-		b.until("document.querySelector('.micro [data-look]')?.checkVisibility()")
+		b.until("document.querySelector('.micro [data-look]')?.checkVisibility() && document.querySelector('.micro .wf .chosen')") // which changes its height
 		b.click(".micro [data-look]")
 		b.until("/6 parts.*: 5 prompts, about \\d/.test(document.querySelector('.looked [data-price]')?.innerText)")
 		b.look(axe(t), "the cost of looking")
