@@ -28,7 +28,7 @@ func (s Suite) sameBits(t *testing.T) {
 		full := first || fixtures.Torture()
 		caches := []device.CacheType{f16}
 		if first { // the kernels that read the cache do not depend on the weight type
-			caches = append(caches, f32, q8, q4, q8q4)
+			caches = append(caches, fixtures.At([]device.CacheType{q8q4}, []device.CacheType{f32, q8, q4, q8q4}, []device.CacheType{f32, q8, q4, q8q4})...)
 		}
 		for _, cache := range caches {
 			t.Run(fmt.Sprintf("%s weights, %s cache", typ, cache), func(t *testing.T) {
