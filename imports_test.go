@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"infer/hub/hubtest":              {},
 	"cudakern/emutest":               {"infer/fixtures"},
 	"infer/device/devicetest":        {"infer/device", "infer/fixtures", "infer/gguf", "infer/ref"},
-	"handlers/handlerstest":          {"handlers", "handlers/access", "handlers/compare", "handlers/disk", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/presets", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest", "handlers/setting"},
+	"handlers/handlerstest":          {"infer/fault", "handlers", "handlers/access", "handlers/compare", "handlers/disk", "handlers/gate", "handlers/live", "handlers/models", "handlers/page", "handlers/people", "handlers/presets", "handlers/stream", "store", "infer", "infer/cpu", "infer/device", "infer/engine", "infer/gguf", "infer/gguf/gguftest", "infer/guide", "infer/hub", "infer/hub/hubtest", "infer/kvfile", "infer/readtext", "infer/record", "infer/placement", "infer/reply", "infer/sample", "infer/suggest", "handlers/setting"},
 }
 
 // soleImporters says which packages or files alone may import a package of others, or

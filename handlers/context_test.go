@@ -49,6 +49,22 @@ func TestContext_EachAPISaysInItsWordsThatAPromptIsTooLong(t *testing.T) {
 	}
 }
 
+func TestContext_EachAPINamesThePartThatDoesNotFit(t *testing.T) {
+	for part, says := range map[fault.Part]string{
+		fault.PartSystem: "8800 of them are the system prompt: shorten that", fault.PartTools: "8800 of them are the definitions of the tools: offer fewer",
+		fault.PartPictures: "8800 of them are pictures: send fewer", fault.PartHistory: "8800 of them are the messages before the last: leave out the oldest",
+	} {
+		err := &fault.Error{Code: fault.CodeContext, PromptTokens: 9031, ContextLength: 8192, Largest: part, LargestTokens: 8800}
+		for path, body := range map[string]string{
+			"/v1/chat/completions": hello, "/v1/responses": `{"input":"a"}`, "/v1/messages": claudeHello + `}`, "/api/chat": hello,
+		} {
+			if got := handlerstest.Post(t, handlerstest.Server(t, failingEngine(err)), path, body); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, says) {
+				t.Errorf("%s, %s: got %d: %s", path, part, got.Status, got.Body)
+			}
+		}
+	}
+}
+
 func TestContext_AFullContextNeedsRoomAndUnknownNumbersAreNotGiven(t *testing.T) {
 	full := failure.Describe(&fault.Error{Code: fault.CodeContext, PromptTokens: 128, ContextLength: 128})
 	vague := failure.Describe(&fault.Error{Code: fault.CodeContext, Message: "far:1 “does not fit”"})

@@ -303,6 +303,9 @@ type Rendered struct {
 
 	Notes []string `json:"notes,omitempty"` // how the prompt differs from the conversation: see PromptNotes
 
+	Largest       fault.Part `json:"largest,omitempty"` // of a prompt that leaves no room for an answer
+	LargestTokens int        `json:"largest_tokens,omitempty"`
+
 	Continued *chat.Message `json:"begun,omitempty"` // what Request.ContinuedTokens spells, which need not be the message that is continued; nil: it has none, or they are not the model's, or complete a stop string
 }
 

@@ -8,6 +8,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/infer"
 	"m40-llm/infer/chat"
+	"m40-llm/infer/fault"
 )
 
 type templateRequest struct {
@@ -27,6 +28,9 @@ type RenderedTemplate struct {
 	Details  []infer.PictureTokens `json:"picture_details,omitempty"` // how many would, in each detail
 
 	Notes []string `json:"notes,omitempty"`
+
+	Largest       fault.Part `json:"largest,omitempty"` // of a prompt that leaves no room for an answer
+	LargestTokens int        `json:"largest_tokens,omitempty"`
 
 	Continued *chat.Message `json:"-"` // the request has none
 }

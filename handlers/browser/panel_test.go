@@ -552,9 +552,25 @@ func TestAPromptThatIsTooLongIsCountedTheSameEverywhere(t *testing.T) {
 	if page := handlerstest.Call(t, server, "GET", "/c/"+chat, ""); !strings.Contains(page.Body, "The prompt has 1,027 tokens, and the context 40. Nothing was cut. Shorten it.") {
 		t.Error("without scripts the page says something else")
 	}
+	b.say("and now")
+	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 60, ContextLength: 40, Largest: fault.PartSystem, LargestTokens: 50})
+	b.until("document.querySelectorAll('.answer .errbox:not([hidden])').length === 2")
+	const named = "Your system prompt has 50 tokens of the 40 that fit. Shorten it."
+	if got := b.text(".answer:last-child .errbox [data-error]"); got != "Nothing was cut. "+named {
+		t.Errorf("of a system prompt the page says %q", got)
+	}
+	if page := handlerstest.Call(t, server, "GET", "/c/"+chat, ""); !strings.Contains(page.Body, "The prompt has 60 tokens, and the context 40. Nothing was cut. "+named) {
+		t.Error("without scripts the page does not name the system prompt")
+	}
+	b.click(".answer:last-child [data-edit-system]")
+	b.until("document.activeElement.id === 'system'")
+	b.fill("#system", strings.TrimSpace(strings.Repeat("word ", 50)))
+	b.fill("#message", "short")
+	b.until("document.querySelector('[data-cost]').innerText.endsWith('too many. " + named + "')")
+	b.fill("#system", "")
 	b.say("again")
 	engine.Next(t).Fail(&fault.Error{Code: fault.CodeContext, Message: "too long", PromptTokens: 40, ContextLength: 40})
-	b.until("document.querySelectorAll('.answer .errbox:not([hidden])').length === 2")
+	b.until("document.querySelectorAll('.answer .errbox:not([hidden])').length === 3")
 	if got := b.text(".answer:last-child .errbox"); strings.Contains(got, "too much") || !strings.Contains(got, "Shorten it, or start a new chat with a summary of this one.") {
 		t.Errorf("the second question is told %q", got)
 	}

@@ -116,7 +116,7 @@ func (c *Chat) Loop(ctx context.Context) error {
 			messages = append(asked, answer)
 		case errors.Is(err, errStopped):
 		case canContinue(err):
-			if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeContext && len(messages) > len(c.start()) {
+			if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.CodeContext && e.Largest != fault.PartSystem && len(messages) > len(c.start()) {
 				err = fmt.Errorf("%w; /clear starts a new chat", err)
 			}
 			t.Exit(err) // prints err; the failed message is not added to the chat

@@ -280,6 +280,26 @@ func TestLoop(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a new chat is no way out where the system prompt does not fit", func(t *testing.T) {
+		for part, hints := range map[fault.Part]int{fault.PartSystem: 0, fault.PartHistory: 1, fault.PartTools: 1} {
+			term, _, errs := terminal("one\ntwo\n")
+			engine := says("A")
+			answer := engine.generate
+			engine.generate = func(ctx context.Context, r infer.Request, yield func(infer.Event, error) bool) {
+				if len(r.Messages) > 2 {
+					yield(infer.Event{}, &fault.Error{Code: fault.CodeContext, Message: "too long", Largest: part})
+					return
+				}
+				answer(ctx, r, yield)
+			}
+			if err := (&Chat{Engine: engine, Terminal: term, System: "Be short."}).Loop(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(errs(), "/clear starts a new chat"); got != hints || !strings.Contains(errs(), "too long") {
+				t.Errorf("%s: got %q", part, errs())
+			}
+		}
+	})
 	t.Run("an interrupt stops the answer and keeps the chat with what there is of it", func(t *testing.T) {
 		signals := make(chan os.Signal)
 		term, out, _ := terminal("one\ntwo\n")

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
@@ -28,6 +29,7 @@ type Failure struct {
 	Param         string     // the invalid field
 	State         string     // the chat's state, if that does not allow the command
 	PromptTokens  int
+	Part          fault.Part // which has most of them; empty: not known
 	ContextLength int
 	RetryAfter    int  // seconds; 0: do not retry
 	Final         bool // the same request would fail again
@@ -94,10 +96,10 @@ func classify(err error) Failure {
 
 func ofKnown(e *fault.Error) Failure {
 	f := Failure{Code: e.Code, Param: e.Param, Message: e.Message, Title: e.Title, State: e.State, RetryAfter: e.RetryAfter,
-		PromptTokens: e.PromptTokens, ContextLength: e.ContextLength}
+		PromptTokens: e.PromptTokens, ContextLength: e.ContextLength, Part: e.Largest}
 	switch e.Code {
 	case fault.CodeContext:
-		f.advice = "shorten it"
+		f.advice = e.Largest.Advice(e.LargestTokens)
 		larger := e.ContextTrain > e.ContextLength && e.ContextLength > 0
 		if larger {
 			f.advice += fmt.Sprintf(", or start the server with a larger --ctx, of which the model takes up to %d", e.ContextTrain)
@@ -106,7 +108,10 @@ func ofKnown(e *fault.Error) Failure {
 		if f.Message = tooLongForOpenAI.of(f); f.Param == "documents" || f.Param == "query" {
 			f.Message = e.Message // says which document does not fit
 		}
-		f.Text = NothingCut + TooLong(false, larger)
+		if f.Text = TooLongBecause(e.Largest, e.LargestTokens, e.ContextLength, larger); f.Text == "" {
+			f.Text = TooLong(false, larger)
+		}
+		f.Text = NothingCut + f.Text
 	case fault.CodeLoading:
 		f.Message = "Loading model" // as llama-server has it
 	default:
@@ -132,6 +137,36 @@ func TooLong(first, larger bool) string {
 		return "Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."
 	}
 	return "Shorten it, or start a new chat with a summary of this one."
+}
+
+// TooLongBecause says which part of a prompt has most of its tokens, and what to do; empty if it is the last message or not
+// known, of which TooLong speaks.
+func TooLongBecause(part fault.Part, tokens, context int, larger bool) string {
+	what, todo := "", ""
+	switch part {
+	case fault.PartSystem:
+		what, todo = "Your system prompt has", "Shorten it"
+	case fault.PartTools:
+		what, todo = "The definitions of the tools have", "Offer fewer of them, or describe them in fewer words"
+	case fault.PartPictures:
+		what, todo = "The pictures have", "Send fewer of them, or show them in low detail"
+	case fault.PartHistory:
+		what, todo = "The messages before yours have", "Start a new chat with a summary of this one"
+	default:
+		return ""
+	}
+	if larger {
+		todo += ", or raise the context on the page Models"
+	}
+	return fmt.Sprintf("%s %s tokens of the %s that fit. %s.", what, thousands(tokens), thousands(context), todo)
+}
+
+// thousands returns n as people read it, with a comma between thousands.
+func thousands(n int) string {
+	if n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
 // isPrivate reports whether the text of an engine's error is for the log only.

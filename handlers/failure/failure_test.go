@@ -51,6 +51,21 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 		{"a prompt is too long", &fault.Error{Code: fault.CodeContext, PromptTokens: 9, ContextLength: 8, ContextTrain: 16}, "context_length_exceeded", 400,
 			"This model's maximum context length is 8 tokens, but the prompt is too long: it has 9 tokens; shorten it, or start the server with a larger --ctx, of which the model takes up to 16",
 			"This does not fit into the context", "Nothing was cut. Shorten it, raise the context on the page Models, or start a new chat with a summary of this one."},
+		{"a system prompt is too long", tooLong(fault.PartSystem, 16), "context_length_exceeded", 400,
+			"This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; 8800 of them are the system prompt: shorten that, or start the server with a larger --ctx, of which the model takes up to 16384",
+			"This does not fit into the context", "Nothing was cut. Your system prompt has 8,800 tokens of the 8,192 that fit. Shorten it, or raise the context on the page Models."},
+		{"tools are too long", tooLong(fault.PartTools, 0), "context_length_exceeded", 400,
+			"This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; 8800 of them are the definitions of the tools: offer fewer, or describe them in fewer words",
+			"This does not fit into the context", "Nothing was cut. The definitions of the tools have 8,800 tokens of the 8,192 that fit. Offer fewer of them, or describe them in fewer words."},
+		{"pictures are too large", tooLong(fault.PartPictures, 0), "context_length_exceeded", 400,
+			"This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; 8800 of them are pictures: send fewer, or in low detail",
+			"This does not fit into the context", "Nothing was cut. The pictures have 8,800 tokens of the 8,192 that fit. Send fewer of them, or show them in low detail."},
+		{"a chat is too long", tooLong(fault.PartHistory, 0), "context_length_exceeded", 400,
+			"This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; 8800 of them are the messages before the last: leave out the oldest",
+			"This does not fit into the context", "Nothing was cut. The messages before yours have 8,800 tokens of the 8,192 that fit. Start a new chat with a summary of this one."},
+		{"a message is too long", tooLong(fault.PartMessage, 0), "context_length_exceeded", 400,
+			"This model's maximum context length is 8192 tokens, but the prompt is too long: it has 9031 tokens; shorten it",
+			"This does not fit into the context", "Nothing was cut. Shorten it, or start a new chat with a summary of this one."},
 		{"the device failed", &fault.Error{Code: fault.CodeDevice, Message: "secret"}, "device", 500,
 			"the engine failed on this request; the server's log says more", "The device failed", "The engine failed on this request; the server's log says more."},
 		{"an engine that is newer than the table", &fault.Error{Code: "new", Message: "secret"}, "new", 500,
@@ -69,6 +84,11 @@ func TestEveryErrorHasOneDescriptionForProgramsAndPeople(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tooLong is the error for a prompt of which a part has most of the tokens; trained is the model's context in KiB.
+func tooLong(part fault.Part, trained int) error {
+	return &fault.Error{Code: fault.CodeContext, PromptTokens: 9031, ContextLength: 8192, ContextTrain: trained << 10, Largest: part, LargestTokens: 8800}
 }
 
 func TestOnlyTheServerWhoseEngineItIsGetsTheWholeError(t *testing.T) {

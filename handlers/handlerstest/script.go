@@ -20,6 +20,7 @@ import (
 	"m40-llm/handlers/presets"
 	"m40-llm/infer"
 	"m40-llm/infer/device"
+	"m40-llm/infer/fault"
 	"m40-llm/infer/record"
 	"m40-llm/infer/sample"
 	"m40-llm/store"
@@ -88,7 +89,8 @@ const PictureTokens = 256
 // pictureDetails is how many there are in each detail.
 var pictureDetails = infer.PictureTokens{Low: 64, Medium: 128, Full: PictureTokens}
 
-// Render counts the words of messages, three tokens around each, and those of pictures.
+// Render counts the words of messages, three tokens around each, and those of pictures. The largest part that it names is a
+// system prompt.
 func (s *Script) Render(_ context.Context, r infer.Request) (infer.Rendered, error) {
 	var view infer.Rendered
 	for _, m := range r.Messages {
@@ -103,6 +105,11 @@ func (s *Script) Render(_ context.Context, r infer.Request) (infer.Rendered, err
 			}
 			view.Tokens, view.Pictures = append(view.Tokens, make([]int32, n)...), append(view.Pictures, n)
 			view.Details = append(view.Details, pictureDetails)
+		}
+	}
+	if first := r.Messages; len(first) > 0 && first[0].IsSystem() {
+		if n := len(strings.Fields(first[0].Content)); 2*n > len(view.Tokens) {
+			view.Largest, view.LargestTokens = fault.PartSystem, n
 		}
 	}
 	return view, nil

@@ -29,6 +29,9 @@ type Count struct {
 	Draft    int                   // of them, those of the draft
 	Pictures []int                 // of them, those of each picture of the draft
 	Details  []infer.PictureTokens // how many each of these would have in each detail; nil: the engine does not say
+	Largest  fault.Part            // of a prompt that is too long: which part has most of its tokens; empty: not known
+	Most     int                   // tokens of Largest
+	Larger   bool                  // the model was trained on more positions than Context
 	Context  int                   // positions that the engine can use, one at least for the answer; 0: not known
 }
 
@@ -81,6 +84,9 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	status := engine.Status()
 	key.model = cmp.Or(request.Model, status.Model.Name)
 	n.Context = status.Context(key.model)
+	if loaded := status.Of(key.model); loaded != nil {
+		n.Larger = loaded.Model.ContextTrain > n.Context
+	}
 	draft, err := engine.Tokenize(ctx, request.Model, d.Text, false, false)
 	if err != nil {
 		return Count{}, err
@@ -96,7 +102,7 @@ func (c *Chat) count(ctx context.Context, d Draft) (Count, error) {
 	if err != nil {
 		return Count{}, err
 	}
-	n.Tokens = len(rendered.Tokens)
+	n.Tokens, n.Largest, n.Most = len(rendered.Tokens), rendered.Largest, rendered.LargestTokens
 	n.Pictures = rendered.Pictures[max(0, len(rendered.Pictures)-len(d.Pictures)):]
 	n.Details = rendered.Details[max(0, len(rendered.Details)-len(d.Pictures)):]
 	for _, tokens := range n.Pictures {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/failure"
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/infer"
@@ -24,6 +25,8 @@ type CountResponse struct {
 	Pictures []int                 `json:"pictures,omitempty"` // of each picture of the draft
 	Details  []infer.PictureTokens `json:"details,omitempty"`  // of each of them in each detail
 
+	Advice string `json:"advice,omitempty"` // about a prompt that is too long because of another part than the draft
+
 	Context int `json:"context"` // context length in tokens, for prompt and answer; 0: not known yet
 }
 
@@ -38,5 +41,9 @@ func (h *Handlers) countDraft(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures, Details: n.Details})
+	advice := ""
+	if n.Context > 0 && n.Tokens >= n.Context {
+		advice = failure.TooLongBecause(n.Largest, n.Most, n.Context, n.Larger)
+	}
+	return c.JSON(http.StatusOK, CountResponse{Tokens: n.Tokens, Draft: n.Draft, Context: n.Context, Pictures: n.Pictures, Details: n.Details, Advice: advice})
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -131,6 +132,8 @@ func turnView(m *live.Message, p *web.Page) web.Turn {
 			if len(p.Turns) == 2 && !p.Older { // a question and this
 				advice = p.Engine.TooLongFirst
 			}
+			larger := e.ContextTrain > e.ContextLength
+			advice = cmp.Or(failure.TooLongBecause(e.Largest, e.LargestTokens, e.ContextLength, larger), advice)
 			t.Error = fmt.Sprintf("The prompt has %s tokens, and the context %s. %s%s", web.Thousands(e.PromptTokens), web.Thousands(e.ContextLength), failure.NothingCut, advice)
 		}
 	}

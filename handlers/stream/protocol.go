@@ -311,6 +311,7 @@ type Error struct {
 	State         string     `json:"state,omitempty"` // of the chat, where a command did not fit it
 	PromptTokens  int        `json:"prompt_tokens,omitempty"`
 	ContextLength int        `json:"context_length,omitempty"`
+	Part          fault.Part `json:"part,omitempty"` // of a prompt that is too long, if the message speaks of it
 }
 
 // Origin is a chat that another one was forked from.
@@ -429,7 +430,10 @@ func renderEnd(e *live.Event) (rest string, whole *string) {
 
 func newError(err error) *Error {
 	f := failure.Describe(err)
-	return &Error{Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
+	if f.Part == fault.PartMessage {
+		f.Part = ""
+	}
+	return &Error{Part: f.Part, Code: f.Code, Title: f.Title, Message: f.Text, Param: f.Param, State: f.State, PromptTokens: f.PromptTokens, ContextLength: f.ContextLength}
 }
 
 // WriteAccess is who besides the owner writes in the open chat, or asks to.

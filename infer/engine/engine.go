@@ -328,7 +328,7 @@ func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 			return
 		}
 		if err != nil {
-			yield(infer.Event{}, err)
+			yield(infer.Event{}, e.blamed(ctx, r, err))
 			return
 		}
 		for {
@@ -340,7 +340,7 @@ func (e *Engine) Generate(ctx context.Context, r infer.Request) iter.Seq2[infer.
 			}
 			switch {
 			case err != nil:
-				yield(infer.Event{}, err)
+				yield(infer.Event{}, e.blamed(ctx, r, err))
 				return
 			case ended:
 				return
@@ -482,6 +482,9 @@ func (e *Engine) Render(ctx context.Context, r infer.Request) (view infer.Render
 		view.Continued = m.spellContinued(ctx, r, e.options.Now())
 		if err == nil {
 			err = m.describePictures(&view, r)
+		}
+		if n := e.contextBefore(m); err == nil && n > 0 && len(p.tokens) >= n {
+			view.Largest, view.LargestTokens = m.largest(ctx, r, len(p.tokens), e.options.Now())
 		}
 		return err
 	})

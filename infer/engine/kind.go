@@ -42,12 +42,7 @@ const maxEchoed = 4 << 20
 func (writing) fit(a *answer, n int) error {
 	left := n - a.prompt
 	if left < 1 && !(left == 0 && a.request.MaxTokens == 0) {
-		err := fault.Errorf(fault.CodeContext, "maximum context length is %d tokens; the prompt has %d, which leaves no room for an answer: shorten it", n, a.prompt)
-		err.PromptTokens, err.ContextLength, err.ContextTrain = a.prompt, n, a.model.config.ContextLength
-		if err.ContextTrain > n {
-			err.Message += ", or start with a larger --ctx"
-		}
-		return err
+		return tooLong(a.model, a.prompt, n, "", 0)
 	}
 	if most := maxEchoed / sample.StoredCandidates; a.request.PromptLogProb && a.request.Rows && a.prompt > most {
 		return fault.Invalid("rows", "the prompt has %d tokens: the likeliest tokens of at most %d can be stored", a.prompt, most)

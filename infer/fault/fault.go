@@ -18,9 +18,11 @@ type Error struct {
 	PromptTokens  int    `json:"prompt_tokens,omitempty"`
 	ContextLength int    `json:"context_length,omitempty"`
 	ContextTrain  int    `json:"context_train,omitempty"` // set with ContextLength: positions that the model was trained on
-	Title         string `json:"-"`                       // what happened, for people, if the code's title does not say it
-	State         string `json:"-"`                       // of CodeConflict: the chat's state, which does not allow the command
-	RetryAfter    int    `json:"-"`                       // seconds until the same request may succeed; 0: as the code's status suggests
+	Largest       Part   `json:"largest,omitempty"`       // set with PromptTokens: what of a conversation has most of them; empty: not known
+	LargestTokens int    `json:"largest_tokens,omitempty"`
+	Title         string `json:"-"` // what happened, for people, if the code's title does not say it
+	State         string `json:"-"` // of CodeConflict: the chat's state, which does not allow the command
+	RetryAfter    int    `json:"-"` // seconds until the same request may succeed; 0: as the code's status suggests
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -503,9 +503,11 @@ function icon(name) {
 // showError shows an error in a box. advice is the text to show for a prompt that is too long.
 export function showError(box, error, advice) {
   box.querySelector('[data-title-of-error]').textContent = error.title
-  box.querySelector('[data-error]').textContent = error.context_length && advice ? `Nothing was cut. ${advice}` : error.message
+  box.querySelector('[data-error]').textContent = error.context_length && advice && !error.part ? `Nothing was cut. ${advice}` : error.message
   const sum = box.querySelector('.sum')
   if (!sum) return
+  box.querySelector('[data-edit-system]').hidden = error.part !== 'system'
+  box.querySelector('[data-edit-question]').hidden = ['system', 'tools'].includes(error.part)
   box.querySelector('[data-choose-model]').hidden = !['model_not_found', 'model_file', 'out_of_memory'].includes(error.code)
   sum.hidden = !error.context_length
   if (error.context_length) {

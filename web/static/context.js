@@ -16,7 +16,7 @@ const keyOf = ({ text, pictures }) => [text, ...pictures].join('\0')
 export class Counter {
   constructor(changed) {
     this.changed = changed
-    this.last = null // {tokens, draft, pictures, context, over, key}
+    this.last = null // {tokens, draft, pictures, context, advice, over, key}
   }
 
   soon(draft) {
@@ -86,7 +86,7 @@ export function meter({ context, prompt, answer, draft, over, first, reading }) 
   const left = !over && share > 0.8 ? `. ${count(all - used)} left for ${draft ? 'the answer' : 'the next question and its answer'}` : ''
   const cost = $('[data-cost]')
   cost.textContent = !all || !used ? '' : over
-    ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${first ? advice.first : advice.later}`
+    ? `${count(used)} of ${count(all)} tokens: ${overflow(used, all)}. ${draft?.advice || (first ? advice.first : advice.later)}`
     : draft ? `${count(draft.draft)} ${draft.draft === 1 ? 'token' : 'tokens'}, ${count(used)} of ${count(all)} after this${delay(draft.draft, reading)}${left}` : `${count(used)} of ${count(all)} tokens used${left}`
   cost.parentElement.classList.toggle('over', Boolean(over))
   cost.parentElement.classList.toggle('near', left !== '')

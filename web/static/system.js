@@ -12,10 +12,7 @@ export class SystemPrompt {
     this.on = on
     this.field = $('#system')
     this.button = $('[data-system]')
-    this.button.addEventListener('click', () => {
-      this.open($('#sysbox').hidden)
-      if (this.isOpen) this.field.focus()
-    })
+    this.button.addEventListener('click', () => this.isOpen ? this.open(false) : this.edit())
     this.field.addEventListener('input', () => {
       this.set(this.field.value)
       on.changed()
@@ -29,6 +26,11 @@ export class SystemPrompt {
   open(on) {
     $('#sysbox').hidden = !on
     this.button.setAttribute('aria-expanded', on)
+  }
+
+  edit() {
+    this.open(true)
+    this.field.focus()
   }
 
   // close returns the focus from the field to its button; it reports whether the field had it.

@@ -78,7 +78,7 @@ export class Turns {
   }
 
   clicked(button) {
-    const { chat, tokens, judge, panel, picker } = this.page, turn = chat.at(button)
+    const { chat, tokens, judge, panel, picker, system } = this.page, turn = chat.at(button)
     if (!turn) return
     const actions = {
       '[data-again]': () => this.again(turn),
@@ -97,6 +97,7 @@ export class Turns {
       },
       '[data-edit]': () => this.edit(turn),
       '[data-choose-model]': () => picker.open(button),
+      '[data-edit-system]': () => system.edit(),
       '[data-edit-question]': () => this.edit(chat.questions.at(-1)),
       '[data-fork]': () => this.fork(turn),
       '[data-version]': () => this.showVersion(turn, Number(button.dataset.version)),
