@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +66,60 @@ func TestOllama_AModelOfAnotherEngineIsDescribedAsThatRunsIt(t *testing.T) {
 		if shown.Modelfile != want.file || shown.ModelInfo["general.architecture"] != "unknown" || shown.ModelInfo["unknown.context_length"] != want.context {
 			t.Errorf("%s is shown as %q, %v", name, shown.Modelfile, shown.ModelInfo)
 		}
+	}
+}
+
+// What an engine does not say of its model is left out, or is what Ollama's clients write as unknown: an empty text, the family
+// unknown, which they look for, and Go's zero time.
+func TestWhatAnEngineDoesNotSayOfItsModelIsNotMadeUp(t *testing.T) {
+	up := func() *infer.Upstream { return &infer.Upstream{Servers: []string{"a:1"}} }
+	engine := &handlerstest.FakeEngine{OnStatus: func() infer.Status {
+		return infer.Status{Remote: []infer.ModelInfo{
+			{Name: "silent", Upstream: up()},
+			{Name: "sized", Size: 7, ModifiedUnix: 1700000000, Upstream: up()},
+			{Name: "known", Size: 7, Parameters: 1_500_000, Quant: "Q8_0", Architecture: "llama", ModifiedUnix: 1700000000, Upstream: up()},
+		}}
+	}}
+	s := handlerstest.Server(t, engine)
+	const nothing = `"parent_model":"","format":"unknown","family":"unknown","families":["unknown"],"parameter_size":"","quantization_level":""`
+	const known = `"parent_model":"","format":"unknown","family":"llama","families":["llama"],"parameter_size":"1.50M","quantization_level":"Q8_0"`
+	for _, c := range []struct {
+		name, details string
+		size, at      any // nil: absent
+		info          map[string]any
+	}{
+		{"silent", nothing, nil, "0001-01-01T00:00:00Z", map[string]any{"general.architecture": "unknown"}},
+		{"sized", nothing, 7.0, "2023-11-14T22:13:20Z", map[string]any{"general.architecture": "unknown"}},
+		{"known", known, 7.0, "2023-11-14T22:13:20Z", map[string]any{"general.architecture": "llama", "general.parameter_count": 1.5e6}},
+	} {
+		var tags struct{ Models []map[string]any }
+		mustDecode(t, handlerstest.Call(t, s, "GET", "/api/tags", ""), &tags)
+		i := slices.IndexFunc(tags.Models, func(m map[string]any) bool { return m["name"] == c.name })
+		listed := tags.Models[i]
+		if listed["size"] != c.size || listed["modified_at"] != c.at || listed["remote_model"] != c.name || listed["remote_host"] != "a:1" {
+			t.Errorf("/api/tags has %v", listed)
+		}
+		got := handlerstest.Post(t, s, "/api/show", `{"model":"`+c.name+`"}`)
+		var shown map[string]any
+		mustDecode(t, got, &shown)
+		if !strings.Contains(got.Body, c.details) || !reflect.DeepEqual(shown["model_info"], any(c.info)) || shown["modified_at"] != c.at || shown["remote_host"] != "a:1" {
+			t.Errorf("/api/show has %s", got.Body)
+		}
+		var list struct {
+			Data []struct {
+				ID   string
+				Meta map[string]any
+			}
+		}
+		mustDecode(t, handlerstest.Call(t, s, "GET", "/v1/models", ""), &list)
+		for _, m := range list.Data {
+			if _, has := m.Meta["n_params"]; m.ID == c.name && (m.Meta["size"] != c.size || has != (c.name == "known")) {
+				t.Errorf("/v1/models has %v", m)
+			}
+		}
+	}
+	if ps := handlerstest.Call(t, s, "GET", "/api/ps", ""); strings.Contains(ps.Body, "0.00K") || strings.Contains(ps.Body, "silent") {
+		t.Errorf("/api/ps has %s", ps.Body)
 	}
 }
 

@@ -50,7 +50,7 @@ type modelMeta struct {
 	Context      int    `json:"n_ctx,omitempty"` // of the loaded model
 	ContextTrain int    `json:"n_ctx_train,omitempty"`
 	Parameters   int64  `json:"n_params,omitempty"`
-	Size         int64  `json:"size"`
+	Size         int64  `json:"size,omitempty"` // bytes; absent: another engine does not say it
 	Architecture string `json:"architecture,omitempty"`
 	Quant        string `json:"quant,omitempty"`
 	License      string `json:"license,omitempty"`

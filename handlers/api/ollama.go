@@ -96,10 +96,24 @@ type OllamaListed struct {
 	Name         string        `json:"name"`
 	Model        string        `json:"model"`
 	ModifiedAt   time.Time     `json:"modified_at"`
-	Size         int64         `json:"size"`
-	Digest       string        `json:"digest"` // changes with the name, size and time of the file
+	Size         int64         `json:"size,omitempty"` // bytes; absent: another engine does not say it
+	Digest       string        `json:"digest"`         // changes with the name, size and time of the file
 	Details      OllamaDetails `json:"details"`
 	Capabilities []string      `json:"capabilities"`
+	ollamaRemote
+}
+
+// ollamaRemote says of a model of another engine where that is. Ollama's program says it, and writes no size.
+type ollamaRemote struct {
+	Model string `json:"remote_model,omitempty"`
+	Host  string `json:"remote_host,omitempty"`
+}
+
+func remoteOf(info infer.ModelInfo) (r ollamaRemote) {
+	if up := info.Upstream; up != nil {
+		r.Model, r.Host = info.Name, strings.Join(up.Servers, ", ")
+	}
+	return r
 }
 
 // OllamaDetails are properties of a model.
@@ -138,9 +152,11 @@ func longestContext(info infer.ModelInfo) int {
 	return info.ContextTrain
 }
 
-// parameterSize returns a number of weights as Ollama writes it: 494.03M or 7.6B.
+// parameterSize returns a number of weights as Ollama writes it: 494.03M or 7.6B; empty if it is not known.
 func parameterSize(n int64) string {
 	switch {
+	case n == 0:
+		return ""
 	case n >= 1e9:
 		return fmt.Sprintf("%.1fB", float64(n)/1e9)
 	case n >= 1e6:
@@ -161,9 +177,18 @@ func fileDigest(info infer.ModelInfo) string {
 
 func ollamaListed(info infer.ModelInfo) OllamaListed {
 	return OllamaListed{
-		Name: info.Name, Model: info.Name, ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(), Size: info.Size,
-		Digest: fileDigest(info), Details: ollamaDetails(info), Capabilities: capabilities(info),
+		Name: info.Name, Model: info.Name, ModifiedAt: modifiedAt(info), Size: info.Size,
+		Digest: fileDigest(info), Details: ollamaDetails(info), Capabilities: capabilities(info), ollamaRemote: remoteOf(info),
 	}
+}
+
+// modifiedAt returns the time of a model's file; Go's zero time, which Ollama's clients write as never, if an engine
+// elsewhere does not say it.
+func modifiedAt(info infer.ModelInfo) time.Time {
+	if info.Upstream != nil && info.ModifiedUnix == 0 {
+		return time.Time{}
+	}
+	return time.Unix(info.ModifiedUnix, 0).UTC()
 }
 
 // capabilities returns Ollama's words for what a model does, as far as its name is enough to know.

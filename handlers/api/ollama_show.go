@@ -28,6 +28,7 @@ type OllamaShown struct {
 	ModelInfo    map[string]any `json:"model_info"`
 	Capabilities []string       `json:"capabilities"`
 	ModifiedAt   time.Time      `json:"modified_at"`
+	ollamaRemote
 }
 
 // ollamaShow answers POST /api/show.
@@ -54,7 +55,7 @@ func (api *API) ollamaShow(c echo.Context) (err error) {
 		Modelfile:  "# " + whereIs(info) + "\nFROM " + info.Name,
 		Parameters: ollamaParameters(api.contextOf(info), info.Sampling),
 		License:    info.License, Details: ollamaDetails(info), ModelInfo: modelInfo(details),
-		Capabilities: capabilities(info), ModifiedAt: time.Unix(info.ModifiedUnix, 0).UTC(),
+		Capabilities: capabilities(info), ModifiedAt: modifiedAt(info), ollamaRemote: remoteOf(info),
 	}
 	if details.Template != nil && info.Writes() {
 		shown.Template = details.Template.Source
@@ -109,9 +110,9 @@ func ollamaParameters(context int, suggested *sample.Suggestion) string {
 // modelInfo returns the metadata of a model's file. Lists and long texts, as vocabularies are, are
 // omitted.
 func modelInfo(d infer.ModelDetails) map[string]any {
-	values := map[string]any{
-		"general.architecture":    family(d.ModelInfo),
-		"general.parameter_count": d.Parameters,
+	values := map[string]any{"general.architecture": family(d.ModelInfo)}
+	if d.Parameters > 0 {
+		values["general.parameter_count"] = d.Parameters
 	}
 	if d.Embedding > 0 {
 		values[family(d.ModelInfo)+".embedding_length"] = d.Embedding
