@@ -182,10 +182,10 @@ func ollamaListed(info infer.ModelInfo) OllamaListed {
 	}
 }
 
-// modifiedAt returns the time of a model's file; Go's zero time, which Ollama's clients write as never, if an engine
-// elsewhere does not say it.
+// modifiedAt returns the time of a model's file. A built-in model has none, and an engine elsewhere need not say it: then it is
+// Go's zero time, which Ollama's clients write as never.
 func modifiedAt(info infer.ModelInfo) time.Time {
-	if info.Upstream != nil && info.ModifiedUnix == 0 {
+	if info.ModifiedUnix == 0 {
 		return time.Time{}
 	}
 	return time.Unix(info.ModifiedUnix, 0).UTC()

@@ -79,6 +79,34 @@ def too_long():
         check(False, "not refused")
 
 
+def too_long_system():
+    "a system prompt that does not fit is named"
+    try:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": TOO_LONG}, {"role": "user", "content": "Hi"}])
+    except openai.BadRequestError as e:
+        check(e.code == "context_length_exceeded" and "are the system prompt: shorten that" in str(e), e)
+    else:
+        check(False, "not refused")
+
+
+def too_long_tools():
+    "tools that do not fit are named"
+    tool = {"type": "function", "function": {"name": "visit", "description": TOO_LONG, "parameters": {"type": "object", "properties": {}}}}
+    try:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=[tool])
+    except openai.BadRequestError as e:
+        check(e.code == "context_length_exceeded" and "are the definitions of the tools: offer fewer" in str(e), e)
+    else:
+        check(False, "not refused")
+
+
+def several():
+    "several answers by n, and by llama-server's n_cmpl"
+    for fields in ({"n": 2}, {"extra_body": {"n_cmpl": 2}}):
+        answer = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}], max_tokens=4, **fields)
+        check(len(answer.choices) == 2, answer)
+
+
 def embeddings():
     "embeddings of a chat model are refused without retries"
     try:
@@ -89,4 +117,4 @@ def embeddings():
         check(False, "not refused")
 
 
-run("openai", models, chat, stream, seed, log_probabilities, schema, tools, responses, completions, too_long, embeddings)
+run("openai", models, chat, stream, seed, log_probabilities, schema, tools, responses, completions, several, too_long, too_long_system, too_long_tools, embeddings)

@@ -81,6 +81,7 @@ def ollamas():
     first, second = ({m.model: (m.digest, m.modified_at) for m in one.list().models}.get(MODEL) for _ in range(2))
     check(first and first == second, (first, second))
     shown = one.show(MODEL)
+    check(shown.details.parameter_size != "0.00K" and shown.modelinfo.get("general.parameter_count") != 0, shown)
     check("tools" in shown.capabilities, shown.capabilities)
     check(any(k.endswith(".context_length") and v == 2048 for k, v in shown.modelinfo.items()), shown.modelinfo)
 
