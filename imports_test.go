@@ -18,15 +18,16 @@ const module = "m40-llm"
 // tests. A package without a line may import none of ours, and so is a leaf.
 var mayImport = map[string][]string{
 	".":                 {"handlers/commands"},
-	"handlers/commands": {"handlers/document", "handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/guest", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/compare", "handlers/live", "handlers/models", "handlers/presets", "handlers/page", "handlers/cli", "store", "infer", "infer/fault", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/fleet", "infer/lease", "infer/units", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
+	"handlers/commands": {"handlers/document", "handlers", "handlers/access", "handlers/activity", "handlers/certificate", "handlers/gate", "handlers/guest", "handlers/mdns", "handlers/metrics", "handlers/people", "handlers/share", "handlers/visitors", "handlers/compare", "handlers/live", "handlers/models", "handlers/presets", "handlers/page", "handlers/cli", "store", "infer", "infer/fault", "infer/cpu", "infer/cuda", "infer/hub", "infer/kvfile", "infer/placement", "infer/engine", "infer/readtext", "infer/fleet", "infer/lease", "infer/units", "infer/worker", "infer/upstream", "infer/guide", "infer/ref", "infer/device", "infer/model", "infer/gguf", "infer/tokenizer", "infer/chat", "infer/bench", "infer/perplexity", "infer/suggest"},
 
 	"handlers/access":   {"store", "infer/fault"},
 	"handlers/activity": {"handlers/access", "infer", "infer/fault", "store"},
 	"handlers/people":   {"handlers/access", "handlers/activity", "handlers/quota", "handlers/ratelimit", "infer", "infer/fault", "store"},
+	"handlers/visitors": {"handlers/access", "handlers/activity", "handlers/quota", "infer", "infer/fault", "store"},
 	"handlers/quota":    {"infer", "infer/fault"},
 
 	"handlers/account":   {"handlers/access", "handlers/failure", "handlers/httpio", "handlers/live", "handlers/people", "handlers/quota", "handlers/share", "store", "web", "infer/fault"},
-	"handlers":           {"handlers/access", "handlers/document", "handlers/account", "handlers/activity", "handlers/guest", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/compare", "handlers/inspect", "handlers/live", "handlers/metrics", "handlers/models", "handlers/presets", "web/states", "handlers/attached"},
+	"handlers":           {"handlers/access", "handlers/document", "handlers/account", "handlers/activity", "handlers/guest", "handlers/people", "handlers/api", "handlers/gate", "handlers/page", "handlers/share", "handlers/stream", "handlers/compare", "handlers/inspect", "handlers/live", "handlers/metrics", "handlers/models", "handlers/presets", "handlers/visitors", "web/states", "handlers/attached"},
 	"web/states":         {"web"},
 	"handlers/guest":     {"handlers/access", "handlers/live", "handlers/ratelimit", "infer/record", "store", "infer/fault", "handlers/links", "handlers/owned", "handlers/setting"},
 	"handlers/inspect":   {"handlers/access", "handlers/activity", "handlers/live", "infer", "infer/fault", "infer/perplexity", "infer/picture", "infer/sample", "store", "handlers/owned", "handlers/attached", "handlers/choice", "handlers/setting"},
@@ -47,7 +48,7 @@ var mayImport = map[string][]string{
 	"handlers/cli":       {"infer", "infer/fault", "infer/bench", "infer/chat", "infer/perplexity", "infer/placement", "infer/readtext", "infer/sample", "infer/units"},
 	"store":              {"migrations", "infer/record", "infer/sample", "infer/fault"},
 
-	"handlers/page":     {"docs", "handlers/help", "handlers/document", "handlers/foreign", "handlers/access", "handlers/activity", "handlers/compare", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/guest", "handlers/httpio", "handlers/inspect", "handlers/live", "handlers/markdown", "handlers/models", "handlers/presets", "handlers/view", "infer", "infer/fault", "infer/chat", "infer/readtext", "infer/sample", "infer/units", "store", "web", "handlers/owned", "handlers/attached", "handlers/setting"},
+	"handlers/page":     {"docs", "handlers/help", "handlers/document", "handlers/foreign", "handlers/access", "handlers/activity", "handlers/compare", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/guest", "handlers/httpio", "handlers/inspect", "handlers/live", "handlers/markdown", "handlers/models", "handlers/presets", "handlers/view", "handlers/visitors", "infer", "infer/fault", "infer/chat", "infer/readtext", "infer/sample", "infer/units", "store", "web", "handlers/owned", "handlers/attached", "handlers/setting"},
 	"handlers/foreign":  {"infer/fault", "infer/readtext", "infer/record", "store"},
 	"handlers/growing":  {"handlers/live", "handlers/markdown"},
 	"handlers/share":    {"handlers/access", "handlers/failure", "handlers/gate", "handlers/growing", "handlers/guest", "handlers/httpio", "handlers/live", "handlers/markdown", "handlers/view", "web", "infer/fault", "handlers/links", "handlers/owned", "handlers/setting"},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 	"handlers/api":      {"handlers/access", "handlers/activity", "handlers/failure", "handlers/gate", "handlers/httpio", "handlers/models", "infer", "infer/fault", "infer/chat", "infer/readtext", "infer/record", "infer/reply", "infer/sample"},
 	"handlers/view":     {"handlers/activity", "handlers/compare", "handlers/failure", "handlers/inspect", "handlers/live", "handlers/markdown", "handlers/models", "infer", "infer/sample", "infer/units", "store", "web", "handlers/disk", "handlers/setting", "handlers/tree"},
 	"handlers/markdown": {"handlers/live", "handlers/markdown/blocks", "handlers/markdown/mathml", "web"},
-	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/failure", "handlers/httpio", "infer/units", "web", "infer/fault"},
+	"handlers/gate":     {"handlers/access", "handlers/activity", "handlers/people", "handlers/visitors", "handlers/failure", "handlers/httpio", "infer/units", "web", "infer/fault"},
 	"handlers/httpio":   {"infer/fault", "infer/readtext"},
 	"handlers/failure":  {"infer/fault"},
 

@@ -59,6 +59,7 @@ import (
 	"m40-llm/handlers/presets"
 	"m40-llm/handlers/share"
 	"m40-llm/handlers/stream"
+	"m40-llm/handlers/visitors"
 )
 
 // Engine is the part of an engine that the routes use.
@@ -83,9 +84,12 @@ type Config struct {
 
 	Documents *document.Reader // makes text of PDF and DOCX files; nil: they are refused
 
-	People *people.Service // who may come in, with which credential; default: whoever reaches the server is its owner
-	Asks   gate.Asks       // with People, who must show a credential, on every route but the public ones
-	Alone  bool            // other machines do not reach the server
+	People     *people.Service   // who may come in, with which credential; default: whoever reaches the server is its owner
+	Visitors   *visitors.Service // with People, who is let in without a credential; nil: nobody can be
+	NoVisitors string            // why visitors cannot be let in, for the owner; empty: they can
+
+	Asks  gate.Asks // with People, who must show a credential, on every route but the public ones
+	Alone bool      // other machines do not reach the server
 
 	OllamaPort int // connections to this port find "Ollama is running" at /; 0: none do
 
@@ -225,6 +229,9 @@ func (cfg *Config) left(ctx context.Context, who access.Principal) string {
 	if cfg.People == nil || who.Role == access.RoleOwner {
 		return ""
 	}
+	if who.Role == access.RoleVisitor {
+		return cfg.Visitors.Left(who)
+	}
 	text, err := cfg.People.Left(ctx, who)
 	if err != nil && ctx.Err() == nil {
 		cfg.Logger.Warn("failed to read what a person may still use today", "error", err)
@@ -239,6 +246,7 @@ func New(cfg Config) *echo.Echo {
 		Log:            cfg.Logger,
 		Asks:           cfg.Asks,
 		People:         cfg.People,
+		Visitors:       cfg.Visitors,
 		Public:         publicRoutes,
 		AllowHosts:     cfg.AllowHosts,
 		Announced:      cfg.Announced,
@@ -254,7 +262,7 @@ func New(cfg Config) *echo.Echo {
 	programs := api.New(cfg.Engine, cfg.Models, cfg.Activity, g, cfg.FetchPicture, cfg.Version, cfg.PingInterval)
 	looking := inspect.New(cfg.Live)
 	people := &page.Handlers{Live: cfg.Live, Presets: cfg.Presets, Compare: cfg.Compare, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Gate: g, Log: cfg.Logger, PingInterval: cfg.PingInterval,
-		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil, Left: cfg.left, Documents: cfg.Documents}
+		Version: cfg.Version, Alone: cfg.Alone, People: cfg.People != nil, Visitors: cfg.Visitors, NoVisitors: cfg.NoVisitors, Left: cfg.left, Documents: cfg.Documents}
 	streams := &stream.Handlers{Live: cfg.Live, Left: cfg.left, Inspect: looking, Guests: cfg.Guests, Models: cfg.Models, Activity: cfg.Activity, Log: cfg.Logger, WriteTimeout: cfg.WriteTimeout}
 	shared := cfg.shared()
 	e := echo.New()

@@ -29,6 +29,7 @@ import (
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/presets"
 	"m40-llm/handlers/setting"
+	"m40-llm/handlers/visitors"
 	"m40-llm/infer"
 	"m40-llm/store"
 )
@@ -100,7 +101,7 @@ var rules = map[string]rule{
 	"POST /activity/:answer/stop": ofAnswer, "POST /v1/activity/:answer/stop": ofAnswer,
 
 	"POST /models/find": ownerOnly, "POST /candidates": ownerOnly, "POST /caches": ownerOnly, "POST /models/pull": ownerOnly, "POST /models/pause": ownerOnly, "POST /models/resume": ownerOnly,
-	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/memory": ownerOnly, "POST /models/setup": ownerOnly, "POST /settings/limits": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
+	"POST /models/cancel": ownerOnly, "POST /models/delete": ownerOnly, "POST /models/memory": ownerOnly, "POST /models/setup": ownerOnly, "POST /settings/limits": ownerOnly, "POST /settings/visitors": ownerOnly, "GET /models/template": ownerOnly, "HEAD /models/template": ownerOnly, "POST /models/template": ownerOnly, "POST /people": ownerOnly,
 	"POST /people/:id/limit": managed, "POST /people/:id/remove": managed,
 }
 
@@ -120,6 +121,7 @@ type asker struct {
 	name   string
 	person string // id; empty: nobody
 	owner  bool   // of the server
+	visits bool   // is a visitor
 	header []string
 }
 
@@ -147,11 +149,22 @@ func newHouse(t *testing.T) *house {
 	h.guests = guest.New(h.chats, guest.Options{})
 	t.Cleanup(h.chats.Close)
 	h.running = activity.New(h.people.Name)
+	house := openHouse(t, h.db, visitors.Settings{Open: true, Answers: 30, Tokens: 20_000})
 	h.Server = handlerstest.Server(t, &handlerstest.FakeEngine{}, func(c *handlers.Config) {
 		c.Asks, c.People, c.Live, c.Presets, c.Guests, c.Activity = gate.AsksOthers, h.people, h.chats, h.presets, h.guests, h.running
+		c.Visitors = house
+	})
+	h.Config.Handler.(*echo.Echo).Pre(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if from := c.Request().Header.Get("X-Test-From"); from != "" {
+				c.Request().RemoteAddr = from
+			}
+			return next(c)
+		}
 	})
 	elsewhere := []string{"Via", "1.1 elsewhere", "Origin", h.URL}
-	h.askers = []asker{{"nobody", "", false, elsewhere}, {"a wrong key", "", false, append(elsewhere, "Authorization", "Bearer wrong")}}
+	network := []string{"X-Test-From", "192.168.1.20:1", "Origin", h.URL}
+	h.askers = []asker{{name: "nobody", header: elsewhere}, {name: "a wrong key", header: append(elsewhere, "Authorization", "Bearer wrong")}}
 	anna, annaErr := h.people.Add(t.Context(), access.Local, "Anna")
 	ben, benErr := h.people.Add(t.Context(), access.Local, "Ben")
 	if annaErr != nil || benErr != nil {
@@ -164,8 +177,8 @@ func newHouse(t *testing.T) *house {
 		}
 		cookie := handlerstest.LogIn(t, h.Server, h.people, p.ID, elsewhere)
 		h.askers = append(h.askers,
-			asker{p.Name + " with a browser", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Cookie", cookie})},
-			asker{p.Name + " with a key", p.ID, p.IsOwner, slices.Concat(elsewhere, []string{"Authorization", "Bearer " + key})})
+			asker{p.Name + " with a browser", p.ID, p.IsOwner, false, slices.Concat(elsewhere, []string{"Cookie", cookie})},
+			asker{p.Name + " with a key", p.ID, p.IsOwner, false, slices.Concat(elsewhere, []string{"Authorization", "Bearer " + key})})
 		h.addObjects(t, p)
 		h.answer(t, p.ID)
 	}
@@ -178,9 +191,14 @@ func newHouse(t *testing.T) *house {
 	if err := h.people.RevokeDevice(t.Context(), access.Local, anna.ID, newest.ID); err != nil {
 		t.Fatal(err)
 	}
-	h.askers = append(h.askers, asker{"a revoked device", "", false, slices.Concat(elsewhere, []string{"Cookie", cookie})})
+	h.askers = append(h.askers, asker{name: "a revoked device", header: slices.Concat(elsewhere, []string{"Cookie", cookie})})
 	_, secret := h.writer(t, access.Of(anna), "Wanda")
-	h.askers = append(h.askers, asker{"a writer of Anna's chat", "", false, slices.Concat(elsewhere, []string{"Cookie", "m40_writer=" + secret})})
+	h.askers = append(h.askers, asker{name: "a writer of Anna's chat", header: slices.Concat(elsewhere, []string{"Cookie", "m40_writer=" + secret})})
+	h.askers = append(h.askers,
+		asker{name: "a visitor", visits: true, header: slices.Concat(network, []string{"Cookie", visit(t, h.Server, network...)})},
+		asker{name: "somebody in the network without a visit", header: network},
+		asker{name: "a visitor by a proxy", header: slices.Concat(network, []string{"X-Forwarded-For", "8.8.8.8", "Cookie", visit(t, h.Server, network...)})},
+		asker{name: "a visitor from beyond the network", header: []string{"X-Test-From", "8.8.8.8:1", "Origin", h.URL, "Cookie", visit(t, h.Server, network...)}})
 	return h
 }
 
@@ -261,6 +279,9 @@ func giveKeyboard(t *testing.T, chats *live.Service, guests *guest.Service, owne
 	return secret
 }
 
+// notForVisitors are routes for every person that change what is stored of them.
+var notForVisitors = map[string]bool{"POST /import": true, "POST /presets": true, "POST /blind/reset": true}
+
 // outcome is what an asker may learn by a route.
 type outcome string
 
@@ -272,10 +293,23 @@ const (
 )
 
 // expected is the table of who may do what.
-func expected(r rule, who asker, object string) outcome {
+func expected(name string, r rule, who asker, object string) outcome {
 	switch {
 	case r == public:
 		return let
+	case who.visits:
+		_, path, _ := strings.Cut(name, " ")
+		switch {
+		case gate.IsAPI(path):
+			return login // programs need a key
+		case notForVisitors[name]:
+			return denied
+		case r == anybody:
+			return let
+		case r == ofChat || r == ofAnswer, name == "POST /presets/:id/use", name == "POST /presets/:id":
+			return missing // they are of others
+		}
+		return denied
 	case who.person == "":
 		return login
 	case r == anybody:
@@ -348,7 +382,7 @@ func TestMatrix_EveryRouteForEverybody(t *testing.T) {
 
 func (h *house) try(t *testing.T, name string, r rule, who asker, object string) {
 	t.Helper()
-	if name == "GET /ws" || name == "GET /events" && who.person != "" || r == public && strings.HasPrefix(name, "POST /lo") {
+	if name == "GET /ws" || name == "GET /events" && (who.person != "" || who.visits) || r == public && strings.HasPrefix(name, "POST /lo") {
 		return // a stream has no end; see the commands. A login is tested elsewhere
 	}
 	method, path, _ := strings.Cut(name, " ")
@@ -375,7 +409,7 @@ func (h *house) try(t *testing.T, name string, r rule, who asker, object string)
 	if r == ofAnswer && outcomeOf(got) == let {
 		h.answer(t, object)
 	}
-	want := expected(r, who, object)
+	want := expected(name, r, who, object)
 	if was := outcomeOf(got); r == public || r == anybody || r == ownerOnly {
 		if was == missing {
 			was = let // nothing of a person's is missing
@@ -450,7 +484,7 @@ func TestMatrix_EveryCommandForEverybody(t *testing.T) {
 		for i := 0; i+1 < len(who.header); i += 2 {
 			header.Add(who.header[i], who.header[i+1])
 		}
-		if who.person == "" {
+		if who.person == "" && !who.visits {
 			if _, got, err := websocket.Dial(t.Context(), h.URL+"/ws", &websocket.DialOptions{HTTPHeader: header}); err == nil || got.StatusCode != http.StatusUnauthorized {
 				t.Errorf("%s opened a websocket (%v)", who.name, err)
 			}

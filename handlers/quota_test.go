@@ -50,7 +50,7 @@ func TestLimits_OfADayAreShownAndKept(t *testing.T) {
 	shown := func() string {
 		return handlerstest.Call(t, s, "GET", "/", "", append(header, "Accept", handlerstest.BrowserAccept)...).Body
 	}
-	if page := shown(); !strings.Contains(page, "data-left role=\"status\" hidden") {
+	if page := shown(); !strings.Contains(page, "class=\"left num\" hidden") {
 		t.Error("without a limit the page says what is left")
 	}
 	if err := known.Limit(t.Context(), access.Local, anna.ID, store.PersonLimits{Answers: 1}); err != nil {

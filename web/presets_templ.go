@@ -1866,7 +1866,7 @@ func presetPicker(list []Preset) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 172, "</select> <button class=\"btn\" type=\"button\" data-save-preset>Save</button> <button class=\"btn quiet icon\" type=\"button\" popovertarget=\"preset-menu\" aria-label=\"More about presets\" title=\"Save as, compare, rename, delete, import\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 172, "</select> <button class=\"btn person\" type=\"button\" data-save-preset>Save</button> <button class=\"btn quiet icon\" type=\"button\" popovertarget=\"preset-menu\" aria-label=\"More about presets\" title=\"Save as, compare, rename, delete, import\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1874,7 +1874,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 173, "</button></div><div class=\"menu\" id=\"preset-menu\" popover role=\"group\" aria-label=\"Presets\"><button class=\"item\" type=\"button\" data-save-as>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 173, "</button></div><div class=\"menu\" id=\"preset-menu\" popover role=\"group\" aria-label=\"Presets\"><button class=\"item person\" type=\"button\" data-save-as>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1898,7 +1898,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 176, "Rename</button> <a class=\"item\" href=\"/presets/export.json\" data-export-preset download>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 176, "Rename</button> <a class=\"item person\" href=\"/presets/export.json\" data-export-preset download>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1906,7 +1906,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 177, "Export</a> <button class=\"item\" type=\"button\" data-import-presets>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 177, "Export</a> <button class=\"item person\" type=\"button\" data-import-presets>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1914,7 +1914,7 @@ func presetPicker(list []Preset) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 178, "Import</button> <a class=\"item\" href=\"/presets\" data-all-presets>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 178, "Import</button> <a class=\"item person\" href=\"/presets\" data-all-presets>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -14,8 +14,19 @@ type Settings struct {
 
 	Folder, Taken, Free string // of the models; empty: unknown
 
+	Visit    string    // what a visitor may still use today; empty: it is a page of a person
+	Visitors *Visitors // nil: who looks at it cannot let visitors in
+
 	Alone   bool   // other machines do not reach the server
 	Version string // of the program
+}
+
+// Visitors are those that the owner lets in without a login.
+type Visitors struct {
+	Open            bool
+	Answers, Tokens string // of one of them a day
+	Here            int    // there are so many now
+	Impossible      string // why nobody can be let in; empty: they can
 }
 
 // Limits are those of what is stored alongside the texts of chats.
@@ -51,4 +62,15 @@ func (s Settings) examples() []example {
 		{"Python", "from openai import OpenAI\n\nclient = OpenAI(base_url=\"" + s.Address + "/v1\", api_key=\"" + key + "\")\nanswer = client.chat.completions.create(\n    model=\"" + s.Model + "\",\n    messages=[{\"role\": \"user\", \"content\": \"Hello\"}],\n)\nprint(answer.choices[0].message.content)"},
 		{"JavaScript", "const response = await fetch('" + s.Address + "/v1/chat/completions', {\n  method: 'POST',\n  headers: { 'Content-Type': 'application/json'" + header + " },\n  body: JSON.stringify({ model: '" + s.Model + "', messages: [{ role: 'user', content: 'Hello' }] }),\n})\nconsole.log((await response.json()).choices[0].message.content)"},
 	}
+}
+
+// number says how many visitors there are.
+func (v Visitors) number() string {
+	switch v.Here {
+	case 0:
+		return "Nobody is here now."
+	case 1:
+		return "1 visitor is here now."
+	}
+	return Thousands(v.Here) + " visitors are here now."
 }

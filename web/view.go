@@ -5,6 +5,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -338,8 +339,13 @@ func (t Turn) label() string {
 	return "Answer"
 }
 
-// kept is the text in an empty chat about where chats are stored.
-const kept = "Chats are kept on this server."
+// kept returns the text in an empty chat about where chats are stored.
+func kept(ctx context.Context) string {
+	if isVisitor(ctx) {
+		return "Your chats end with your browser."
+	}
+	return "Chats are kept on this server."
+}
 
 // lesson is a prompt in an empty chat. When its answer is there, the page opens a view of it: its tokens, a contact
 // sheet, or its tokens and the slider of a setting.

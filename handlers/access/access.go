@@ -4,6 +4,7 @@ package access
 
 import (
 	"context"
+	"strings"
 
 	"m40-llm/infer/fault"
 	"m40-llm/store"
@@ -30,9 +31,19 @@ func (who Principal) Link() int64 {
 type Role string
 
 const (
-	RolePerson Role = ""      // uses the server
-	RoleOwner  Role = "owner" // also manages models and people
+	RolePerson  Role = ""        // uses the server
+	RoleOwner   Role = "owner"   // also manages models and people
+	RoleVisitor Role = "visitor" // is let in without a login, for a while; nothing of theirs is stored
 )
+
+// visitorPrefix begins the ids of visitors. Those of people have no hyphen.
+const visitorPrefix = "visitor-"
+
+// Visitor returns the principal of the requests of a visitor with a new id.
+func Visitor() Principal { return Principal{Owner: visitorPrefix + store.NewID(), Role: RoleVisitor} }
+
+// IsVisitor reports whether an owner is a visitor.
+func IsVisitor(owner string) bool { return strings.HasPrefix(owner, visitorPrefix) }
 
 // Local is the owner of the server. Requests from this machine are the owner's.
 var Local = Principal{Owner: store.OwnerID, Role: RoleOwner}
@@ -69,6 +80,7 @@ const (
 	ActionFollow Action = "follow" // read what a link shows
 	ActionWrite  Action = "write"  // ask in the chat of a link, and stop the answers to that
 	ActionManage Action = "manage" // administer models or people
+	ActionImport Action = "import" // make a chat of a file
 )
 
 // Object is what a use case is about.
@@ -95,12 +107,16 @@ const (
 // ErrDenied says that the principal may not do what it wants with an object.
 var ErrDenied = fault.New(fault.CodeDenied, "only the owner of this server can do this")
 
-// Authorize returns nil if who may do action to an object, else ErrDenied. Every use case calls it
+// ErrVisitor says that a visitor may not do with what is theirs, or the server's, what people may.
+var ErrVisitor = &fault.Error{Code: fault.CodeDenied, Title: "Visitors cannot do this", Message: "you are here without a login, and this needs one: ask the owner of this server for a code, and open /login"}
+
+// Authorize returns nil if who may do action to an object, else ErrDenied or ErrVisitor. Every use case calls it
 // first. Whoever has a link may follow its chat, write there if the owner of the chat gave them
 // write access, and do nothing else. A person may do everything
 // with their own objects, and use the models. The owner of the server also manages models and
 // people, and sees and stops the answers of others, but has no access to their chats, presets and
-// settings, and can remove but not change their passphrases.
+// settings, and can remove but not change their passphrases. A visitor may read, change and ask in chats of their own, read what
+// presets and settings there are, and use the models.
 func Authorize(who Principal, action Action, what Object) error {
 	owner := who.Role == RoleOwner
 	allowed := false
@@ -109,6 +125,21 @@ func Authorize(who Principal, action Action, what Object) error {
 		shared := what == Object{KindChat, who.Share.Owner, who.Share.Conversation}
 		allowed = shared && (action == ActionFollow || action == ActionWrite && who.Writer != 0)
 	case who.Owner == "" || action == ActionFollow || action == ActionWrite:
+	case who.Role == RoleVisitor:
+		own := what.Owner == who.Owner
+		switch what.Kind {
+		case KindModel:
+			allowed = action == ActionRead || action == ActionAsk
+		case KindChat:
+			allowed = own && (action == ActionRead || action == ActionChange || action == ActionAsk)
+		case KindPreset, KindSetting:
+			allowed = own && action == ActionRead
+		case KindAnswer:
+			allowed = own && (action == ActionRead || action == ActionChange)
+		}
+		if !allowed && (own || what.Owner == "") {
+			return ErrVisitor
+		}
 	case action == ActionManage:
 		allowed = owner && (what.Kind == KindModel || what.Kind == KindPerson || what.Kind == KindPassphrase)
 	case what.Kind == KindModel:

@@ -12,6 +12,8 @@ func TestAuthorize(t *testing.T) {
 	link := Principal{Share: &store.Share{Owner: "anna", Conversation: "1"}}
 	writer := Principal{Share: link.Share, Writer: 7}
 	both := Principal{Owner: "anna", Role: RoleOwner, Share: link.Share}
+	visitor := Principal{Owner: "visitor-1", Role: RoleVisitor}
+	visitors := Object{KindChat, "visitor-1", "3"}
 	annas, bens := Object{KindChat, "anna", "1"}, Object{KindChat, "ben", "2"}
 	for _, tc := range []struct {
 		name   string
@@ -59,6 +61,26 @@ func TestAuthorize(t *testing.T) {
 		{"who writes without a link writes nothing", Principal{Owner: "anna", Writer: 7}, ActionWrite, annas, false},
 		{"a link uses no model", link, ActionAsk, Object{Kind: KindModel}, false},
 		{"a link takes the rights of a person away", both, ActionManage, Object{Kind: KindModel}, false},
+		{"a visitor reads a chat of their own", visitor, ActionRead, visitors, true},
+		{"a visitor changes a chat of their own", visitor, ActionChange, visitors, true},
+		{"a visitor asks in a chat of their own", visitor, ActionAsk, visitors, true},
+		{"a visitor shares no chat", visitor, ActionShare, visitors, false},
+		{"a visitor imports no chat", visitor, ActionImport, visitors, false},
+		{"a person imports a chat", anna, ActionImport, Object{Kind: KindChat, Owner: "anna"}, true},
+		{"a visitor reads no chat of a person", visitor, ActionRead, annas, false},
+		{"a visitor reads no chat of another visitor", visitor, ActionRead, Object{KindChat, "visitor-2", "4"}, false},
+		{"the owner of the server reads no chat of a visitor", Local, ActionRead, visitors, false},
+		{"a visitor uses a model", visitor, ActionAsk, Object{Kind: KindModel}, true},
+		{"a visitor manages no model", visitor, ActionManage, Object{Kind: KindModel}, false},
+		{"a visitor reads presets", visitor, ActionRead, Object{Kind: KindPreset, Owner: "visitor-1"}, true},
+		{"a visitor changes no preset", visitor, ActionChange, Object{Kind: KindPreset, Owner: "visitor-1"}, false},
+		{"a visitor changes no setting", visitor, ActionChange, Object{Kind: KindSetting, Owner: "visitor-1"}, false},
+		{"a visitor has no account", visitor, ActionChange, Object{Kind: KindPerson, Owner: "visitor-1"}, false},
+		{"a visitor has no passphrase", visitor, ActionChange, Object{Kind: KindPassphrase, Owner: "visitor-1"}, false},
+		{"a visitor manages no people", visitor, ActionManage, Object{Kind: KindPerson}, false},
+		{"a visitor stops an answer of their own", visitor, ActionChange, Object{Kind: KindAnswer, Owner: "visitor-1"}, true},
+		{"a visitor sees no answer of a person", visitor, ActionRead, Object{Kind: KindAnswer, Owner: "anna"}, false},
+		{"the owner stops the answer of a visitor", Local, ActionChange, Object{Kind: KindAnswer, Owner: "visitor-1"}, true},
 		{"nobody reads what is nobody's", nobody, ActionRead, Object{Kind: KindChat}, false},
 		{"nobody uses no model", nobody, ActionAsk, Object{Kind: KindModel}, false},
 		{"who has the role and no name is nobody", Principal{Role: RoleOwner}, ActionManage, Object{Kind: KindModel}, false},

@@ -25,9 +25,15 @@ type Store interface {
 	Search(ctx context.Context, owner string, q store.Query) (store.Found, error)
 }
 
+// Memory has the store of temporary chats: *temporary.Chats.
+type Memory interface {
+	Opened() *store.Store // nil: there is none
+}
+
 // Service has the lists of a server's people. Whatever changes one closes Changes.
 type Service struct {
 	store   Store // nil: no chat is stored
+	memory  Memory
 	renames renames
 
 	mu      sync.Mutex               // of changes
@@ -35,7 +41,20 @@ type Service struct {
 }
 
 // New returns a Service for the chats in db; nil: none are stored.
-func New(db Store) *Service { return &Service{store: db, changes: map[string]chan struct{}{}} }
+func New(db Store, memory Memory) *Service {
+	return &Service{store: db, memory: memory, changes: map[string]chan struct{}{}}
+}
+
+// of returns where the chats of who are listed: those of visitors are temporary, and listed all the same. nil: they have none.
+func (s *Service) of(who access.Principal) Store {
+	if who.Role != access.RoleVisitor {
+		return s.store
+	}
+	if db := s.memory.Opened(); db != nil {
+		return db
+	}
+	return nil
+}
 
 // Changes is closed when the list of chats of who changes next.
 func (s *Service) Changes(who access.Principal) <-chan struct{} {
@@ -62,10 +81,11 @@ func (s *Service) Conversations(ctx context.Context, who access.Principal, f sto
 	if err := owned.May(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
-	if s.store == nil {
+	db := s.of(who)
+	if db == nil {
 		return nil, nil
 	}
-	return s.store.Conversations(ctx, who.Owner, f)
+	return db.Conversations(ctx, who.Owner, f)
 }
 
 // Folders lists the folders in use by name.
@@ -73,10 +93,11 @@ func (s *Service) Folders(ctx context.Context, who access.Principal) ([]store.Fo
 	if err := owned.May(who, access.ActionRead, access.KindChat); err != nil {
 		return nil, err
 	}
-	if s.store == nil {
+	db := s.of(who)
+	if db == nil {
 		return nil, nil
 	}
-	return s.store.Folders(ctx, who.Owner)
+	return db.Folders(ctx, who.Owner)
 }
 
 // Search finds words in the titles and messages of stored chats.
@@ -84,10 +105,11 @@ func (s *Service) Search(ctx context.Context, who access.Principal, q store.Quer
 	if err := owned.May(who, access.ActionRead, access.KindChat); err != nil {
 		return store.Found{}, err
 	}
-	if s.store == nil {
+	db := s.of(who)
+	if db == nil {
 		return store.Found{}, nil
 	}
-	return s.store.Search(ctx, who.Owner, q)
+	return db.Search(ctx, who.Owner, q)
 }
 
 // Characters of a title and of a folder's name at most.
@@ -151,6 +173,7 @@ func (s *Service) RenameFolder(ctx context.Context, who access.Principal, from, 
 	if err := owned.May(who, access.ActionChange, access.KindChat); err != nil {
 		return "", err
 	}
+	db := s.of(who)
 	name, err := oneLine("name", name, maxFolder)
 	switch {
 	case err != nil:
@@ -159,10 +182,10 @@ func (s *Service) RenameFolder(ctx context.Context, who access.Principal, from, 
 		return "", fault.Invalid("name", "the folder's name is empty")
 	case from == "":
 		return "", fault.Invalid("folder", "the name of the folder is missing")
-	case s.store == nil:
+	case db == nil:
 		return "", errNoFolder
 	}
-	err = s.store.RenameFolder(ctx, who.Owner, from, name)
+	err = db.RenameFolder(ctx, who.Owner, from, name)
 	switch {
 	case errors.Is(err, store.ErrConflict):
 		return "", &owned.TakenError{Kind: "folder", Name: name}
@@ -242,10 +265,11 @@ func (s *Service) Update(ctx context.Context, who access.Principal, id string, c
 	if err := owned.May(who, access.ActionChange, access.KindChat); err != nil {
 		return err
 	}
-	if s.store == nil {
+	db := s.of(who)
+	if db == nil {
 		return owned.ErrNotFound
 	}
-	if _, err := s.store.UpdateConversation(ctx, who.Owner, id, change); err != nil {
+	if _, err := db.UpdateConversation(ctx, who.Owner, id, change); err != nil {
 		return owned.StoreError(err)
 	}
 	s.Notify(who.Owner)

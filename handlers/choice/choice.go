@@ -109,7 +109,7 @@ func (s *Service) Choose(ctx context.Context, who access.Principal, model string
 	before := s.last[who.Owner]
 	s.last[who.Owner] = chosen{model: model, stored: before.stored && before.model == model}
 	s.mu.Unlock()
-	if before.stored && before.model == model || s.store == nil {
+	if before.stored && before.model == model || s.store == nil || owned.May(who, access.ActionChange, access.KindSetting) != nil {
 		return
 	}
 	value, _ := json.Marshal(model) // cannot fail
@@ -122,4 +122,11 @@ func (s *Service) Choose(ctx context.Context, who access.Principal, model string
 	if s.last[who.Owner].model == model {
 		s.last[who.Owner] = chosen{model: model, stored: true}
 	}
+}
+
+// Forget forgets what a person has chosen since the start.
+func (s *Service) Forget(owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, owner)
 }

@@ -32,6 +32,7 @@ import (
 	"m40-llm/handlers/people"
 	"m40-llm/handlers/presets"
 	"m40-llm/handlers/share"
+	"m40-llm/handlers/visitors"
 	"m40-llm/infer"
 	"m40-llm/infer/cpu"
 	"m40-llm/infer/fleet"
@@ -59,6 +60,7 @@ type serveFlags struct {
 	hosts, origins, proxies     *[]string
 	upstreams                   *[]string
 	upstreamKeys, basePath      *string
+	visitors                    *string
 }
 
 func addServeFlags(f *cli.Flags) serveFlags {
@@ -74,6 +76,7 @@ func addServeFlags(f *cli.Flags) serveFlags {
 		worker:      f.String("worker", "always", "always|never", "run each model in a process of its own, so that a crash there stops neither the server nor other models; never: in the server, one model at a time"),
 		open:        f.Bool("open", "open the browser; without this flag it is opened only if the server is started in a terminal on a desktop"),
 		lan:         f.Bool("lan", "accept connections from other machines, which log in with a code, or with --api-key"),
+		visitors:    f.String("visitors", "", "ANSWERS[,TOKENS]", "let people in the local network chat without a login, each with so many answers and tokens a day, such as 30,20000; with --lan. The page Settings closes the house again (default: as it says)"),
 		apiKey:      f.String("api-key", "", "K", "key that every request must carry: programs as a bearer token, people by logging in"),
 		imageURLs:   f.Bool("image-urls", "fetch pictures that requests of the API name by their https addresses, from public hosts alone; without this flag pictures must be in the request"),
 		ollama:      f.Bool("ollama", "also listen on port 11434, where Ollama's clients look for it"),
@@ -165,6 +168,8 @@ func serve(ctx context.Context, t *cli.Terminal, args []string) error {
 		Documents:   document.NewReader(program),
 		Asks:        flags.asks(),
 		People:      s.people,
+		Visitors:    s.visitors,
+		NoVisitors:  flags.noVisitors(),
 		Alone:       !*flags.lan,
 		Fingerprint: encryption.fingerprint,
 		AllowHosts:  append(*flags.hosts, flags.announce(t, listener, encryption)...),
@@ -228,6 +233,41 @@ func (f serveFlags) asks() gate.Asks {
 		return gate.AsksOthers
 	}
 	return gate.AsksNobody
+}
+
+// noVisitors says why nobody can be let in without a login; it is empty if they can.
+func (f serveFlags) noVisitors() string {
+	switch f.asks() {
+	case gate.AsksAll:
+		return "This server was started with --api-key, and everybody needs that key."
+	case gate.AsksNobody:
+		return "Other machines do not reach this server. Start it with m40-llm --lan to open it to your network."
+	}
+	return ""
+}
+
+// openHouse returns the service that lets visitors in. With --visitors the house is open from the start.
+func (f serveFlags) openHouse(ctx context.Context, db *store.Store, logger *slog.Logger) (*visitors.Service, error) {
+	s, err := visitors.New(ctx, visitors.Options{Store: db, Log: logger})
+	if err != nil || *f.visitors == "" {
+		return s, err
+	}
+	if f.noVisitors() != "" {
+		return nil, cli.Usagef("--visitors %s cannot be used: other machines must reach the server, by --lan and without --api-key", *f.visitors)
+	}
+	to := s.Settings()
+	to.Open = true
+	answers, tokens, both := strings.Cut(*f.visitors, ",")
+	if to.Answers, err = strconv.Atoi(answers); err == nil && both {
+		to.Tokens, err = strconv.Atoi(tokens)
+	}
+	if err == nil {
+		err = s.Set(ctx, access.Local, to)
+	}
+	if err != nil {
+		return nil, cli.Usagef("--visitors %s cannot be used: give the answers of each visitor a day, such as 30, and maybe their tokens, such as 30,20000", *f.visitors)
+	}
+	return s, nil
 }
 
 // invite prints a code for a device of the owner, where that is how one logs in.
@@ -310,6 +350,7 @@ type services struct {
 	fleet    *fleet.Fleet // the engines of this machine; nil: there is one, without a worker
 	models   *models.Service
 	people   *people.Service
+	visitors *visitors.Service
 	chats    *live.Service
 	presets  *presets.Service
 	compare  *compare.Service
@@ -342,6 +383,9 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	if s.people, err = people.New(ctx, people.Options{Store: s.db, OwnerKey: *flags.apiKey, Log: logger}); err != nil {
 		return nil, errors.Join(err, s.db.Close())
 	}
+	if s.visitors, err = flags.openHouse(ctx, s.db, logger); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
 	first := "" // the model of --model on this machine
 	if *flags.model == "" || remote != "" {
 		*flags.model = modelUsedLast(ctx, catalog, s.db, logger)
@@ -360,7 +404,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	}
 	s.activity = activity.New(s.people.Name)
 	s.metrics = metrics.New(s.engine)
-	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(presets.WithPublicPrompts(s.db, s.engine.Generate))))}
+	s.engine = sharedEngine{s.engine, s.metrics.Observe(s.activity.Observe(s.people.Limited(s.visitors.Limited(presets.WithPublicPrompts(s.db, s.engine.Generate)))))}
 	catalog.SetMachine(machine)
 	if listing.Puller, err = newPuller(t, catalog, machine, probe(*flags.device, *flags.threads), false); err != nil {
 		return nil, errors.Join(err, s.engine.Close(), s.db.Close())
@@ -370,6 +414,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.inBackground = func(do func(context.Context)) { s.background.Go(func() { do(within) }) }
 	s.inBackground(func(ctx context.Context) { s.db.KeepBackups(ctx, backupEvery) })
 	s.inBackground(s.people.Run)
+	s.inBackground(s.visitors.Run)
 	s.inBackground(func(ctx context.Context) { limitHeap(ctx, cpu.FreeMemory) })
 	s.inBackground(func(ctx context.Context) { saveModelUsed(ctx, s.engine, s.db, logger) })
 	if chatting.KVFiles, err = flags.kvFiles(t); err != nil {
@@ -388,6 +433,7 @@ func openServices(ctx context.Context, t *cli.Terminal, flags serveFlags, logger
 	s.models = models.New(listing)
 	chatting.FirstModel, chatting.Sight = s.models.First, s.models.Sight
 	s.chats = live.New(s.engine, chatting)
+	s.visitors.OnEnd(s.chats.Forget)
 	s.presets = presets.New(s.chats, s.db)
 	s.compare, s.guests = compare.New(s.chats, s.presets, s.db), guest.New(s.chats, guest.Options{})
 	return s, nil

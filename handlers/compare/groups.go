@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/owned"
 	"m40-llm/infer/fault"
 )
@@ -16,6 +17,9 @@ type groups[T interface{ base() *group }] struct {
 
 // maxGroups is how many groups of a kind are in memory, of all people together.
 const maxGroups = 16
+
+// maxVisitorsGroups is how many of these are of visitors.
+const maxVisitorsGroups = 4
 
 // errTooManyGroups is returned while the groups of others fill the memory for them.
 var errTooManyGroups = fault.Errorf(fault.CodeQueueFull, "%d others are comparing answers, and more do not fit; try again when one of them has ended", maxGroups)
@@ -38,7 +42,7 @@ func put[T interface{ base() *group }](s *Service, l *groups[T], t T, command st
 	if l.byOwner == nil {
 		l.byOwner = map[string]T{}
 	}
-	if !replaces && len(l.byOwner) >= maxGroups && !l.dropOldest() {
+	if !replaces && !l.makeRoom(g.owner) {
 		return errTooManyGroups
 	}
 	l.byOwner[g.owner] = t
@@ -46,12 +50,30 @@ func put[T interface{ base() *group }](s *Service, l *groups[T], t T, command st
 	return nil
 }
 
-// dropOldest drops the group that nobody has read for longest; the caller has mu. It returns false if all
+// makeRoom drops a group if the one of an owner is too many; the caller has mu. It returns false if all that can be dropped for it
 // are being written or read.
-func (l *groups[T]) dropOldest() bool {
+func (l *groups[T]) makeRoom(owner string) bool {
+	visitors := 0
+	for other := range l.byOwner {
+		if access.IsVisitor(other) {
+			visitors++
+		}
+	}
+	switch {
+	case access.IsVisitor(owner) && visitors >= maxVisitorsGroups:
+		return l.dropOldest(access.IsVisitor)
+	case len(l.byOwner) >= maxGroups:
+		return l.dropOldest(func(string) bool { return true })
+	}
+	return true
+}
+
+// dropOldest drops the group that nobody has read for longest, of the owners that are meant; the caller has mu. It returns false if
+// all are being written or read.
+func (l *groups[T]) dropOldest(meant func(owner string) bool) bool {
 	oldest, since := "", time.Time{}
 	for owner, t := range l.byOwner {
-		if used, idle := t.base().idle(); idle && (oldest == "" || used.Before(since)) {
+		if used, idle := t.base().idle(); idle && meant(owner) && (oldest == "" || used.Before(since)) {
 			oldest, since = owner, used
 		}
 	}

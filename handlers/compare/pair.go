@@ -73,6 +73,9 @@ func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) 
 	if err := owned.Authorize(who, access.ActionAsk, access.Object{Kind: access.KindChat, Owner: who.Owner}); err != nil {
 		return err
 	}
+	if err := owned.Authorize(who, access.ActionChange, access.Object{Kind: access.KindSetting, Owner: who.Owner}); err != nil {
+		return err // the vote is stored
+	}
 	if err := n.validate(); err != nil {
 		return err
 	}

@@ -79,6 +79,7 @@ var table = map[fault.Code]row{
 	fault.CodeTooLargeForNow:      {status: http.StatusTooManyRequests},
 	fault.CodeTooManyAttempts:     {status: http.StatusTooManyRequests, final: true},
 	fault.CodeTooManyConnections:  {status: http.StatusServiceUnavailable},
+	fault.CodeTooManyVisitors:     {status: http.StatusTooManyRequests, title: "Too many visitors"},
 	fault.CodeUnknownURL:          {status: http.StatusNotFound},
 	fault.CodeUnsupportedEncoding: {status: http.StatusUnsupportedMediaType},
 	fault.CodeWebSocketOnly:       {status: http.StatusUpgradeRequired},

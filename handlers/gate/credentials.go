@@ -13,6 +13,7 @@ import (
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/failure"
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/visitors"
 	"m40-llm/infer/fault"
 	"m40-llm/web"
 )
@@ -84,15 +85,23 @@ func (g *Gate) identify(next echo.HandlerFunc) echo.HandlerFunc {
 		r := c.Request()
 		ctx := people.WithCredential(access.With(r.Context(), known.Principal), known.Credential)
 		ctx = activity.With(ctx, activity.Origin{Person: known.Principal.Owner, Key: known.KeyName})
-		if known.Credential != (people.Credential{}) {
+		switch {
+		case known.Principal.Role == access.RoleVisitor:
+			watched, done := g.opt.Visitors.Watch(web.WithVisitor(ctx), known.Principal.Owner)
+			defer done()
+			ctx = watched
+		case known.Credential != (people.Credential{}):
 			watched, done := g.opt.People.Watch(ctx, known.Credential)
 			defer done()
 			ctx = watched
 		}
 		c.SetRequest(r.WithContext(ctx))
 		defer c.SetRequest(r) // pages about errors are rendered later, and not with a context that is done
-		if err = next(c); err != nil && errors.Is(context.Cause(ctx), people.ErrRevoked) {
-			return people.ErrRevoked
+		err = next(c)
+		for _, ended := range []error{people.ErrRevoked, visitors.ErrClosed, visitors.ErrUnknown} {
+			if err != nil && errors.Is(context.Cause(ctx), ended) {
+				return ended
+			}
 		}
 		return err
 	}
@@ -104,6 +113,12 @@ func (g *Gate) known(c echo.Context) (people.Known, error) {
 	known, err := g.shown(c)
 	if err != nil && g.fromOwner(c) && failure.Describe(err).Code != fault.CodeSeveralCredentials {
 		return people.Known{Principal: access.Local}, nil
+	}
+	if err != nil && g.mayVisit(c, err) {
+		who, visitErr := g.visit(c)
+		if !errors.Is(visitErr, visitors.ErrClosed) {
+			return people.Known{Principal: who}, visitErr
+		}
 	}
 	return known, err
 }

@@ -13,21 +13,23 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"m40-llm/handlers/people"
+	"m40-llm/handlers/visitors"
 )
 
 // Options are the settings of a gate. All but the lists and People must be set.
 type Options struct {
 	Log *slog.Logger
 
-	Asks           Asks             // who must show a credential, on every route but the public ones
-	People         *people.Service  // who may come in with which; nil: nobody may
-	Public         map[string]bool  // paths of the routes that require no credential, and run on nobody's behalf
-	AllowHosts     []string         // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
-	Announced      func() string    // another such name, which the server has in the local network now; nil or empty: none
-	CORSOrigins    []string         // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
-	TrustedProxies []netip.Prefix   // reverse proxies whose headers name the client
-	BasePath       string           // under which a reverse proxy has the program, such as /llm; see CheckBasePath
-	BodyLimits     map[string]int64 // largest body in bytes, by path or route; 1 MiB on other paths
+	Asks           Asks              // who must show a credential, on every route but the public ones
+	People         *people.Service   // who may come in with which; nil: nobody may
+	Visitors       *visitors.Service // who may come in without a credential; nil: nobody
+	Public         map[string]bool   // paths of the routes that require no credential, and run on nobody's behalf
+	AllowHosts     []string          // values of Host that are accepted, NAME or NAME:PORT, besides loopback names and the address connected to
+	Announced      func() string     // another such name, which the server has in the local network now; nil or empty: none
+	CORSOrigins    []string          // foreign origins that may call /v1, as browsers send them; files and sandboxed pages have "null"
+	TrustedProxies []netip.Prefix    // reverse proxies whose headers name the client
+	BasePath       string            // under which a reverse proxy has the program, such as /llm; see CheckBasePath
+	BodyLimits     map[string]int64  // largest body in bytes, by path or route; 1 MiB on other paths
 
 	MemoryBudget int64         // bytes that all requests in progress may use together
 	FreeMemory   func() int64  // bytes that this process can allocate, of which they use a part; 0, or nil: unknown

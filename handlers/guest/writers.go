@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -537,7 +538,11 @@ type WriteAccess struct {
 // WriteAccess returns who writes in a chat, for its owner, and what is closed when that may change
 // next.
 func (s *Service) WriteAccess(ctx context.Context, who live.Principal, c *live.Chat) (held WriteAccess, changed <-chan struct{}, err error) {
-	if err := owned.Authorize(who, access.ActionShare, c.Object()); err != nil {
+	err = owned.Authorize(who, access.ActionShare, c.Object())
+	if errors.Is(err, access.ErrVisitor) {
+		return held, nil, nil // a visitor cannot share their chats
+	}
+	if err != nil {
 		return held, nil, err
 	}
 	k := &s.writers

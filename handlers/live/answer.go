@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/activity"
 	"m40-llm/handlers/attached"
 	"m40-llm/handlers/owned"
@@ -457,7 +458,7 @@ func (c *Chat) settleEnding() error {
 
 // changed notifies those who show the list of chats that it has changed.
 func (c *Chat) changed() {
-	if !c.temporary {
+	if !c.temporary || access.IsVisitor(c.owner) {
 		c.service.List.Notify(c.owner)
 	}
 }

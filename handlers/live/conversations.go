@@ -144,7 +144,7 @@ func (s *Service) end(c *Chat) error {
 	return c.storeEnding()
 }
 
-// Forget ends the chats of a person who was removed: their answers are stopped, and what these still
+// Forget ends the chats of a person who was removed, or of a visitor who has ended: their answers are stopped, and what these still
 // have to say is stored nowhere.
 func (s *Service) Forget(owner string) {
 	s.callWith(owner, func(h Hooks) func(string) { return h.PersonRemoved })
@@ -159,6 +159,8 @@ func (s *Service) Forget(owner string) {
 		s.opt.Log.Warn("failed to delete the KV caches of a person who was removed", "error", err)
 	}
 	s.Links.Notify()
+	s.List.Notify(owner)
+	s.Choice.Forget(owner)
 }
 
 // Restore takes a chat out of the trash.
@@ -257,7 +259,7 @@ const imports = 2
 // them; it returns what the chat begins with and the message that is shown last. A chat
 // without a title gets that of its first message. All of it is there, or nothing.
 func (s *Service) Import(ctx context.Context, who Principal, list iter.Seq2[store.Message, error], about func() (store.Metadata, int64, error)) (store.Conversation, error) {
-	if err := owned.May(who, access.ActionChange, access.KindChat); err != nil {
+	if err := owned.May(who, access.ActionImport, access.KindChat); err != nil {
 		return store.Conversation{}, err
 	}
 	target, temporary := messages(s.opt.Store), false
@@ -319,13 +321,12 @@ func (s *Service) importInto(ctx context.Context, owner string, target messages,
 // list makes a conversation that was written whole known. A temporary one is loaded at
 // once: only chats that are loaded are ever dropped.
 func (s *Service) list(ctx context.Context, who Principal, id string, temporary bool) error {
-	if !temporary {
-		s.List.Notify(who.Owner)
-		return nil
+	if temporary {
+		if _, err := s.Chat(ctx, who, id); err != nil {
+			s.forgetTemporary(who.Owner, id)
+			return err
+		}
 	}
-	if _, err := s.Chat(ctx, who, id); err != nil {
-		s.forgetTemporary(who.Owner, id)
-		return err
-	}
+	s.List.Notify(who.Owner)
 	return nil
 }

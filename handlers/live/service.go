@@ -164,7 +164,7 @@ func New(engine Engine, opt Options) *Service {
 	s.temporary = temporary.New(opt.Now, opt.Log)
 	s.Uploads = attached.NewUploads(opt.Now)
 	s.Choice = choice.New(opt.Store, opt.FirstModel, opt.Log)
-	s.List = chatlist.New(opt.Store)
+	s.List = chatlist.New(opt.Store, s.temporary)
 	s.Links = links.New(opt.Store, s, s.List.Notify, opt.Now)
 	s.Disk = disk.New(ctx, opt.Store, opt.KVFiles, opt.Now, opt.Log)
 	if opt.Store != nil {
@@ -179,14 +179,19 @@ func New(engine Engine, opt Options) *Service {
 // Status is the engine's.
 func (s *Service) Status() infer.Status { return s.engine.Status() }
 
+// keepsNothing reports whether all chats of who are temporary.
+func (s *Service) keepsNothing(who Principal) bool {
+	return s.opt.Store == nil || who.Role == access.RoleVisitor
+}
+
 // Create makes an empty chat, which is stored with its first question. Without a store
-// every chat is temporary. When there are MaxChats in memory already, the one that has
+// every chat is temporary, and so are those of visitors. When there are MaxChats in memory already, the one that has
 // been idle longest goes.
 func (s *Service) Create(ctx context.Context, who Principal, temporary bool) (*Chat, error) {
 	if err := owned.May(who, access.ActionChange, access.KindChat); err != nil {
 		return nil, err
 	}
-	c := s.newChat(who.Owner, store.NewID(), temporary || s.opt.Store == nil)
+	c := s.newChat(who.Owner, store.NewID(), temporary || s.keepsNothing(who))
 	if c.temporary {
 		db, err := s.temporary.Open(ctx)
 		if err != nil {
@@ -197,19 +202,59 @@ func (s *Service) Create(ctx context.Context, who Principal, temporary bool) (*C
 	return c, s.add(c)
 }
 
+// Visitors have so many chats each in memory, and together this part of MaxChats, so that they end no temporary chat of a person.
+const (
+	visitorsChats = 16
+	visitorsShare = 4
+)
+
 // add lists a chat. Where there are too many, others that are idle are ended for it.
 func (s *Service) add(c *Chat) error {
+	if access.IsVisitor(c.owner) {
+		if err := s.makeRoomForVisitor(c); err != nil {
+			return err
+		}
+	}
 	for {
 		full, err := s.tryAdd(c)
 		if err != nil || !full {
 			return err
 		}
-		oldest := s.longestIdle()
+		oldest := s.longestIdle(func(*Chat) bool { return true })
 		if oldest == nil {
 			return ErrFull
 		}
 		s.unlist(oldest)
 	}
+}
+
+// makeRoomForVisitor ends chats of visitors that are idle until c is not beyond what they may have.
+func (s *Service) makeRoomForVisitor(c *Chat) error {
+	for _, bound := range []struct {
+		most   int
+		counts func(*Chat) bool
+	}{
+		{visitorsChats, func(other *Chat) bool { return other.owner == c.owner }},
+		{max(1, s.opt.MaxChats/visitorsShare), func(other *Chat) bool { return access.IsVisitor(other.owner) }},
+	} {
+		for {
+			n := 0
+			for _, other := range s.inMemory() {
+				if other != c && bound.counts(other) {
+					n++
+				}
+			}
+			if n < bound.most {
+				break
+			}
+			oldest := s.longestIdle(bound.counts)
+			if oldest == nil {
+				return ErrFull
+			}
+			s.unlist(oldest)
+		}
+	}
+	return nil
 }
 
 // tryAdd lists a chat unless there are too many.
@@ -349,14 +394,14 @@ func (s *Service) loaded(id string) *Chat {
 	return c
 }
 
-// longestIdle prefers chats that nobody looks at.
-func (s *Service) longestIdle() *Chat {
+// longestIdle returns the chat of those that are meant that is idle for longest. It prefers chats that nobody looks at.
+func (s *Service) longestIdle(meant func(*Chat) bool) *Chat {
 	var best *Chat
 	var bestUsed time.Time
 	bestRead := false
 	for _, c := range s.inMemory() {
 		used, busy, read := c.idle()
-		if busy {
+		if busy || !meant(c) {
 			continue
 		}
 		if best == nil || (bestRead && !read) || (bestRead == read && used.Before(bestUsed)) {

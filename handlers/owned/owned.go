@@ -24,10 +24,11 @@ var ErrGone = errors.New("chat was dropped")
 
 // Authorize returns nil if who may do what to an object; else ErrNotFound. Every use case comes through here first.
 func Authorize(who access.Principal, action access.Action, what access.Object) error {
-	if access.Authorize(who, action, what) != nil {
+	err := access.Authorize(who, action, what)
+	if err != nil && !errors.Is(err, access.ErrVisitor) {
 		return ErrNotFound
 	}
-	return nil
+	return err
 }
 
 // May authorizes what who does with things of its own.

@@ -21,6 +21,7 @@ import (
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/models"
 	"m40-llm/handlers/presets"
+	"m40-llm/handlers/visitors"
 )
 
 // Handlers serves the pages. All fields must be set.
@@ -39,6 +40,8 @@ type Handlers struct {
 	Version      string                                               // of this program
 	Alone        bool                                                 // other machines do not reach the server
 	Left         func(ctx context.Context, who live.Principal) string // what a person may still use today; empty: there is no limit
+	Visitors     *visitors.Service                                    // who is let in without a login; nil: nobody can be
+	NoVisitors   string                                               // why nobody can be let in; empty: they can
 	People       bool                                                 // there are pages of people, with their devices and keys
 
 	asked   sentForms
@@ -103,6 +106,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.Match(getOrHead, "/help", h.helpPage)
 	e.Match(getOrHead, "/help/:name", h.helpPage)
 	e.POST("/settings/limits", managesModels(h.setLimits))
+	e.POST("/settings/visitors", managesModels(h.setVisitors))
 
 	e.POST("/models/find", managesModels(h.findModel))
 	e.POST("/models/pull", managesModels(h.pullModel))

@@ -8,8 +8,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/gate"
 	"m40-llm/handlers/httpio"
+	"m40-llm/handlers/visitors"
 	"m40-llm/infer/fault"
 	"m40-llm/infer/units"
 	"m40-llm/store"
@@ -30,6 +32,15 @@ func (h *Handlers) showSettings(c echo.Context, status int, change func(*web.Set
 	}
 	if h.People {
 		s.Keys = "/people/" + who.Owner
+	}
+	if who.Role == access.RoleVisitor {
+		s.Visit = h.Left(ctx, who)
+		change(&s)
+		return httpio.Render(c, status, web.SettingsPage(s))
+	}
+	if v := h.Visitors; v != nil && s.Manages {
+		now := v.Settings()
+		s.Visitors = &web.Visitors{Open: now.Open, Answers: strconv.Itoa(now.Answers), Tokens: strconv.Itoa(now.Tokens), Here: v.Number(), Impossible: h.NoVisitors}
 	}
 	limits, used, err := h.Live.Disk.RowLimits(ctx, who)
 	if err != nil {
@@ -85,6 +96,29 @@ func (h *Handlers) setLimits(c echo.Context) error {
 		return h.refuseSettings(c, err)
 	}
 	return c.Redirect(http.StatusSeeOther, "/settings?saved=1#h-storage")
+}
+
+// setVisitors answers POST /settings/visitors.
+func (h *Handlers) setVisitors(c echo.Context) error {
+	if h.Visitors == nil {
+		return echo.ErrNotFound
+	}
+	to := visitors.Settings{Open: c.FormValue("open") != ""}
+	if to.Open && h.NoVisitors != "" {
+		return h.refuseSettings(c, fault.Invalid("open", "%s", h.NoVisitors))
+	}
+	for name, value := range map[string]*int{"answers": &to.Answers, "tokens": &to.Tokens} {
+		text := strings.TrimSpace(c.FormValue(name))
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return h.refuseSettings(c, fault.Invalid(name, "%s a day is %q, but must be a whole number", name, httpio.Shorten(text)))
+		}
+		*value = n
+	}
+	if err := h.Visitors.Set(c.Request().Context(), principal(c), to); err != nil {
+		return h.refuseSettings(c, err)
+	}
+	return c.Redirect(http.StatusSeeOther, "/settings?saved=1#open-house")
 }
 
 func (h *Handlers) refuseSettings(c echo.Context, err error) error {

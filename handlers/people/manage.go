@@ -61,8 +61,11 @@ func (s *Service) People(ctx context.Context, who access.Principal) (list []Acco
 	return list, nil
 }
 
-// Name returns the name of a person; empty if the person was removed.
+// Name returns the name of a person; empty if the person was removed. Visitors have none of their own.
 func (s *Service) Name(ctx context.Context, person string) (string, error) {
+	if access.IsVisitor(person) {
+		return "A visitor", nil
+	}
 	p, err := s.opt.Store.Person(ctx, person)
 	if errors.Is(err, store.ErrNotFound) {
 		return "", nil

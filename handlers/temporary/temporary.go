@@ -49,8 +49,8 @@ func (t *Chats) Open(ctx context.Context) (*store.Store, error) {
 	return db, nil
 }
 
-// opened returns the store; nil: no temporary chat has begun, or the server has stopped.
-func (t *Chats) opened() *store.Store {
+// Opened returns the store; nil: no temporary chat has begun, or the server has stopped.
+func (t *Chats) Opened() *store.Store {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -61,7 +61,7 @@ func (t *Chats) opened() *store.Store {
 
 // Has returns the store if a chat is there; else nil.
 func (t *Chats) Has(ctx context.Context, owner, id string) *store.Store {
-	db := t.opened()
+	db := t.Opened()
 	if db == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (t *Chats) Has(ctx context.Context, owner, id string) *store.Store {
 
 // Erase erases a chat, if it is there.
 func (t *Chats) Erase(owner, id string) error {
-	db := t.opened()
+	db := t.Opened()
 	if db == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (t *Chats) Erase(owner, id string) error {
 
 // CheckPictures returns an error if pictures with so many more bytes do not fit.
 func (t *Chats) CheckPictures(ctx context.Context, more int) error {
-	db := t.opened()
+	db := t.Opened()
 	if db == nil {
 		return nil
 	}

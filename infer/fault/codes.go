@@ -65,6 +65,7 @@ const (
 	CodeTooManyChats        Code = "too_many_chats"
 	CodeTooManyConnections  Code = "too_many_connections"
 	CodeTooManyFollow       Code = "too_many_followers"
+	CodeTooManyVisitors     Code = "too_many_visitors"
 	CodeTooSoon             Code = "too_soon"
 	CodeUnknownURL          Code = "unknown_url"
 	CodeUnsupportedEncoding Code = "unsupported_encoding"

@@ -246,7 +246,7 @@ class Page {
       keyboard: () => this.writers.show(f.keyboard),
       left: () => {
         $('[data-left]').textContent = f.left ?? ''
-        $('[data-left]').hidden = !f.left
+        $('[data-left]').parentElement.hidden = !f.left
       },
       space: () => {
         const note = $('[data-space]')

@@ -6,9 +6,9 @@ const stopping = 1012 // the close code of a server that is stopping
 const loggedOut = 401
 const shownFor = 2000 // ms for which the bar says that all is well again
 
-// lostText says that the connection is lost. answering: an answer was being written.
-export function lostText(code, seconds, answering) {
-  if (code === loggedOut) return 'This device was logged out.'
+// lostText says that the connection is lost. answering: an answer was being written. visits: the page is one of a visitor.
+export function lostText(code, seconds, answering, visits) {
+  if (code === loggedOut) return visits ? 'Your visit has ended.' : 'This device was logged out.'
   const what = code === stopping ? 'The server is stopping. What was written is kept. '
     : answering ? 'Connection lost. The server goes on writing the answer, if it still runs. ' : 'Connection lost. '
   return `${what}Trying again in ${seconds} s.`
@@ -44,7 +44,7 @@ export class ConnectionBar {
     this.offline = true
     this.code = code
     this.el.classList.replace('ok', 'warn')
-    this.text.textContent = lostText(code, seconds, Boolean(chat.running))
+    this.text.textContent = lostText(code, seconds, Boolean(chat.running), 'visits' in document.body.dataset)
     this.button.textContent = code === loggedOut ? 'Log in' : 'Try now'
     this.button.hidden = false
     this.el.hidden = false

@@ -382,7 +382,8 @@ export class Rail {
   }
 
   deleted(lost) {
-    notify(`Deleted “${lost.title}”`, { does: () => this.restore(lost), then: () => keepDraft(lost.id, '') })
+    const does = 'visits' in document.body.dataset ? undefined : () => this.restore(lost) // what a visitor deletes is gone
+    notify(`Deleted “${lost.title}”`, { does, then: () => keepDraft(lost.id, '') })
     if (lost.current) this.on.gone()
   }
 
