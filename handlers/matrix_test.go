@@ -65,7 +65,7 @@ var rules = map[string]rule{
 	"POST /v1/responses/compact": anybody, "POST /responses/compact": anybody, "POST /v1/responses/input_tokens": anybody, "POST /responses/input_tokens": anybody, "POST /apply-template": anybody,
 	"GET /": anybody, "HEAD /": anybody, "POST /": anybody, "GET /rail": anybody, "GET /candidates": anybody, "HEAD /rail": anybody, "POST /count": anybody, "POST /pictures": anybody, "POST /documents": anybody, "GET /pictures/:hash": anybody,
 	"POST /import": anybody, "POST /folders/rename": anybody, "GET /ws": anybody, "GET /events": anybody, "POST /command": anybody,
-	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/reset": anybody,
+	"GET /blind": anybody, "HEAD /blind": anybody, "POST /blind": anybody, "POST /blind/stop": anybody, "POST /blind/vote": anybody, "POST /blind/keep": anybody, "POST /blind/reset": anybody,
 	"GET /blind/events": anybody, "GET /blind/export.json": anybody,
 	"GET /presets": anybody, "HEAD /presets": anybody, "POST /presets": anybody, "POST /presets/import": anybody,
 	"GET /presets/export.json": anybody, "GET /people": anybody, "GET /settings": anybody, "HEAD /settings": anybody, "GET /help": anybody, "HEAD /help": anybody, "GET /help/:name": anybody, "HEAD /help/:name": anybody,

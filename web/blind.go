@@ -5,6 +5,9 @@ type Blind struct {
 	Presets   []Preset // names and ids
 	Models    []ModelRow
 	First     string // id of the preset to begin with
+	Chat      string // id of the chat of the question that is answered; empty: a text is
+	ChatTitle string
+	Question  int64
 	Shown     bool   // two answers are there already, and the page shows them
 	Text      string // what they answer
 	Votes     int
@@ -41,4 +44,12 @@ func (p Blind) second() string {
 		}
 	}
 	return ""
+}
+
+// back returns the address of the page that leads here.
+func (p Blind) back() string {
+	if p.Chat != "" {
+		return "/c/" + p.Chat
+	}
+	return "/presets"
 }

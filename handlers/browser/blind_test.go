@@ -161,6 +161,50 @@ func TestABlindComparison(t *testing.T) {
 	})
 }
 
+// From an answer to the chat with the better one: the "…" menu, Compare blind, Write both answers, a vote, Keep this one.
+func TestAMessageIsComparedBlind(t *testing.T) {
+	t.Parallel()
+	source := axe(t)
+	engine := handlerstest.NewScript()
+	server, _, _ := handlerstest.ServeComparing(t, engine)
+	b := openBrowser(t, server)
+	b.size(1440, 900, false)
+	b.open("/")
+	b.ask(engine, "Why is bread brown?", "The first answer.")
+	b.click(".answer [data-receipt]")
+	b.until("document.querySelector('#answer-menu').matches(':popover-open')")
+	b.click("#answer-menu [data-blind]")
+	b.until("document.querySelector('#blind-text')?.value === 'Why is bread brown?' && document.querySelector('#blind-text').readOnly")
+	b.until("[...document.querySelector('[name=second]').options].filter(o => o.disabled).map(o => o.value === document.querySelector('[name=first]').value).join() === 'true'")
+	b.script("const first = document.querySelector('[name=first]'); first.value = document.querySelector('[name=second]').value; first.dispatchEvent(new Event('change', { bubbles: true }))")
+	b.until("document.querySelector('[name=first]').value !== document.querySelector('[name=second]').value")
+	b.click("#blind [type=submit]")
+	for range 2 {
+		a := engine.Next(t)
+		a.Write(fmt.Sprintf("at %v", a.Request.Params.Temperature))
+		a.Finish()
+	}
+	b.until(pairEnded)
+	if got := b.value("document.querySelectorAll('[data-keep]:not([hidden])').length"); got != "0" {
+		t.Errorf("before the vote %s answers can be kept", got)
+	}
+	b.click("[data-vote=b]")
+	b.until("document.querySelectorAll('[data-keep]:not([hidden])').length === 2 && document.activeElement.matches('.cell:nth-child(2) [data-keep].primary')")
+	better := b.text(".pair .cell:nth-child(2) .txt")
+	for _, width := range []int64{1440, 820, 390} {
+		b.size(width, 844, width < 800)
+		b.look(source, fmt.Sprintf("a message compared blind, %d px", width), "heading-order", "region")
+		b.shot(fmt.Sprintf("blind-message-%d", width))
+		if wide := b.value("document.documentElement.scrollWidth > innerWidth"); wide != "false" {
+			t.Errorf("%d px: the page is wider than the window", width)
+		}
+	}
+	b.size(1440, 900, false)
+	b.click(".cell:nth-child(2) [data-keep]")
+	b.until("location.pathname.startsWith('/c/') && [...document.querySelectorAll('.turn.answer')].at(-1)?.innerText.includes(" + strconv.Quote(better) + ")")
+	b.until("document.querySelector('.answer .vers').innerText.trim() === '2/2'")
+}
+
 // TestAFormThatIsSentBeforeThePagesScriptsIsSentByThem holds the script of a page back until its form has been sent.
 func TestAFormThatIsSentBeforeThePagesScriptsIsSentByThem(t *testing.T) {
 	t.Parallel()

@@ -19,10 +19,12 @@ type Contestant struct {
 	Model  string `json:"model"`  // empty: the one that is loaded
 }
 
-// NewPair asks for two answers to one text, whose contestants are not named until the person has voted.
+// NewPair asks for two answers to one text, or to a question of a chat, whose contestants are not named until the person has voted.
 type NewPair struct {
 	Text      string     `json:"text"`
-	MaxTokens int        `json:"max_tokens"` // of each answer
+	Chat      string     `json:"chat,omitempty"`     // id, in place of Text
+	Question  int64      `json:"question,omitempty"` // id, of the branch that the chat shows; with Chat
+	MaxTokens int        `json:"max_tokens"`         // of each answer
 	First     Contestant `json:"first"`
 	Second    Contestant `json:"second"`
 }
@@ -35,6 +37,7 @@ const MaxPairTokens = 2048
 type Pair struct {
 	group
 	Text     string
+	Chat     string    // id of the chat whose question it answers; empty: none
 	OneByOne bool      // they are of two models, so which one begins tells which is loaded
 	names    [2]string // of the contestants, the first and the second
 	swapped  bool      // cell 0 is that of the second
@@ -80,7 +83,7 @@ func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) 
 		return err
 	}
 	draw := s.chats.DrawSeed()
-	p := &Pair{group: group{owner: who.Owner}, Text: n.Text, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
+	p := &Pair{group: group{owner: who.Owner, chat: n.Chat}, Text: n.Text, Chat: n.Chat, swapped: draw&1 == 1, OneByOne: n.First.Model != n.Second.Model}
 	var settings [2]setting.Settings
 	var systems [2]string
 	contestants := [2]Contestant{n.First, n.Second}
@@ -100,23 +103,47 @@ func (s *Service) StartPair(ctx context.Context, who live.Principal, n NewPair) 
 	if p.names[0] == p.names[1] {
 		return fault.Invalid("second", "both answers would be of %s: choose two presets, or two models", p.names[0])
 	}
+	var ways [2]live.Way // as they are shown
 	for place := range 2 {
 		i := place
 		if p.swapped {
 			i = 1 - i
 		}
-		attempt, err := s.chats.Attempt(who, n.Text, contestants[i].Model, systems[i], settings[i], place)
-		if err != nil {
-			return err
-		}
-		p.add(attempt)
+		ways[place] = live.Way{Model: contestants[i].Model, System: systems[i], Settings: settings[i]}
+	}
+	if err := s.addAnswers(ctx, who, p, n.Question, ways); err != nil {
+		return err
 	}
 	return put(s, &s.pairs, p, "compare two answers")
 }
 
-func (n NewPair) validate() error {
-	if err := live.CheckQuestion(n.Text); err != nil {
+// addAnswers adds the answers of a pair to its text, or to a question of its chat.
+func (s *Service) addAnswers(ctx context.Context, who live.Principal, p *Pair, question int64, ways [2]live.Way) error {
+	if p.Chat == "" {
+		for place, w := range ways {
+			attempt, err := s.chats.Attempt(who, p.Text, w.Model, w.System, w.Settings, place)
+			if err != nil {
+				return err
+			}
+			p.add(attempt)
+		}
+		return nil
+	}
+	c, err := s.chats.Chat(ctx, who, p.Chat)
+	if err != nil {
 		return err
+	}
+	text, attempts, err := c.AttemptsBy(who, question, ways[:]...)
+	p.Text = text
+	p.add(attempts...)
+	return err
+}
+
+func (n NewPair) validate() error {
+	if n.Chat == "" {
+		if err := live.CheckQuestion(n.Text); err != nil {
+			return err
+		}
 	}
 	if n.MaxTokens < 1 || n.MaxTokens > MaxPairTokens {
 		return fault.Invalid("max_tokens", "max_tokens is %d, but it must be from 1 to %d", n.MaxTokens, MaxPairTokens)
@@ -185,6 +212,45 @@ func (s *Service) Vote(ctx context.Context, who live.Principal, side Side) (*Pai
 		return nil, owned.StoreError(err)
 	}
 	return p, nil
+}
+
+// KeepOfPair makes one of the two answers of the pair of who, which they have voted on, a version of the answer to the question
+// of its chat, and shows it. It returns the chat and the message.
+func (s *Service) KeepOfPair(ctx context.Context, who live.Principal, side Side) (chat string, message int64, err error) {
+	p, err := s.Pair(who)
+	if err != nil {
+		return "", 0, err
+	}
+	if p == nil {
+		return "", 0, errNoPair
+	}
+	made, err := p.voted(side)
+	if err != nil {
+		return "", 0, err
+	}
+	c, err := s.chats.Chat(ctx, who, p.Chat)
+	if err != nil {
+		return "", 0, err
+	}
+	message, err = c.Keep(ctx, who, made)
+	return p.Chat, message, err
+}
+
+// voted returns an answer of a pair of a chat that has been voted on.
+func (p *Pair) voted(side Side) (*live.Attempt, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.Chat == "":
+		return nil, fault.Invalid("side", "these answers belong to no chat, so none can be kept; compare from the menu of a message")
+	case p.vote == "":
+		return nil, fault.Invalid("side", "vote first: an answer that is kept has a name")
+	case side == SideA:
+		return p.cells[0].Attempt, nil
+	case side == SideB:
+		return p.cells[1].Attempt, nil
+	}
+	return nil, fault.Invalid("side", "side is %q, but it must be a or b", shortened(string(side)))
 }
 
 // choose notes a vote, and returns what it says of the contestants.

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -50,6 +51,38 @@ func (c *Chat) Attempts(who Principal, question int64, choose func(panel setting
 			return "", nil, err
 		}
 		list = append(list, c.attempt(request, question, c.metadata.System, s, i))
+	}
+	return c.branch[at].Text, list, nil
+}
+
+// Way is how an attempt is written in place of what a chat has.
+type Way struct {
+	Model    string // empty: that of the chat
+	System   string // empty: that of the chat
+	Settings setting.Settings
+}
+
+// AttemptsBy returns an answer to a question of the branch for each of several ways, and the text of the question. They are not
+// being written yet.
+func (c *Chat) AttemptsBy(who Principal, question int64, ways ...Way) (text string, list []*Attempt, err error) {
+	if err := c.may(who, access.ActionAsk); err != nil {
+		return "", nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, err := c.branch.find("question", question, RoleUser)
+	if err != nil {
+		return "", nil, err
+	}
+	for i, w := range ways {
+		if err := w.Settings.Validate(); err != nil {
+			return "", nil, err
+		}
+		other := c.service.newChat(c.owner, c.id, c.temporary) // never listed: it makes the request as c does
+		other.metadata = c.metadata
+		other.metadata.Model = cmp.Or(w.Model, c.metadata.Model)
+		system := cmp.Or(w.System, c.metadata.System)
+		list = append(list, other.attempt(other.request(c.branch[:at+1], chat.Message{}, system), question, system, w.Settings, i))
 	}
 	return c.branch[at].Text, list, nil
 }

@@ -14,6 +14,7 @@ import (
 	"m40-llm/handlers/httpio"
 	"m40-llm/handlers/live"
 	"m40-llm/handlers/view"
+	"m40-llm/infer/fault"
 	"m40-llm/store"
 	"m40-llm/web"
 )
@@ -21,8 +22,8 @@ import (
 // VotesFormat is the value of format in the files that GET /blind/export.json writes.
 const VotesFormat = "m40-llm-votes-1"
 
-// blindPage answers GET /blind?first=ID with the page on which two presets or models are compared without
-// their names, and the person's leaderboard. first is the preset to begin with.
+// blindPage answers GET /blind?first=ID&chat=ID&question=ID with the page on which two presets or models are compared without
+// their names, and the person's leaderboard. first is the preset to begin with; with a chat, the answers are to a question of it.
 func (h *Handlers) blindPage(c echo.Context) error {
 	ctx, who := c.Request().Context(), principal(c)
 	presets, err := h.Presets.List(ctx, who)
@@ -44,7 +45,22 @@ func (h *Handlers) blindPage(c echo.Context) error {
 	for _, s := range board {
 		p.Board = append(p.Board, standingView(s))
 	}
-	if pair != nil {
+	switch id := c.QueryParam("chat"); {
+	case id != "":
+		chat, err := h.Live.Chat(ctx, who, id)
+		if err != nil {
+			return err
+		}
+		question, err := strconv.ParseInt(c.QueryParam("question"), 10, 64)
+		if err != nil || question < 1 {
+			return fault.Invalid("question", "question is %q, but must be the number of a message", httpio.Shorten(c.QueryParam("question")))
+		}
+		m, _, title, err := chat.Question(who, question)
+		if err != nil {
+			return err
+		}
+		p.Chat, p.ChatTitle, p.Question, p.Text = id, title, m.ID, m.Text
+	case pair != nil:
 		p.Shown, p.Text = true, pair.Text
 	}
 	return httpio.Render(c, http.StatusOK, web.BlindPage(p))
@@ -91,8 +107,28 @@ func (h *Handlers) vote(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.JSON(http.StatusOK, namesOf(pair))
+}
+
+// namesOf describes what wrote the answers of a pair, for the page.
+func namesOf(pair *compare.Pair) map[string]any {
 	a, b, vote := pair.Names()
-	return c.JSON(http.StatusOK, map[string]any{"a": a, "b": b, "vote": vote})
+	return map[string]any{"a": a, "b": b, "vote": vote, "chat": pair.Chat}
+}
+
+// keepOfPair answers POST /blind/keep, whose body has a side, with the chat and the message that the answer became.
+func (h *Handlers) keepOfPair(c echo.Context) error {
+	var body struct {
+		Side compare.Side `json:"side"`
+	}
+	if err := httpio.ReadStrictJSON(c, &body); err != nil {
+		return err
+	}
+	chat, message, err := h.Compare.KeepOfPair(c.Request().Context(), principal(c), body.Side)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, map[string]any{"chat": chat, "message": message})
 }
 
 // resetVotes answers POST /blind/reset.
@@ -138,7 +174,7 @@ type blindCell struct {
 }
 
 // pairEvents answers GET /blind/events with a stream of {"cells":[…]} with what has changed in the two
-// answers, and {"over":{"a","b","vote"}} when both have ended, with the names if the person has voted. Answers
+// answers, and {"over":{"a","b","vote","chat"}} when both have ended, with the names if the person has voted. Answers
 // of two models are sent when both have ended. Without a pair it has no content.
 func (h *Handlers) pairEvents(c echo.Context) error {
 	pair, err := h.Compare.Pair(principal(c))
@@ -175,8 +211,7 @@ func (h *Handlers) pairEvents(c echo.Context) error {
 			clear(latest)
 		}
 		if running == nil {
-			a, b, vote := pair.Names()
-			return sse.Send(map[string]any{"over": map[string]any{"a": a, "b": b, "vote": vote}})
+			return sse.Send(map[string]any{"over": namesOf(pair)})
 		}
 		if err := h.waitForCells(c.Request().Context(), sse, running); err != nil {
 			return err

@@ -123,6 +123,7 @@ func (h *Handlers) Routes(e *echo.Echo) {
 	e.POST("/blind", h.startPair)
 	e.POST("/blind/stop", h.stopPair)
 	e.POST("/blind/vote", h.vote)
+	e.POST("/blind/keep", h.keepOfPair)
 	e.POST("/blind/reset", h.resetVotes)
 	e.GET("/blind/events", h.pairEvents)
 	e.GET("/blind/export.json", h.exportVotes)

@@ -21,7 +21,8 @@ form.addEventListener('submit', async e => {
   hideProblem()
   form.ariaBusy = 'true'
   const side = name => ({ preset: field(name).value, model: field(`${name}-model`)?.value ?? '' })
-  const wanted = { text: field('text').value, max_tokens: Number(field('max_tokens').value) || 0, first: side('first'), second: side('second') }
+  const of = field('chat') ? { chat: field('chat').value, question: Number(field('question').value) } : { text: field('text').value }
+  const wanted = { ...of, max_tokens: Number(field('max_tokens').value) || 0, first: side('first'), second: side('second') }
   if (await request(route('/blind'), wanted, showProblem)) follow()
   form.ariaBusy = 'false'
 })
@@ -38,15 +39,39 @@ function writing(on) {
 }
 
 // name shows what wrote the answers, and the vote.
-function name({ a, b, vote }) {
-  for (const [i, label] of [a, b].entries()) sides[i].querySelector('[data-name]').textContent = label || 'hidden until you vote'
+function name({ a, b, vote, chat }) {
+  for (const [i, label] of [a, b].entries()) {
+    const keep = sides[i].querySelector('[data-keep]')
+    sides[i].querySelector('[data-name]').textContent = label || 'hidden until you vote'
+    keep.hidden = !vote || !chat
+    keep.classList.toggle('primary', vote === 'ab'[i])
+  }
   for (const button of votes) {
     button.disabled = Boolean(vote)
     button.setAttribute('aria-pressed', button.dataset.vote === vote)
   }
-  next.hidden = !vote
+  next.hidden = !vote || Boolean(field('chat'))
   $('[data-voted]').textContent = vote ? `A is ${a}, B is ${b}. Load the page again to see the count.` : ''
 }
+
+// An answer that is kept is the chat's.
+for (const [i, side] of sides.entries()) {
+  side.querySelector('[data-keep]').addEventListener('click', async e => {
+    if (!isFirst(e)) return
+    const kept = await request(route('/blind/keep'), { side: 'ab'[i] }, showProblem)
+    if (kept) location.assign(route(`/c/${kept.chat}?at=${kept.message}#m-${kept.message}`))
+  })
+}
+
+// apart offers no preset to compare with itself: with one model the two are different ones.
+function apart() {
+  const same = (field('first-model')?.value ?? '') === (field('second-model')?.value ?? '')
+  const second = field('second')
+  for (const option of second.options) option.disabled = same && option.value === field('first').value
+  if (second.selectedOptions[0]?.disabled) second.value = [...second.options].find(option => !option.disabled)?.value ?? ''
+}
+form.addEventListener('change', apart)
+apart()
 
 // The next question is for the same two.
 next.addEventListener('click', () => {
@@ -62,7 +87,7 @@ async function vote(side) {
   const names = await request(route('/blind/vote'), { vote: side }, showProblem)
   if (!names) return
   name(names)
-  next.focus()
+  ;(document.querySelector('.pair [data-keep].primary:not([hidden])') ?? next).focus()
   refresh()
 }
 for (const button of votes) button.addEventListener('click', () => vote(button.dataset.vote))

@@ -10,7 +10,7 @@ import { escaped } from './textlist.js'
 const $ = q => document.querySelector(q)
 const names = { curl: 'curl', python: 'Python', javascript: 'JavaScript' }
 
-// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), last(answer), past(answer), use(answer), edit(answer), fork(answer), remove(button), tree(), share(answer), sheet(answer), replay(answer), failed(error)}
+// answerMenu handles the menu of answers. on: {at(el), chat(), busy(), last(answer), past(answer), use(answer), edit(answer), fork(answer), remove(button), tree(), share(answer), sheet(answer), blind(answer), replay(answer), failed(error)}
 export function answerMenu(on) {
   const menu = $('#answer-menu')
   let answer, opener
@@ -31,6 +31,7 @@ export function answerMenu(on) {
     opener.focus()
     if (item.matches('[data-edit]')) on.edit(answer)
     else if (item.matches('[data-sheet]')) on.sheet(answer)
+    else if (item.matches('[data-blind]')) on.blind(answer)
     else if (item.matches('[data-fork]')) on.fork(answer)
     else if (item.matches('[data-delete]')) on.remove(opener)
     else if (item.matches('[data-branches]')) on.tree()

@@ -71,6 +71,7 @@ export class Turns {
       remove: askToDelete,
       tree: () => this.openTree(),
       sheet: turn => this.openSheet(turn),
+      blind: answer => this.openBlind(answer),
       share: answer => openShare(link.chat, answer.id),
       replay: answer => link.command('replay', { answer: answer.id }).catch(fail),
       failed: fail,
@@ -234,6 +235,12 @@ export class Turns {
   openSheet(turn, id = this.page.link.chat, more = '') {
     this.page.panel.flush()
     location.assign(route(`/c/${id}/sheet?question=${turn ? turn.info ? turn.parent : turn.id : 'last'}${more}`))
+  }
+
+  // openBlind opens the page of blind comparisons with the question of an answer.
+  openBlind(answer) {
+    this.page.panel.flush()
+    location.assign(route(`/blind?chat=${this.page.link.chat}&question=${answer.parent}`))
   }
 
   async openTree() {
