@@ -143,6 +143,8 @@ func TestCommands(t *testing.T) {
 		{"an unknown cache format is wrong usage", nil, "", "serve --addr :0 --kv q5_0", result{2, "", `--kv: "q5_0" is none of auto, f16, f32, q8_0, q4_0`}},
 		{"keys in f32 with other values are wrong usage", nil, "", "serve --addr :0 --kv f32/q8_0", result{2, "", `possible for both alone`}},
 		{"a place for the engine that there is not is wrong usage", nil, "", "serve --addr :0 --worker sometimes", result{2, "", `--worker "sometimes" is neither always nor never`}},
+		{"visitors whom nobody can let in are wrong usage", nil, "", "serve --visitors 30", result{2, "", "--visitors 30 cannot be used: other machines must reach the server, by --lan and without --api-key"}},
+		{"visitors without limits are wrong usage", nil, "", "serve --lan --visitors many", result{2, "", "--visitors many cannot be used: give the answers that each visitor has a day, such as 30"}},
 		{"a worker without a server is wrong usage", nil, "", "worker", result{2, "", "m40-llm serve starts it"}},
 		{"a negative thread count is wrong usage", nil, "", "run --threads -1 guide hi", result{2, "", "cannot be negative"}},
 		{"more least than most tokens of a picture are wrong usage", nil, "", "run --image-min-tokens 9 --image-max-tokens 8 guide hi", result{2, "", "--image-max-tokens"}},

@@ -107,6 +107,9 @@ func (f serveFlags) network() (addr string, proxies []netip.Prefix, err error) {
 	if err := gate.CheckBasePath(*f.basePath); err != nil {
 		return "", nil, cli.Usagef("--base-path %s cannot be used: %v", *f.basePath, err)
 	}
+	if err := f.checkVisitors(); err != nil {
+		return "", nil, err
+	}
 	addr = *f.addr
 	if *f.lan && !f.all.Given("addr") {
 		addr = ":8080"
@@ -246,28 +249,47 @@ func (f serveFlags) noVisitors() string {
 	return ""
 }
 
+// visitorsOf returns the limits in the value of --visitors. Without tokens these are those of before.
+func visitorsOf(value string, before visitors.Settings) (visitors.Settings, error) {
+	to := before
+	to.Open = true
+	answers, tokens, both := strings.Cut(value, ",")
+	var err error
+	if to.Answers, err = strconv.Atoi(answers); err == nil && both {
+		to.Tokens, err = strconv.Atoi(tokens)
+	}
+	if err == nil {
+		err = to.Check()
+	}
+	if err != nil {
+		return to, cli.Usagef("--visitors %s cannot be used: give the answers that each visitor has a day, such as 30, and maybe their tokens, such as 30,20000", value)
+	}
+	return to, nil
+}
+
+// checkVisitors checks --visitors.
+func (f serveFlags) checkVisitors() error {
+	if *f.visitors == "" {
+		return nil
+	}
+	if f.noVisitors() != "" {
+		return cli.Usagef("--visitors %s cannot be used: other machines must reach the server, by --lan and without --api-key", *f.visitors)
+	}
+	_, err := visitorsOf(*f.visitors, visitors.Default)
+	return err
+}
+
 // openHouse returns the service that lets visitors in. With --visitors the house is open from the start.
 func (f serveFlags) openHouse(ctx context.Context, db *store.Store, logger *slog.Logger) (*visitors.Service, error) {
 	s, err := visitors.New(ctx, visitors.Options{Store: db, Log: logger})
 	if err != nil || *f.visitors == "" {
 		return s, err
 	}
-	if f.noVisitors() != "" {
-		return nil, cli.Usagef("--visitors %s cannot be used: other machines must reach the server, by --lan and without --api-key", *f.visitors)
-	}
-	to := s.Settings()
-	to.Open = true
-	answers, tokens, both := strings.Cut(*f.visitors, ",")
-	if to.Answers, err = strconv.Atoi(answers); err == nil && both {
-		to.Tokens, err = strconv.Atoi(tokens)
-	}
+	to, err := visitorsOf(*f.visitors, s.Settings())
 	if err == nil {
 		err = s.Set(ctx, access.Local, to)
 	}
-	if err != nil {
-		return nil, cli.Usagef("--visitors %s cannot be used: give the answers of each visitor a day, such as 30, and maybe their tokens, such as 30,20000", *f.visitors)
-	}
-	return s, nil
+	return s, err
 }
 
 // invite prints a code for a device of the owner, where that is how one logs in.

@@ -53,6 +53,16 @@ var Default = Settings{Answers: 30, Tokens: 20_000}
 
 func (s Settings) limits() quota.Limits { return quota.Limits{Answers: s.Answers, Tokens: s.Tokens} }
 
+// Check returns an error if there is not a limit of both.
+func (s Settings) Check() error {
+	for field, value := range map[string]int{"answers": s.Answers, "tokens": s.Tokens} {
+		if value == 0 {
+			return fault.Invalid(field, "visitors need a limit of %s a day, from 1 on", field)
+		}
+	}
+	return s.limits().Check()
+}
+
 // Store has the Settings: *store.Store.
 type Store interface {
 	Setting(ctx context.Context, owner, name string) (json.RawMessage, error)
@@ -142,13 +152,8 @@ func (s *Service) Set(ctx context.Context, who access.Principal, to Settings) er
 	if err := access.Authorize(who, access.ActionManage, access.Object{Kind: access.KindPerson}); err != nil {
 		return err
 	}
-	if err := to.limits().Check(); err != nil {
+	if err := to.Check(); err != nil {
 		return err
-	}
-	for field, value := range map[string]int{"answers": to.Answers, "tokens": to.Tokens} {
-		if value == 0 {
-			return fault.Invalid(field, "visitors need a limit of %s a day, from 1 on", field)
-		}
 	}
 	value, _ := json.Marshal(to) // it is numbers
 	if err := s.opt.Store.SetSetting(ctx, store.OwnerID, setting, value); err != nil {
