@@ -200,7 +200,7 @@ func (c *Chat) Keep(ctx context.Context, who Principal, a *Attempt) (message int
 	}
 	question := a.turn.Parent
 	if at, err := c.branch.find("question", question, RoleUser); err == nil {
-		if err := c.branch[:at].checkRoom(len(answer.Text) + len(answer.Reasoning)); err != nil {
+		if err := c.checkRoom(c.branch[:at], len(answer.Text)+len(answer.Reasoning)); err != nil {
 			return 0, err
 		}
 	}

@@ -3,6 +3,7 @@ package live
 import (
 	"strings"
 
+	"m40-llm/handlers/access"
 	"m40-llm/handlers/markdown/blocks"
 	"m40-llm/infer/chat"
 	"m40-llm/infer/fault"
@@ -126,6 +127,19 @@ func (b branch) common(stored []store.Message) (n int) {
 		n++
 	}
 	return n
+}
+
+// checkRoom returns an error if more bytes below a part of the branch exceed the limits. The chats of visitors are in memory with all
+// of their branches, so there the bytes of all that was written count.
+func (c *Chat) checkRoom(b branch, more int) error {
+	if err := b.checkRoom(more); err != nil || !access.IsVisitor(c.owner) {
+		return err
+	}
+	if c.written+more > visitorsText {
+		return fault.Invalid("text", "you have written %d KiB in this chat, what was edited included, and visitors have %d; start a new chat", c.written>>10, visitorsText>>10)
+	}
+	c.written += more
+	return nil
 }
 
 // checkRoom returns an error if more bytes in a further question and its answer exceed the limits.

@@ -30,6 +30,7 @@ type Chat struct {
 	replays  replays
 	readers  readers
 	counted  counted
+	written  int // bytes that a visitor has written, in all branches
 }
 
 func (s *Service) newChat(owner, id string, temporary bool) *Chat {

@@ -210,7 +210,7 @@ func (c *Chat) Rewrite(ctx context.Context, who Principal, answer int64, text, r
 		return err
 	}
 	defer done()
-	if err := c.branch[:at].checkRoom(len(text) + len(reasoning)); err != nil {
+	if err := c.checkRoom(c.branch[:at], len(text)+len(reasoning)); err != nil {
 		return err
 	}
 	rewritten := store.NewMessage{Parent: c.branch[at].Parent, Role: store.RoleAssistant, Text: text, Reasoning: reasoning}
@@ -456,7 +456,7 @@ func (c *Chat) free(command string) error {
 
 // ask adds a question below parent and begins the answer to it.
 func (c *Chat) ask(ctx context.Context, parent int64, q Question) error {
-	if err := c.branch[:c.branch.upTo(parent)].checkRoom(len(q.Text)); err != nil {
+	if err := c.checkRoom(c.branch[:c.branch.upTo(parent)], len(q.Text)); err != nil {
 		return err
 	}
 	raw, model := c.metadata.Raw, c.metadata.Model

@@ -202,10 +202,12 @@ func (s *Service) Create(ctx context.Context, who Principal, temporary bool) (*C
 	return c, s.add(c)
 }
 
-// Visitors have so many chats each in memory, and together this part of MaxChats, so that they end no temporary chat of a person.
+// What visitors take of the memory: so many chats each, and together this part of MaxChats, so that they end no temporary chat of a
+// person.
 const (
 	visitorsChats = 16
 	visitorsShare = 4
+	visitorsText  = 1 << 20 // bytes that one writes in a chat
 )
 
 // add lists a chat. Where there are too many, others that are idle are ended for it.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"m40-llm/handlers/access"
@@ -108,5 +109,32 @@ func TestVisitors_EndNoTemporaryChatOfAPerson(t *testing.T) {
 	}
 	if _, err := s.Chat(t.Context(), access.Local, mine.ID()); err != nil {
 		t.Errorf("the temporary chat of the owner ended: %v", err)
+	}
+}
+
+// What a visitor edits again and again stays in memory, and so it counts.
+func TestVisitors_WriteSoMuchInAChat(t *testing.T) {
+	db := openStore(t, filepath.Join(t.TempDir(), "data", "chats.db"))
+	s, _ := newService(t, Options{Store: db})
+	text := strings.Repeat("x", 100<<10)
+	for _, tc := range []struct {
+		name   string
+		who    Principal
+		refuse bool
+	}{{"a visitor", access.Visitor(), true}, {"a person", access.Local, false}} {
+		c := visitorStarts(t, s, tc.who, text)
+		refused := false
+		for range 2 * visitorsText / len(text) {
+			q, _, _, err := c.Question(tc.who, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err = c.Edit(t.Context(), tc.who, q.ID, Question{Text: text, Settings: setting.Default(), Unanswered: true}); err != nil {
+				refused = true
+			}
+		}
+		if refused != tc.refuse {
+			t.Errorf("%s who writes twice the limit of a visitor is refused: %t", tc.name, refused)
+		}
 	}
 }
