@@ -28,7 +28,7 @@ func TestProxies_WrongKeysCountForTheClient(t *testing.T) {
 			handlerstest.Lock(t, c, "open sesame")
 			c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(trusted)}
 		})
-		for range 5 {
+		for range map[int]int{401: 5, 429: 20}[want] {
 			handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.1")
 		}
 		if got := handlerstest.Call(t, s, "GET", "/v1/models", "", "Authorization", "Bearer wrong", "X-Forwarded-For", "198.51.100.2"); got.Status != want {
