@@ -3,6 +3,9 @@ package cudakern
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
 )
 
 // Loader copies weights of model files to the device and repacks them there in the layout of the
@@ -68,9 +71,32 @@ func (l *Loader) Load(dst Ptr, w Weights, data []byte) error {
 	}
 	row := want / int64(w.Outputs)
 	return l.LoadFrom(dst, w, func(to []byte, first int) error {
-		copy(to, data[int64(first)*row:])
+		copyParallel(to, data[int64(first)*row:])
 		return nil
 	})
+}
+
+// copyParallel copies len(to) bytes of from with several goroutines: one does not read memory as fast as a GPU takes it. A fault in one of
+// them, because from is a mapped file that can no longer be read, is a panic of the caller.
+func copyParallel(to, from []byte) {
+	const least = 2 << 20 // for which a goroutine is worth it, and copies that do not go through the caches
+	n := max(1, min(runtime.GOMAXPROCS(0), len(to)/least))
+	faults := make([]any, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+			defer func() { faults[i] = recover() }()
+			begin, end := len(to)*i/n, len(to)*(i+1)/n
+			copy(to[begin:end], from[begin:])
+		})
+	}
+	all.Wait()
+	for _, fault := range faults {
+		if fault != nil {
+			panic(fault)
+		}
+	}
 }
 
 // LoadFrom is like Load for weights that read provides: it fills to with the weights of outputs first,
@@ -127,6 +153,9 @@ func (l *Loader) part(kernel *Function, dst Ptr, outputs, inputs, size int, read
 
 // Sync waits until everything is loaded.
 func (l *Loader) Sync() error { return l.stream.Sync() }
+
+// Record enqueues e behind what was loaded.
+func (l *Loader) Record(e *Event) error { return l.stream.Record(e) }
 
 // Close frees the loader's own memory. Loaded weights stay valid.
 func (l *Loader) Close() error {
