@@ -80,6 +80,8 @@ type cuda struct {
 	loader  *cudakern.Loader // nil until a weight needs it
 	kernels kernels
 
+	streamed *streamed // nil: all weights are on the GPU
+
 	chosen     device.Decode
 	persistent map[gguf.Type]*cudakern.Persist // resident kernels by type of the weights
 	limits     cudakern.ResidenceLimits        // of resident kernels
@@ -373,13 +375,10 @@ func (d *cuda) Reserve(t gguf.Type, rows, cols int, data []byte) (_ device.Tenso
 	if err := d.begin(); err != nil {
 		return device.Tensor{}, err
 	}
-	if _, err := d.WeightBytes(t, rows, cols); err != nil {
+	w, err := d.described(t, rows, cols, data)
+	if err != nil {
 		return device.Tensor{}, err
 	}
-	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
-		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
-	}
-	w := tensor{Tensor: device.Tensor{Type: Converts(t), Rows: rows, Cols: cols}, raw: data, source: t}
 	if w.isVector() { // Compile copies it in the other layout if a program needs that
 		_, err = w.asVector(d)
 	} else {
@@ -389,6 +388,17 @@ func (d *cuda) Reserve(t gguf.Type, rows, cols int, data []byte) (_ device.Tenso
 		return device.Tensor{}, fmt.Errorf("cuda: weight %s (%d, %d): %w", t, rows, cols, err)
 	}
 	return d.add(w), nil
+}
+
+// described returns a weight that has no copies yet.
+func (d *cuda) described(t gguf.Type, rows, cols int, data []byte) (tensor, error) {
+	if _, err := d.WeightBytes(t, rows, cols); err != nil {
+		return tensor{}, err
+	}
+	if want := int64(rows) * int64(t.RowBytes(cols)); int64(len(data)) != want {
+		return tensor{}, fmt.Errorf("cuda: weight %s (%d, %d) has %d bytes, want %d", t, rows, cols, len(data), want)
+	}
+	return tensor{Tensor: device.Tensor{Type: Converts(t), Rows: rows, Cols: cols}, raw: data, source: t}, nil
 }
 
 func (d *cuda) Alloc(rows, cols int) (_ device.Tensor, err error) {

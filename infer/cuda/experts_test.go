@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"m40-llm/cudakern/emutest"
@@ -100,4 +101,98 @@ func readFixture(t *testing.T, name string) (file []byte, g golden) {
 		t.Fatal(err)
 	}
 	return file, g
+}
+
+// Where the experts of a mixture are in main memory, prompts are computed on the GPU with copies of them, and answers on the CPU. A row has the
+// same bits whoever shares its steps, however the prompt is cut, and whatever is cached: its logits follow from the request.
+func TestPromptsOfAMixtureOnTwoDevicesHaveTheSameBits(t *testing.T) {
+	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+	file, golden := readFixture(t, "gpt_oss")
+	const answers = 3
+	open := func(rows int) *engine.Engine { // after the one before is closed: the emulated GPU has one memory
+		t.Helper()
+		t.Setenv("M40_LLM_EMU_MEMORY", fmt.Sprint(tooSmall(t, file, answers, rows)))
+		e, err := engine.Open(engine.Options{
+			Catalog:    oneModel{file},
+			OpenDevice: func(*gguf.File) (device.Device, error) { return cuda.Open() },
+			MoreDevices: func() iter.Seq2[device.Device, error] {
+				return func(yield func(device.Device, error) bool) { yield(cpu.Open(2)) }
+			},
+			Model: "tiny", CacheType: "f32", ChunkRows: rows, Parallel: answers,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	type answer struct {
+		ids    []int32
+		scores []float64 // log-probabilities
+		cached int
+	}
+	ask := func(e *engine.Engine, tokens []int32) (a answer) {
+		r := infer.DefaultRequest()
+		r.Tokens, r.Params.Seed, r.IgnoreEOS, r.MaxTokens = tokens, 5, true, 6
+		for event, err := range e.Generate(t.Context(), r) {
+			if err != nil {
+				t.Error(err)
+				return a
+			}
+			switch {
+			case event.Token != nil:
+				a.ids, a.scores = append(a.ids, event.Token.ID), append(a.scores, event.Token.LogProb)
+			case event.Done != nil:
+				a.cached = event.Done.Usage.CachedTokens
+			}
+		}
+		return a
+	}
+	same := func(what string, got, want answer) {
+		t.Helper()
+		if len(want.ids) == 0 || !slices.Equal(got.ids, want.ids) || !slices.Equal(got.scores, want.scores) {
+			t.Errorf("%s: got %v, %v, want %v, %v", what, got.ids, got.scores, want.ids, want.scores)
+		}
+	}
+
+	prompt := slices.Concat(slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...))[:80]
+	e := open(16)
+	want := ask(e, prompt)
+	next := slices.Concat(prompt, want.ids, prompt[:5])
+	first := e.Status().Device
+	if !strings.Contains(first.Notice, "for prompts they are copied to the GPU") || !strings.HasSuffix(first.Path, ", prompts i16") {
+		t.Fatalf("the notice is %q and the path %q, want a model that copies experts", first.Notice, first.Path)
+	}
+	again := ask(e, prompt)
+	same("the prompt is cached", again, want)
+	if again.cached != len(prompt)-1 {
+		t.Errorf("%d tokens of the prompt were cached, want all but the last, %d", again.cached, len(prompt)-1)
+	}
+	turn := ask(e, next)
+	if turn.cached >= len(prompt) {
+		t.Errorf("%d tokens were cached, want none of the answer: the CPU has computed its rows", turn.cached)
+	}
+	e.Close()
+
+	for _, rows := range []int{16, 7} {
+		e := open(rows)
+		same(fmt.Sprintf("the next turn alone, in steps of %d rows", rows), ask(e, next), turn)
+		same(fmt.Sprintf("in steps of %d rows", rows), ask(e, prompt), want)
+		if s := e.Status().Device; s.Notice != first.Notice {
+			t.Errorf("the notice is %q, want the same division: %q", s.Notice, first.Notice)
+		}
+		e.Close()
+	}
+
+	e = open(16)
+	defer e.Close()
+	got := make([]answer, 6)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() { got[i] = ask(e, [][]int32{prompt, next, prompt[i : i+9]}[i%3]) })
+	}
+	all.Wait()
+	for i := 0; i < len(got); i += 3 {
+		same("in company", got[i], want)
+		same("the next turn in company", got[i+1], turn)
+	}
 }

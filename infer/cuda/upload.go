@@ -1,10 +1,12 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 
 	"m40-llm/cudakern"
 	"m40-llm/infer/device"
+	"m40-llm/infer/gguf"
 )
 
 func (d *cuda) allocHost(n int) (*cudakern.Host, error) {
@@ -67,18 +69,26 @@ func (w *tensor) reserve(d *cuda) error {
 	if err != nil {
 		return err
 	}
+	if d.streamed != nil && d.streamed.stop != nil {
+		return errors.New("nothing can be loaded while weights are streamed")
+	}
+	if err := d.prepareLoader(w.Type); err != nil {
+		return err
+	}
+	w.matrix, err = d.memory.alloc(bytes)
+	w.empty = err == nil
+	return err
+}
+
+// prepareLoader makes the loader ready for weights of type t.
+func (d *cuda) prepareLoader(t gguf.Type) (err error) {
 	if d.loader == nil {
 		if d.loader, err = cudakern.NewLoader(d.context); err != nil {
 			return err
 		}
 		d.close = append(d.close, d.loader.Close)
 	}
-	if err = d.loader.Prepare(kernelName(w.Type)); err != nil {
-		return err
-	}
-	w.matrix, err = d.memory.alloc(bytes)
-	w.empty = err == nil
-	return err
+	return d.loader.Prepare(kernelName(t))
 }
 
 // fill copies the weight in the layout of asMatrix.

@@ -34,6 +34,9 @@ type Batch struct {
 	// drawn. Ahead makes row i have the token that row i of Out of the step before drew, in place of Tokens[i].
 	Draws []Draw
 	Ahead bool
+
+	// Prompt says that all rows are of prompts: see model.Options.Stream. Only package model reads it.
+	Prompt bool
 }
 
 // Input is what rows of a batch have in place of the embeddings of their tokens.

@@ -328,6 +328,23 @@ type Reserver interface {
 	Fill(w Tensor) error
 }
 
+// Streamer is implemented by devices that can compute with weights that stay in main memory, which they copy whenever a step needs them.
+// Such weights are those of the parts 0, 1, 2 … of a model. Even parts share one region of the device's memory and odd parts another, so that a
+// part is copied while the one before it computes.
+type Streamer interface {
+	// ReserveStream allocates the regions for so many parts, of bytes bytes each: as many as the weights of the largest part take. It must
+	// be called before Stream, once.
+	ReserveStream(parts int, bytes int64) error
+
+	// Stream is Upload for a weight of a part, but copies only norms and biases. Weights of types that are converted are refused.
+	Stream(part int, t gguf.Type, rows, cols int, data []byte) (Tensor, error)
+
+	// AwaitPart waits until the weights of a part can be used: of part 0 first, then of the one after that of the call before, and after
+	// the last of part 0 again. ReleasePart says that no step reads them any more.
+	AwaitPart(part int) error
+	ReleasePart(part int) error
+}
+
 // Converter is implemented by devices that keep weights of some types in another type.
 type Converter interface {
 	// Converts returns the type that weights of type t have on the device: t itself if it has

@@ -46,6 +46,10 @@ type answer struct {
 	loading                       time.Duration // the part of the time before began in which the model was loaded
 }
 
+// shortPrompt is from how many tokens on a prompt is computed in the way of prompts, where a model has one (sequence.answerRows): copying weights
+// takes longer than computing a few rows as those of an answer.
+const shortPrompt = 64
+
 // newAnswer returns an answer to r that continues prompt p.
 func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log *slog.Logger) (*answer, error) {
 	if r.Params.Seed < 0 {
@@ -71,6 +75,13 @@ func newAnswer(ctx context.Context, r infer.Request, m *openModel, p prompt, log
 		echoText:   newTextBuffer(nil, nil),
 		mail:       newMailbox(),
 		notes:      p.notes,
+	}
+	a.sampled = 1 + len(r.Answered) // the row of the last token gives the first of the answer
+	if p.continued != nil {
+		a.sampled += len(r.ContinuedTokens)
+	}
+	if a.prompt-a.sampled < shortPrompt {
+		a.sampled = a.prompt
 	}
 	if len(r.Answered) > 0 {
 		a.scored = a.prompt - len(r.Answered)

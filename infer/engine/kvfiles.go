@@ -113,12 +113,12 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 	}
 	var worth []int
 	if states != nil {
-		if worth = states.worthStoring(q.tokens[:n*b.size], q.prompt, q.audience.scope); len(worth) == 0 {
+		if worth = states.worthStoring(q.ids(n*b.size), q.prompt, q.audience.scope); len(worth) == 0 {
 			return
 		}
 		n = worth[len(worth)-1] + 1 // blocks after the last state would be computed again
 	}
-	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)
+	j := newKVJob(file, id, states, q.ids(n*b.size), q.audience)
 	j.contents = slices.Clone(q.table.chain[:n])
 	j.needs, j.worth = b.needs(n), worth
 	k.queue = slices.DeleteFunc(k.queue, func(other *kvJob) bool { return other.seq == nil && other.file.Name == file.Name })
@@ -129,10 +129,10 @@ func (k *kvFiles) save(file infer.KVFile, id kvfile.Identity, b *blocks, states 
 func (k *kvFiles) restore(file infer.KVFile, id kvfile.Identity, b *blocks, states *states, q *sequence) {
 	n := q.reusable() / b.size
 	saving := func(j *kvJob) bool { return j != nil && j.seq == nil && j.file.Name == file.Name }
-	if k.dir == nil || id.Key == "" || n == 0 || len(q.pictures) > 0 || b.cachedBlocks(states.reusable(q.tokens[:n*b.size], q.audience.scope), q.audience.scope) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
+	if k.dir == nil || id.Key == "" || n == 0 || len(q.pictures) > 0 || b.cachedBlocks(states.reusable(q.ids(n*b.size), q.audience.scope), q.audience.scope) == n || saving(k.current) || slices.ContainsFunc(k.queue, saving) {
 		return
 	}
-	j := newKVJob(file, id, states, q.tokens[:n*b.size], q.audience)
+	j := newKVJob(file, id, states, q.ids(n*b.size), q.audience)
 	j.seq, q.restoring = q, true
 	// A chat that waits comes before those that are saved.
 	at := slices.IndexFunc(k.queue, func(other *kvJob) bool { return other.seq == nil })
@@ -675,7 +675,7 @@ var program = sync.OnceValue(func() string {
 func identity(m *openModel, p placed, cache device.CacheType, blockBytes []int, state bool) kvfile.Identity {
 	h := sha256.New()
 	extended := p.plan.Context > m.config.OriginalContext // with other RoPE factors
-	fmt.Fprintf(h, "%s %d %s %s %q %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended)
+	fmt.Fprintf(h, "%s %d %s %s %q %v %v\n", m.hash, m.info.ModifiedUnix, cache, program(), p.converted, extended, p.plan.Stream)
 	for _, s := range append(slices.Clip(p.stages), p.experts) {
 		if s.Layers > 0 {
 			info := s.Device.Info()

@@ -213,6 +213,7 @@ func (l *loop) replace(m *openModel) *fault.Error {
 	l.setKeepAlive(l.options.KeepAlive)
 	r.growth = growth{free: l.options.FreeMemory}
 	l.sched.reset(m.key(), r.newBlocks(l.sched.limits.Rows))
+	l.sched.streams = r.plan.Stream
 	l.sched.useStates(r.states())
 	if l.options.drafter != nil {
 		l.sched.drafters[wayModel] = l.options.drafter
@@ -484,6 +485,9 @@ func (l *loop) placementLimits(m *openModel, rows int) placement.Limits {
 	return placement.Limits{Context: s.Context, Answers: s.Answers, Rows: rows, Among: l.options.Among}
 }
 
+// streamedRows is how many rows of a prompt a step should have for which experts are copied to the GPU: that takes as long for one row.
+const streamedRows = 1024
+
 // placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
 // little memory would be left for the KV cache.
 func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
@@ -491,7 +495,9 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	for _, stage := range p.plan.Stages {
 		rows = min(rows, p.devices[stage.Device].Info().StepRows)
 	}
-	if experts := p.plan.Experts; experts.Layers > 0 {
+	if experts := p.plan.Experts; p.plan.Stream {
+		rows = streamedRows
+	} else if experts.Layers > 0 {
 		rows = min(rows, p.devices[experts.Device].Info().StepRows)
 	}
 	before := l.sched.limits
@@ -509,7 +515,7 @@ func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
 	}
 	cache := l.cacheOf(m)
 	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, l.placementLimits(m, rows))
-	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
+	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts && !plan.Stream || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
 		return nil
 	}
@@ -632,6 +638,9 @@ func (p *placed) setStages(types placement.Types) {
 	}
 	p.converted = strings.Join(conversions, "; ")
 	p.info.Name, p.info.Path = strings.Join(names, " and "), strings.Join(paths, "+")
+	if p.plan.Stream { // then the first path is that of the GPUs
+		p.info.Path += ", prompts " + paths[0]
+	}
 	notice := cmp.Or(p.plan.Reason, p.info.Notice)
 	p.info.Notice = strings.Join(slices.DeleteFunc([]string{notice, inFile, p.converted}, func(s string) bool { return s == "" }), "; ")
 }
@@ -659,6 +668,7 @@ func (l *loop) loadPlaced(m *openModel, p placed) (*loadedModel, error) {
 
 		GroupBlocks: p.plan.GroupBlocks(),
 		Experts:     p.experts,
+		Stream:      p.plan.Stream,
 		PackLater:   l.packsLater(m, p),
 		Pictures:    m.sees(),
 		Head:        p.head,

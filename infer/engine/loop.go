@@ -194,6 +194,7 @@ func (l *loop) fit(a *answer) {
 		l.end(a, err, true)
 		return
 	}
+	a.streams = l.loaded.plan.Stream
 	a.proposal = l.propose(a)
 	l.fitDrafts(a)
 	if file := a.request.KVFile; file != nil {
@@ -504,6 +505,7 @@ func (l *loop) fill(f *flight) {
 		}
 		b.States = append(b.States, q.slot)
 	}
+	b.Prompt = plan[0].seq.readsPrompt()
 	b.Ahead, b.Draws = f.ahead, l.draws(b.Draws[:0], plan)
 	if fillPictures(b, plan); len(b.Inputs) > 0 {
 		b.Draws = b.Draws[:0] // nothing is computed ahead of such a step

@@ -65,12 +65,23 @@ func (q *sequence) hasCoordinates(pos int) bool {
 	return len(q.pictures) > 0 && q.pictures[0].columns > 0 && pos > q.pictures[0].at
 }
 
+// answerID is what numbers of tokens have in addition where the KV cache has to tell rows of an answer from those of a prompt: more than
+// any vocabulary has.
+const answerID = 1 << 30
+
 // ids returns what the KV cache knows the first n positions by.
 func (q *sequence) ids(n int) []int32 {
-	if len(q.pictures) == 0 {
+	answer := n
+	if q.streams {
+		answer = min(n, q.answerRows())
+	}
+	if len(q.pictures) == 0 && answer == n {
 		return q.tokens[:n]
 	}
 	ids := slices.Clone(q.tokens[:n])
+	for pos := answer; pos < n; pos++ {
+		ids[pos] |= answerID
+	}
 	for _, p := range q.pictures {
 		for pos := p.at; pos < min(n, p.end()); pos++ {
 			ids[pos] = p.first - int32(p.before+pos-p.at)

@@ -37,6 +37,7 @@ type scheduler struct {
 	forced   int        // tokens of each draft, for tests; 0: as many as gain
 
 	draining bool // sequences that have not begun wait
+	streams  bool // a step has rows of prompts or of answers, not both: see sequence.answerRows
 }
 
 // limits bound a step. They are placement.StepLimits, declared here so that this file imports
@@ -158,7 +159,7 @@ func (s *scheduler) reset(model string, b *blocks) []*sequence {
 		q.table, q.slot, q.spare, q.computed, q.again = blockTable{}, noSlot, noSlot, 0, 0
 	}
 	s.model, s.blocks, s.states, s.running = model, b, nil, nil
-	s.drafters, s.costs, s.rates = [ways]drafter{}, stepCosts{}, [ways]rate{}
+	s.drafters, s.costs, s.rates, s.streams = [ways]drafter{}, stepCosts{}, [ways]rate{}, false
 	// Small steps first: on a slow machine a large one could take minutes.
 	rows := s.limits.Rows
 	s.alone = pace{rows: min(32, rows), least: min(16, rows), most: rows}
@@ -228,6 +229,7 @@ func (s *scheduler) schedule() []scheduled {
 // sequences yet: see accept.
 func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 	decode, prefill := 0, 0
+	prompts := len(plan) > 0 && plan[0].seq.readsPrompt()
 	for _, part := range plan {
 		if part.seq.decodes() {
 			decode++
@@ -246,7 +248,11 @@ func (s *scheduler) advance(plan []scheduled, took time.Duration) {
 			s.blocks.commit(&part.seq.table, part.seq.ids(part.seq.computed))
 		}
 	}
-	if decode == 0 && prefill > 0 {
+	if prompts && len(plan) < len(s.running) {
+		s.beside.paused(took)
+		return
+	}
+	if decode == 0 && prefill > 0 && !prompts {
 		s.alone.learn(prefill, took, chunkTime)
 	}
 	s.beside.record(decode, prefill, took)
@@ -524,10 +530,11 @@ func (s *scheduler) divide() []scheduled {
 	if len(s.running) > 0 && s.running[0].whole {
 		return s.pack()
 	}
-	plan := make([]scheduled, len(s.running))
+	running, prompts := s.alike()
+	plan := make([]scheduled, len(running))
 	var prefill []*scheduled
 	scoring, again := 0, 0
-	for i, q := range s.running {
+	for i, q := range running {
 		plan[i] = scheduled{seq: q, rows: 1}
 		if !q.decodes() {
 			prefill = append(prefill, &plan[i])
@@ -541,6 +548,8 @@ func (s *scheduler) divide() []scheduled {
 	}
 	decoding, left := len(plan)-len(prefill), s.alone.rows
 	switch {
+	case prompts:
+		left = s.limits.Rows - decoding // copying weights takes as long for fewer
 	case decoding > 0 && s.beside.pays():
 		return slices.DeleteFunc(plan, func(part scheduled) bool { return !part.seq.decodes() })
 	case decoding > 0:
@@ -548,9 +557,9 @@ func (s *scheduler) divide() []scheduled {
 	}
 	left = max(len(prefill), left)
 	room := s.limits.Rows - len(plan) - again // for more than one row each
-	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.missing(), b.seq.missing()) })
+	slices.SortStableFunc(prefill, func(a, b *scheduled) int { return cmp.Compare(a.seq.next(), b.seq.next()) })
 	for i, part := range prefill {
-		part.rows = min(part.seq.missing(), max(1, left/(len(prefill)-i))) // pictures of those before may have taken more than their share
+		part.rows = min(part.seq.next(), max(1, left/(len(prefill)-i))) // pictures of those before may have taken more than their share
 		if part.seq.unscored() {
 			part.rows = min(part.rows, 1+(s.limits.Logits-len(plan))/scoring)
 		}
@@ -562,6 +571,27 @@ func (s *scheduler) divide() []scheduled {
 		room -= max(0, part.rows-1)
 	}
 	return slices.DeleteFunc(plan, func(part scheduled) bool { return part.rows == 0 })
+}
+
+// alike returns the running sequences whose next rows one step may have, and whether all of them are rows of prompts that are not computed
+// as those of answers are. Where there are both, they take turns, as steps with and without rows of prompts do in other models.
+func (s *scheduler) alike() (list []*sequence, prompts bool) {
+	if !s.streams {
+		return s.running, false
+	}
+	var answers []*sequence
+	for _, q := range s.running {
+		if q.readsPrompt() {
+			q.again = 0 // what an undone draft leaves to compute again is a part of the prompt as any other
+			list = append(list, q)
+		} else {
+			answers = append(answers, q)
+		}
+	}
+	if len(list) == 0 || len(answers) > 0 && s.beside.pays() {
+		return answers, false
+	}
+	return list, true
 }
 
 // repeats reports whether the step after plan, and after n-1 others with the same sequences, has these sequences, too.

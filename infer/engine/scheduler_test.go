@@ -265,11 +265,19 @@ func TestScheduler_Model(t *testing.T) {
 		l.Logits = min(l.Rows, sequences+rapid.IntRange(0, 3).Draw(t, "spare logits"))
 		s := newTestScheduler(l, 1, size)
 		s.blocks = newBlocks(size, l.Rows, drawGroups(t, size, l.Rows, most)...)
+		s.streams = rapid.Bool().Draw(t, "streams")
 		memory := blockMemory{}
 		compute := func(plan []scheduled) {
 			for _, part := range plan {
 				q := part.seq
-				memory.compute(t, s.blocks, &q.table, q.tokens, q.computed, part.rows)
+				if first, last := q.computed, q.computed+part.rows-1; s.streams && plan[0].seq.readsPrompt() != (first < q.answerRows()) || (first < q.answerRows()) != (last < q.answerRows()) && s.streams {
+					t.Fatalf("a step has rows of the prompt and of the answer, which begin at %d: those from %d to %d", q.answerRows(), first, last)
+				}
+				tokens := slices.Clone(q.tokens)
+				for pos := q.prompt - q.sampled; s.streams && pos < len(tokens); pos++ {
+					tokens[pos] += 2 // the same token, computed in another way
+				}
+				memory.compute(t, s.blocks, &q.table, tokens, q.computed, part.rows)
 			}
 		}
 		all := map[*sequence]bool{}
@@ -296,6 +304,9 @@ func TestScheduler_Model(t *testing.T) {
 				q := newSequence("m", prompt, rapid.Bool().Draw(t, "scoring"))
 				q.client = rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "client")
 				q.sibling = rapid.IntRange(0, 2).Draw(t, "sibling")
+				if q.streams = s.streams; q.streams {
+					q.sampled = rapid.IntRange(0, len(prompt)).Draw(t, "sampled")
+				}
 				all[q] = true
 				s.add(q)
 			},
@@ -316,8 +327,13 @@ func TestScheduler_Model(t *testing.T) {
 				inTurn := len(before) > 0 && before[0].steps < sliceSteps
 				plan := s.schedule()
 				total, logits := 0, 0
-				computes := slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool {
-					return s.beside.pays() && q.missing() > 1 && slices.ContainsFunc(s.running, func(q *sequence) bool { return q.missing() == 1 })
+				together := slices.Clone(s.running)
+				if isPrompt := func(q *sequence) bool { return q.computed < q.prompt-q.sampled }; s.streams && slices.ContainsFunc(together, isPrompt) {
+					answers := s.beside.pays() && slices.ContainsFunc(together, func(q *sequence) bool { return !isPrompt(q) })
+					together = slices.DeleteFunc(together, func(q *sequence) bool { return isPrompt(q) == answers })
+				}
+				computes := slices.DeleteFunc(slices.Clone(together), func(q *sequence) bool {
+					return s.beside.pays() && q.missing() > 1 && (!s.streams || !plan[0].seq.readsPrompt()) && slices.ContainsFunc(together, func(q *sequence) bool { return q.missing() == 1 })
 				})
 				for i, part := range plan {
 					q := part.seq

@@ -6,6 +6,8 @@ type sequence struct {
 	modelKey string  // openModel.key of the model it needs
 	tokens   []int32 // the prompt, then the answer so far
 	prompt   int     // tokens of the prompt
+	sampled  int     // of them, the last ones, those whose rows count as rows of the answer
+	streams  bool    // steps of prompts are computed in another way than those of answers: see answerRows
 	pictures []pictureSpan
 
 	client   string // who requested it
@@ -57,6 +59,22 @@ func (q *sequence) missing() int { return len(q.tokens) - q.computed }
 
 // decodes reports whether the next step gives q a token, and computes no more of it than that takes.
 func (q *sequence) decodes() bool { return q.missing() == 1 || q.again > 0 }
+
+// answerRows returns the first position whose row is one of the answer. In a model that computes prompts in another way
+// (placement.Plan.Stream) a row's bits depend on what it is: a row of the prompt or one of the answer. That is a matter of the request alone, not of
+// the steps in which it is computed, or of what is cached: the KV cache knows the same token by two numbers.
+func (q *sequence) answerRows() int { return q.prompt - q.sampled }
+
+// readsPrompt reports whether the next row of q is one of the prompt, in a model that computes those in another way.
+func (q *sequence) readsPrompt() bool { return q.streams && q.computed < q.answerRows() }
+
+// next returns how many tokens the next step could compute: missing, but not more than those rows that are computed in the same way.
+func (q *sequence) next() int {
+	if q.readsPrompt() {
+		return q.answerRows() - q.computed
+	}
+	return q.missing()
+}
 
 // unscored reports whether tokens of the prompt are still to be scored.
 func (q *sequence) unscored() bool { return q.scoring && q.scored < q.prompt }

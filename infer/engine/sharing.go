@@ -86,6 +86,12 @@ func (s *sharing) record(answers, prompts int, took time.Duration) {
 	s.owed = max(s.owed, -unkept(s.step()))
 }
 
+// paused accounts for a step with tokens of prompts alone, which took took, while answers waited.
+func (s *sharing) paused(took time.Duration) {
+	s.owed += took - unkept(took)
+	s.chunks++
+}
+
 // accepted adds so many tokens that drafts gave the last step.
 func (s *sharing) accepted(tokens int) {
 	if s.chunks == 0 {

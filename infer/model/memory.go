@@ -108,6 +108,7 @@ type Parts struct {
 	Output    int64 // output layer and its norm, if the embedding table is on another device
 	Layers    []int64
 	Experts   []int64 // of Layers, the feed-forward layer with its experts, where that can be on another device; nil: nowhere
+	Streams   bool    // the device can compute them with weights that stay in main memory: see Options.Stream
 
 	all int64 // all on one device, where tied embedding and output weights are stored once
 }
@@ -123,7 +124,9 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	counted, apart := map[source]bool{}, c.expertLayers(tensors)
 	if slices.Contains(apart, true) {
 		p.Experts = make([]int64, len(c.Layers))
+		_, p.Streams = dev.(device.Streamer)
 	}
+	converter, converts := dev.(device.Converter)
 	for _, t := range tensors {
 		if t.part == onHost {
 			continue
@@ -137,6 +140,7 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 			p.Layers[t.layer] += bytes
 			if apart[t.layer] && t.slot.feedsForward() {
 				p.Experts[t.layer] += bytes
+				p.Streams = p.Streams && !(converts && converter.Converts(t.Type) != t.Type)
 			}
 		case firstStage:
 			p.Embedding += bytes

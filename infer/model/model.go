@@ -29,6 +29,11 @@ type Options struct {
 	// in; see Parts.Experts. 0 layers: the stages have all of them.
 	Experts Stage
 
+	// Stream makes steps whose rows are those of prompts (Batch.Prompt) compute the layers of Experts on the devices of their stages, which
+	// copy the weights from main memory for each step: a processor that reads them fast enough for one row multiplies them by many rows too slowly.
+	// All of these devices must be Streamers.
+	Stream bool
+
 	// PackLater lets devices that can (device.Packer) keep views of weights until Model.Pack copies them. So the first steps
 	// are slower, and begin earlier.
 	PackLater bool
@@ -92,6 +97,9 @@ type stage struct {
 	apart       bool // not the feed-forward layer of last-1, whose experts are elsewhere
 	embeds      bool
 	outputs     bool
+	prompts     *stage // of experts: the same layer, for steps of prompts; nil: there is none
+	streams     bool   // its weights are copied for each step, as part part of its device
+	part        int
 	weights     weights
 	layers      []weights
 	kv          []device.KV  // one for each shape of keys and values among its layers
@@ -177,6 +185,11 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 	if m.stages, err = cut(c, stages, o.Experts, c.expertLayers(l.tensors)); err != nil {
 		return nil, err
 	}
+	if o.Stream {
+		if err := m.addStreamed(); err != nil {
+			return nil, err
+		}
+	}
 	m.packLater()
 	// What devices with a Reserver allocate is allocated before any large weight is read.
 	for _, reserves := range []bool{true, false} {
@@ -185,6 +198,11 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 				if err := m.loadStage(&l, s); err != nil {
 					return nil, &DeviceError{s.dev, err}
 				}
+			}
+		}
+		if reserves {
+			if err := m.loadStreamed(&l); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -377,19 +395,27 @@ func (m *Model) Config() Config { return m.config }
 // compute runs a step over b on all stages.
 func (m *Model) compute(b *device.Batch) error {
 	m.out = 0
-	for i, s := range m.stages {
-		if i > 0 {
-			if err := m.handOver(m.stages[i-1], s, len(b.Tokens)); err != nil {
+	var before *stage
+	for _, s := range m.stages {
+		if b.Prompt && s.prompts != nil {
+			s = s.prompts
+		}
+		if before != nil && before.common != s.common {
+			if err := m.handOver(before, s, len(b.Tokens)); err != nil {
 				return err
 			}
 		}
 		if err := m.runStage(s, b); err != nil {
 			return err
 		}
+		before = s
 	}
 	m.out = len(b.Out)
 	return nil
 }
+
+// Streams reports whether steps of prompts are computed in another way than others, and so have other bits: see Options.Stream.
+func (m *Model) Streams() bool { return m.options.Stream }
 
 // Profile measures the launches of kernels in a step over b. It fails if a device has none, and for a
 // model that is divided among devices.
@@ -485,7 +511,7 @@ func (m *Model) logits(i int) (*stage, error) {
 // share is allocated at its full size. Nothing is compiled later, so that no step can fail for lack
 // of memory. read counts the bytes of weights that were read.
 func (m *Model) compile(s *stage, read *int64) error {
-	for _, rows := range slices.Backward(buckets(m.options.MaxRows)) {
+	for _, rows := range slices.Backward(m.buckets(s)) {
 		p := m.program(s, rows)
 		if err := s.buffers.err; err != nil {
 			return err
@@ -511,11 +537,21 @@ func buckets(most int) (list []int) {
 	return append(list, most)
 }
 
+// buckets returns the row counts of the programs of a stage: of one with streamed weights only the largest, because copying the weights
+// takes longer than computing with them.
+func (m *Model) buckets(s *stage) []int {
+	all := buckets(m.options.MaxRows)
+	if s.streams {
+		return all[len(all)-1:]
+	}
+	return all
+}
+
 // executable returns the smallest program that runs a batch of rows rows.
 func (s *stage) executable(rows, most int) device.Executable {
 	for _, bucket := range buckets(most) {
-		if rows <= bucket {
-			return s.programs[bucket]
+		if x := s.programs[bucket]; x != nil && rows <= bucket {
+			return x
 		}
 	}
 	return s.programs[most] // its Run refuses the batch

@@ -99,7 +99,7 @@ func (m *Model) compilePictures(s *stage) (err error) {
 	}
 	if axes {
 		s.pictures.behind = map[int]device.Executable{}
-		for _, rows := range buckets(m.options.MaxRows) {
+		for _, rows := range m.buckets(s) {
 			if s.pictures.behind[rows], err = s.dev.Compile(m.programFor(s, rows, false, true)); err != nil {
 				return fmt.Errorf("failed to prepare steps behind pictures, of %d rows: %w", rows, err)
 			}
@@ -140,8 +140,8 @@ func (s *stage) programOf(b *device.Batch, most int) (device.Executable, error) 
 		return nil, errors.New("the model was loaded for rows without coordinates")
 	}
 	for _, bucket := range buckets(most) {
-		if len(b.Tokens) <= bucket {
-			return s.pictures.behind[bucket], nil
+		if x := s.pictures.behind[bucket]; x != nil && len(b.Tokens) <= bucket {
+			return x, nil
 		}
 	}
 	return s.pictures.behind[most], nil // its Run refuses the batch
@@ -149,6 +149,21 @@ func (s *stage) programOf(b *device.Batch, most int) (device.Executable, error) 
 
 // runStage computes the part of a step that a stage has.
 func (m *Model) runStage(s *stage, b *device.Batch) error {
+	if !s.streams {
+		return m.runPrograms(s, b)
+	}
+	dev := s.dev.(device.Streamer)
+	if err := dev.AwaitPart(s.part); err != nil {
+		return err
+	}
+	if err := m.runPrograms(s, b); err != nil {
+		return err
+	}
+	return dev.ReleasePart(s.part)
+}
+
+// runPrograms computes the part of a step that a stage has, whose weights can be used.
+func (m *Model) runPrograms(s *stage, b *device.Batch) error {
 	switch {
 	case !hasPictures(b):
 		x, err := s.programOf(b, m.options.MaxRows)

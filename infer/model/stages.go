@@ -60,6 +60,57 @@ func cut(c Config, stages []Stage, experts Stage, apart []bool) (list []*stage, 
 	return list, nil
 }
 
+// addStreamed adds to each stage with experts one that computes them on the device of their layer; see Options.Stream.
+func (m *Model) addStreamed() error {
+	parts := map[device.Device]int{}
+	for i, s := range m.stages {
+		if !s.experts {
+			continue
+		}
+		of := m.stages[i-1]
+		if _, ok := of.dev.(device.Streamer); !ok {
+			return fmt.Errorf("the device %s cannot copy weights for each step", of.dev.Info().Name)
+		}
+		s.prompts = &stage{dev: of.dev, alloc: of.alloc, common: of.common, first: s.first, last: s.last, experts: true, streams: true, part: parts[of.dev], programs: map[int]device.Executable{}}
+		parts[of.dev]++
+	}
+	return nil
+}
+
+// loadStreamed loads the stages of addStreamed, whose weights stay in main memory.
+func (m *Model) loadStreamed(l *loader) error {
+	parts, largest := map[device.Device]int{}, map[device.Device]int64{}
+	var list []*stage
+	for _, s := range m.stages {
+		if s.prompts == nil {
+			continue
+		}
+		list = append(list, s.prompts)
+		bytes, err := l.sizeOf(s.prompts)
+		if err != nil {
+			return err
+		}
+		dev := s.prompts.dev
+		parts[dev]++
+		largest[dev] = max(largest[dev], bytes)
+	}
+	for dev, bytes := range largest {
+		if err := dev.(device.Streamer).ReserveStream(parts[dev], bytes); err != nil {
+			return &DeviceError{dev, err}
+		}
+	}
+	for _, s := range list {
+		err := l.load(s)
+		if err == nil {
+			err = m.compile(s, &l.done)
+		}
+		if err != nil {
+			return &DeviceError{s.dev, err}
+		}
+	}
+	return nil
+}
+
 // firstMixer returns the first layer whose attention or recurrence is in the stage.
 func (s *stage) firstMixer() int {
 	if s.experts {

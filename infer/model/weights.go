@@ -59,7 +59,12 @@ func (l *loader) load(s *stage) error {
 		w, ok := s.uploaded[t.source()]
 		if !ok {
 			var err error
-			if w, err = l.upload(s.dev, t); err != nil {
+			if s.streams && t.part == everyLayer {
+				w, err = l.stream(s, t)
+			} else {
+				w, err = l.upload(s.dev, t)
+			}
+			if err != nil {
 				return err
 			}
 			s.uploaded[t.source()] = w
@@ -93,12 +98,9 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 			return device.Tensor{}, err
 		}
 	}
-	data := t.Data
-	if t.data != nil {
-		var err error
-		if data, err = t.data(); err != nil {
-			return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
-		}
+	data, err := t.content()
+	if err != nil {
+		return device.Tensor{}, err
 	}
 	upload := dev.Upload
 	if reserves {
@@ -114,6 +116,47 @@ func (l *loader) upload(dev device.Device, t found) (device.Tensor, error) {
 	}
 	l.f.Release(t.Data) // most devices have made a copy; the others read it when a step or a copy needs it
 	return w, nil
+}
+
+// stream gives t to the device of s, which copies it for each step.
+func (l *loader) stream(s *stage, t found) (device.Tensor, error) {
+	data, err := t.content()
+	if err != nil {
+		return device.Tensor{}, err
+	}
+	w, err := s.dev.(device.Streamer).Stream(s.part, t.Type, t.rows, t.cols, data)
+	if err != nil {
+		return device.Tensor{}, fmt.Errorf("tensor %s: %w", t.Name, err)
+	}
+	return w, nil
+}
+
+// sizeOf returns how many bytes the layers of s take on its device.
+func (l *loader) sizeOf(s *stage) (total int64, err error) {
+	s.layers = make([]weights, s.last-s.first)
+	for _, t := range l.tensors {
+		if s.place(t.wanted) == nil || t.part != everyLayer {
+			continue
+		}
+		bytes, err := s.dev.WeightBytes(t.Type, t.rows, t.cols)
+		if err != nil {
+			return 0, fmt.Errorf("tensor %s: %w", t.Name, err)
+		}
+		total += bytes
+	}
+	return total, nil
+}
+
+// content returns the data of t.
+func (t found) content() ([]byte, error) {
+	if t.data == nil {
+		return t.Data, nil
+	}
+	data, err := t.data()
+	if err != nil {
+		return nil, fmt.Errorf("tensor %s: %w", t.Name, err)
+	}
+	return data, nil
 }
 
 // fetch reads t from the disk and reports progress.

@@ -62,6 +62,7 @@ type Limits struct {
 type Plan struct {
 	Stages  []Stage
 	Experts Stage // a device that has the experts of the first so many layers, in place of Stages; 0 layers: none
+	Stream  bool  // the devices of Stages compute them for prompts: see model.Options.Stream
 	Context int   // positions of one answer
 	States  int   // slots of recurrent state; 0: the model has none
 	State   int64 // bytes of all slots
@@ -155,9 +156,10 @@ type placer struct {
 	model   Model
 	devices []Device
 	limits  Limits
-	context int // the longest that is of use
-	states  int // slots of recurrent state
-	experts int // layers, the first ones, whose experts no device with a memory of its own has
+	context int  // the longest that is of use
+	states  int  // slots of recurrent state
+	experts int  // layers, the first ones, whose experts no device with a memory of its own has
+	streams bool // but copies for prompts
 }
 
 const (
@@ -167,6 +169,14 @@ const (
 
 	// statesPerAnswer is how many slots are of use for each answer that may run at once.
 	statesPerAnswer = 4
+)
+
+const (
+	// streamRegions is in how many parts of a device's memory layers are copied, one after another; see device.Streamer.
+	streamRegions = 2
+
+	// stagePrograms is how many programs are counted in device.Info.StageBytes. Layers that are copied have one each.
+	stagePrograms = 10
 )
 
 // stateSlots returns how many slots of recurrent state there are: as many as take a quarter of the
@@ -258,7 +268,12 @@ func (p *placer) need(d Device, from, to int) need {
 		n.groups[p.model.Group[from+i]] += bytes
 	}
 	n.fixed += p.stateBytes(from, to) - p.expertBytes(d, from, min(to, p.experts))
-	n.fixed += d.StageBytes * int64(max(0, p.cuts(d, from, min(to, p.experts))-device.FewStages))
+	cuts := p.cuts(d, from, min(to, p.experts))
+	if p.streams && cuts > 0 {
+		n.fixed += int64(min(cuts, streamRegions)) * slices.Max(d.Parts.Experts[from:min(to, p.experts)])
+		cuts += (cuts + stagePrograms - 1) / stagePrograms
+	}
+	n.fixed += d.StageBytes * int64(max(0, cuts-device.FewStages))
 	if from == 0 && to == p.layers() {
 		return n
 	}
@@ -396,8 +411,10 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 		plan.Reason = "no device has room for all of it: " + p.shares(stages)
 		return plan, true, nil
 	}
-	if plan, fits := p.divideExperts(host, least); fits {
-		return plan, true, nil
+	for _, p.streams = range []bool{true, false} {
+		if plan, fits := p.divideExperts(host, least); fits {
+			return plan, true, nil
+		}
 	}
 	stages, left := p.fill(n-1, least)
 	if left == p.layers() {
@@ -466,8 +483,8 @@ func sum(list []int64) (total int64) {
 // few of the first layers as possible. So no step reads the other weights and the KV cache from main memory.
 // fits is false if the rest of the model does not fit, or the model has no such experts.
 func (p *placer) divideExperts(host int, least int64) (plan Plan, fits bool) {
-	defer func() { p.experts = 0 }()
-	if p.devices[0].Parts.Experts == nil {
+	defer func() { p.experts, p.streams = 0, false }()
+	if p.devices[0].Parts.Experts == nil || p.streams && !p.canStream(host) {
 		return Plan{}, false
 	}
 	p.experts = sort.Search(p.layers(), func(layers int) bool {
@@ -478,13 +495,24 @@ func (p *placer) divideExperts(host int, least int64) (plan Plan, fits bool) {
 	stages, left := p.fill(host, least)
 	d := p.devices[host]
 	need := d.Scratch + spare(d) + p.expertBytes(d, 0, p.experts)
+	if p.streams { // the pages of the file, which are copied for each step, stay in memory too
+		need += p.expertBytes(p.devices[0], 0, p.experts)
+	}
 	if left > 0 || d.Memory > 0 && need > d.Memory {
 		return Plan{}, false
 	}
 	plan = p.plan(stages, least)
 	plan.Experts = Stage{host, p.experts}
 	plan.Reason = fmt.Sprintf("the experts of %d of %d layers are on %s, because %s no room for them", p.experts, p.layers(), d.Name, p.have(stages))
+	if plan.Stream = p.streams; p.streams {
+		plan.Reason += "; for prompts they are copied to the GPU step by step"
+	}
 	return plan, true
+}
+
+// canStream reports whether the devices before host can compute prompts with experts that are in main memory.
+func (p *placer) canStream(host int) bool {
+	return !slices.ContainsFunc(p.devices[:host], func(d Device) bool { return !d.Parts.Streams })
 }
 
 // have returns the devices of stages as the subject of a sentence, with its verb.

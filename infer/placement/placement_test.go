@@ -335,6 +335,33 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 			}
 		})
 	}
+	streams := func(d Device) Device {
+		d.Parts.Streams = true
+		return d
+	}
+	const experts, pages = 48 * mb, 2 // bytes of a layer; copies, and pages of the file
+	for _, c := range []struct {
+		name    string
+		devices []Device
+		layers  int
+		stream  bool
+	}{
+		{"a region for each of two layers costs the place of two more", []Device{streams(card("A", 800*mb)), host(64 * gb)}, 14, true},
+		{"main memory has just room for pages of the file", []Device{streams(card("A", 800*mb)), host(13 * pages * experts)}, 14, true},
+		{"main memory has no room for them", []Device{streams(card("A", 800*mb)), host(13*pages*experts - 1)}, 12, false},
+		{"the GPU has no room for the regions", []Device{streams(card("A", 600*mb)), host(64 * gb)}, 16, false},
+		{"one of two GPUs cannot copy weights", []Device{streams(card("A", 400*mb)), card("B", 400*mb), host(64 * gb)}, 12, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), c.devices, Limits{Answers: 16})
+			if err != nil || p.Experts.Layers != c.layers || p.Stream != c.stream || strings.Contains(p.Reason, "for prompts they are copied") != c.stream {
+				t.Errorf("the experts of %d layers, copied: %v, %q, %v; want %d, %v", p.Experts.Layers, p.Stream, p.Reason, err, c.layers, c.stream)
+			}
+			if use := p.Uses[0].Weights + p.Uses[0].Cache + p.Uses[0].Work; use > c.devices[0].Memory {
+				t.Errorf("%d MiB are planned on A, which has %d", use/mb, c.devices[0].Memory/mb)
+			}
+		})
+	}
 	if p, err := Place(ModelOf(llama1B, device.CacheOf(gguf.F16)), []Device{card("A", 800*mb), host(11*48*mb - 1)}, Limits{Answers: 16}); err == nil {
 		t.Errorf("%+v is planned where main memory has no room for the experts", p)
 	}

@@ -13,8 +13,8 @@ func (u Use) Total() int64 { return u.Weights + u.Cache + u.Work }
 
 // uses returns what the model takes of each device of a plan.
 func (p *placer) uses(plan Plan) (list []Use) {
-	defer func(before int) { p.experts = before }(p.experts)
-	p.experts = plan.Experts.Layers
+	defer func() { p.experts, p.streams = 0, false }()
+	p.experts, p.streams = plan.Experts.Layers, plan.Stream
 	at := 0
 	for _, s := range plan.Stages {
 		d, to := p.devices[s.Device], at+s.Layers
