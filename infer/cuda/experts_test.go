@@ -18,6 +18,7 @@ import (
 	"m40-llm/infer/engine"
 	"m40-llm/infer/fixtures"
 	"m40-llm/infer/gguf"
+	"m40-llm/infer/gguf/gguftest"
 )
 
 // Experts that do not fit on the GPU are computed by the CPU, layer by layer, with the rest of their layers on
@@ -103,11 +104,26 @@ func readFixture(t *testing.T, name string) (file []byte, g golden) {
 	return file, g
 }
 
-// Where the experts of a mixture are in main memory, prompts are computed on the GPU with copies of them, and answers on the CPU. A row has the
+// Where a part of a model is in main memory, the GPU computes most of it for prompts, with copies, and the CPU for answers. A row has the
 // same bits whoever shares its steps, however the prompt is cut, and whatever is cached: its logits follow from the request.
-func TestPromptsOfAMixtureOnTwoDevicesHaveTheSameBits(t *testing.T) {
+func TestPromptsOfAModelOnTwoDevicesHaveTheSameBits(t *testing.T) {
 	t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
-	file, golden := readFixture(t, "gpt_oss")
+	mixture, golden := readFixture(t, "gpt_oss")
+	prompt := slices.Concat(slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...))[:80]
+	t.Run("the experts of some layers", func(t *testing.T) { testPromptsOnTwoDevices(t, mixture, "the experts of 4 of 4 layers", prompt) })
+	dense := gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Layers: 4, Context: 128})
+	t.Run("whole layers", func(t *testing.T) { testPromptsOnTwoDevices(t, dense, "of 4 layers are on", modulo(prompt, 300)) })
+}
+
+// modulo returns the remainders of tokens, for a smaller vocabulary.
+func modulo(tokens []int32, n int32) (list []int32) {
+	for _, id := range tokens {
+		list = append(list, id%n)
+	}
+	return list
+}
+
+func testPromptsOnTwoDevices(t *testing.T, file []byte, notice string, prompt []int32) {
 	const answers = 3
 	open := func(rows int) *engine.Engine { // after the one before is closed: the emulated GPU has one memory
 		t.Helper()
@@ -154,12 +170,11 @@ func TestPromptsOfAMixtureOnTwoDevicesHaveTheSameBits(t *testing.T) {
 		}
 	}
 
-	prompt := slices.Concat(slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...), slices.Concat(golden.Sequences...))[:80]
 	e := open(16)
 	want := ask(e, prompt)
 	next := slices.Concat(prompt, want.ids, prompt[:5])
 	first := e.Status().Device
-	if !strings.Contains(first.Notice, "for prompts they are copied to the GPU") || !strings.HasSuffix(first.Path, ", prompts i16") {
+	if !strings.Contains(first.Notice, notice) || !strings.Contains(first.Notice, "are copied to the GPU step by step") || !strings.HasSuffix(first.Path, ", prompts i16") {
 		t.Fatalf("the notice is %q and the path %q, want a model that copies experts", first.Notice, first.Path)
 	}
 	again := ask(e, prompt)

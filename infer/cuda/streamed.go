@@ -11,13 +11,13 @@ import (
 	"m40-llm/infer/gguf"
 )
 
-// Streamed weights stay in main memory. A goroutine copies them part after part, around and around, into two regions of GPU memory: a part is
-// copied as soon as no step reads the one before the last, so that the bus and the GPU work at the same time, and the first parts are there when
-// the next step begins. The goroutine has a stream of its own, and starts with the first step that needs it, when all graphs are captured.
+// Streamed weights stay in main memory. A goroutine copies them part after part, around and around, into one or two regions of GPU memory: a part is
+// copied as soon as no step reads the one that was in its region, so that the bus and the processors work at the same time, and the first parts are
+// there when the next step begins. The goroutine has a stream of its own, and starts with the first step that needs it, when all graphs are captured.
 
 // streamed is the state of the streamed weights.
 type streamed struct {
-	regions [2]streamRegion
+	regions []streamRegion
 	parts   [][]tensor       // by part; only those that are copied
 	loader  *cudakern.Loader // of the device, which loads nothing else once the goroutine has started
 	next    int              // part that is awaited next
@@ -27,7 +27,7 @@ type streamed struct {
 	done  chan struct{} // closed: it has ended
 }
 
-// streamRegion is the memory of every second part.
+// streamRegion is the memory of the parts whose numbers leave the same rest.
 type streamRegion struct {
 	region
 	copied *cudakern.Event // behind the copies of a part
@@ -35,7 +35,7 @@ type streamRegion struct {
 }
 
 // ReserveStream implements device.Streamer.
-func (d *cuda) ReserveStream(parts int, bytes int64) (err error) {
+func (d *cuda) ReserveStream(parts, regions int, bytes int64) (err error) {
 	defer mark(&err)
 	if err := d.begin(); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (d *cuda) ReserveStream(parts int, bytes int64) (err error) {
 	if d.streamed != nil {
 		return errors.New("cuda: memory for streamed weights was reserved before")
 	}
-	s := &streamed{parts: make([][]tensor, parts)}
-	for i := range min(parts, len(s.regions)) {
+	s := &streamed{parts: make([][]tensor, parts), regions: make([]streamRegion, min(parts, regions))}
+	for i := range s.regions {
 		r := &s.regions[i]
 		if r.at, err = d.memory.alloc(bytes); err != nil {
 			return fmt.Errorf("cuda: a part of the streamed weights: %w", err)
@@ -92,7 +92,7 @@ func (d *cuda) Stream(part int, t gguf.Type, rows, cols int, data []byte) (_ dev
 
 // place returns where w is in the region of its part.
 func (s *streamed) place(part int, w tensor) (at cudakern.Ptr, err error) {
-	r := &s.regions[part%2]
+	r := s.region(part)
 	at = r.at
 	for _, other := range append(slices.Clip(s.parts[part]), w) {
 		bytes, _, err := weightsOf(other.Tensor).Bytes()
@@ -125,7 +125,7 @@ func (d *cuda) AwaitPart(part int) (err error) {
 	}
 	if err = <-s.ready; err == nil {
 		s.next = (part + 1) % len(s.parts)
-		err = d.stream.Wait(s.regions[part%2].copied)
+		err = d.stream.Wait(s.region(part).copied)
 	}
 	if err != nil {
 		return fmt.Errorf("cuda: streamed weights: %w", err)
@@ -138,7 +138,7 @@ func (d *cuda) ReleasePart(part int) error {
 	if d.streamed == nil || part < 0 || part >= len(d.streamed.parts) {
 		return fmt.Errorf("cuda: no part %d of the streamed weights is used", part)
 	}
-	d.streamed.regions[part%2].free <- struct{}{}
+	d.streamed.region(part).free <- struct{}{}
 	return nil
 }
 
@@ -146,7 +146,7 @@ func (d *cuda) ReleasePart(part int) error {
 func (s *streamed) run() {
 	defer close(s.done)
 	for part := 0; ; part = (part + 1) % len(s.parts) {
-		r := &s.regions[part%2]
+		r := s.region(part)
 		select {
 		case <-r.free:
 		case <-s.stop:
@@ -168,6 +168,8 @@ func (s *streamed) run() {
 		}
 	}
 }
+
+func (s *streamed) region(part int) *streamRegion { return &s.regions[part%len(s.regions)] }
 
 // copy enqueues the copies of a part. A file that can no longer be read is an error.
 func (s *streamed) copy(part int) (err error) {

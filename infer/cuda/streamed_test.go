@@ -83,6 +83,91 @@ func TestStreamedExpertsHaveTheBitsOfAModelOnTheGPU(t *testing.T) {
 	}
 }
 
+// Where whole layers are in main memory, prompts have their feed-forward layers on the GPU: with the bits of a model that is on the GPU as a whole if the
+// other device has those of the GPU, too, and the same ones in all steps if it has others.
+func TestStreamedFeedForwardLayersHaveTheirBitsInAllSteps(t *testing.T) {
+	names := []string{"llama"}
+	if fixtures.Check() {
+		names = append(names, "gemma2", "qwen2", "granitehybrid", "mixtral")
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			file, golden := readFixture(t, name)
+			f, err := gguf.Parse(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := model.ReadConfig(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			load := func(t *testing.T, host device.Device, layers int) *model.Model {
+				stages := []model.Stage{{Device: openDevice(t), Layers: len(c.Layers) - layers}}
+				if host != nil {
+					stages = slices.Insert(stages, 0, model.Stage{Device: host, Layers: layers})
+				}
+				m, err := model.LoadStages(t.Context(), f, stages, model.Options{CacheType: device.CacheOf(gguf.F32), Blocks: 8, MaxRows: 32, States: 2, Stream: host != nil})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}
+			tokens := slices.Concat(golden.Sequences...)[:21]
+			whole := newFeeder(t, load(t, nil, 0)).rows(0, tokens, len(tokens))
+			for layers := 1; layers < len(c.Layers); layers++ {
+				for _, host := range []string{"GPU", "CPU"} {
+					t.Run(fmt.Sprintf("%d of %d layers on another %s", layers, len(c.Layers), host), func(t *testing.T) {
+						var dev device.Device
+						if host == "GPU" {
+							dev = notStreaming{openDevice(t)}
+						} else {
+							if dev, err = cpu.Open(2); err != nil {
+								t.Fatal(err)
+							}
+							t.Cleanup(func() { dev.Close() })
+						}
+						m, want := load(t, dev, layers), whole
+						if host == "CPU" {
+							want = newFeeder(t, m).rows(0, tokens, len(tokens))
+						}
+						for _, rows := range []int{len(tokens), 1, 13} {
+							b := newFeeder(t, m)
+							for i, row := range b.rows(0, tokens, rows) {
+								if !slices.EqualFunc(row, want[i], sameBits) {
+									t.Fatalf("steps of %d rows: row %d has other bits", rows, i)
+								}
+							}
+							b.answer(0, tokens[0], len(tokens))
+						}
+						for s, rows := range newFeeder(t, m).together([][]int32{tokens[:15], tokens[:9]}) {
+							for i, row := range rows {
+								if !slices.EqualFunc(row, want[i], sameBits) {
+									t.Fatalf("two sequences in a step: row %d of sequence %d has other bits", i, s)
+								}
+							}
+						}
+						if difference := largestDifference(want[20], whole[20]); !(difference < 1e-3) {
+							t.Errorf("the last logits differ by %g from those of a model on the GPU", difference)
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// notStreaming is a device without what it can do beyond device.Device.
+type notStreaming struct{ device.Device }
+
+func largestDifference(a, b []float32) (most float64) {
+	for i := range a {
+		if d := math.Abs(float64(a[i]) - float64(b[i])); !(d <= most) {
+			most = d
+		}
+	}
+	return most
+}
+
 // A model file that is cut short is an error of the step that copies weights of it.
 func TestStreamedWeightsOfAFileThatIsCutShort(t *testing.T) {
 	file, _ := readFixture(t, "gpt_oss")

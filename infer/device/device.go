@@ -329,12 +329,12 @@ type Reserver interface {
 }
 
 // Streamer is implemented by devices that can compute with weights that stay in main memory, which they copy whenever a step needs them.
-// Such weights are those of the parts 0, 1, 2 … of a model. Even parts share one region of the device's memory and odd parts another, so that a
-// part is copied while the one before it computes.
+// Such weights are those of the parts 0, 1, 2 … of a model, which take turns at the regions of the device's memory that are reserved for them: with
+// two, a part is copied while the one before it computes.
 type Streamer interface {
-	// ReserveStream allocates the regions for so many parts, of bytes bytes each: as many as the weights of the largest part take. It must
-	// be called before Stream, once.
-	ReserveStream(parts int, bytes int64) error
+	// ReserveStream allocates regions, at most as many as there are parts, of bytes bytes each: as many as the weights of the largest part take.
+	// It must be called before Stream, once.
+	ReserveStream(parts, regions int, bytes int64) error
 
 	// Stream is Upload for a weight of a part, but copies only norms and biases. Weights of types that are converted are refused.
 	Stream(part int, t gguf.Type, rows, cols int, data []byte) (Tensor, error)

@@ -485,42 +485,60 @@ func (l *loop) placementLimits(m *openModel, rows int) placement.Limits {
 	return placement.Limits{Context: s.Context, Answers: s.Answers, Rows: rows, Among: l.options.Among}
 }
 
-// streamedRows is how many rows of a prompt a step should have for which experts are copied to the GPU: that takes as long for one row.
-const streamedRows = 1024
+// streamedRows is how many rows of a prompt a step should have for which weights are copied, at least: that takes as long for one row.
+const streamedRows = 512
 
 // placeLargerSteps plans m for steps of as many rows as the devices of p compute fastest, unless the option says how many or too
 // little memory would be left for the KV cache.
 func (l *loop) placeLargerSteps(m *openModel, p *placed) error {
-	rows := math.MaxInt
+	least := math.MaxInt
 	for _, stage := range p.plan.Stages {
-		rows = min(rows, p.devices[stage.Device].Info().StepRows)
+		least = min(least, p.devices[stage.Device].Info().StepRows)
 	}
-	if experts := p.plan.Experts; p.plan.Stream {
-		rows = streamedRows
-	} else if experts.Layers > 0 {
-		rows = min(rows, p.devices[experts.Device].Info().StepRows)
+	experts := p.plan.Experts
+	if experts.Layers > 0 {
+		least = min(least, p.devices[experts.Device].Info().StepRows)
 	}
+	most := least
+	if p.plan.Stream {
+		fast := p.devices[0].Info().StepRows
+		if experts.Layers > 0 {
+			fast *= 4 // copying the experts of all layers takes as long as computing as many rows
+		}
+		least = streamedRows
+		most = max(least, fast)
+	}
+	for rows := most; rows > 0 && rows >= least; rows /= 2 {
+		if fits, err := l.placeSteps(m, p, rows); fits || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placeSteps plans m for steps of so many rows. fits is false if they are no more than before, or leave too little memory.
+func (l *loop) placeSteps(m *openModel, p *placed, rows int) (fits bool, err error) {
 	before := l.sched.limits
 	if l.options.ChunkRows > 0 || m.config.Embeds() || rows <= before.Rows {
-		return nil
+		return false, nil
 	}
 	l.sched.limits = limits(placement.StepLimitsOf(l.options.Parallel, rows))
 	var sizes []placement.Device
 	for i, dev := range p.devices {
 		size, err := l.sizeBeside(p, m, dev, i)
 		if err != nil {
-			return err
+			return false, err
 		}
 		sizes = append(sizes, size)
 	}
 	cache := l.cacheOf(m)
 	plan, reason := placement.Place(placement.ModelOf(m.config, cache), sizes, l.placementLimits(m, rows))
-	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Experts != p.plan.Experts && !plan.Stream || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
+	if reason != nil || len(plan.Stages) != len(p.plan.Stages) || plan.Stream != p.plan.Stream || plan.Experts != p.plan.Experts && !plan.Stream || plan.Context < p.plan.Context || plan.Blocks < p.plan.Blocks*31/32 {
 		l.sched.limits = before
-		return nil
+		return false, nil
 	}
 	p.plan = plan
-	return nil
+	return true, nil
 }
 
 // fitsAtAll reports whether a model fits on devices with a context of any length.

@@ -108,7 +108,8 @@ type Parts struct {
 	Output    int64 // output layer and its norm, if the embedding table is on another device
 	Layers    []int64
 	Experts   []int64 // of Layers, the feed-forward layer with its experts, where that can be on another device; nil: nowhere
-	Streams   bool    // the device can compute them with weights that stay in main memory: see Options.Stream
+	Parted    []int64 // of Layers, the feed-forward layer, where that can be on another device for prompts
+	Streams   bool    // the device can compute all of these with weights that stay in main memory: see Options.Stream
 
 	all int64 // all on one device, where tied embedding and output weights are stored once
 }
@@ -121,11 +122,12 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 	if err != nil {
 		return p, err
 	}
-	counted, apart := map[source]bool{}, c.expertLayers(tensors)
+	counted, apart, parted := map[source]bool{}, c.expertLayers(tensors), c.partedLayers(tensors)
 	if slices.Contains(apart, true) {
 		p.Experts = make([]int64, len(c.Layers))
-		_, p.Streams = dev.(device.Streamer)
 	}
+	p.Parted = make([]int64, len(c.Layers))
+	_, p.Streams = dev.(device.Streamer)
 	converter, converts := dev.(device.Converter)
 	for _, t := range tensors {
 		if t.part == onHost {
@@ -140,6 +142,9 @@ func PartBytes(f *gguf.File, c Config, dev Layout) (Parts, error) {
 			p.Layers[t.layer] += bytes
 			if apart[t.layer] && t.slot.feedsForward() {
 				p.Experts[t.layer] += bytes
+			}
+			if parted[t.layer] && t.slot.feedsForward() {
+				p.Parted[t.layer] += bytes
 				p.Streams = p.Streams && !(converts && converter.Converts(t.Type) != t.Type)
 			}
 		case firstStage:

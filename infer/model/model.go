@@ -29,9 +29,9 @@ type Options struct {
 	// in; see Parts.Experts. 0 layers: the stages have all of them.
 	Experts Stage
 
-	// Stream makes steps whose rows are those of prompts (Batch.Prompt) compute the layers of Experts on the devices of their stages, which
-	// copy the weights from main memory for each step: a processor that reads them fast enough for one row multiplies them by many rows too slowly.
-	// All of these devices must be Streamers.
+	// Stream makes steps whose rows are those of prompts (Batch.Prompt) compute the layers of Experts on the devices of their stages, and the
+	// feed-forward layers of a stage on a device that is no Streamer on the device of the next stage. These must be Streamers: they copy the weights from
+	// main memory for each step. A processor that reads weights fast enough for one row multiplies them by many rows too slowly.
 	Stream bool
 
 	// PackLater lets devices that can (device.Packer) keep views of weights until Model.Pack copies them. So the first steps
@@ -97,8 +97,9 @@ type stage struct {
 	apart       bool // not the feed-forward layer of last-1, whose experts are elsewhere
 	embeds      bool
 	outputs     bool
-	prompts     *stage // of experts: the same layer, for steps of prompts; nil: there is none
-	streams     bool   // its weights are copied for each step, as part part of its device
+	prompts     []*stage // that compute its part of steps of prompts; nil: it does
+	whole       *stage   // of one layer for steps of prompts: the stage that it is a part of
+	streams     bool     // its weights are copied for each step, as part part of its device
 	part        int
 	weights     weights
 	layers      []weights
@@ -186,7 +187,7 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 		return nil, err
 	}
 	if o.Stream {
-		if err := m.addStreamed(); err != nil {
+		if err := m.addStreamed(c.partedLayers(l.tensors)); err != nil {
 			return nil, err
 		}
 	}
@@ -205,6 +206,9 @@ func LoadStages(ctx context.Context, f *gguf.File, stages []Stage, o Options) (*
 				return nil, err
 			}
 		}
+	}
+	if err := m.compileParted(&l.done); err != nil {
+		return nil, err
 	}
 	if o.Head.Blocks > 0 {
 		if err := m.loadHead(l, o.Head); err != nil {
@@ -396,19 +400,18 @@ func (m *Model) Config() Config { return m.config }
 func (m *Model) compute(b *device.Batch) error {
 	m.out = 0
 	var before *stage
-	for _, s := range m.stages {
-		if b.Prompt && s.prompts != nil {
-			s = s.prompts
-		}
-		if before != nil && before.common != s.common {
-			if err := m.handOver(before, s, len(b.Tokens)); err != nil {
+	for _, part := range m.stages {
+		for _, s := range part.forBatch(b) {
+			if before != nil && before.common != s.common {
+				if err := m.handOver(before, s, len(b.Tokens)); err != nil {
+					return err
+				}
+			}
+			if err := m.runStage(s, b); err != nil {
 				return err
 			}
+			before = s
 		}
-		if err := m.runStage(s, b); err != nil {
-			return err
-		}
-		before = s
 	}
 	m.out = len(b.Out)
 	return nil
@@ -541,7 +544,7 @@ func buckets(most int) (list []int) {
 // takes longer than computing with them.
 func (m *Model) buckets(s *stage) []int {
 	all := buckets(m.options.MaxRows)
-	if s.streams {
+	if s.streams || s.whole != nil {
 		return all[len(all)-1:]
 	}
 	return all

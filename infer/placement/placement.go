@@ -62,7 +62,7 @@ type Limits struct {
 type Plan struct {
 	Stages  []Stage
 	Experts Stage // a device that has the experts of the first so many layers, in place of Stages; 0 layers: none
-	Stream  bool  // the devices of Stages compute them for prompts: see model.Options.Stream
+	Stream  bool  // the devices of Stages compute more for prompts: see model.Options.Stream
 	Context int   // positions of one answer
 	States  int   // slots of recurrent state; 0: the model has none
 	State   int64 // bytes of all slots
@@ -172,9 +172,6 @@ const (
 )
 
 const (
-	// streamRegions is in how many parts of a device's memory layers are copied, one after another; see device.Streamer.
-	streamRegions = 2
-
 	// stagePrograms is how many programs are counted in device.Info.StageBytes. Layers that are copied have one each.
 	stagePrograms = 10
 )
@@ -269,9 +266,13 @@ func (p *placer) need(d Device, from, to int) need {
 	}
 	n.fixed += p.stateBytes(from, to) - p.expertBytes(d, from, min(to, p.experts))
 	cuts := p.cuts(d, from, min(to, p.experts))
-	if p.streams && cuts > 0 {
-		n.fixed += int64(min(cuts, streamRegions)) * slices.Max(d.Parts.Experts[from:min(to, p.experts)])
+	switch {
+	case p.streams && cuts > 0:
+		n.fixed += int64(min(cuts, model.StreamRegions)) * slices.Max(d.Parts.Experts[from:min(to, p.experts)])
 		cuts += (cuts + stagePrograms - 1) / stagePrograms
+	case p.streams && d.Dedicated && from > 0: // layers before these, which are in main memory
+		n.fixed += slices.Max(d.Parts.Parted[:from])
+		cuts += (from + stagePrograms - 1) / stagePrograms
 	}
 	n.fixed += d.StageBytes * int64(max(0, cuts-device.FewStages))
 	if from == 0 && to == p.layers() {
@@ -416,6 +417,9 @@ func (p *placer) divide(n int) (plan Plan, fits bool, err error) {
 			return plan, true, nil
 		}
 	}
+	if plan, fits := p.divideLayers(host, least); fits {
+		return plan, true, nil
+	}
 	stages, left := p.fill(n-1, least)
 	if left == p.layers() {
 		return Plan{}, false, nil
@@ -507,6 +511,28 @@ func (p *placer) divideExperts(host int, least int64) (plan Plan, fits bool) {
 	if plan.Stream = p.streams; p.streams {
 		plan.Reason += "; for prompts they are copied to the GPU step by step"
 	}
+	return plan, true
+}
+
+// divideLayers plans the model for one device and host, which is main memory and gets the first layers, of which the device computes the
+// feed-forward layers for prompts. fits is false if it cannot do that, or there is too little memory for it.
+func (p *placer) divideLayers(host int, least int64) (plan Plan, fits bool) {
+	defer func() { p.streams = false }()
+	if p.streams = true; host != 1 || !p.canStream(host) {
+		return Plan{}, false
+	}
+	stages, left := p.fill(host, least)
+	if left == p.layers() || left == 0 || sum(p.devices[0].Parts.Parted[:left]) == 0 {
+		return Plan{}, false
+	}
+	d := p.devices[host]
+	total := p.with(p.need(d, 0, left), least) + spare(d) + sum(p.devices[0].Parts.Parted[:left]) // with the pages of the file that are copied for each step
+	if d.Memory > 0 && total > d.Memory {
+		return Plan{}, false
+	}
+	plan = p.plan(slices.Insert(slices.Clone(stages), 0, Stage{host, left}), least)
+	plan.Stream = true
+	plan.Reason = fmt.Sprintf("%s, which has no room for more; the others are on %s; for prompts their feed-forward layers are copied to the GPU step by step", p.shares(stages), d.Name)
 	return plan, true
 }
 

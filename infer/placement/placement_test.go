@@ -336,7 +336,7 @@ func TestExpertsThatDoNotFitStayInMainMemory(t *testing.T) {
 		})
 	}
 	streams := func(d Device) Device {
-		d.Parts.Streams = true
+		d.Parts.Streams, d.Parts.Parted = true, d.Parts.Experts
 		return d
 	}
 	const experts, pages = 48 * mb, 2 // bytes of a layer; copies, and pages of the file
