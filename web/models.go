@@ -112,6 +112,10 @@ func (p Picker) continues(e Engine) bool {
 	return slices.ContainsFunc(p.Rows, func(row ModelRow) bool { return row.Name == name && row.Continues })
 }
 
+// ownFirst reports whether the list of models comes before what finds others: there are more than the built-in one, and none is
+// looked up.
+func (m Models) ownFirst() bool { return len(m.Rows) > 1 && m.Find.Query == "" }
+
 // caption names the list of models.
 func (m Models) caption() string {
 	if slices.ContainsFunc(m.Rows, func(row ModelRow) bool { return row.Where != "" }) {
