@@ -211,6 +211,7 @@ func TestTheSettingsOfAnAnswerComeBackIntoThePanel(t *testing.T) {
 		if got := b.value("document.querySelector('[data-pin]').ariaLabel"); got != "Pin 8842, the seed of the answer in view" {
 			t.Errorf("the lock is called %q", got)
 		}
+		b.settled()
 		b.script(lower + "column.scrollTop = 1e6") // and while it is
 		b.until("document.querySelector('#n-seed').value === '" + seed + "'")
 		b.script(`document.querySelector('#scroll').scrollTop = 0`)
