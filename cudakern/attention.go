@@ -28,6 +28,8 @@ type Attention struct {
 	headsRows     int // up to this many rows, it computes attention
 	headsPerBlock int // query heads that share a block
 	headsShared   int // shared memory of a block in bytes
+
+	matrix *matrixAttention // instead of all others, or nil
 }
 
 const (
@@ -71,13 +73,19 @@ func CheckAttention(heads, kvHeads, dim, latent int) error {
 // kvHeads key and value heads of dim elements. If latent is not 0, the cache is latent and has values
 // of so many elements: the first of its keys. Up to 32, values may be
 // any number; up to 64 it must be even; up to 128 a multiple of 4; up to 256 of 8; up to 512 of 16.
-// More than 32 of a latent cache must be a multiple of 4, more than 128 of 16.
-func NewAttention(c *Context, t CacheType, heads, kvHeads, dim, latent int) (*Attention, error) {
+// More than 32 of a latent cache must be a multiple of 4, more than 128 of 16. capped: scores have a soft cap.
+func NewAttention(c *Context, t CacheType, heads, kvHeads, dim, latent int, capped bool) (*Attention, error) {
 	if err := CheckAttention(heads, kvHeads, dim, latent); err != nil {
 		return nil, err
 	}
 	values, width := cmp.Or(latent, dim), valueWidth(dim, latent)
 	a := &Attention{cache: t, heads: heads, kvHeads: kvHeads, dim: dim, latent: latent, values: values, width: width, stride: 32 * width, queries: 1, sms: c.Properties().SMs}
+	a.overlaps = c.properties.overlaps()
+	if hasMatrixAttention(c, t, dim, latent, capped) {
+		var err error
+		a.matrix, err = newMatrixAttention(c, heads/kvHeads, dim)
+		return a, err
+	}
 	a.perRow = min(heads/kvHeads, 8, a.prefillQueries())
 	for a.queries < a.perRow {
 		a.queries *= 2
@@ -102,7 +110,6 @@ func NewAttention(c *Context, t CacheType, heads, kvHeads, dim, latent int) (*At
 	if a.attend, err = c.kernel(module, fmt.Sprintf("%s_n%d", module, a.queries)); err != nil {
 		return nil, err
 	}
-	a.overlaps = c.properties.overlaps()
 	if err = a.loadHeads(c, t); err != nil {
 		return nil, err
 	}
@@ -177,6 +184,12 @@ func CanWriteImage(heads, dim, capacity int) bool {
 // is not nil, q is not rotated yet, and the cache does not have the row's key and value: it attends to none behind its own. If image is
 // not "", dst becomes an image of this kind instead.
 func (a *Attention) Enqueue(to Queue, dst, q Ptr, cache Cache, layer int, scale, limit float32, before, after int, sinks Ptr, step Step, capacity int, workspace, arrivals Ptr, rotation *Rotation, image string) error {
+	if a.matrix != nil {
+		if limit > 0 {
+			return fmt.Errorf("attention without a soft cap cannot limit scores to %g", limit)
+		}
+		return a.launch(to, a.matrix.launch(capacity, a.overlaps), dst, q, cache, layer, scale, limit, before, after, sinks, step, capacity, workspace, arrivals, rotation, image)
+	}
 	k := attentionLaunch{kernel: *a.attend, heads: a.perRow, rows: 1, threads: attentionThreads, together: 8}
 	each, queries := 4*32*a.width, a.queries            // each: bytes of a result
 	results := queries*each + max(a.keys, queries*each) // of the units so far, and of one, or its keys

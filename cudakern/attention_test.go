@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"m40-llm/cudakern"
+	"m40-llm/infer/fixtures"
 )
 
 // attentionCase is a shape of attention, and how large queries and keys are.
@@ -103,7 +104,7 @@ const attentionLayer, attentionLayers = 1, 2
 func newAttentionRig(t *testing.T, rng *rand.Rand, c attentionCase) *attentionRig {
 	r := &attentionRig{testDevice: device(t), c: c, stride: (c.longest + 31) / 32}
 	var err error
-	r.k, err = cudakern.NewAttention(r.Context, c.cache, c.heads, c.kvHeads, c.dim, 0)
+	r.k, err = cudakern.NewAttention(r.Context, c.cache, c.heads, c.kvHeads, c.dim, 0, c.limit > 0)
 	r.try(err)
 	store, err := cudakern.NewStoreKV(r.Context, c.cache)
 	r.try(err)
@@ -220,60 +221,80 @@ func (r *attentionRig) want(q []float32, pos, seq int) []float32 {
 
 func TestAttentionIsASoftmaxOverThePositionsThatARowAttendsTo(t *testing.T) {
 	for _, c := range attentionCases {
-		t.Run(c.String(), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(9, uint64(c.heads*c.dim+c.window)))
-			r := newAttentionRig(t, rng, c)
+		t.Run(c.String(), func(t *testing.T) { testAttention(t, c) })
+	}
+}
 
-			// Rows at consecutive positions, as in prefill, and single rows, as in decode.
-			var pos, seq []int32
-			for len(pos) < c.rows {
-				s := rng.IntN(c.sequences)
-				length := r.length(s)
-				run := min(1+rng.IntN(12), c.rows-len(pos))
-				from := rng.IntN(length - run + 1)
-				if len(pos) == 0 {
-					from = length - run
-				}
-				for i := range run {
-					pos, seq = append(pos, int32(from+i)), append(seq, int32(s))
-				}
+// TestAttentionByMatrixUnits is the same with attention_mma.cu: groups of several sizes, windows, positions behind a row's own, and more units than blocks.
+func TestAttentionByMatrixUnits(t *testing.T) {
+	t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+	cases := []attentionCase{
+		{f16Cache, 3, 1, 128, 150, 1, 2e-6, 2, 420, 13, 0, 40},
+		{f16Cache, 4, 2, 128, 0, 1, 2e-6, 2, 300, 13, 0, 0},
+		{f16Cache, 20, 2, 128, 0, 1, 2e-6, 1, 140, 13, 0, 0}, // two blocks of 5 heads
+		{f16Cache, 1, 1, 128, 0, 1, 2e-6, 3, 260, 33, 0, 0},
+		{f16Cache, 14, 2, 128, 33, 1, 2e-6, 2, 290, 9, 0, 0},
+		{f16Cache, 8, 1, 128, 0, 30, 3e-5, 1, 300, 9, 0, 0}, // scores in the hundreds
+		{f16Cache, 2, 1, 128, 0, 1, 2e-6, 1, 7000, 3, 0, 0},
+	}
+	for _, c := range cases[:fixtures.At(1, len(cases)-1, len(cases))] {
+		t.Run(c.String(), func(t *testing.T) { testAttention(t, c) })
+	}
+}
+
+// testAttention compares rows alone with their formula, and in company with each alone.
+func testAttention(t *testing.T, c attentionCase) {
+	rng := rand.New(rand.NewPCG(9, uint64(c.heads*c.dim+c.window)))
+	r := newAttentionRig(t, rng, c)
+
+	// Rows at consecutive positions, as in prefill, and single rows, as in decode.
+	var pos, seq []int32
+	for len(pos) < c.rows {
+		s := rng.IntN(c.sequences)
+		length := r.length(s)
+		run := min(1+rng.IntN(12), c.rows-len(pos))
+		from := rng.IntN(length - run + 1)
+		if len(pos) == 0 {
+			from = length - run
+		}
+		for i := range run {
+			pos, seq = append(pos, int32(from+i)), append(seq, int32(s))
+		}
+	}
+	width := c.heads * c.dim
+	q := normal(rng, c.rows*width, c.inputScale)
+	var alone []float32
+	for row := range c.rows {
+		own := q[row*width : (row+1)*width]
+		got := r.run(own, pos[row:row+1], seq[row:row+1], 1)
+		for i, w := range r.want(own, int(pos[row]), int(seq[row])) {
+			if difference := math.Abs(float64(got[i]) - float64(w)); !(difference <= 3*c.tolerance) {
+				t.Fatalf("position %d of sequence %d, head %d, element %d: got %g, want %g, off by %.2g",
+					pos[row], seq[row], i/c.dim, i%c.dim, got[i], w, difference)
 			}
-			width := c.heads * c.dim
-			q := normal(rng, c.rows*width, c.inputScale)
-			var alone []float32
-			for row := range c.rows {
-				own := q[row*width : (row+1)*width]
-				got := r.run(own, pos[row:row+1], seq[row:row+1], 1)
-				for i, w := range r.want(own, int(pos[row]), int(seq[row])) {
-					if difference := math.Abs(float64(got[i]) - float64(w)); !(difference <= 3*c.tolerance) {
-						t.Fatalf("position %d of sequence %d, head %d, element %d: got %g, want %g, off by %.2g",
-							pos[row], seq[row], i/c.dim, i%c.dim, got[i], w, difference)
-					}
-				}
-				alone = append(alone, got...)
+		}
+		alone = append(alone, got...)
+	}
+	for _, rows := range []int{2, 3, 8, 13, 33} {
+		if rows > c.rows {
+			break
+		}
+		for _, capacity := range append(buckets(rows), 128) { // at which consecutive rows share blocks
+			if got := r.run(q[:rows*width], pos[:rows], seq[:rows], capacity); !sameBits(got, alone[:rows*width]) {
+				t.Fatalf("%d rows in a bucket of %d give other bits than each alone", rows, capacity)
 			}
-			for _, rows := range []int{2, 3, 8, 13, 33} {
-				if rows > c.rows {
-					break
-				}
-				for _, capacity := range append(buckets(rows), 128) { // at which consecutive rows share blocks
-					if got := r.run(q[:rows*width], pos[:rows], seq[:rows], capacity); !sameBits(got, alone[:rows*width]) {
-						t.Fatalf("%d rows in a bucket of %d give other bits than each alone", rows, capacity)
-					}
-				}
-			}
-		})
+		}
 	}
 }
 
 func TestAttentionRefusesHeadsWithoutAKernel(t *testing.T) {
 	e := device(t)
 	for _, c := range []struct{ heads, kvHeads, dim int }{{1, 1, 0}, {1, 1, 33}, {1, 1, 66}, {1, 1, 130}, {1, 1, 264}, {3, 2, 64}, {0, 1, 64}, {1, 0, 64}} {
-		if _, err := cudakern.NewAttention(e.Context, f16Cache, c.heads, c.kvHeads, c.dim, 0); err == nil {
+		if _, err := cudakern.NewAttention(e.Context, f16Cache, c.heads, c.kvHeads, c.dim, 0, false); err == nil {
 			t.Errorf("%d heads over %d of %d elements were not refused", c.heads, c.kvHeads, c.dim)
 		}
 	}
-	a, err := cudakern.NewAttention(e.Context, f16Cache, 4, 2, 64, 0)
+	a, err := cudakern.NewAttention(e.Context, f16Cache, 4, 2, 64, 0, false)
 	e.try(err)
 	x := e.uploadFloats(make([]float32, 4*64))
 	cache := cudakern.Cache{Data: x, Type: f16Cache, Layers: 1, KVHeads: 2, HeadDim: 32}
@@ -295,6 +316,7 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 		neox                bool
 		image               string
 		windowed            bool
+		matrix              bool // matrix units compute it
 	}{
 		{heads: 8, kvHeads: 2, dim: 128, dims: 128, image: "i16"},
 		{heads: 14, kvHeads: 2, dim: 64, dims: 32, neox: true, windowed: true}, // 4 and 3 heads of a group
@@ -304,8 +326,13 @@ func TestAttentionStoresKeysAndWritesImages(t *testing.T) {
 		{heads: 6, kvHeads: 3, dim: 40, dims: 24, neox: true, windowed: true},
 		{heads: 16, kvHeads: 4, dim: 64, dims: 64, image: "f32", windowed: true},
 		{heads: 3, kvHeads: 3, dim: 16, dims: 16, neox: true},
+		{heads: 8, kvHeads: 2, dim: 128, dims: 96, neox: true, image: "i16", matrix: true},
+		{heads: 2, kvHeads: 2, dim: 128, dims: 128, windowed: true, matrix: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			if c.matrix {
+				t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+			}
 			rng := rand.New(rand.NewPCG(3, uint64(c.heads*c.dim)))
 			shape := attentionCase{f16Cache, c.heads, c.kvHeads, c.dim, 0, 1, 0, 1, 420, 1, 0, 0}
 			if c.windowed {

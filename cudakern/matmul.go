@@ -101,6 +101,9 @@ const ProductPath = "i16"
 // HalfPath is that of models with weights of which RoundsToHalves is true. The bits of their products also depend on the generation of the GPU.
 const HalfPath = "i16, half"
 
+// AttentionPath follows the path of models with an attention of which MatrixUnits is true.
+const AttentionPath = ", matrix attention"
+
 // RoundsToHalves reports whether products round activations to halves or bfloats, for matrix units.
 func (k *MatMul) RoundsToHalves() bool {
 	return halfTypes[k.weights].image != "" && k.groups[0].image != k.group(minImageRows).image

@@ -87,7 +87,7 @@ func BenchmarkAttention(b *testing.B) {
 				cache := cudakern.Cache{Type: typ, Layers: layers, KVHeads: benchKVHeads, HeadDim: benchHeadDim}
 				cache.Data = e.zeros(perLayer * int64(layers))
 
-				k, err := cudakern.NewAttention(e.Context, typ, benchHeads, benchKVHeads, benchHeadDim, 0)
+				k, err := cudakern.NewAttention(e.Context, typ, benchHeads, benchKVHeads, benchHeadDim, 0, false)
 				e.try(err)
 				var tables, pos, seq []int32
 				for i := range c.sequences * c.context / 32 {

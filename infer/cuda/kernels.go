@@ -39,7 +39,8 @@ type kernels struct {
 type attentionKey struct {
 	cache          cudakern.CacheType
 	heads, kvHeads int
-	dim, latent    int // of a key; of a value if the cache is latent, else 0
+	dim, latent    int  // of a key; of a value if the cache is latent, else 0
+	capped         bool // scores have a soft cap
 }
 
 func newKernels(c *cudakern.Context) kernels {
@@ -116,7 +117,7 @@ func (k *kernels) needs(op device.Op) []need {
 		if t := cacheType(l); op.Attention.MaxBias > 0 {
 			return []need{{fmt.Sprint("ALiBi ", t), func() error { return errorOf(k.alibi(t)) }}}
 		}
-		key := attentionKey{cacheType(l), op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent}
+		key := attentionKey{cacheType(l), op.Attention.Heads, l.KVHeads, l.HeadDim, l.Latent, op.Attention.Cap > 0}
 		return []need{{fmt.Sprint("attention ", key), func() error { return errorOf(k.attention(key)) }}}
 	case device.OpCandidates:
 		return []need{{"candidates", func() (err error) { k.reduce, err = cudakern.NewCandidates(k.context); return err }}}
@@ -141,12 +142,17 @@ func (k *kernels) mixture(t gguf.Type) error {
 	return product.LoadMixtures(k.context)
 }
 
-// path returns the number path of the products that are loaded.
+// path returns the number path of what is loaded.
 func (k *kernels) path() string {
 	path := cudakern.ProductPath
 	for _, product := range k.products {
 		if product.RoundsToHalves() {
 			path = cudakern.HalfPath
+		}
+	}
+	for _, attention := range k.attentions {
+		if attention.MatrixUnits() {
+			return path + cudakern.AttentionPath
 		}
 	}
 	return path
@@ -211,7 +217,7 @@ func (k *kernels) alibi(t cudakern.CacheType) (*cudakern.ALiBi, error) {
 
 func (k *kernels) attention(key attentionKey) (*cudakern.Attention, error) {
 	return once(k.attentions, key, func() (*cudakern.Attention, error) {
-		return cudakern.NewAttention(k.context, key.cache, key.heads, key.kvHeads, key.dim, key.latent)
+		return cudakern.NewAttention(k.context, key.cache, key.heads, key.kvHeads, key.dim, key.latent, key.capped)
 	})
 }
 

@@ -684,7 +684,7 @@ func (l *lowering) attention(op operation, at operands) error {
 	if err != nil {
 		return err
 	}
-	attend, err := d.kernels.attention(attentionKey{cache.Type, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent})
+	attend, err := d.kernels.attention(attentionKey{cache.Type, a.Heads, cache.KVHeads, cache.HeadDim, cache.Latent, a.Cap > 0})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"m40-llm/cudakern"
 	"m40-llm/cudakern/emutest"
 	"m40-llm/infer/cuda"
 	"m40-llm/infer/device"
@@ -62,7 +63,7 @@ func TestAResidentKernelHasTheBitsOfAGraph(t *testing.T) {
 	}{
 		{gguf.Q8_0, f16Cache, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: 1}}, // attention writes images
 		{gguf.Q8_0, device.CacheType{Keys: gguf.Q8_0, Values: gguf.Q4_0}, "5.2", 2, 0, gguftest.Llama{Dim: 1024, Heads: 16, KVHeads: 4, FFN: 256, Layers: 1}},
-		{gguf.Q4_0, f16Cache, "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
+		{gguf.Q4_0, f16Cache, "7.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
 		{gguf.Q4_0, device.CacheOf(gguf.Q8_0), "9.0", 1, 5, gguftest.Llama{Dim: 256, Heads: 2, KVHeads: 1, FFN: 512}},
 		{gguf.F16, f16Cache, "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
 		{gguf.F16, device.CacheOf(gguf.Q4_0), "6.1", 3, 6, gguftest.Llama{Dim: 128, Heads: 2, KVHeads: 2, Tied: true}},
@@ -215,5 +216,39 @@ func TestGraphsDecodeWhatTheResidentKernelCannot(t *testing.T) {
 			t.Errorf("%s: decodes as %q because of %q, want %q", c.name, i.Decode, i.DecodeReason, c.says)
 		}
 		d.Close()
+	}
+}
+
+// Attention by matrix units has a number path of its own, and graphs decode models with it.
+func TestMatrixUnitsComputeAttention(t *testing.T) {
+	f, err := gguf.Parse(gguftest.TinyLlama(gguftest.Llama{Type: gguf.Q8_0, Dim: 256, Heads: 2, KVHeads: 1, Layers: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		units  cudakern.Units
+		path   string
+		decode device.Decode
+		says   string
+	}{
+		{cudakern.UnitsMMA, "i16, matrix attention", device.DecodeGraph, "the resident kernel has no attention_mma_d128_row"},
+		{cudakern.UnitsDP2A, "i16", device.DecodePersistent, ""},
+	} {
+		t.Run(string(c.units), func(t *testing.T) {
+			t.Setenv("M40_LLM_LIBCUDA", emutest.Emulation(t))
+			t.Setenv("M40_LLM_EMU_CAPABILITY", "9.0")
+			t.Setenv("M40_LLM_CUDA_UNITS", string(c.units))
+			d, err := residentGPU(t, 1, 0).openDecoding(device.DecodePersistent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if _, err := model.Load(t.Context(), f, d, model.Options{CacheType: f16Cache, Blocks: 2, MaxRows: 4, MaxOut: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if i := d.Info(); i.Path != c.path || i.Decode != c.decode || i.DecodeReason != c.says {
+				t.Errorf("has path %q and decodes as %q because of %q, want %q, %q and %q", i.Path, i.Decode, i.DecodeReason, c.path, c.decode, c.says)
+			}
+		})
 	}
 }
