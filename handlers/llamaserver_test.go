@@ -52,6 +52,19 @@ func TestInfill_TheGapIsBetweenItsTokens(t *testing.T) {
 		})
 	}
 	engine, asked := filling()
+	engine.OnGenerate = func(context.Context, infer.Request) iter.Seq2[infer.Event, error] {
+		return handlerstest.Replay(infer.Event{Type: infer.EventPrefill, Prefill: &infer.Prefill{Done: 5, Total: 5}}, handlerstest.WordEvent(1, "a()\n  b()\n"), handlerstest.WordEvent(2, "c()"), handlerstest.DoneEvent(infer.FinishStop))
+	}
+	const editor = `{"input_prefix":"a","input_suffix":"c","input_extra":[],"prompt":"","n_predict":128,"stop":[],"n_indent":2,"top_k":40,"top_p":0.99,"samplers":["top_k","top_p","infill"],"t_max_prompt_ms":500,"t_max_predict_ms":1000,"cache_prompt":true`
+	for _, c := range []struct{ name, body, want string }{
+		{"some fields of a whole answer", editor + `,"stream":false,"response_fields":["content","timings/prompt_n","truncated","missing"]}`, `{"content":"a()\n  b()\n","timings/prompt_n":5,"truncated":false}`},
+		{"some fields of a stream's last event", editor + `,"stream":true,"response_fields":["stop_type"]}`, `data: {"stop_type":"limit"}`},
+	} {
+		if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/infill", c.body); got.Status != http.StatusOK || !strings.Contains(got.Body, c.want) || strings.Contains(got.Body, "c()") {
+			t.Errorf("%s: got %d: %s", c.name, got.Status, got.Body)
+		}
+	}
+	engine, asked = filling()
 	if got := handlerstest.Post(t, handlerstest.Server(t, engine), "/infill", `{"input_prefix":"<|fim_middle|>"}`); got.Status != http.StatusOK || len(asked.Tokens) != 4+len("<|fim_middle|>") {
 		t.Errorf("the name of a token in a text became the token: %v", asked.Tokens)
 	}

@@ -31,10 +31,11 @@ type answerEvent struct {
 	err   error
 }
 
-// asked are the requests to the engine that a body describes, and how it calls their tools.
+// asked are the requests to the engine that a body describes, how it calls their tools, and where it wants lines to end.
 type asked struct {
 	requests []infer.Request
 	names    *toolNames
+	lines    lineLimits
 }
 
 // generate starts all requests at once, on behalf of the client of c. All of them have the same
@@ -63,7 +64,7 @@ func (api *API) generate(c echo.Context, q asked) (*answers, error) {
 	a := &answers{events: make(chan answerEvent), cancel: cancel}
 	var running sync.WaitGroup
 	for i, r := range requests {
-		running.Go(func() { api.follow(ctx, a.events, i, r, q.names) })
+		running.Go(func() { api.follow(ctx, a.events, i, r, q) })
 	}
 	go func() {
 		running.Wait()
@@ -83,7 +84,7 @@ func cacheScope(person, given string) string {
 }
 
 // follow forwards the events of one answer until it ends, fails or the answers are closed.
-func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request, names *toolNames) {
+func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int, r infer.Request, q asked) {
 	send := func(event infer.Event, err error) bool {
 		select {
 		case events <- answerEvent{index, event, err}:
@@ -97,8 +98,8 @@ func (api *API) follow(ctx context.Context, events chan<- answerEvent, index int
 			send(infer.Event{}, failure.OfPanic(v))
 		}
 	}()
-	for event, err := range api.engine.Generate(ctx, r) {
-		names.restore(&event)
+	for event, err := range q.lines.apply(ctx, r, api.engine.Generate) {
+		q.names.restore(&event)
 		if !send(event, err) || event.Type == infer.EventDone {
 			return
 		}

@@ -89,9 +89,9 @@ func (api *API) messages(c echo.Context) (err error) {
 	}
 	model := api.modelName(body.Model)
 	if body.Stream {
-		return api.stream(c, asked{[]infer.Request{r}, body.names}, func() (sink, error) { return openMessageStream(c, model) })
+		return api.stream(c, asked{requests: []infer.Request{r}, names: body.names}, func() (sink, error) { return openMessageStream(c, model) })
 	}
-	answers, err := api.collect(c, asked{[]infer.Request{r}, body.names})
+	answers, err := api.collect(c, asked{requests: []infer.Request{r}, names: body.names})
 	if err != nil {
 		return err
 	}

@@ -75,9 +75,9 @@ func (api *API) chatCompletions(c echo.Context) (err error) {
 		Fingerprint: api.fingerprint(),
 	}
 	if body.Stream {
-		return api.stream(c, asked{requests, body.names}, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
+		return api.stream(c, asked{requests: requests, names: body.names}, func() (sink, error) { return openChatStream(c, &body, head, len(requests)) })
 	}
-	answers, err := api.collect(c, asked{requests, body.names})
+	answers, err := api.collect(c, asked{requests: requests, names: body.names})
 	if err != nil {
 		return err
 	}

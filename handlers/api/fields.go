@@ -112,6 +112,7 @@ func (f *generationFields) params() (p sample.Params, unset []string, err error)
 	if p.TopNSigma == -1 {
 		p.TopNSigma = 0
 	}
+	p.Samplers = slices.DeleteFunc(slices.Clone(p.Samplers), func(stage string) bool { return slices.Contains(otherStages, stage) })
 	unset = p.Fill()
 	if p.LogitBias, err = parseLogitBias(f.LogitBias); err != nil {
 		return p, nil, err
@@ -122,6 +123,10 @@ func (f *generationFields) params() (p sample.Params, unset []string, err error)
 	}
 	return p, unset, nil
 }
+
+// otherStages are stages of llama-server that are left out of an order: adaptive_p, which is off without adaptive_target, and
+// infill, which editors list.
+var otherStages = []string{"adaptive_p", "infill"}
 
 // setCount stores a count that the request holds, if it does and is in range.
 func setCount(dst *int, field string, value *int) error {

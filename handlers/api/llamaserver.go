@@ -30,7 +30,26 @@ type LlamaRequest struct {
 	NProbs    *int            `json:"n_probs"`
 	LogProbs  *int            `json:"logprobs"` // another name of n_probs
 	WithIDs   bool            `json:"return_tokens"`
+	Fields    []string        `json:"response_fields"` // of a whole answer, or the last event of a stream; see onlyFields
+
+	// Of completions in editors, see lineLimits. Below 0 they are off.
+	Indent *int     `json:"n_indent"`
+	Within *float64 `json:"t_max_predict_ms"`
 }
+
+// lines returns where the answer ends.
+func (b *LlamaRequest) lines() (l lineLimits) {
+	if b.Indent != nil {
+		l.indent = max(0, *b.Indent)
+	}
+	if b.Within != nil {
+		l.within = time.Duration(max(0, min(*b.Within, maxWithin)) * float64(time.Millisecond))
+	}
+	return l
+}
+
+// maxWithin is how many milliseconds count of a limit of time: a day.
+const maxWithin = 24 * 60 * 60 * 1000
 
 // LlamaCompletion is the body of POST /completion.
 type LlamaCompletion struct {
@@ -163,17 +182,22 @@ func (api *API) llamaInfill(c echo.Context) (err error) {
 // llamaAnswer answers r, as a stream or as a whole.
 func (api *API) llamaAnswer(c echo.Context, r infer.Request, body *LlamaRequest) error {
 	shape := llamaShape{model: api.modelName(body.Model), body: body, asked: r}
+	q := asked{requests: []infer.Request{r}, lines: body.lines()}
 	if body.Stream {
-		return api.stream(c, asked{requests: []infer.Request{r}}, func() (sink, error) { return openLlamaStream(c, shape) })
+		return api.stream(c, q, func() (sink, error) { return openLlamaStream(c, shape) })
 	}
-	answers, err := api.collect(c, asked{requests: []infer.Request{r}})
+	answers, err := api.collect(c, q)
 	if err != nil {
 		return err
 	}
 	a := answers[0]
 	chunk := shape.chunk(a.text, a.tokens)
 	chunk.finish(shape, a.done)
-	return c.JSON(http.StatusOK, chunk)
+	only, err := onlyFields(chunk, body.Fields)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, only)
 }
 
 // llamaShape is what all parts of one response share.
@@ -277,7 +301,11 @@ func (s *llamaStream) event(_ int, e infer.Event) error {
 	case e.Type == infer.EventDone:
 		chunk := s.shape.chunk(e.Done.Text, nil)
 		chunk.finish(s.shape, *e.Done)
-		return s.sse.Send(chunk)
+		only, err := onlyFields(chunk, s.shape.body.Fields)
+		if err != nil {
+			return err
+		}
+		return s.sse.Send(only)
 	case progress:
 		chunk := s.shape.chunk("", nil)
 		chunk.extras = beside

@@ -345,7 +345,7 @@ func (api *API) ollamaLoad(c echo.Context, r infer.Request, shape ollamaShape) e
 		reason, r.MaxTokens = "unload", 0
 	}
 	if reason == "load" || api.isLoaded(r.Model) {
-		if _, err := api.collect(c, asked{[]infer.Request{r}, shape.names}); err != nil {
+		if _, err := api.collect(c, asked{requests: []infer.Request{r}, names: shape.names}); err != nil {
 			return err
 		}
 	}
@@ -365,9 +365,9 @@ func (api *API) isLoaded(name string) bool {
 func (api *API) ollamaAnswer(c echo.Context, r infer.Request, shape ollamaShape) error {
 	shape.start = time.Now()
 	if shape.fields.streams() {
-		return api.stream(c, asked{[]infer.Request{r}, shape.names}, func() (sink, error) { return api.openOllamaStream(c, shape) })
+		return api.stream(c, asked{requests: []infer.Request{r}, names: shape.names}, func() (sink, error) { return api.openOllamaStream(c, shape) })
 	}
-	answers, err := api.collect(c, asked{[]infer.Request{r}, shape.names})
+	answers, err := api.collect(c, asked{requests: []infer.Request{r}, names: shape.names})
 	if err != nil {
 		return err
 	}

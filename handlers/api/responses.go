@@ -73,9 +73,9 @@ func (api *API) responses(c echo.Context) (err error) {
 	}
 	head := body.head(&r, api.modelName(body.Model))
 	if body.Stream {
-		return api.stream(c, asked{[]infer.Request{r}, body.names}, func() (sink, error) { return openResponseStream(c, head) })
+		return api.stream(c, asked{requests: []infer.Request{r}, names: body.names}, func() (sink, error) { return openResponseStream(c, head) })
 	}
-	answers, err := api.collect(c, asked{[]infer.Request{r}, body.names})
+	answers, err := api.collect(c, asked{requests: []infer.Request{r}, names: body.names})
 	if err != nil {
 		return err
 	}

@@ -91,13 +91,19 @@ func (w *stopwatch) note(f *generationFields, e infer.Event, now time.Time) (x e
 		}
 		w.tokens++
 		if f.TimingsPerToken {
-			x.Timings = newTimings(
-				record.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens},
-				record.Timings{Prefill: w.first.Sub(w.start), Decode: w.last.Sub(w.first)},
-			)
+			x.Timings = newTimings(w.usage(), w.timings())
 		}
 	case e.Type == infer.EventDone:
 		x.Timings = allTimings(e.Done.Answer)
 	}
 	return x, x.Progress != nil
+}
+
+// usage and timings are those of the answer so far, after its first token.
+func (w *stopwatch) usage() record.Usage {
+	return record.Usage{PromptTokens: w.prefill.Total, CachedTokens: w.prefill.Cached, CompletionTokens: w.tokens}
+}
+
+func (w *stopwatch) timings() record.Timings {
+	return record.Timings{Prefill: w.first.Sub(w.start), Decode: w.last.Sub(w.first)}
 }
