@@ -116,7 +116,7 @@ check-added: test-race test-arm64 test-x86
 # Where goroutines share what they use. Elsewhere the race detector finds nothing and makes tests several times slower.
 RACE = ./infer/engine ./infer/worker ./infer/fleet ./infer/lease ./infer/upstream ./infer/hub ./store ./handlers \
 	./handlers/live ./handlers/compare ./handlers/inspect ./handlers/guest ./handlers/stream ./handlers/share ./handlers/people ./handlers/gate ./handlers/models \
-	./handlers/activity
+	./handlers/activity ./handlers/quota ./handlers/visitors
 
 # Those compute for most of their time, on one goroutine or on those of C, which the race detector does not see. The engine's goroutines
 # are the same with the small models of the other tests.
