@@ -23,6 +23,13 @@ func TestThePageOfSettings(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+	if got := page(); !strings.Contains(got, `No <a href="/models">model</a> is downloaded; `) {
+		t.Error("the page does not say that no model is downloaded")
+	}
+	server.Put(t, "one.gguf", handlerstest.RemoteModel)
+	if got := page(); !strings.Contains(got, `<a href="/models">Models</a> take `) || !strings.Contains(got, ` in 1 file; `) {
+		t.Error("the page does not say what one model takes")
+	}
 	if got := set("12", "34"); got.Status != http.StatusSeeOther || !strings.Contains(page(), `value="12"`) || !strings.Contains(page(), `value="34"`) {
 		t.Errorf("limits were set: %d", got.Status)
 	}
