@@ -191,13 +191,11 @@ func (api *API) llamaAnswer(c echo.Context, r infer.Request, body *LlamaRequest)
 		return err
 	}
 	a := answers[0]
-	chunk := shape.chunk(a.text, a.tokens)
-	chunk.finish(shape, a.done)
-	only, err := onlyFields(chunk, body.Fields)
+	whole, err := shape.last(a.text, a.tokens, a.done)
 	if err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, only)
+	return c.JSON(http.StatusOK, whole)
 }
 
 // llamaShape is what all parts of one response share.
@@ -263,6 +261,13 @@ func (s llamaShape) chunk(text string, tokens []infer.Token) LlamaChunk {
 	return chunk
 }
 
+// last returns the last event of a stream, or a whole answer, with the fields that the request names.
+func (s llamaShape) last(text string, tokens []infer.Token, done infer.Done) (any, error) {
+	chunk := s.chunk(text, tokens)
+	chunk.finish(s, done)
+	return onlyFields(chunk, s.body.Fields)
+}
+
 // finish makes the chunk the last one.
 func (c *LlamaChunk) finish(s llamaShape, done infer.Done) {
 	c.Stop = true
@@ -299,13 +304,11 @@ func (s *llamaStream) event(_ int, e infer.Event) error {
 		chunk.extras = beside
 		return s.sse.Send(chunk)
 	case e.Type == infer.EventDone:
-		chunk := s.shape.chunk(e.Done.Text, nil)
-		chunk.finish(s.shape, *e.Done)
-		only, err := onlyFields(chunk, s.shape.body.Fields)
+		last, err := s.shape.last(e.Done.Text, nil, *e.Done)
 		if err != nil {
 			return err
 		}
-		return s.sse.Send(only)
+		return s.sse.Send(last)
 	case progress:
 		chunk := s.shape.chunk("", nil)
 		chunk.extras = beside
